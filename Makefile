@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 UV := $(VENV)/lock/bin/uv
 AUDIT := $(VENV)/advisories/bin/pip-audit
+ZENSICAL := $(VENV)/docs/bin/zensical
 
 # The tests start hundreds of processes from the same files: each is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -24,7 +25,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test e2e pages smoke slow faults simulate real real-vllm lint generate lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test e2e pages commands smoke slow faults simulate node real real-vllm lint generate docs lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,17 +49,17 @@ demo: $(STAMP) ## Start everything, answer two small batches, and explain what c
 	@$(BIN)/mathrag demo
 
 reproduce-world: SCALE ?= full
-reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reproduction.md; SCALE=quick
+reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reference/reproduction.md; SCALE=quick
 	@$(BIN)/python -m world.reproduction --scale $(SCALE)
 
-reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures, docs/rule-reproduction.md; DATA=folder of both
-	@$(BIN)/python -m world.rule_reproduction --data "$(or $(DATA),$(error DATA=DIR: docs/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))
+reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures, docs/reference/rule-reproduction.md; DATA=folder of both
+	@$(BIN)/python -m world.rule_reproduction --data "$(or $(DATA),$(error DATA=DIR: docs/reference/rule-reproduction.md says what it holds))" $(if $(TRAINER),--trainer $(TRAINER))
 
 compose: ## Build and start everything in containers; `docker compose down` stops it
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
 test: $(STAMP) ## Unit and integration tests
-	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults" $(call parallel,3)
+	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults and not slow" $(call parallel,3)
 
 e2e: $(STAMP) ## Tests against the whole running stack
 	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(call parallel,2)
@@ -66,13 +67,16 @@ e2e: $(STAMP) ## Tests against the whole running stack
 pages: $(STAMP) ## Every page in a real Chromium (Debian's `chromium`): themes, widths, keys, no script, live; build/screenshots
 	$(BIN)/python -m pytest tests/pages
 
+commands: $(STAMP) ## Every command of tutorial and how-to pages, on an embedded stack; what cannot be run is named
+	$(BIN)/python -m pytest tests/docs $(REAL)
+
 smoke: $(STAMP) ## The few tests of a whole running stack that every change must pass: a job, the command line, a killed worker
 	$(BIN)/python -m pytest tests/e2e tests/faults -m smoke
 
-slow: $(STAMP) ## Upgrades, backup and restore, with jobs in flight
-	$(BIN)/python -m pytest tests/e2e -m slow
+slow: $(STAMP) ## Upgrades, backup and restore with jobs in flight, and the longest unit and integration tests
+	$(BIN)/python -m pytest tests/unit tests/integration tests/e2e -m slow
 
-faults: $(STAMP) ## Every fault of the catalogue, within 55 minutes, or K=P6,P7; writes docs/faults.md
+faults: $(STAMP) ## Every fault of the catalogue, within 55 minutes, or K=P6,P7; writes docs/reference/faults.md
 	$(BIN)/python -m pytest tests -m "faults or fault" --record --fault "$(K)"
 
 simulate: SCHEDULES ?= 1000
@@ -80,6 +84,9 @@ simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; th
 	$(BIN)/python -m pytest tests/simulation
 	$(BIN)/python -m tests.simulation --schedules $(SCHEDULES) --record
 	$(BIN)/python -m tests.simulation --mutants
+
+node: $(STAMP) ## OpenAI's client for Node, of the version in tests/openai_node/package.json; skipped where Node is missing
+	$(BIN)/python -m pytest tests/openai_node
 
 real: $(STAMP) ## Elasticsearch and llama-server themselves: conformance, jobs, kills; what cannot be had is skipped by name
 	$(BIN)/python -m pytest tests/real -m "not vllm" $(REAL)
@@ -94,15 +101,26 @@ lint: $(STAMP) ## Style, types, who may import whom, and whether what is generat
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/generate --check
 
-generate: $(STAMP) ## Write what repeats the code: schemas, mathrag.example.yaml, tables of docs/
+generate: $(STAMP) ## Write what repeats the code: schemas, mathrag.example.yaml, pages of docs/reference/
 	$(BIN)/python .ci/generate
 
+docs: $(ZENSICAL) ## The documentation as a site that opens without a server: build/site/index.html
+	@$(ZENSICAL) build --strict --clean
+	@$(VENV)/docs/bin/python .ci/llms.py
+	@$(VENV)/docs/bin/python .ci/site_links.py
+
+$(ZENSICAL): requirements/docs.txt
+	@$(PYTHON) -m venv $(VENV)/docs
+	@$(VENV)/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
 lock: $(UV) ## Pin the newest allowed versions, with hashes, into requirements/
-	$(COMPILE) pyproject.toml --upgrade --output-file requirements/base.txt
+	$(COMPILE) pyproject.toml --extra server --upgrade --output-file requirements/base.txt
 	$(COMPILE) pyproject.toml --upgrade --group dev --extra embedded --constraint requirements/base.txt \
 		--output-file requirements/dev.txt
 	$(COMPILE) --group build --upgrade --output-file requirements/build.txt
 	$(COMPILE) --group audit --upgrade --output-file requirements/audit.txt
+	$(COMPILE) --group docs --upgrade --output-file requirements/docs.txt
 	$(COMPILE) --group llama-server --upgrade --output-file requirements/llama-server.txt
 	$(COMPILE) --group vllm --upgrade --override requirements/vllm-overrides.in --output-file requirements/vllm.txt
 
@@ -125,4 +143,4 @@ ci-full: ## That and all the rest: containers, upgrades, mutants, every fault, r
 	@.ci/full
 
 clean: ## Remove the environment and all caches; data in .mathrag stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache

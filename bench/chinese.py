@@ -1,4 +1,4 @@
-"""How Chinese is best cut for BM25: `python -m bench.chinese ../shared/data/zh`.
+"""Compare two ways to segment Chinese for BM25: `python -m bench.chinese ../shared/data/zh`.
 
 Known items: every problem is a document, and a part of it is the question that must find it. Prints hit@1 and MRR@10
 for pairs of characters and for jieba's words, and a 95 % bootstrap interval of the difference in MRR@10.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.retriever.sparse import Bm25
-from services.retriever.words import Words
+from services.retriever.words import TermCutter
 
 DEPTH = 10
 RESAMPLES = 2000
@@ -25,7 +25,7 @@ Pair = tuple[str, str]
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """Texts of CMATH and MGSM."""
+    """Yield the problems of CMATH and MGSM."""
     for line in (folder / "cmath-test.jsonl").open(encoding="utf-8"):
         yield json.loads(line)["question"]
     for line in (folder / "mgsm-zh.jsonl").open(encoding="utf-8"):
@@ -33,7 +33,7 @@ def problems(folder: Path) -> Iterator[str]:
 
 
 def clauses(text: str) -> list[str]:
-    """Between marks of punctuation."""
+    """Split a text at marks of punctuation."""
     return [clause for clause in _CLAUSE.split(text) if clause.strip()]
 
 
@@ -45,8 +45,8 @@ TASKS: dict[str, Callable[[str], Pair]] = {
 }
 
 
-def reciprocal_ranks(words: Words, pairs: list[Pair]) -> NDArray[np.float64]:
-    """1 / rank of each question's own document, 0 below `DEPTH`."""
+def reciprocal_ranks(words: TermCutter, pairs: list[Pair]) -> NDArray[np.float64]:
+    """Return 1 / rank of each question's own document, and 0 below `DEPTH`."""
     documents = [(f"{at:064x}", document) for at, (document, _) in enumerate(pairs)]
     found = Bm25(words).build([documents]).search([question for _, question in pairs], DEPTH)
     ranks = [[int(match.document, 16) for match in matches] for matches in found]
@@ -54,7 +54,7 @@ def reciprocal_ranks(words: Words, pairs: list[Pair]) -> NDArray[np.float64]:
 
 
 def main() -> None:
-    """One line a task."""
+    """Print a line for each task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a folder with cmath-test.jsonl and mgsm-zh.jsonl")
     texts = list(dict.fromkeys(problems(parser.parse_args().folder)))
@@ -62,7 +62,7 @@ def main() -> None:
     print("question | hit@1 pairs | words | MRR@10 pairs | words | words - pairs")
     for name, pair in TASKS.items():
         pairs = [found for found in map(pair, texts) if all(part.strip() for part in found)]
-        by_pairs, by_words = (reciprocal_ranks(Words(cut), pairs) for cut in ("bigrams", "jieba"))
+        by_pairs, by_words = (reciprocal_ranks(TermCutter(cut), pairs) for cut in ("bigrams", "jieba"))
         difference = by_words - by_pairs
         means = [random.choice(difference, len(difference)).mean() for _ in range(RESAMPLES)]
         low, high = np.percentile(means, [2.5, 97.5])

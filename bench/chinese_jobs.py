@@ -40,13 +40,13 @@ def main() -> None:
 
 
 def passages(problems: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A document for every problem; without a field for the problem, it is never dropped as a duplicate."""
+    """Yield a document for every problem, without the problem's field, so that none is dropped as a duplicate."""
     for number, problem in enumerate(problems):
         yield {"id": str(number), "text": f"{problem['question']}\n答案：{problem['golden']}"}
 
 
 def questions(problems: Sequence[dict[str, Any]], count: int) -> Iterator[dict[str, Any]]:
-    """So many items, evenly over the file: the last clause of a problem, which stands in that document at least."""
+    """Yield `count` items evenly over the file; each asks the last clause of a problem, which its document contains."""
     step = max(1, len(problems) // count)
     for number in range(0, step * count, step):
         problem = problems[number]
@@ -57,18 +57,17 @@ def questions(problems: Sequence[dict[str, Any]], count: int) -> Iterator[dict[s
 
 
 def last_clause(text: str) -> str:
-    """What stands between the last two marks of punctuation, such as 一共买了多少小包茶叶."""
+    """Return the text between the last two marks of punctuation, such as 一共买了多少小包茶叶."""
     return [part for part in _CLAUSE.split(text) if part.strip()][-1].strip()
 
 
 def as_lines(rows: Iterator[dict[str, Any]]) -> list[bytes]:
-    """JSON lines."""
     return [json.dumps(each, ensure_ascii=False).encode() + b"\n" for each in rows]
 
 
 def row(running: Stack, pipeline: str) -> str:
-    """One job as a line of the table."""
-    params = registry.get(pipeline).only_read({**PARAMS, "gate": {"on_unusable": "rules"}})
+    """Run one job and show it as a row of the table."""
+    params = registry.get(pipeline).select_read({**PARAMS, "gate": {"on_unusable": "rules"}})
     ended = running.run(
         name=f"cmath-{pipeline}", dataset="cmath", corpus="cmath", pipeline=pipeline, params=params, reuse="none"
     )
@@ -85,7 +84,7 @@ def row(running: Stack, pipeline: str) -> str:
 
 
 def chinese(running: Stack, job: str, samples: int = 10) -> str:
-    """Of the first samples' prompts: how many were made from a Chinese template."""
+    """Count the first samples' prompts that were made from a Chinese template."""
     steps = [step for at in range(samples) for step in running.get(f"/v1/jobs/{job}/samples/{at}")["steps"]]
     templates = [step["request"]["template"].partition("@")[0] for step in steps if "template" in step["request"]]
     return f"{sum(name.endswith('-zh') for name in templates)} of {len(templates)}"

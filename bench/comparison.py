@@ -1,4 +1,4 @@
-"""Every pipeline on the same questions, in one table: accuracy, paired test, fallbacks, calls, loads, seconds.
+"""Compare all pipelines on the same questions in one table: accuracy, paired test, fallbacks, calls, loads, seconds.
 
     .venv/bin/python -m bench.comparison --items 200 --math 200 [--json FILE]
 
@@ -17,7 +17,7 @@ import httpx2
 
 from bench.floor import furnish
 from bench.running import Stack, stack
-from shared.ingest.strata import stratified
+from shared.ingest.strata import draw_stratified
 from shared.pipelines import registry
 
 MATH = Path("../shared/data/math")
@@ -29,14 +29,14 @@ PARAMS: dict[str, Any] = {
     "generate": {"max_tokens": 256},
     "hyde": {"documents": 4, "decoding": {"temperature": 0.7, "max_tokens": 128}},
 }
-"""Of every job: the shipped generator reads the first rule that it finds; answers and hypothetical documents are
-bounded for the sake of time. Everything else is the documented default."""
+"""Parameters of every job. The shipped generator reads only the first rule that it finds; bounds on answers and
+hypothetical documents save time. Everything else is the documented default."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"mathrag-gate-judge": ("mathrag-gate", {"gate": {"tau": 1.0}})}
-"""Further rows: a pipeline with other parameters; here the judge rates, whatever the correlation."""
+"""Further rows, each a pipeline with other parameters; here the judge rates, whatever the correlation."""
 
 
 class Row(NamedTuple):
-    """One pipeline's job; without a report the service refused it."""
+    """Result of one pipeline's job; the report is None if the service refused the job."""
 
     name: str
     reason: str
@@ -51,33 +51,33 @@ def main() -> None:
     parser.add_argument("--math", type=int, default=200, help="problems of MATH; 0: none")
     parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--pipelines", nargs="*", default=[*registry.names(), *VARIANTS], help="default: every one")
-    parser.add_argument("--json", type=Path, help="reports, for other tables")
+    parser.add_argument("--json", type=Path, help="file for the raw reports")
     options = parser.parse_args()
     found = {}
     with stack() as running:
         for part in parts(running, options.items, options.math, options.data):
-            found[part] = compared(running, part, options.pipelines)
+            found[part] = compare_pipelines(running, part, options.pipelines)
     if options.json:
         options.json.write_text(json.dumps({part: [row._asdict() for row in rows] for part, rows in found.items()}))
 
 
 def parts(running: Stack, items: int, math: int, data: Path) -> Iterator[str]:
-    """Upload what is asked about, and name it: corpus and dataset are called alike."""
+    """Upload each part, then yield its name, which is that of its corpus and of its dataset."""
     if items:
         furnish(running, items)
         yield "world"
     if math and not (data / "test-dev.jsonl").exists():
-        print(f"\nMATH is left out: {data} holds no test-dev.jsonl")
+        print(f"\nMATH is left out: {data} has no test-dev.jsonl; name its folder with --data")
     elif math:
         lines = (data / "test-dev.jsonl").read_bytes().splitlines(keepends=True)
         running.upload("corpora", "math", [(data / "train.jsonl").read_bytes()])
-        chosen = stratified([json.loads(line)["subject"] for line in lines], math, SAMPLING_SEED)
+        chosen = draw_stratified([json.loads(line)["subject"] for line in lines], math, SAMPLING_SEED)
         running.upload("datasets", "math", [lines[position] for position in chosen])
         yield "math"
 
 
-def compared(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:
-    """All pipelines on one part, and their table."""
+def compare_pipelines(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:
+    """Run all pipelines on one part and print their table."""
     print(f"\n### {part}\n\n{HEADER}")
     rows = []
     for name in pipelines:
@@ -88,11 +88,11 @@ def compared(running: Stack, part: str, pipelines: Sequence[str]) -> list[Row]:
 
 
 def job(running: Stack, part: str, name: str) -> Row:
-    """Submit, wait, and read what the API says."""
+    """Submit a job, wait for its end, and read its report and audit."""
     pipeline, changed = VARIANTS.get(name, (name, {}))
     wanted = {"name": f"{part}-{name}", "dataset": part, "corpus": part, "pipeline": pipeline}
     try:
-        params = registry.get(pipeline).only_read({**PARAMS, **changed})
+        params = registry.get(pipeline).select_read({**PARAMS, **changed})
         ended = running.run(**wanted, params=params, reuse="none")
     except httpx2.HTTPStatusError as refusal:
         return Row(name, refusal.response.json()["detail"], None, clean=True)
@@ -101,7 +101,7 @@ def job(running: Stack, part: str, name: str) -> Row:
 
 
 def said(api: httpx2.Client, part: str, rows: Sequence[Row]) -> dict[str, str]:
-    """What the API says of each pipeline against the baseline, all tests as one family."""
+    """Describe each pipeline against the baseline in the API's words, with all tests as one family."""
     ended = {row.name: row.report["id"] for row in rows if row.report and row.report["state"] == "completed"}
     if BASELINE not in ended or len(ended) == 1:
         return {}
@@ -118,12 +118,11 @@ HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "
 
 
 def table(rows: Sequence[Row], words: Mapping[str, str]) -> str:
-    """The rows, each with what is said of it against the baseline."""
+    """Join the rows, each with its words against the baseline."""
     return "\n".join(line(row, words.get(row.name, "")) for row in rows)
 
 
 def line(row: Row, words: str) -> str:
-    """One line of the table."""
     if row.report is None or row.report["state"] != "completed":
         return f"| {row.name} | not run: {row.reason} |" + " - |" * (len(COLUMNS) - 2)
     report = row.report
@@ -137,24 +136,24 @@ def line(row: Row, words: str) -> str:
 
 
 def accuracy(found: dict[str, Any]) -> str:
-    """Share and interval in percent."""
+    """Show share and interval in percent."""
     if found["value"] is None:
         return "n/a"
     return "{:.1f} % ({:.1f} to {:.1f})".format(*(100 * found[key] for key in ("value", "low", "high")))
 
 
 def ndcg(found: dict[str, Any] | None) -> str:
-    """Of the candidates in their last order; nothing was judged, or nothing searched: none."""
+    """Show nDCG@10 of the final order; empty if there are no relevance judgements or no search."""
     return f"{found['final']['nDCG@10']['value']:.3f}" if found else ""
 
 
 def fallbacks(stages: dict[str, dict[str, int]]) -> str:
-    """What fell back, and why."""
+    """List fallbacks by stage, with their kinds and counts."""
     return "; ".join(f"{stage}: {counted(kinds)}" for stage, kinds in stages.items())
 
 
 def counted(counts: dict[str, int]) -> str:
-    """Counts as words."""
+    """List the counts that are not 0."""
     return ", ".join(f"{kind} {count}" for kind, count in counts.items() if count)
 
 

@@ -1,4 +1,4 @@
-"""What a kill changes in a job's answers, and what `deterministic: true` costs; prints two Markdown tables.
+"""Measure what a kill changes in a job's answers, and what `deterministic: true` costs; print two Markdown tables.
 
     .venv/bin/python -m bench.determinism --data ../shared/data/math --items 300
 
@@ -31,7 +31,7 @@ from shared.storage.database import Database
 from shared.storage.sql import sql
 
 KILLS = {"judge": ("judge", (0.2, 0.5, 0.8)), "generate": ("generator", (0.2, 0.5, 0.8))}
-"""By stage: the worker that is killed, and when: shares of the stage's calls."""
+"""The worker to kill in each stage, and the shares of the stage's calls after which it is killed."""
 REPLIES = sql("""
     SELECT c.role, s.kind, s.ordinal, t.position, t.slot, encode(sha256(a.reply), 'hex')
     FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
@@ -43,16 +43,16 @@ REPLIES = sql("""
     WHERE j.public_id = :job AND s.kind = 'item'""")
 
 Replies = dict[tuple[Any, ...], str | None]
-"""Hashes of replies by role and step; answers as they are, as if they were a role."""
+"""Hashes of replies by role and step; answers, unhashed, under the role `answer`."""
 
 
 def main() -> None:
-    """Run both settings, then time them by turns."""
+    """Run both settings, then time them in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with train.jsonl and test-dev.jsonl of MATH")
     parser.add_argument("--items", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--prompts", type=int, default=300, help="of each role, that are timed")
+    parser.add_argument("--prompts", type=int, default=300, help="prompts of each role to time")
     options = parser.parse_args()
     plain = Settings().models
     settings = {"default": plain, "deterministic": {name: deterministic(model) for name, model in plain.items()}}
@@ -72,17 +72,17 @@ COLUMNS = (
 
 
 def deterministic(model: Model) -> Model:
-    """The same model with the setting."""
+    """Return the model with `deterministic: true`."""
     return Model(**{**model.model_dump(exclude_unset=True), "deterministic": True})
 
 
 def as_json(models: Mapping[str, Model]) -> str:
-    """As the environment takes it."""
+    """Write models as the environment variable takes them."""
     return json.dumps({name: model.model_dump(mode="json", exclude_unset=True) for name, model in models.items()})
 
 
 def upload(running: Stack, data: Path | None, items: int) -> None:
-    """The corpus and the dataset that are asked, both called "world"."""
+    """Upload corpus and dataset, both under the name "world"."""
     if data is None:
         furnish(running, items)
         return
@@ -91,22 +91,22 @@ def upload(running: Stack, data: Path | None, items: int) -> None:
 
 
 def compare(running: Stack, setting: str) -> dict[str, list[Prompt]]:
-    """Print a row for each run; the prompts of the first one by role."""
+    """Print a row for each run; return the prompts of the first one by role."""
     first = submit(running, "first")
-    expected = finished(running, setting, "undisturbed", first)
-    finished(running, setting, "undisturbed again", submit(running, "second"), expected)
+    expected = finish_run(running, setting, "undisturbed", first)
+    finish_run(running, setting, "undisturbed again", submit(running, "second"), expected)
     made = running.get(f"/v1/jobs/{first}/report")["calls_made"]
     disturbed = submit(running, "disturbed")
     for stage, (worker, shares) in KILLS.items():
         for share in shares:
             wait_until_done(running, disturbed, stage, int(share * made[stage]))
             kill(running, worker)
-    finished(running, setting, "with 6 kills", disturbed, expected)
+    finish_run(running, setting, "with 6 kills", disturbed, expected)
     return asyncio.run(prompts_of(running.database_url(), first))
 
 
 def submit(running: Stack, name: str) -> str:
-    """A job that computes everything anew; its id."""
+    """Submit a job that reuses nothing; return its id."""
     params = {"gate": {"tau": 1.0}, "judge": {"temperature": 0.0}}
     return running.submit(
         name=name, dataset="world", corpus="world", pipeline="mathrag-gate", params=params, reuse="none"
@@ -122,7 +122,7 @@ def wait_until_done(running: Stack, job: str, stage: str, calls: int) -> None:
 
 
 def kill(running: Stack, worker: str) -> None:
-    """SIGKILL of a worker and its children, parents first, once it is ready after the kill before."""
+    """Kill a worker and its children by SIGKILL, parents first, once it is ready after the previous kill."""
     while not (ready := [pid for name, pid in ready_children(running) if name == worker]):
         time.sleep(0.05)
     for process in (found := psutil.Process(ready[0]), *found.children(recursive=True)):
@@ -130,24 +130,24 @@ def kill(running: Stack, worker: str) -> None:
 
 
 def ready_children(running: Stack) -> list[tuple[str, int]]:
-    """Names and process ids, as the supervisor last wrote them down."""
+    """Read names and process ids from the supervisor's state file."""
     now = stack_state.read(running.folder)
     children = now.children if now else ()
     return [(child.name, child.pid) for child in children if child.pid and child.phase == "ready"]
 
 
-def finished(running: Stack, setting: str, run: str, job: str, expected: Replies | None = None) -> Replies:
+def finish_run(running: Stack, setting: str, run: str, job: str, expected: Replies | None = None) -> Replies:
     """Wait for the job's end, print its row, and return its replies."""
     ended = running.wait(job)
     replies = asyncio.run(replies_of(running, job))
     lapsed = running.get(f"/v1/jobs/{job}/report")["calls_lapsed"]
-    cells = [setting, run, f"{seconds_of(ended):.1f}", lapsed, *differing(expected or replies, replies)]
+    cells = [setting, run, f"{seconds_of(ended):.1f}", lapsed, *count_differences(expected or replies, replies)]
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return replies
 
 
 async def replies_of(running: Stack, job: str) -> Replies:
-    """Of one job."""
+    """Read the replies and answers of one job."""
     database = Database(running.database_url(), pinned=False)
     async with database.statement() as connection:
         rows = (await connection.execute(REPLIES, {"job": job})).all()
@@ -155,15 +155,15 @@ async def replies_of(running: Stack, job: str) -> Replies:
     return {tuple(row[:-1]): row[-1] for row in rows}
 
 
-def differing(expected: Replies, found: Replies) -> list[str]:
-    """For each role how many replies differ, of how many."""
+def count_differences(expected: Replies, found: Replies) -> list[str]:
+    """Count for each role how many replies differ, of how many."""
     roles = ("judge", "generate", "answer")
     keys = {role: [key for key in expected.keys() | found.keys() if key[0] == role] for role in roles}
     return [f"{sum(expected.get(key) != found.get(key) for key in of)} of {len(of)}" for of in keys.values()]
 
 
-async def answered(role: str, models: Mapping[str, Model], prompts: Sequence[Prompt]) -> float:
-    """Seconds of all prompts of a role on a server that is up, with as many at once as it has slots."""
+async def time_answers(role: str, models: Mapping[str, Model], prompts: Sequence[Prompt]) -> float:
+    """Send all prompts of a role to a running server, one per slot at a time; return the seconds."""
     settings = Settings()
     name = {str(each): model for each, model in settings.roles.items()}[role]
     server = await ProcessDriver(name, models[name], settings.device).start()
@@ -182,11 +182,11 @@ async def answered(role: str, models: Mapping[str, Model], prompts: Sequence[Pro
 
 
 async def price(settings: Mapping[str, Mapping[str, Model]], prompts: dict[str, list[Prompt]], rounds: int) -> str:
-    """Seconds of the same prompts by turns, and their ratio."""
+    """Time the same prompts with both settings in turn; write a table with the ratio."""
     seconds: dict[str, list[float]] = {name: [] for name in settings}
     for _ in range(rounds):
         for name, models in settings.items():
-            seconds[name].append(sum([await answered(role, models, each) for role, each in prompts.items()]))
+            seconds[name].append(sum([await time_answers(role, models, each) for role, each in prompts.items()]))
     plain, other = (median(each) for each in seconds.values())
     count = sum(map(len, prompts.values()))
     head = "\n| prompts | default, s | deterministic, s | throughput, of the default's |\n|---|---|---|---|\n"

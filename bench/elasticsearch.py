@@ -1,4 +1,4 @@
-"""The Elasticsearch back ends against the best raw calls for the same result, on a server that ELASTICSEARCH_URL names.
+"""Compare the Elasticsearch back ends with the best raw calls for the same result, on the server ELASTICSEARCH_URL.
 
     ELASTICSEARCH_URL=http://127.0.0.1:9200 .venv/bin/python -m bench.elasticsearch ../shared/data/math
 
@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from bench.elasticsearch_builds import compare_builds
 from services.retriever.elasticsearch import dense, sparse
-from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.ports import Batch
-from services.retriever.texts import indexed_text
+from services.retriever.texts import make_indexed_text
 from services.retriever.words import PAIRS
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
@@ -38,7 +38,7 @@ from shared.retrieval_settings import Dense, Elasticsearch
 from shared.settings import Settings
 
 BATCH = 1000
-"""Documents of a batch, as a build reads them."""
+"""Documents per batch of a build."""
 MARGIN = 2
 """Hits beyond `k` that the raw calls fetch, so that equal scores at the end of the list come by hash."""
 KEPT = "filter_path=responses.hits.hits._score,responses.hits.hits.fields,responses.status"
@@ -47,33 +47,33 @@ Found = list[list[str]]
 
 
 class Side(NamedTuple):
-    """One way to the result, and the times that it took."""
+    """One way to search, and the seconds of each run."""
 
     run: Callable[[], Found]
     seconds: list[float]
 
 
 class Hit(msgspec.Struct):
-    """What the raw calls read of a hit."""
+    """The fields that the raw calls read of a hit."""
 
     score: float = msgspec.field(name="_score")
     fields: dict[str, list[Any]]
 
 
 class Hits(msgspec.Struct, frozen=True):
-    """A list of them."""
+    """The hits of one search."""
 
     hits: Sequence[Hit] = ()
 
 
 class Reply(msgspec.Struct):
-    """To one search."""
+    """The reply to one search."""
 
     hits: Hits = Hits()
 
 
 class Replies(msgspec.Struct):
-    """To all."""
+    """The reply to an `_msearch`."""
 
     responses: list[Reply]
 
@@ -105,14 +105,14 @@ def main() -> None:
 
 
 def read_documents(lines: Sequence[bytes]) -> list[tuple[str, str]]:
-    """(hash, text) of each distinct document."""
+    """Read (hash, text) of each distinct document."""
     read = [read_corpus_line(line, "", 0).document for line in lines]
-    texts = dict.fromkeys(indexed_text(document.problem, document.text) for document in read)
+    texts = dict.fromkeys(make_indexed_text(document.problem, document.text) for document in read)
     return [(sha256(text.encode()).hexdigest(), text) for text in texts]
 
 
 def multiply(documents: Sequence[tuple[str, str]], wanted: int) -> list[tuple[str, str]]:
-    """`wanted` documents: those that there are, then copies that differ in a number."""
+    """Return `wanted` documents, first the given ones, then copies that differ in a number."""
     made = list(documents[:wanted])
     while len(made) < wanted:
         _, text = documents[len(made) % len(documents)]
@@ -122,14 +122,14 @@ def multiply(documents: Sequence[tuple[str, str]], wanted: int) -> list[tuple[st
 
 
 def batches(documents: Sequence[tuple[str, str]]) -> Iterator[Batch]:
-    """As a build reads them."""
+    """Yield documents in batches of `BATCH`."""
     return (documents[at : at + BATCH] for at in range(0, len(documents), BATCH))
 
 
 @contextmanager
-def server() -> Iterator[Server]:
-    """The server, with a prefix whose indexes are removed at the end."""
-    served = Server(Elasticsearch(prefix=f"mathrag-bench-{uuid4().hex[:8]}"))
+def server() -> Iterator[ElasticsearchServer]:
+    """Yield the server with a prefix of its own, and remove its indexes at the end."""
+    served = ElasticsearchServer(Elasticsearch(prefix=f"mathrag-bench-{uuid4().hex[:8]}"))
     try:
         yield served
     finally:
@@ -138,9 +138,9 @@ def server() -> Iterator[Server]:
 
 
 def searches(
-    served: Server, documents: Sequence[tuple[str, str]], questions: Sequence[str], k: int
+    served: ElasticsearchServer, documents: Sequence[tuple[str, str]], questions: Sequence[str], k: int
 ) -> dict[str, tuple[Side, Side]]:
-    """Per kind the project's side and the raw one, over indexes that are built now."""
+    """Build both indexes; return the project's side and the raw side of each."""
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     vectors = embedder.embed_queries(questions)
     nearest = dense.ElasticsearchVectors(served, embedder, Dense()).build(batches(documents))
@@ -159,7 +159,7 @@ def searches(
 
 
 def hashes(found: Any) -> Found:
-    """The documents of each list of matches."""
+    """List the documents of each list of matches."""
     return [[match.document for match in matches] for matches in found]
 
 
@@ -185,7 +185,7 @@ def compare(name: str, sides: tuple[Side, Side], rounds: int) -> None:
 
 
 def raw_dense(index: str, vectors: NDArray[np.float32], k: int) -> Found:
-    """The nearest documents, in which equal vectors come by hash."""
+    """Find the nearest documents; equal vectors are sorted by hash."""
     depth = k + MARGIN
     knn = {"field": dense.FIELD, "k": depth, "num_candidates": max(Dense().search, depth)}
     packed = (base64.b64encode(vector.byteswap()).decode() for vector in vectors)
@@ -199,7 +199,7 @@ def raw_dense(index: str, vectors: NDArray[np.float32], k: int) -> Found:
 
 
 def raw_sparse(index: str, questions: Sequence[str], k: int) -> Found:
-    """The documents with the highest scores, in which equal scores come by hash."""
+    """Find the documents with the highest scores; equal scores are sorted by hash."""
     terms = (" ".join(PAIRS.of(question)) for question in questions)
     bodies = [{"query": {"match": {sparse.FIELD: {"query": each}}}, "docvalue_fields": ["hash"]} for each in terms]
     ranked = ([(-hit.score, hit.fields["hash"][0]) for hit in hits] for hits in raw(index, bodies, k + MARGIN))
@@ -207,7 +207,7 @@ def raw_sparse(index: str, questions: Sequence[str], k: int) -> Found:
 
 
 def raw(index: str, bodies: Sequence[dict[str, Any]], size: int) -> list[Sequence[Hit]]:
-    """The hits of one `_msearch`."""
+    """Return the hits of each search of one `_msearch`."""
     shared = {"size": size, "track_total_hits": False, "stored_fields": "_none_"}
     lines = b"".join(b"{}\n" + msgspec.json.encode({**shared, **body}) + b"\n" for body in bodies)
     CONNECTION.request("POST", f"/{index}/_msearch?{KEPT}", lines, {"content-type": "application/x-ndjson"})

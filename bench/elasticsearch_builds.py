@@ -1,4 +1,4 @@
-"""Building both indexes against the best raw calls for the same index: part of `python -m bench.elasticsearch`.
+"""Compare builds of both indexes with the best raw calls for the same index: part of `python -m bench.elasticsearch`.
 
 Both sides start from the same texts, make the same fields in the same batches and fill an index of the same mapping.
 The raw side sends them over bare connections as bytes that it encodes itself, while the next batch is made.
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from services.retriever.elasticsearch import dense, sparse
-from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.ports import Batch
 from services.retriever.words import PAIRS
 from shared.models.static_embeddings import StaticEmbedder
@@ -25,14 +25,14 @@ from shared.settings import Settings
 
 CHUNK = 500
 THREADS = (1, 2, 4)
-"""Connections of the raw side; the best is compared with."""
+"""Connections of the raw side; the best number is the one to compare with."""
 SIGNATURE, RAW = "1" * 64, "2" * 64
 
 Documents = Sequence[tuple[str, str]]
 Fields = Callable[[Sequence[str]], Iterator[Mapping[str, Any]]]
 
 
-def compare_builds(served: Server, batches: Callable[[], Iterator[Batch]], rounds: int) -> None:
+def compare_builds(served: ElasticsearchServer, batches: Callable[[], Iterator[Batch]], rounds: int) -> None:
     """Print for each kind the median times of both sides, which take turns, and their ratio."""
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
     backends = {
@@ -55,7 +55,7 @@ def compare_builds(served: Server, batches: Callable[[], Iterator[Batch]], round
 
 
 def report(kind: str, seconds: dict[str, list[float]]) -> None:
-    """One line."""
+    """Print a line with both times and their ratio."""
     medians = {name: median(each) for name, each in seconds.items()}
     ours = medians.pop("ours")
     best = min(medians, key=medians.__getitem__)
@@ -65,7 +65,7 @@ def report(kind: str, seconds: dict[str, list[float]]) -> None:
 
 
 class Raw:
-    """Fills `index`, made as `like` is."""
+    """Fills `index`, which has the settings and mapping of `like`."""
 
     def __init__(self, like: str, index: str, threads: int) -> None:
         self._like = like
@@ -75,17 +75,17 @@ class Raw:
         self._local = local()
 
     def build(self, batches: Iterator[Batch], fields: Fields) -> None:
-        """All documents, searchable."""
+        """Index all documents and make them searchable."""
         self._call("DELETE", f"/{self._index}?ignore_unavailable=true")
-        self._call("PUT", f"/{self._index}", self._made())
+        self._call("PUT", f"/{self._index}", self._copy_settings())
         with ThreadPoolExecutor(self._threads) as threads:
             sent = [threads.submit(self._send, chunk) for chunk in self._chunks(batches, fields)]
         for each in sent:
             each.result()
         self._call("POST", f"/{self._index}/_refresh")
 
-    def _made(self) -> bytes:
-        """Settings and mapping of the other side's index."""
+    def _copy_settings(self) -> bytes:
+        """Copy settings and mapping of the index `like`."""
         found = msgspec.json.decode(self._call("GET", f"/{self._like}"))[self._like]
         settings = found["settings"]["index"]
         for name in ("creation_date", "uuid", "version", "provided_name"):

@@ -1,4 +1,4 @@
-"""A job's wall time against its floor: two loads, and the same prompts through the guard's own driver.
+"""Measure a job's wall time against its floor: two loads, and the same prompts through the guard's own driver.
 
     .venv/bin/python -m bench.floor --items 200
 
@@ -23,7 +23,7 @@ PARAMS = {"gate": {"tau": 1.0}}
 
 
 def main() -> None:
-    """Alternate, print every figure, then the ratio of the medians."""
+    """Run floor and system in turn, print every figure, then the ratio of the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def furnish(running: Stack, items: int) -> None:
-    """The problem world."""
+    """Make the problem world and upload it."""
     command = [sys.executable, "-m", "world.corpus", "--seed", "1", "--out", str(running.folder), "--items", str(items)]
     subprocess.run(command, check=True, cwd=REPOSITORY)
     for kind, name in (("corpora", "corpus"), ("datasets", "dataset")):
@@ -50,7 +50,7 @@ def furnish(running: Stack, items: int) -> None:
 
 
 def system(running: Stack, number: int) -> tuple[float, str]:
-    """Seconds from submission to end of a job that computes everything anew, and its id."""
+    """Run a job that reuses nothing; return the seconds from submission to end, and its id."""
     found = running.run(
         name=f"run-{number}", dataset="world", corpus="world", pipeline="mathrag-gate", params=PARAMS, reuse="none"
     )
@@ -60,13 +60,13 @@ def system(running: Stack, number: int) -> tuple[float, str]:
 
 
 async def prompts_of(database_url: str, job: str) -> dict[str, list[Prompt]]:
-    """By role, every prompt that the job sent, as it was sent."""
+    """Return every prompt that the job sent, by role."""
     samples = await samples_of(database_url, job)
     return {role: [prompt for sample in samples for prompt in sample.get(role, ())] for role in ("judge", "generate")}
 
 
 async def floor(prompts: dict[str, list[Prompt]]) -> float:
-    """Seconds of two loads and all prompts, one model after the other."""
+    """Load each model and send it its prompts, one model after the other; return the seconds."""
     settings, began = Settings(), time.monotonic()
     for role, name in settings.roles.items():
         model = settings.models[name]

@@ -1,4 +1,4 @@
-"""Random knowledge graphs of the shape of real ones: kinds of entities, hubs, few large and many small relations."""
+"""Make random knowledge graphs like real ones: kinds of entities, hubs, few large and many small relations."""
 
 import numpy as np
 from numpy.random import Generator
@@ -12,14 +12,14 @@ SMALLEST, LARGEST = 37, 16_000
 """Facts of its smallest and largest relations."""
 KINDS = 3
 DERIVED = 0.7
-"""Share of the relations that take half of their facts from others: the same pairs, their inverses, or two in a row."""
+"""Share of the relations that derive half of their facts from others: same pairs, inverses, or chains of two."""
 
 Pairs = NDArray[np.int64]
 """(facts, 2): subjects and objects."""
 
 
 def make_graph(triples: int, entities: int, relations: int, seed: int = 0) -> Graph:
-    """A graph of nearly so many distinct triples, the same for the same seed."""
+    """Make a graph of nearly this number of distinct triples, the same for the same seed."""
     random = np.random.default_rng(seed)
     kinds = np.split(random.permutation(entities), (np.cumsum(_shares(KINDS, 1.5))[:-1] * entities).astype(int))
     made: list[Pairs] = []
@@ -35,20 +35,20 @@ def make_graph(triples: int, entities: int, relations: int, seed: int = 0) -> Gr
 
 
 def _shares(count: int, power: float) -> NDArray[np.float64]:
-    """Shares of ranks, by a power law, that sum to 1."""
+    """Return shares by rank that follow a power law and sum to 1."""
     weights = np.arange(1, count + 1) ** -power
     return np.asarray(weights / weights.sum())
 
 
 def _sizes(triples: int, relations: int) -> NDArray[np.int64]:
-    """Facts by relation: a power law within the bounds, scaled until the sum comes nearest to `triples`."""
+    """Return facts by relation, a power law within the bounds, scaled so that the sum is nearest to `triples`."""
     scales = np.geomspace(0.05, 20, 500) * triples
     sizes = np.clip(np.outer(scales, _shares(relations, 1.1)), SMALLEST, LARGEST).astype(np.int64)
     return np.asarray(sizes[np.argmin(np.abs(sizes.sum(axis=1) - triples))])
 
 
 def _draw(random: Generator, kinds: list[Pairs], facts: int) -> Pairs:
-    """Facts between two kinds; a few entities of each have most of them."""
+    """Draw facts between two kinds; a few entities of each have most of them."""
     ends = []
     for kind in random.choice(len(kinds), 2, p=_shares(len(kinds), 0.5)):
         entities, power = kinds[kind], random.uniform(0.2, 1.2)
@@ -57,7 +57,7 @@ def _draw(random: Generator, kinds: list[Pairs], facts: int) -> Pairs:
 
 
 def _derive(random: Generator, made: list[Pairs]) -> Pairs:
-    """Pairs that earlier relations lead to."""
+    """Derive pairs from earlier relations."""
     one, other = (made[number] for number in random.integers(len(made), size=2))
     match random.integers(3):
         case 0:
@@ -69,7 +69,7 @@ def _derive(random: Generator, made: list[Pairs]) -> Pairs:
 
 
 def _compose(one: Pairs, other: Pairs) -> Pairs:
-    """Pairs that a fact of each joins, by one of the second facts where there are many."""
+    """Join pairs by a fact of each; if several second facts fit, the first is used."""
     other = other[np.argsort(other[:, 0], kind="stable")]
     places = np.minimum(np.searchsorted(other[:, 0], one[:, 1]), len(other) - 1)
     met = other[places, 0] == one[:, 1]

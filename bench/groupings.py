@@ -1,4 +1,4 @@
-"""What the planner would save if it let some of three or four models share a residency: ``python -m bench.groupings``.
+"""Compute what shared residencies of three or four models would save: ``python -m bench.groupings``.
 
 The planner holds all models of a device at once or each by itself. Here every partition of the models is tried on the
 same random work: models of 0.4 to 8 GiB on the cards of `bench.plans`. The figures are computed, not measured.
@@ -19,14 +19,14 @@ from shared.lease.plan import plan
 
 CASES = 200
 ORDERS = {"each once": (1, 2), "the judge again": (1, 2, 1), "three turns": (1, 2, 1, 2, 1, 2)}
-"""How one job needs its judge and its generator; what other jobs need comes behind. No shipped pipeline makes turns,
-and a rubric needs the judge again."""
+"""Orders in which one job needs its judge and its generator; models of other jobs follow. No shipped pipeline makes
+turns, and a rubric needs the judge again."""
 HEAD = ("models", "needed", "cases", "cheaper", "saved, mean", "saved, most", "seconds, most")
 TOKENS = {Lane.JUDGE: 16, Lane.GENERATE: 512}
 
 
 def random_demand(draw: random.Random, number: int) -> Demand:
-    """A model that answers a hundred to ten thousand calls: judges have odd numbers, generators even ones."""
+    """Draw a model with a hundred to ten thousand calls; judges have odd numbers, generators even ones."""
     lane, weights, calls = tuple(Lane)[(number - 1) % 2], 400 * 20 ** draw.random(), 100 * 100 ** draw.random()
     call = Hardware().call(weights, tokens=TOKENS[lane], parallel=8, on_gpu=True)
     return Demand(
@@ -37,14 +37,14 @@ def random_demand(draw: random.Random, number: int) -> Demand:
 
 
 def cheapest_s(demands: Sequence[Demand], budget_mib: int, order: Sequence[int]) -> float:
-    """Seconds of the cheapest partition of the models that fits; infinite where none does."""
+    """Return the seconds of the cheapest partition of the models that fits; infinite if none does."""
     labelled = product(range(len(demands)), repeat=len(demands))
     partitions = {tuple(labels.index(label) for label in labels) for labels in labelled}
     return min(_seconds(demands, labels, budget_mib, order) for labels in partitions)
 
 
 def _seconds(demands: Sequence[Demand], labels: Sequence[int], budget_mib: int, order: Sequence[int]) -> float:
-    """Models with the same label are resident together."""
+    """Return the seconds of a partition in which models with the same label are resident together."""
     groups = {label: [d for d, each in zip(demands, labels, strict=True) if each == label] for label in labels}
     by_model = dict(zip((demand.model_id for demand in demands), labels, strict=True))
     needed = [by_model[model] for model in order]
@@ -54,8 +54,8 @@ def _seconds(demands: Sequence[Demand], labels: Sequence[int], budget_mib: int, 
 
 
 def _service_s(group: Sequence[Demand], budget_mib: int) -> float:
-    """Seconds of the calls with the halvings that cost least; infinite where none fits."""
-    tried = [list(zip(group, slots, strict=True)) for slots in product(*(demand.halvings() for demand in group))]
+    """Return the seconds of the calls with the halvings that cost least; infinite if none fits."""
+    tried = [list(zip(group, slots, strict=True)) for slots in product(*(demand.list_halvings() for demand in group))]
     fitting = [slots for slots in tried if sum(demand.memory.at(n) for demand, n in slots) <= budget_mib]
     return min((sum(demand.service_s(n) for demand, n in slots) for slots in fitting), default=inf)
 
@@ -74,11 +74,11 @@ def savings(models: int, first: Sequence[int]) -> Iterator[tuple[float, float]]:
 
 
 def table() -> str:
-    """A row in Markdown for every number of models and every order."""
+    """Write a Markdown row for every number of models and every order."""
     lines = [HEAD, ("---",) * len(HEAD)]
     for models, (name, first) in product((3, 4), ORDERS.items()):
         seconds, shares = zip(*savings(models, first), strict=True)
-        cheaper = sum(share > 1e-9 for share in shares)  # what is below is rounding
+        cheaper = sum(share > 1e-9 for share in shares)  # smaller shares are rounding errors
         figures = f"{abs(statistics.mean(shares)):.1%}", f"{max(shares):.1%}", f"{max(seconds):.0f}"
         lines.append((str(models), name, str(len(shares)), str(cheaper), *figures))
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

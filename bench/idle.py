@@ -1,4 +1,4 @@
-"""Memory of an idle stack, by process: proportional set sizes, so that shared pages count once.
+"""Measure the memory of an idle stack by process, as proportional set sizes, so that shared pages count once.
 
 .venv/bin/python -m bench.idle
 """
@@ -14,7 +14,7 @@ SETTLE_S = 20
 
 
 def main() -> None:
-    """One figure a process with its children, and the sum against the limit."""
+    """Print a figure for each process with its children, and the sum against the limit."""
     with stack() as running:
         time.sleep(SETTLE_S)
         found = running.status()
@@ -27,13 +27,13 @@ def main() -> None:
 
 
 def tree_mib(pid: int) -> float:
-    """A process and all below it."""
+    """Sum a process and all its descendants, in MiB."""
     process = psutil.Process(pid)
     return sum(mib(each) for each in (process, *process.children(recursive=True)))
 
 
 def mib(process: psutil.Process) -> float:
-    """Proportional set size."""
+    """Return the proportional set size in MiB."""
     return float(process.memory_full_info().pss / 2**20)
 
 

@@ -1,4 +1,4 @@
-"""What importing answers costs beside copying the same rows: 20,000 of them, in turns.
+"""Measure the import of answers against COPY of the same rows, in turns.
 
 .venv/bin/python -m bench.importing --answers 20000
 """
@@ -18,7 +18,7 @@ TEXT = "Therefore the sum is as was to be shown. " * 20
 
 
 def main() -> None:
-    """Both on one stack; only their ratio says anything."""
+    """Run both on one stack; only their ratio means something."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--answers", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -30,14 +30,14 @@ def main() -> None:
             {"index": n % ITEMS, "repeat": n // ITEMS, "text": f"{TEXT}$\\boxed{{{n}}}$"}
             for n in range(options.answers)
         ]
-        pairs = [(_imported(running, lines, number), _copied(running, lines)) for number in range(options.rounds)]
+        pairs = [(_time_import(running, lines, number), _time_copy(running, lines)) for number in range(options.rounds)]
     imported, copied = (median(times) for times in zip(*pairs, strict=True))
     print(
         f"{len(lines)} answers: imported in {imported:.2f} s, copied in {copied:.2f} s, {imported / copied:.1f} times"
     )
 
 
-def _imported(running: Stack, lines: list[dict[str, object]], number: int) -> float:
+def _time_import(running: Stack, lines: list[dict[str, object]], number: int) -> float:
     body = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
     begun = time.perf_counter()
     reply = running.api.post("/v1/jobs/import", params={"name": f"theirs-{number}", "dataset": "sums"}, content=body)
@@ -45,7 +45,7 @@ def _imported(running: Stack, lines: list[dict[str, object]], number: int) -> fl
     return time.perf_counter() - begun
 
 
-def _copied(running: Stack, lines: list[dict[str, object]]) -> float:
+def _time_copy(running: Stack, lines: list[dict[str, object]]) -> float:
     rows = [(n, msgspec.json.encode(line)) for n, line in enumerate(lines)]
     return asyncio.run(_copy(running.database_url(owner=True), rows))
 

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from services.retriever.dense import Faiss
-from services.retriever.layouts import Flat, Hnsw, Ivf, Layout
-from services.retriever.texts import indexed_text
+from services.retriever.layouts import Flat, Hnsw, Ivf, VectorLayout
+from services.retriever.texts import make_indexed_text
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
 from shared.models.static_embeddings import StaticEmbedder
@@ -19,7 +19,7 @@ K = 10
 DENSE = Dense()
 """The defaults."""
 
-LAYOUTS: dict[str, Layout] = {
+LAYOUTS: dict[str, VectorLayout] = {
     "flat": Flat(),
     "hnsw": Hnsw(DENSE.neighbours, DENSE.build, DENSE.search),
     "ivf": Ivf(DENSE.lists, DENSE.probes),
@@ -28,7 +28,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def main() -> None:
-    """One line a layout."""
+    """Print a line for each layout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--questions", type=int, default=1000)
@@ -54,7 +54,7 @@ def main() -> None:
 
 def _documents(lines: list[bytes]) -> list[tuple[str, str]]:
     read = (read_corpus_line(line, "", at).document for at, line in enumerate(lines))
-    return list({document.hash: indexed_text(document.problem, document.text) for document in read}.items())
+    return list({document.hash: make_indexed_text(document.problem, document.text) for document in read}.items())
 
 
 if __name__ == "__main__":

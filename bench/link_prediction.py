@@ -1,4 +1,4 @@
-"""Link prediction by mined rules, beside plain predictors: `python -m bench.link_prediction DIR [--facts 300]`.
+"""Compare link prediction by mined rules with plain predictors: `python -m bench.link_prediction DIR [--facts 300]`.
 
 DIR holds `valid.txt`, which rules are mined from, and `test.txt`, of which a fixed random selection is predicted: lines
 of subject, relation, object and date (ICEWS14, `../shared/data/kg/icews14`). A query sees all facts of earlier days.
@@ -32,7 +32,7 @@ from tests.unit.shared.rules.plain_tlogic import Plain, Quad
 
 
 class Trial(NamedTuple):
-    """What rules are mined from, what is predicted, and all facts."""
+    """Graphs of the facts to mine, of the facts to predict, and of all facts."""
 
     train: Graph
     tested: Graph
@@ -40,7 +40,7 @@ class Trial(NamedTuple):
 
 
 def read(folder: Path, facts: int) -> Trial:
-    """The selection is the same each time."""
+    """Read the splits and select facts to predict, the same ones each time."""
     train, held_out = (read_facts(folder, [split]).graph for split in ("valid", "test"))
     tested, known, *_ = make_trial(train, held_out)
     chosen = np.random.default_rng(0).permutation(len(tested.triples))[:facts]
@@ -48,16 +48,18 @@ def read(folder: Path, facts: int) -> Trial:
 
 
 def train_tlogic(trial: Trial, seed: int) -> Predict:
-    """Rules of our miner, with the defaults."""
+    """Mine rules with TLogic's defaults."""
     rules = [
-        rule for number in asked(trial) for rule in mine(trial.train, trial.train.relations[number], TLogic(seed=seed))
+        rule
+        for number in relations_to_mine(trial)
+        for rule in mine(trial.train, trial.train.relations[number], TLogic(seed=seed))
     ]
     return Predictor(rules, trial.known).predict
 
 
 def train_plain(trial: Trial, seed: int) -> Predict:
-    """Rules of the plain implementation."""
-    heads = [head for number in asked(trial) for head in (number, ~number)]
+    """Mine rules with the plain implementation of the tests."""
+    heads = [head for number in relations_to_mine(trial) for head in (number, ~number)]
     rules = Plain(quads_of(trial.train)).learn(heads, random.Random(seed))
     plain = Plain(quads_of(trial.known))
 
@@ -69,14 +71,14 @@ def train_plain(trial: Trial, seed: int) -> Predict:
 
 
 def train_simple(trial: Trial, _: int) -> Predict:
-    """Rules of the four simple types, with the defaults."""
-    relations = [trial.train.relations[number] for number in asked(trial)]
+    """Mine rules of the four simple types, with the defaults."""
+    relations = [trial.train.relations[number] for number in relations_to_mine(trial)]
     rules = [rule for relation in relations for rule in simple.mine(trial.train, relation, TemporalSimple())]
     return prediction.Predictor(rules, trial.known).predict
 
 
 def train_last(trial: Trial, _: int) -> Predict:
-    """No rules: what the relation led to from the entity, the later the better."""
+    """Predict without rules what the relation led to from the entity, the latest first."""
     history = read_history(trial.known)
 
     def predict(query: Query) -> dict[int, float]:
@@ -89,37 +91,37 @@ def train_last(trial: Trial, _: int) -> Predict:
     return predict
 
 
-def asked(trial: Trial) -> list[int]:
-    """The relations of the queries that have facts to mine; the rules of others would not be applied."""
+def relations_to_mine(trial: Trial) -> list[int]:
+    """Return the queries' relations that have facts to mine; rules of others would not be applied."""
     numbers: list[int] = np.intersect1d(trial.tested.triples[:, 1], trial.train.triples[:, 1]).tolist()
     return numbers
 
 
 def quads_of(graph: Graph) -> list[Quad]:
-    """As the plain implementation takes them."""
+    """List facts in the form of the plain implementation."""
     return [(s, r, o, t) for (s, r, o), t in zip(graph.triples.tolist(), steps(graph).tolist(), strict=True)]
 
 
 def runs(name: str, train: Callable[[Trial, int], Predict], trial: Trial, seeds: int) -> Iterator[LinkPrediction]:
-    """One line a seed, as it comes."""
+    """Evaluate the predictor with each seed; print a line for each as it ends."""
     for seed in range(seeds):
         begun = time.monotonic()
         predict = train(trial, seed)
         mined = time.monotonic()
         result = evaluate(predict, trial.tested, trial.known)
-        measures = [shown(figure) for figure in (result.mrr, result.hits_1, result.hits_3, result.hits_10)]
+        measures = [show(figure) for figure in (result.mrr, result.hits_1, result.hits_3, result.hits_10)]
         took = f"{mined - begun:7.1f} s {time.monotonic() - mined:7.1f} s"
         print(f"{name:16} {seed:4} {'  '.join(measures)} {took}", flush=True)
         yield result
 
 
-def shown(interval: Interval) -> str:
-    """The value and its interval over queries."""
+def show(interval: Interval) -> str:
+    """Show the value and its interval over queries."""
     return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
 
 
 def interval_of_another(values: Sequence[float]) -> tuple[float, float]:
-    """Where one more value lies with 95 %, if all are of one normal distribution."""
+    """Return the 95 % prediction interval of one more value, if all are of one normal distribution."""
     spread = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) * np.sqrt(1 + 1 / len(values))
     return float(np.mean(values) - spread), float(np.mean(values) + spread)
 

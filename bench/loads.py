@@ -1,4 +1,4 @@
-"""Model loads of one job, whatever its size: two for the paper's pipeline.
+"""Count the model loads of one job of any size; the paper's pipeline needs two.
 
 .venv/bin/python -m bench.loads
 """
@@ -9,7 +9,7 @@ SIZES = (1, 10, 500, 5000)
 
 
 def main() -> None:
-    """A job of each size on one stack, with models that answer at once."""
+    """Run a job of each size on one stack, with models that answer at once."""
     with throughput_stack(chunk=16, judges=1) as running:
         furnish(running, max(SIZES))
         print("| samples | model loads |\n|---|---|")

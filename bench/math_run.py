@@ -1,4 +1,4 @@
-"""The main job on MATH, then what must cost nothing and what must cost exactly its share; prints one Markdown table.
+"""Run the main job on MATH, then jobs that may cost nothing or only their changes; print one Markdown table.
 
     .venv/bin/python -m bench.math_run --data ../shared/data/math
 
@@ -27,7 +27,7 @@ def main() -> None:
     with stack() as running:
         running.upload("corpora", "math", [(options.data / "train.jsonl").read_bytes()])
         running.upload("datasets", "math-dev", lines)
-        running.upload("datasets", "math-dev-3-changed", changed(lines))
+        running.upload("datasets", "math-dev-3-changed", reword_three(lines))
         running.upload("datasets", "math-slice", lines[:SLICE])
         print(HEADER)
         job(running, "the-main-job", "math-dev")
@@ -47,8 +47,8 @@ COLUMNS = (
 HEADER = "\n".join(("| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"))
 
 
-def changed(lines: list[bytes]) -> Iterator[bytes]:
-    """The same items, three of them asked in other words."""
+def reword_three(lines: list[bytes]) -> Iterator[bytes]:
+    """Yield the same items, three of them reworded."""
     for number, line in enumerate(lines):
         item = json.loads(line)
         if number in (0, len(lines) // 2, len(lines) - 1):
@@ -57,14 +57,13 @@ def changed(lines: list[bytes]) -> Iterator[bytes]:
 
 
 def job(running: Stack, name: str, dataset: str, **fields: Any) -> None:
-    """Submit, wait, and print the report as a row."""
+    """Submit a job, wait for its end, and print its report as a row."""
     ended = running.run(name=name, dataset=dataset, corpus="math", pipeline="mathrag-gate", **fields)
     report, audit = (running.get(f"/v1/jobs/{ended['id']}/{part}") for part in ("report", "audit"))
     print(row(name, ended["state"], report, audit), flush=True)
 
 
 def row(name: str, state: str, report: dict[str, Any], audit: dict[str, Any]) -> str:
-    """One line of the table."""
     counts, accuracy = report["request_counts"], report["accuracy"]
     ended = f"{counts['completed']} completed, {counts['failed']} failed of {counts['total']}"
     made = " / ".join(str(report["calls_made"].get(role, 0)) for role in ("retrieve", "judge", "generate", "grade"))
@@ -83,7 +82,7 @@ def row(name: str, state: str, report: dict[str, Any], audit: dict[str, Any]) ->
 
 
 def words(counts: dict[str, int]) -> str:
-    """Counts as words."""
+    """List counts by name."""
     return ", ".join(f"{kind} {count}" for kind, count in counts.items()) or "none"
 
 

@@ -1,4 +1,4 @@
-"""How the time of mining rules grows with the triples of a graph, and what memory it takes.
+"""Measure how time and memory of mining rules grow with the triples of a graph.
 
     .venv/bin/python -m bench.mining            # random graphs of four sizes
     .venv/bin/python -m bench.mining --large    # and one of FB15K-237's size
@@ -35,7 +35,7 @@ _graphs: list[Graph] = []
 
 
 class Mined(NamedTuple):
-    """What mining took: of a relation, or of a graph."""
+    """Number of rules, time and memory of mining a relation or a graph."""
 
     rules: int
     seconds: float
@@ -60,12 +60,12 @@ def main() -> None:
 
 
 def make_graph_of_size(triples: int) -> Graph:
-    """With FB15K-237's relations, and as many triples an entity."""
+    """Make a graph with FB15K-237's relations and its ratio of triples to entities."""
     return make_graph(triples, FB15K_237[1] * triples // FB15K_237[0], FB15K_237[2])
 
 
 def read_graph(file: Path) -> Graph:
-    """The facts of a plain TSV."""
+    """Read the facts of a TSV without a header."""
     facts = [line.split("\t")[:3] for line in file.read_text().splitlines()]
     entities, entity_numbers = np.unique([(fact[0], fact[2]) for fact in facts], return_inverse=True)
     relations, numbers = np.unique([fact[1] for fact in facts], return_inverse=True)
@@ -83,7 +83,7 @@ def print_line(graph: Graph, mined: Mined, wall: float, growth: float) -> None:
 
 
 def mine_all(graph: Graph) -> Mined:
-    """All relations, the largest first, in two fresh processes."""
+    """Mine all relations, the largest first, in two new processes."""
     facts = np.bincount(graph.triples[:, 1])
     relations = [graph.relations[number] for number in np.argsort(-facts)]
     fresh = multiprocessing.get_context("spawn")
@@ -94,25 +94,25 @@ def mine_all(graph: Graph) -> Mined:
 
 
 def receive_graph(graph: Graph) -> None:
-    """Keep it in the worker."""
+    """Keep the graph in the worker process."""
     _graphs.append(graph)
 
 
 def mine_one(relation: str) -> Mined:
-    """A relation, in a worker."""
+    """Mine a relation in a worker process."""
     started = time.process_time()
     rules = mine(_graphs[0], relation, Amie())
     return Mined(len(rules), time.process_time() - started, peak_bytes())
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has had."""
+    """Return the peak of this process's resident memory."""
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def time_floor(graph: Graph) -> float:
-    """Seconds of processor time to file the facts by entity: the median of five."""
+    """File the facts by entity five times; return the median of the processor seconds."""
     facts, seconds = graph.triples.tolist(), []
     for _ in range(5):
         started = time.process_time()

@@ -1,7 +1,7 @@
-"""The same prompts in the orders that a service without staging would send them, through the guard's own drivers.
+"""Send a job's prompts in the orders of a service without staging, through the guard's own drivers.
 
-Nothing else is done here: no queue, no database, no retrieval; only loads, prompts, and unloads. A prompt that several
-samples share is sent once, for the first of them, so every order sends exactly what the staged job sent.
+It has no queue, database or retrieval, only loads, prompts and unloads. A prompt that several samples share is sent
+once, for the first of them, so every order sends exactly what the staged job sent.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import text
 
-from services.guard.app import driver
-from services.guard.drivers.ports import Server
+from services.guard.app import make_driver
+from services.guard.drivers.ports import ModelServer
 from shared.contracts.calls import Decoding
 from shared.contracts.requests import Request, seed_of
-from shared.rag.rendering import references, rendered
+from shared.rag.rendering import list_references, render_request
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.storage.library import LibraryCache
@@ -29,7 +29,7 @@ _REQUEST = msgspec.json.Decoder(Request)
 
 
 class Prompt(NamedTuple):
-    """What the guard sent."""
+    """A prompt with its decoding and seed, as the guard sent it."""
 
     text: str
     decoding: Decoding
@@ -37,35 +37,35 @@ class Prompt(NamedTuple):
 
 
 Sample = dict[str, list[Prompt]]
-"""Of one sample, the prompts by role."""
+"""The prompts of one sample by role."""
 
 
 class Run(NamedTuple):
-    """How an order went."""
+    """Seconds and loads of one order."""
 
     seconds: float
     loads: int
 
 
 async def samples_of(database_url: str, job: str) -> list[Sample]:
-    """Every prompt that the job sent, with the first sample that needed it."""
+    """Read every prompt that the job sent, assigned to the first sample that needed it."""
     database = Database(database_url, pinned=False)
     async with database.statement() as connection:
         rows = (await connection.execute(CALLS, {"job": job})).all()
         requests = [(row, _REQUEST.decode(row.request)) for row in rows]
-        hashes = {ref.doc for _, request in requests for ref in references(request)}
+        hashes = {ref.doc for _, request in requests for ref in list_references(request)}
         documents = await LibraryCache().documents(connection, hashes)
     await database.close()
     samples: dict[int, Sample] = {}
     for row, request in requests:
         if request.decoding is not None:
-            prompt = Prompt(rendered(request, documents), request.decoding, seed_of(row.key))
+            prompt = Prompt(render_request(request, documents), request.decoding, seed_of(row.key))
             samples.setdefault(row.ordinal, {}).setdefault(row.role, []).append(prompt)
     return [samples[ordinal] for ordinal in sorted(samples)]
 
 
 async def in_windows(samples: Sequence[Sample], size: int) -> Run:
-    """So many samples at a time: their judgements, a flip, their answers, a flip; 1 is the order of the samples."""
+    """Judge `size` samples, flip, generate their answers, flip, and so on; with size 1, sample by sample."""
     began, device = time.monotonic(), _Device(Settings())
     for window in _windows(samples, size):
         for role in ("judge", "generate"):
@@ -76,12 +76,12 @@ async def in_windows(samples: Sequence[Sample], size: int) -> Run:
 
 
 class _Device:
-    """One model at a time."""
+    """Holds one model at a time and counts its loads."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._role: str | None = None
-        self._server: Server | None = None
+        self._server: ModelServer | None = None
         self.loads = 0
 
     async def answer(self, role: str, prompts: Sequence[Prompt]) -> None:
@@ -99,11 +99,11 @@ class _Device:
             await self._server.stop()
         self._server = self._role = None
 
-    async def _resident(self, role: str) -> Server:
+    async def _resident(self, role: str) -> ModelServer:
         if self._server is None or role != self._role:
             await self.clear()
             name = self._settings.roles[role]  # type: ignore[index]
-            self._server = await driver(name, self._settings.models[name], self._settings).start()
+            self._server = await make_driver(name, self._settings.models[name], self._settings).start()
             self._role = role
             self.loads += 1
         return self._server

@@ -1,10 +1,10 @@
-"""What an outage of a shared server costs a job: samples lost, attempts charged, and how long its calls waited.
+"""Measure what an outage of a shared server costs a job: samples lost, attempts charged, and how long calls waited.
 
     .venv/bin/python -m bench.outages --samples 1000 --away 50 --server elasticsearch
 
 The server goes away in the middle of the stage that needs it, and comes back after `--away` seconds. `elasticsearch`
-and `llama-server` are the real ones, killed and started again; of the latter there are two, for judge and generator,
-which the stack knows by their addresses. `ollama` is its double, behind a proxy that lets nobody through.
+and `llama-server` are the real ones, killed and started again; there are two of the latter, for judge and generator,
+which the stack knows by their addresses. `ollama` is a test double behind a proxy that cuts all connections.
 """
 
 import argparse
@@ -23,10 +23,10 @@ from sqlalchemy import text
 from bench.floor import PARAMS, furnish
 from bench.running import ENDED, Stack, seconds_of, stack
 from mathrag.stack import process
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
-from tests.doubles.ollama_server import Ollama, serving
+from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.faults.proxy import Proxy
 from tests.real.elasticsearch import node
 from tests.real.elasticsearch.layout import laid_out
@@ -34,7 +34,7 @@ from tests.real.llama_server import installed
 
 LOOK_S = 0.2
 GONE_AT = 0.1
-"""Of the calls of the stage that are known by then."""
+"""Share of the stage's known calls that are answered when the outage begins."""
 MODELS = ("world-judge", "world-generator")
 CHARGED = text("""
     SELECT c.role, a.outcome, count(DISTINCT a.id) AS attempts
@@ -47,17 +47,17 @@ WAITS = text("""
 
 
 class Server(NamedTuple):
-    """One that can be away."""
+    """A server that can be stopped and started."""
 
     settings: dict[str, object]
-    """Of a stack that uses it."""
+    """Settings of a stack that uses it."""
     stage: str
     leave: Callable[[], object]
     come: Callable[[], object]
 
 
 def main() -> None:
-    """One job, and one outage in it."""
+    """Run one job with one outage in it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--away", type=float, default=50.0, help="seconds")
@@ -69,11 +69,11 @@ def main() -> None:
         (folder / "mathrag.yaml").write_text(json.dumps(server.settings))
         running = opened.enter_context(stack(MATHRAG_CONFIG=str(folder / "mathrag.yaml")))
         furnish(running, options.samples)
-        say(running, *disturbed(running, server, options.away))
+        say(running, *run_through_outage(running, server, options.away))
 
 
-def disturbed(running: Stack, server: Server, away_s: float) -> tuple[dict[str, Any], dict[str, float]]:
-    """The job's document at its end, and the longest wait that was seen, by what was waited for."""
+def run_through_outage(running: Stack, server: Server, away_s: float) -> tuple[dict[str, Any], dict[str, float]]:
+    """Run a job through an outage; return its document at its end, and the last wait seen for each server."""
     waits: dict[str, float] = {}
     job = running.submit(name="outage", dataset="world", corpus="world", pipeline="mathrag-gate", params=PARAMS)
     watch(running, job, waits, lambda found: share(found, server.stage) >= GONE_AT)
@@ -86,7 +86,7 @@ def disturbed(running: Stack, server: Server, away_s: float) -> tuple[dict[str, 
 
 
 def say(running: Stack, job: dict[str, Any], waits: dict[str, float]) -> None:
-    """What came of it."""
+    """Print the job's losses, violations, charged attempts and waits."""
     counts, report = job["request_counts"], running.get(f"/v1/jobs/{job['id']}/report")
     audit = running.get(f"/v1/jobs/{job['id']}/audit")["violations"]
     print(
@@ -102,7 +102,7 @@ def say(running: Stack, job: dict[str, Any], waits: dict[str, float]) -> None:
 
 
 def watch(running: Stack, job: str, waits: dict[str, float], until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The job's document once `until` holds; waits that are seen meanwhile are kept."""
+    """Return the job's document once `until` holds; note waits in `waits` meanwhile."""
     while not until(found := running.get(f"/v1/jobs/{job}")):
         for row in rows(running, WAITS):
             waits[f"{row.what} ({row.name})"] = float(row.seconds)
@@ -111,15 +111,15 @@ def watch(running: Stack, job: str, waits: dict[str, float], until: Callable[[di
 
 
 def share(found: dict[str, Any], stage: str) -> float:
-    """Of the stage's calls, those that are answered."""
+    """Return the share of the stage's calls that are answered."""
     if found["state"] in ENDED:
-        raise SystemExit(f"the job had ended before {stage} was under way")
+        raise SystemExit(f"the job ended before {stage} had begun: use more --samples")
     calls = found["stages"].get(stage)
     return calls["done"] / calls["total"] if calls else 0.0
 
 
 def rows(running: Stack, statement: Any, **values: Any) -> list[Any]:
-    """What the database says."""
+    """Run a statement and return its rows."""
 
     async def read() -> list[Any]:
         database = Database(running.database_url(), pinned=False)
@@ -133,15 +133,15 @@ def rows(running: Stack, statement: Any, **values: Any) -> list[Any]:
 
 @contextmanager
 def elasticsearch(folder: Path) -> Iterator[Server]:
-    """Vectors and words are searched there."""
+    """Run Elasticsearch for both indexes."""
     with node.running(laid_out(), folder / "elasticsearch") as found:
         yield Server({"retrieval": node.searched_on(found)}, "retrieve", found.kill, found.start)
 
 
 @contextmanager
 def llama_server(folder: Path) -> Iterator[Server]:
-    """One for each shipped model, at an address that stays the same."""
-    program, ports = installed().path, {name: free_port() for name in MODELS}
+    """Run a llama-server for each shipped model, each at a fixed address."""
+    program, ports = installed().path, {name: find_free_port() for name in MODELS}
     running: list[Any] = []
 
     def come() -> None:
@@ -169,7 +169,7 @@ def llama_server(folder: Path) -> Iterator[Server]:
 
 
 def wait_healthy(port: int) -> None:
-    """Return once the server has its model."""
+    """Return once the server has loaded its model."""
     while True:
         try:
             if httpx2.get(f"http://127.0.0.1:{port}/health", trust_env=False).status_code == httpx2.codes.OK:
@@ -181,11 +181,11 @@ def wait_healthy(port: int) -> None:
 
 @contextmanager
 def ollama(_: Path) -> Iterator[Server]:
-    """The double, which holds both models."""
+    """Run Ollama's double with both models, behind a proxy."""
     double = Ollama()
     for name in MODELS:
         double.pull(f"{name}:latest")
-    with serving(double) as server, Proxy(server.port) as proxy:
+    with serve_ollama(double) as server, Proxy(server.port) as proxy:
         same = {"driver": "ollama", "url": f"http://127.0.0.1:{proxy.port}", "parallel": 4, "footprint_mib": 400}
         settings = {"models": dict.fromkeys(MODELS, same), "device": {"budget_mib": 500}}
         yield Server(settings, "judge", proxy.part, proxy.heal)

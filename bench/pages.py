@@ -35,17 +35,17 @@ from shared.contracts.replies import Generated, Graded
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.settings import Settings
 from shared.storage.database import Database
-from shared.storage.sql import fill
+from shared.storage.sql import fill_names
 
 MOST = 2.0
-"""A page may take twice as long as its SQL."""
+"""Upper bound of a page's time over that of its SQL."""
 WARM = 5
 QUERIES = (
     "", "limit=200", "state=failed", "correct=false", "wrong=true", "subject=rare", "subject=algebra&level=3",
     "text=w99000", "ending=logic", "ending=correct", "ending=failed", "scored_by=judge", "scored_by=rules",
     "moved=true", "moved=false", "correct=true&text=rare",
 )  # fmt: skip
-"""Common and rare ones; `w99000` and `rare` are of few of the samples, near the end."""
+"""Common and rare queries; `w99000` and `rare` match few samples, near the end."""
 ITEMS = """
     INSERT INTO items (dataset_id, ordinal, hash, question, gold, subject, level)
     SELECT d.id, n, sha256(n::text::bytea), 'What is w' || n || ' of ' || repeat('so the sum of both sides ', 6) || '?',
@@ -61,7 +61,7 @@ SAMPLES = """
     SELECT j.id, 'item', n, 0, CASE WHEN n % 5000 = 4999 THEN 3 ELSE 2 END, 3,
         CASE WHEN n % 5000 = 4999 THEN 'timeout' END, now()
     FROM jobs j, generate_series(0, j.total - 1) n"""
-OUTCOMES = fill("""
+OUTCOMES = fill_names("""
     INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
     SELECT s.id, o.outcome, '5', 'ok', o.correct, o.correct, 'h'
     FROM samples s JOIN unnest($1::integer[], $2::bytea[], $3::boolean[]) AS o (which, outcome, correct)
@@ -80,30 +80,30 @@ CALLS = """
 
 
 Sent = list[tuple[str, Sequence[Any]]]
-"""Statements with their values."""
+"""The statements of a page, with their values."""
 
 
 class Times(NamedTuple):
-    """Seconds of a page, and of its SQL alone, in pairs."""
+    """Holds the seconds of a page and of its SQL alone, in pairs."""
 
     pages: list[float]
     floors: list[float]
 
     @property
     def ratio(self) -> float:
-        """Of the 95th percentiles."""
+        """Divide the 95th percentiles of the two."""
         return quantiles(self.pages, n=20)[18] / quantiles(self.floors, n=20)[18]
 
 
 def main() -> None:
-    """Print the ratios; exit with 1 where that of all addresses together is above the limit."""
+    """Print the ratios; exit with 1 if that of all addresses together is above the limit."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--times", type=int, default=40)
     options = parser.parse_args()
     with TemporaryDirectory() as folder, server(Path(folder)) as running:
         asyncio.run(seed(running, options.samples))
-        found = asyncio.run(measured(running, options.times))
+        found = asyncio.run(measure(running, options.times))
     for query, times in found.items():
         print(f"?{query}: ratio {times.ratio:.2f}")
     together = Times(*(list(chain.from_iterable(part)) for part in zip(*found.values(), strict=True)))
@@ -111,32 +111,32 @@ def main() -> None:
     raise SystemExit(together.ratio > MOST)
 
 
-async def measured(running: pg.Postgres, times: int) -> dict[str, Times]:
-    """By query."""
+async def measure(running: pg.Postgres, times: int) -> dict[str, Times]:
+    """Measure every query."""
     async with (
         connected(running.url()) as bare,
         database(running.url()) as application,
         browser(running, application) as http,
     ):
-        return {query: await timed(http, application, bare, query, times) for query in QUERIES}
+        return {query: await time_pairs(http, application, bare, query, times) for query in QUERIES}
 
 
-async def timed(
+async def time_pairs(
     http: httpx2.AsyncClient, application: Database, bare: asyncpg.Connection, query: str, times: int
 ) -> Times:
-    """Page and SQL in turn, warm."""
+    """Time page and SQL in turn, after `WARM` runs that do not count."""
     found = Times([], [])
     for number in range(WARM + times):
-        sent, page = await looked(http, application, f"/jobs/job/samples?{query}")
-        floor = await replayed(bare, sent)
+        sent, page = await fetch_page(http, application, f"/jobs/job/samples?{query}")
+        floor = await replay(bare, sent)
         if number >= WARM:
             found.pages.append(page)
             found.floors.append(floor)
     return found
 
 
-async def looked(http: httpx2.AsyncClient, application: Database, address: str) -> tuple[Sent, float]:
-    """What a page sent to the database, and its seconds."""
+async def fetch_page(http: httpx2.AsyncClient, application: Database, address: str) -> tuple[Sent, float]:
+    """Fetch a page; return the statements that it sent to the database, and its seconds."""
     sent: Sent = []
 
     def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
@@ -151,8 +151,8 @@ async def looked(http: httpx2.AsyncClient, application: Database, address: str) 
     return sent, took
 
 
-async def replayed(bare: asyncpg.Connection, sent: Sent) -> float:
-    """Seconds of the statements alone, in one transaction."""
+async def replay(bare: asyncpg.Connection, sent: Sent) -> float:
+    """Run the statements alone in one transaction; return the seconds."""
     began = time.perf_counter()
     async with bare.transaction():
         for statement, values in sent:
@@ -163,7 +163,7 @@ async def replayed(bare: asyncpg.Connection, sent: Sent) -> float:
 
 @asynccontextmanager
 async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of the application, without a network between them."""
+    """Yield a client that calls the application in this process, without a network."""
     settings = Settings(database_url=running.url())
     app = build(settings)
     async with httpx2.AsyncClient() as others, Redis.from_url("redis://127.0.0.1:1") as redis:
@@ -175,7 +175,7 @@ async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[
 
 
 async def seed(running: pg.Postgres, samples: int) -> None:
-    """A finished job, its outcomes of four kinds: right, wrong, moved, and a few that the judge scored."""
+    """Insert a finished job with four kinds of outcomes: right, wrong, moved, and a few that the judge scored."""
     outcomes = [msgspec.json.encode(each) for each in (right(), wrong(), right(moved=True), right(judged=True))]
     async with connected(running.owner_url()) as owner:
         await owner.execute("INSERT INTO datasets (name, hash, items) VALUES ('items', 'h', $1)", samples)
@@ -189,7 +189,7 @@ async def seed(running: pg.Postgres, samples: int) -> None:
 
 
 def right(*, moved: bool = False, judged: bool = False) -> Outcome:
-    """An outcome with ten candidates, one of which is the context."""
+    """Make an outcome with ten candidates, one of which is the context."""
     trace = Trace(candidates=tuple(candidate(rank, judged=judged) for rank in range(1, 11)))
     context = trace.candidates[4 if moved else 0].document
     return Outcome(
@@ -202,12 +202,12 @@ def right(*, moved: bool = False, judged: bool = False) -> Outcome:
 
 
 def wrong() -> Outcome:
-    """The same with a wrong answer."""
+    """Make an outcome with a wrong answer."""
     return msgspec.structs.replace(right(), verdict=Graded(math_verify=False, strict=False))
 
 
 def candidate(rank: int, *, judged: bool) -> Candidate:
-    """As mathrag-gate has them."""
+    """Make a candidate with the fields that mathrag-gate fills."""
     features = None if judged else {"box": 1.0, "length": 0.8, "logic": 1 / 3, "math": 1.0, "structure": 1.0}
     return Candidate(
         document=canonical.digest(f"d{rank}").hex(), rank=rank, dense_rank=rank, sparse_rank=rank,

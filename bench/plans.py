@@ -1,16 +1,17 @@
-"""The worked table of docs/planning.md, made by the planner itself: ``python -m bench.plans``. Computed, not measured.
+"""Print the table of docs/reference/planning-table.md: ``python -m bench.plans``.
 
-Qwen2.5 0.5B judges and 7B generates, both in one quantisation, for 500 questions with ten candidates each.
+The planner computes the figures; nothing is measured. Qwen2.5 0.5B judges and 7B generates, both in one quantisation,
+for 500 questions with ten candidates each.
 """
 
 from collections.abc import Iterator
 
-from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, demanded, roomy
+from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, make_demands, make_rooms
 from shared.lease.hardware import Hardware
 from shared.lease.plan import Plan, plan
 
 CARDS = {"8 GB": 7600, "12 GB": 11_700, "16 GB": 15_800, "24 GB": 24_000}
-"""Budgets in MiB: a card less about 500 for driver and display."""
+"""Budgets in MiB, which leave about 500 MiB of each card to driver and display."""
 QUANTISATIONS = {"Q4_K_M": "q4_k_m", "Q8_0": "q8_0", "FP16": "f16"}
 QUESTIONS = 500
 CANDIDATES = 10
@@ -29,7 +30,7 @@ HEAD = (
 
 
 def planned(quantisation: str, budget_mib: int) -> Plan:
-    """The plan for one card."""
+    """Plan for one card."""
     judge = ModelWanted(
         role="judge", preset="qwen2.5-0.5b", quantisation=quantisation, name="judge", context=1024,
         calls=QUESTIONS * CANDIDATES,
@@ -37,25 +38,25 @@ def planned(quantisation: str, budget_mib: int) -> Plan:
     generator = ModelWanted(
         role="generate", preset="qwen2.5-7b", quantisation=quantisation, name="generator", context=4096, calls=QUESTIONS
     )
-    models = demanded([judge, generator], Hardware(), on_gpu=True)
-    return plan(models, roomy([DeviceWanted(budget_mib=budget_mib)]), retrieval=SEARCHES.retrieval())
+    models = make_demands([judge, generator], Hardware(), on_gpu=True)
+    return plan(models, make_rooms([DeviceWanted(budget_mib=budget_mib)]), retrieval=SEARCHES.retrieval())
 
 
 def table() -> str:
-    """In Markdown."""
+    """Write the table in Markdown."""
     lines = [HEAD, tuple("---" for _ in HEAD), *rows()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """One for every card and quantisation."""
+    """Yield a row for every card and quantisation."""
     for card, budget in CARDS.items():
         for name, quantisation in QUANTISATIONS.items():
             found = planned(quantisation, budget)
-            yield card, str(budget), name, *_chosen(found), _together(found)
+            yield card, str(budget), name, *_describe_chosen(found), _memory_together(found)
 
 
-def _chosen(found: Plan) -> tuple[str, ...]:
+def _describe_chosen(found: Plan) -> tuple[str, ...]:
     if found.chosen is None:
         return "nothing fits", found.why.partition(": ")[2].partition(";")[0], "-", "-", "-"
     held = []
@@ -67,8 +68,8 @@ def _chosen(found: Plan) -> tuple[str, ...]:
     return found.chosen.name, "; ".join(held), str(found.chosen.loads), str(found.chosen.flips), seconds
 
 
-def _together(found: Plan) -> str:
-    """What the whole would take."""
+def _memory_together(found: Plan) -> str:
+    """Show the MiB that all models and retrieval take together on the GPU."""
     every = [option for option in (found.chosen, *found.others) if option is not None]
     whole = next(option for option in every if option.name == "together, retrieval on the GPU")
     return str(whole.residencies[0].memory_mib)

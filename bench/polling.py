@@ -1,8 +1,8 @@
-"""Latency of polling a job 200 times a second while it runs, against `/healthz` at the same rate.
+"""Measure the latency of polling a running job 200 times a second, against `/healthz` at the same rate.
 
     .venv/bin/python -m bench.polling
 
-Half of the polls send the ETag that they got last, as a well-behaved client does.
+Half of the polls send the last ETag, as a well-behaved client does.
 """
 
 import argparse
@@ -20,7 +20,7 @@ def main() -> None:
     """Poll while a job runs; print p50 and p99 of both, and the ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rate", type=int, default=200, help="requests per second")
-    parser.add_argument("--seconds", type=int, default=10, help="of each phase")
+    parser.add_argument("--seconds", type=int, default=10, help="length of each phase")
     parser.add_argument("--items", type=int, default=10_000)
     options = parser.parse_args()
     with throughput_stack(chunk=16, judges=1) as running:
@@ -29,19 +29,19 @@ def main() -> None:
         while running.get(f"/v1/jobs/{job}")["stages"].get("judge", {"done": 0})["done"] < 1000:
             time.sleep(0.2)
         for number in range(1, 4):
-            health = asyncio.run(polled(running.url, "/healthz", options.rate, options.seconds))
-            polls = asyncio.run(polled(running.url, f"/v1/jobs/{job}", options.rate, options.seconds))
+            health = asyncio.run(poll(running.url, "/healthz", options.rate, options.seconds))
+            polls = asyncio.run(poll(running.url, f"/v1/jobs/{job}", options.rate, options.seconds))
             state = running.get(f"/v1/jobs/{job}")["state"]
-            print(f"round {number} (job {state}): /healthz {shown(health)}; job {shown(polls)}; "
+            print(f"round {number} (job {state}): /healthz {show(health)}; job {show(polls)}; "
                   f"ratio of p99 {p99(polls) / p99(health):.2f}", flush=True)  # fmt: skip
         running.api.post(f"/v1/jobs/{job}/cancel")
 
 
-async def polled(url: str, path: str, rate: int, seconds: int) -> list[float]:
-    """Seconds of every request, sent on a fixed schedule whether or not the one before was answered."""
+async def poll(url: str, path: str, rate: int, seconds: int) -> list[float]:
+    """Return the seconds of every request; they start on a fixed schedule, answered or not."""
     taken: list[float] = []
     async with httpx2.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
-        ask = asking(client, path, taken)
+        ask = make_request(client, path, taken)
         began, tasks = time.perf_counter(), []
         for number in range(rate * seconds):
             await asyncio.sleep(max(0.0, began + number / rate - time.perf_counter()))
@@ -50,8 +50,8 @@ async def polled(url: str, path: str, rate: int, seconds: int) -> list[float]:
     return taken
 
 
-def asking(client: httpx2.AsyncClient, path: str, taken: list[float]) -> Callable[[int], Awaitable[None]]:
-    """One request, timed; every other one is conditional."""
+def make_request(client: httpx2.AsyncClient, path: str, taken: list[float]) -> Callable[[int], Awaitable[None]]:
+    """Make a function that sends one request and notes its seconds; every other request is conditional."""
     tags: list[str] = [""]
 
     async def ask(number: int) -> None:
@@ -66,12 +66,11 @@ def asking(client: httpx2.AsyncClient, path: str, taken: list[float]) -> Callabl
 
 
 def p99(taken: list[float]) -> float:
-    """In seconds."""
     return quantiles(taken, n=100)[98]
 
 
-def shown(taken: list[float]) -> str:
-    """Both figures in milliseconds."""
+def show(taken: list[float]) -> str:
+    """Show median and 99th percentile in milliseconds."""
     return f"p50 {1000 * quantiles(taken, n=2)[0]:.1f} ms, p99 {1000 * p99(taken):.1f} ms"
 
 

@@ -1,10 +1,10 @@
-"""Difficulty-aware routing: accuracy against judge calls saved, over thresholds, from two jobs a part.
+"""Measure difficulty-aware routing: accuracy against judge calls saved, over thresholds, from two jobs per part.
 
     .venv/bin/python -m bench.routing --items 500 --math 300 [--json FILE] [--figures FOLDER]
 
-Starts a stack of its own. One job scores all documents by rules, one by the judge and estimates every question; whoever
-is easy at a threshold gets the first one's answer, the others the second one's, so no threshold costs a call. A third
-job really routes, half of the questions, and has to come to the same answers and the same calls. `MATHRAG_CONFIG` names
+Starts a stack of its own. One job scores all documents by rules; another scores them by the judge and estimates every
+question. Easy questions at a threshold take the first job's answer, the others the second's, so no threshold costs a
+call. A third job really routes half of the questions, and must make the same answers and calls. `MATHRAG_CONFIG` names
 other models.
 """
 
@@ -21,41 +21,41 @@ import numpy as np
 
 from bench.comparison import MATH, parts
 from bench.running import Stack, stack
-from services.judge.difficulty.figures import area
+from services.judge.difficulty.figures import measure_area
 from services.judge.difficulty.problems import HARD
 from shared.contracts.params import RouteParams
-from shared.pages.figures import Figure, write
+from shared.pages.figures import Figure, write_figure
 from shared.pages.figures import pareto as pareto_figure
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval, wilson
-from shared.statistics.pairs import Pair, compared, words
-from shared.statistics.significance import together
+from shared.statistics.pairs import PairComparison, compare_pair, describe_pair
+from shared.statistics.significance import correct_family
 
 DEFAULT = RouteParams().threshold
 TENTHS = range(11)
-"""Of the questions that are easy: the thresholds are those that come to so many."""
+"""Tenths of the questions that are easy; each gives a threshold."""
 PARAMS: dict[str, Any] = {"context_size": 1, "generate": {"max_tokens": 256}}
 
 
 class Item(NamedTuple):
-    """What two jobs say of one question."""
+    """Results of both jobs for one question."""
 
     probability: float | None
-    """Of being hard; None: it could not be estimated, and counts as hard."""
+    """Probability that it is hard; None if it could not be estimated, which counts as hard."""
     calls: frozenset[str]
-    """Keys of the judge calls that it waits for where the judge scores."""
+    """Keys of the judge calls that it needs if the judge scores."""
     by_rules: bool | None
-    """Whether the answer was right; None: it failed, or was not graded."""
+    """Whether the answer was right; None if it failed or was not graded."""
     by_judge: bool | None
     level: int | None
 
     def easy(self, threshold: float) -> bool:
-        """As `shared.rag.routing` decides."""
+        """Decide as `shared.rag.routing` does."""
         return self.probability is not None and self.probability < threshold
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """What one threshold costs and brings."""
+    """Costs and accuracy at one threshold."""
 
     threshold: float
     questions: int
@@ -65,22 +65,22 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     saved: float
     """Share of the judge calls of a job without routing."""
     saved_by_chance: float
-    """Were as many questions drawn at random instead, on average."""
+    """Expected share if as many questions were drawn at random."""
     accuracy: Interval
-    pair: Pair
-    """Against a job without routing, over the items that both jobs have graded."""
+    pair: PairComparison
+    """Comparison with a job without routing, over the items that both jobs have graded."""
     by_chance: float | None
-    """Accuracy, were as many questions drawn at random instead, on average."""
+    """Expected accuracy if as many questions were drawn at random."""
     skill: Interval | None
-    """How far the accuracy is beyond that."""
+    """Difference of the accuracy to `by_chance`."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about one part, for tables and figures."""
+    """The figures of one part."""
 
     name: str
     area: Interval | None
-    """Under the ROC curve of the estimate against the items' levels; None: they have none, or all the same."""
+    """Area under the ROC curve of the estimate against the items' levels; None if they have none or only one."""
     points: list[Point]
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--math", type=int, default=300, help="problems of MATH; 0: none")
     parser.add_argument("--data", type=Path, default=MATH, help="folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--json", type=Path, help="the rows of both tables")
-    parser.add_argument("--figures", type=Path, help="folder for a picture of each (extra `report`)")
+    parser.add_argument("--figures", type=Path, help="folder for a figure of each part (extra `report`)")
     options = parser.parse_args()
     found = []
     with stack() as running:
@@ -105,11 +105,11 @@ def main() -> None:
     if options.json:
         options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     for part in found if options.figures else ():
-        write(picture(part), options.figures)
+        write_figure(picture(part), options.figures)
 
 
 def asked(running: Stack, part: str) -> list[Item]:
-    """Both jobs, question by question."""
+    """Run both jobs and join their results by question."""
     rules = job(running, part, "rules", quality="rules")
     judge = job(running, part, "judge", quality="judge", route={"enabled": True, "threshold": 0.0})
     verdicts = {each["index"]: each["correct"] for each in results(running, rules)}
@@ -120,7 +120,7 @@ def asked(running: Stack, part: str) -> list[Item]:
 
 
 def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules: bool | None) -> Item:  # noqa: FBT001
-    """From a line of the judge's results, the sample's calls, and the rules' verdict."""
+    """Make an item of a line of the judge's results, the sample's calls, and the rules' verdict."""
     replies = [step["attempt"]["reply"] for step in steps if step["role"] == "estimate"]
     level = str(judged["level"] or "")[-1:]
     return Item(
@@ -133,7 +133,7 @@ def item(judged: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], by_rules
 
 
 def job(running: Stack, part: str, name: str, **params: Any) -> str:
-    """Submit and wait; its id."""
+    """Submit a job, wait for its end, and return its id."""
     fields = {"dataset": part, "corpus": part, "pipeline": "mathrag-gate", "params": {**PARAMS, **params}}
     ended = running.run(name=f"{part}-{name}", **fields)
     if ended["state"] != "completed":
@@ -142,26 +142,26 @@ def job(running: Stack, part: str, name: str, **params: Any) -> str:
 
 
 def results(running: Stack, job: str) -> list[dict[str, Any]]:
-    """A job's samples in dataset order."""
+    """Fetch a job's samples in dataset order."""
     lines = running.api.get(f"/v1/jobs/{job}/results", params={"format": "jsonl"}).raise_for_status().content
     return [msgspec.json.decode(line) for line in lines.splitlines()]
 
 
 def thresholds(items: Sequence[Item]) -> list[float]:
-    """At which every tenth of the items is easy, as far as ties allow, and the default one."""
+    """Return the thresholds that make each tenth of the items easy, as far as ties allow, and the default."""
     known = sorted(1.0 if each.probability is None else each.probability for each in items)
     return sorted({DEFAULT, *([*known, 1.0][len(known) * tenth // 10] for tenth in TENTHS)})
 
 
 def pareto(items: Sequence[Item]) -> list[Point]:
-    """A point each threshold, McNemar's tests corrected for all of them (Holm)."""
+    """Compute a point for each threshold, with McNemar's tests corrected for all of them (Holm)."""
     points = [point(items, threshold) for threshold in thresholds(items)]
-    pairs = together([each.pair for each in points])
+    pairs = correct_family([each.pair for each in points])
     return [msgspec.structs.replace(each, pair=pair) for each, pair in zip(points, pairs, strict=True)]
 
 
 def point(items: Sequence[Item], threshold: float) -> Point:
-    """What a job with this threshold comes to: a rating belongs to a document, and one hard question is enough."""
+    """Compute a job's result at this threshold; a document's rating is needed if one of its questions is hard."""
     easy = sum(each.easy(threshold) for each in items)
     calls = len(frozenset().union(*(each.calls for each in items if not each.easy(threshold))))
     everything = len(frozenset().union(*(each.calls for each in items)))
@@ -178,16 +178,16 @@ def point(items: Sequence[Item], threshold: float) -> Point:
         saved=1 - calls / everything if everything else 0.0,
         saved_by_chance=saved_by_chance(items, easy),
         accuracy=wilson(sum(routed), len(routed)),
-        pair=compared([pairs]),
+        pair=compare_pair([pairs]),
         by_chance=by_chance(graded, threshold),
         skill=skill(graded, threshold),
     )
 
 
 def saved_by_chance(items: Sequence[Item], easy: int) -> float:
-    """Share of the judge calls that nobody waits for when `easy` questions, drawn at random, do not.
+    """Compute the expected share of judge calls saved if `easy` questions are drawn at random.
 
-    A call that m of n questions wait for is saved with the probability that all m are among those drawn.
+    A call that m of n questions need is saved with the probability that all m are drawn.
     """
     waiting = Counter(call for each in items for call in each.calls)
     n = len(items)
@@ -196,7 +196,7 @@ def saved_by_chance(items: Sequence[Item], easy: int) -> float:
 
 
 def by_chance(graded: Sequence[Item], threshold: float) -> float | None:
-    """Between the judge's accuracy and the rules', in proportion to the easy ones."""
+    """Interpolate between the judge's accuracy and the rules' by the share of easy questions."""
     if not graded:
         return None
     rules, judge = sum(bool(each.by_rules) for each in graded), sum(bool(each.by_judge) for each in graded)
@@ -205,9 +205,9 @@ def by_chance(graded: Sequence[Item], threshold: float) -> float | None:
 
 
 def skill(graded: Sequence[Item], threshold: float) -> Interval | None:
-    """Mean of (easy - share of easy ones) x (rules' verdict - judge's): above 0 if easy questions lose less by rules.
+    """Average (easy - share of easy) x (rules' verdict - judge's); above 0 if rules cost easy questions less.
 
-    The interval is the bootstrap's over items, the share held fixed.
+    The interval is a bootstrap over items with the share fixed.
     """
     if not graded:
         return None
@@ -218,16 +218,16 @@ def skill(graded: Sequence[Item], threshold: float) -> Interval | None:
 
 
 def against_levels(items: Sequence[Item]) -> Interval | None:
-    """Whether the estimate ranks the items by their own levels, hard from `HARD` on."""
+    """Compute the ROC AUC of the estimate against the items' levels, hard from `HARD` on."""
     known = [each for each in items if each.level is not None and each.probability is not None]
     hard = np.array([(each.level or 0) >= HARD for each in known], dtype=np.float64)
     if not 0 < hard.sum() < len(known):
         return None
-    return area(hard, np.array([each.probability for each in known], dtype=np.float64))
+    return measure_area(hard, np.array([each.probability for each in known], dtype=np.float64))
 
 
 def checked(running: Stack, part: str, items: Sequence[Item]) -> str:
-    """Whether a job that really routes comes to what was computed."""
+    """Run a job that really routes, and compare it with what was computed."""
     at = thresholds(items)[len(TENTHS) // 2]
     routing = job(running, part, "routed", quality="judge", route={"enabled": True, "threshold": at})
     report = running.get(f"/v1/jobs/{routing}/report")
@@ -248,28 +248,28 @@ COLUMNS = (
 
 
 def table(part: Part) -> str:
-    """A line each threshold."""
+    """Write a row for each threshold."""
     shown = f"{_interval(part.area, 1, 3)}" if part.area else "n/a"
     head = f"ROC AUC of the estimate against the items' levels: {shown}\n\n| " + " | ".join(COLUMNS) + " |"
     return "\n".join([head, "|---" * len(COLUMNS) + "|", *map(_line, part.points)])
 
 
 def picture(part: Part) -> Figure:
-    """Its curve beside that of chance."""
+    """Draw the curve beside that of chance."""
     rows = [
-        pareto_figure.Row(
+        pareto_figure.ParetoRow(
             threshold=each.threshold, saved=each.saved, value=each.accuracy.value, low=each.accuracy.low,
             high=each.accuracy.high, n=each.pair.items, chance_saved=each.saved_by_chance, chance_value=each.by_chance,
         )
         for each in part.points
     ]  # fmt: skip
-    return pareto_figure.chart(rows, title=f"Routing by difficulty: {part.name}", name=f"pareto-{part.name}")
+    return pareto_figure.draw(rows, title=f"Routing by difficulty: {part.name}", name=f"pareto-{part.name}")
 
 
 def _line(point: Point) -> str:
     cells = (
         f"{point.threshold:.3g}", f"{point.easy} of {point.questions}", point.calls, f"{100 * point.saved:.1f} %",
-        f"{100 * point.saved_by_chance:.1f} %", _interval(point.accuracy, 100, 1, " %"), words(point.pair),
+        f"{100 * point.saved_by_chance:.1f} %", _interval(point.accuracy, 100, 1, " %"), describe_pair(point.pair),
         _interval(point.skill, 100, 1) if point.skill else "n/a",
     )  # fmt: skip
     return "| " + " | ".join(map(str, cells)) + " |"

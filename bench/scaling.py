@@ -23,16 +23,16 @@ import httpx2
 
 from bench.running import Stack, stack
 from bench.throughput import PARAMS, furnish, small_embeddings
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 
 WORKERS = (1, 3)
 SECONDS = 0.5
-"""A call of the slow model."""
+"""Duration of a call to the slow model."""
 FAST = {"driver": "scripted", "footprint_mib": 100, "parallel": 64}
 
 
 def main() -> None:
-    """Alternate, print every figure, then the ratio of the medians."""
+    """Run both models in turn, print every figure, then the ratio of the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=3)
@@ -47,9 +47,9 @@ def main() -> None:
 
 
 def compare(kind: str, judge: dict[str, Any], items: int, rounds: int) -> None:
-    """Calls per second with one worker and with three, at one kind of judge."""
+    """Print calls per second with one worker and with three, for one kind of judge."""
     with ExitStack() as opened:
-        stacks = {count: opened.enter_context(scaled(judge, count)) for count in WORKERS}
+        stacks = {count: opened.enter_context(stack_with(judge, count)) for count in WORKERS}
         for running in stacks.values():
             furnish(running, items)
         rates: dict[int, list[float]] = {count: [] for count in WORKERS}
@@ -62,7 +62,7 @@ def compare(kind: str, judge: dict[str, Any], items: int, rounds: int) -> None:
 
 
 def rate(running: Stack, name: str) -> float:
-    """Stored replies of one job per second of its wall time; nothing is reused."""
+    """Run a job that reuses nothing; return its stored replies per second of its wall time."""
     fields = {"dataset": "items", "corpus": "documents", "pipeline": "mathrag-gate", "params": PARAMS}
     found = running.run(name=name, reuse="none", **fields)
     if found["state"] != "completed":
@@ -73,8 +73,8 @@ def rate(running: Stack, name: str) -> float:
 
 
 @contextmanager
-def scaled(judge: dict[str, Any], workers: int) -> Iterator[Stack]:
-    """A stack with so many workers of the judge lane."""
+def stack_with(judge: dict[str, Any], workers: int) -> Iterator[Stack]:
+    """Run a stack with this number of workers in the judge lane."""
     with TemporaryDirectory() as folder:
         environment = {
             "MATHRAG_MODELS": json.dumps({"j": judge, "g": FAST}),
@@ -88,8 +88,8 @@ def scaled(judge: dict[str, Any], workers: int) -> Iterator[Stack]:
 
 @contextmanager
 def slow_model() -> Iterator[str]:
-    """The address of a model server that waits."""
-    port = free_port()
+    """Run a model server that waits before it answers; yield its address."""
+    port = find_free_port()
     command = [sys.executable, "-m", "bench.slow_model", "--port", str(port), "--seconds", str(SECONDS)]
     process = subprocess.Popen(command)
     try:

@@ -1,4 +1,4 @@
-"""Hybrid retrieval through the retriever service against the libraries alone.
+"""Measure hybrid retrieval through the retriever service against the libraries alone.
 
     .venv/bin/python -m bench.search ../shared/data/math
 
@@ -23,7 +23,7 @@ from sqlalchemy import text
 from bench.running import Stack, stack
 from services.retriever import tokens
 from services.retriever.sparse import K1, METHOD, B
-from services.retriever.texts import indexed_text
+from services.retriever.texts import make_indexed_text
 from shared.contracts.replies import Retrieved
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
@@ -34,13 +34,13 @@ from shared.storage.database import Database
 
 K = 10
 CHUNK = 128
-"""Questions a request: both searches of each make the 256 that the service takes."""
+"""Questions per request; with two searches each they fill the 256 that the service accepts."""
 INDEXES = text("SELECT dense_index, sparse_index FROM corpora WHERE name = 'math'")
 _REPLIES = msgspec.json.Decoder(list[Retrieved])
 
 
 def main() -> None:
-    """Alternate, print every figure, then the ratio of the medians."""
+    """Run floor and system in turn, print every figure, then the ratio of the medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a folder with train.jsonl and test-dev.jsonl")
     parser.add_argument("--questions", type=int, default=1000)
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def ratio(floor: "Search", system: "Search", questions: Sequence[str], rounds: int) -> None:
-    """Both in turn."""
+    """Time both in turn, and print the ratio."""
     floors, systems = [], []
     for number in range(1, rounds + 1):
         floors.append(seconds(floor, questions))
@@ -71,16 +71,16 @@ Search = Callable[[Sequence[str]], object]
 
 
 def seconds(search: Search, questions: Sequence[str]) -> float:
-    """Time of one pass."""
+    """Return the seconds of one pass."""
     began = time.perf_counter()
     search(questions)
     return time.perf_counter() - began
 
 
 def raw(lines: Sequence[bytes]) -> Search:
-    """The three libraries, over the same texts, tokens and vectors."""
+    """Make a search by the libraries alone, over the same texts, tokens and vectors."""
     documents = [read_corpus_line(line, "", 0).document for line in lines]
-    texts = [indexed_text(document.problem, document.text) for document in documents]
+    texts = [make_indexed_text(document.problem, document.text) for document in documents]
     scorer = bm25s.BM25(method=METHOD, k1=K1, b=B)
     scorer.index([tokens.tokenise(text) for text in texts], show_progress=False)
     embedder = StaticEmbedder(Settings().retrieval.embeddings.path)
@@ -95,7 +95,7 @@ def raw(lines: Sequence[bytes]) -> Search:
 
 
 def service(running: Stack) -> Search:
-    """The retriever of a running stack, asked as a worker asks it."""
+    """Make a search by the retriever of a running stack, called as a worker calls it."""
     dense, sparse = asyncio.run(indexes(running))
     key = {"Authorization": f"Bearer {running.service_key()}"}
     client = httpx2.Client(base_url=running.service_url("retriever"), timeout=60, trust_env=False, headers=key)
@@ -116,7 +116,7 @@ JSON = {"content-type": "application/json"}
 
 
 async def indexes(running: Stack) -> tuple[int, int]:
-    """Ids of the corpus's two indexes."""
+    """Read the ids of the corpus's dense and sparse indexes."""
     database = Database(running.database_url(), pinned=False)
     async with database.statement() as connection:
         dense, sparse = (await connection.execute(INDEXES)).one()

@@ -1,7 +1,6 @@
-"""A model server that takes its time and no processor: `python -m bench.slow_model --port P --seconds 0.5`.
+"""Serve a slow model that uses no processor time: `python -m bench.slow_model --port P --seconds 0.5`.
 
-It answers as many prompts at once as are sent, each after the same time: what a large model on a large device looks
-like from a worker.
+It answers any number of prompts at once, each after the same time, as a large model on a large device does.
 """
 
 import argparse
@@ -26,7 +25,7 @@ def main() -> None:
 
 
 def application(seconds: float) -> FastAPI:
-    """OpenAI's chat, as much of it as is asked for."""
+    """Make an application with the part of OpenAI's chat API that drivers use."""
     app = FastAPI(openapi_url=None)
 
     @app.get("/health")

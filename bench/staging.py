@@ -1,10 +1,10 @@
-"""What staging is worth: a job in stages against the orders of a service without them, on the same models and prompts.
+"""Measure what staging saves: a job in stages against other orders of the same prompts on the same models.
 
     .venv/bin/python -m bench.staging --items 40
 
-Four parts: the three orders of one job; the loads of 16 jobs at once against one after the other; how long a job takes
-longer when a process is killed in its middle; what a call through the guard costs beside one straight to its model
-server. Everything alternates, and only ratios of one run are compared. `MATHRAG_CONFIG` names other models.
+Four parts: three orders of one job; the loads of 16 jobs at once against one after the other; the delay of a job in
+which a process is killed halfway; the cost of a call through the guard against one straight to its model server.
+Everything alternates, and only ratios of one run are compared. `MATHRAG_CONFIG` names other models.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from sqlalchemy import text
 from bench import orders
 from bench.floor import PARAMS, furnish, system
 from bench.running import ENDED, Stack, seconds_of, stack
-from services.guard.app import driver
+from services.guard.app import make_driver
 from shared.contracts.guard import ModelCall
 from shared.lease.guard_client import GuardClient
 from shared.settings import Settings
@@ -37,7 +37,7 @@ OPEN = text("SELECT epoch, models FROM residencies WHERE state = 'open' ORDER BY
 
 
 def main() -> None:
-    """All four parts on one stack."""
+    """Measure all four parts on one stack."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
@@ -48,12 +48,12 @@ def main() -> None:
         samples = asyncio.run(orders.samples_of(running.database_url(), first))
         compare_orders(running, samples, options.rounds)
         cost_of_guard(running, samples, options.rounds)
-        merged(running)
+        compare_merging(running)
         kills(running, first)
 
 
 def compare_orders(running: Stack, samples: list[orders.Sample], rounds: int) -> None:
-    """The whole service in stages against bare loops in other orders."""
+    """Compare the whole service in stages with bare loops in other orders."""
     figures: dict[str, list[orders.Run]] = {"staged": [], f"window of {WINDOW}": [], "per sample": []}
     for number in range(1, rounds + 1):
         before = loads(running)
@@ -69,8 +69,8 @@ def compare_orders(running: Stack, samples: list[orders.Sample], rounds: int) ->
         print(f"| {name} | {', '.join(str(run.loads) for run in runs)} | {said} | {ratio:.2f} |", flush=True)
 
 
-def merged(running: Stack) -> None:
-    """As many jobs as they come, and each after the other."""
+def compare_merging(running: Stack) -> None:
+    """Compare jobs submitted at once with jobs run one after the other."""
     print(f"\n| {MERGED} jobs | loads | seconds |\n|---|---|---|")
     for name, submit_all in (("at once", _at_once), ("one after the other", _in_turn)):
         before, began = loads(running), time.monotonic()
@@ -79,35 +79,35 @@ def merged(running: Stack) -> None:
 
 
 def kills(running: Stack, like: str) -> None:
-    """Each process killed once, when half of a job's model calls are answered."""
+    """Kill each process once, when half of a stage's calls are answered, and print the delays."""
     made = running.get(f"/v1/jobs/{like}/report")["calls_made"]
-    calm = [_timed(running, made) for _ in range(3)]
+    calm = [_time_job(running, made) for _ in range(3)]
     print(f"\nundisturbed: {', '.join(f'{seconds:.1f}' for seconds, _ in calm)} s")
     print("| killed | job, s | longer, s | over undisturbed | loads |\n|---|---|---|---|---|")
     usual = median(seconds for seconds, _ in calm)
     for victim in VICTIMS:
-        seconds, loaded = _timed(running, made, victim)
+        seconds, loaded = _time_job(running, made, victim)
         print(f"| {victim} | {seconds:.1f} | {seconds - usual:.1f} | {seconds / usual:.2f} | {loaded} |", flush=True)
 
 
 def cost_of_guard(running: Stack, samples: list[orders.Sample], rounds: int) -> None:
-    """The generator's prompts through the guard, with its epoch check and receipts, and straight to the same server."""
+    """Time the generator's prompts through the guard, with epoch check and receipts, and straight to a server."""
     prompts = [prompt for sample in samples for prompt in sample.get("generate", ())]
     straight, guarded = [], []
     for _ in range(rounds):
-        straight.append(asyncio.run(_straight(prompts)))
-        guarded.append(asyncio.run(_guarded(running, prompts)))
+        straight.append(asyncio.run(_time_straight(prompts)))
+        guarded.append(asyncio.run(_time_guarded(running, prompts)))
     extra = (median(guarded) - median(straight)) / len(prompts) * 1000
     print(f"\n{len(prompts)} generations straight: {', '.join(f'{each:.2f}' for each in straight)} s;", end=" ")
     print(f"through the guard: {', '.join(f'{each:.2f}' for each in guarded)} s")
     print(f"guard over straight: {median(guarded) / median(straight):.3f}; {extra:+.2f} ms a call", flush=True)
 
 
-async def _straight(prompts: list[orders.Prompt]) -> float:
+async def _time_straight(prompts: list[orders.Prompt]) -> float:
     settings = Settings()
     name = settings.roles["generate"]
     model = settings.models[name]
-    server, slots = await driver(name, model, settings).start(), asyncio.Semaphore(model.parallel)
+    server, slots = await make_driver(name, model, settings).start(), asyncio.Semaphore(model.parallel)
 
     async def ask(prompt: orders.Prompt) -> None:
         async with slots:
@@ -121,7 +121,7 @@ async def _straight(prompts: list[orders.Prompt]) -> float:
     return seconds
 
 
-async def _guarded(running: Stack, prompts: list[orders.Prompt]) -> float:
+async def _time_guarded(running: Stack, prompts: list[orders.Prompt]) -> float:
     database = Database(running.database_url(), pinned=False)
     async with database.statement() as connection:
         resident = (await connection.execute(OPEN)).one()
@@ -143,7 +143,7 @@ async def _guarded(running: Stack, prompts: list[orders.Prompt]) -> float:
 
 
 def loads(running: Stack) -> int:
-    """Model servers that were started so far."""
+    """Count the model servers started so far."""
 
     async def count() -> int:
         database = Database(running.database_url(), pinned=False)
@@ -172,8 +172,8 @@ def _in_turn(running: Stack) -> None:
         running.run(**_fields(f"alone-{number}"))
 
 
-def _timed(running: Stack, made: dict[str, int], victim: str | None = None) -> tuple[float, int]:
-    """Seconds and loads of a job in whose middle `victim` is killed: half of a stage's calls are answered."""
+def _time_job(running: Stack, made: dict[str, int], victim: str | None = None) -> tuple[float, int]:
+    """Return seconds and loads of a job; `victim` is killed when half of a stage's calls are answered."""
     before = loads(running)
     job = running.submit(**_fields(f"without-{victim}"))
     if victim is not None:
@@ -194,7 +194,7 @@ def _kill(pid: int) -> None:
 
 
 def _until(running: Stack, job: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The job's document once `holds`; whoever answers for it may just have been killed."""
+    """Return the job's document once `holds`; errors are ignored, because the API may just have been killed."""
     while True:
         with suppress(httpx2.HTTPError):
             document: dict[str, Any] = running.get(f"/v1/jobs/{job}")

@@ -1,12 +1,12 @@
-"""`bench.staging` on a GPU that is used as if it were a 12 GB card, with weights of Qwen2.5's shape and random values.
+"""Run `bench.staging` on a GPU capped like a 12 GB card, with random weights of Qwen2.5's shape.
 
     .venv/bin/pip install -e '.[gpu,train]' vllm
     .venv/bin/python -m bench.staging_gpu --cap-mib 12288 --items 40
 
-What it measures: the four parts of `bench.staging` with vLLM as the model server, and the GPU's memory by NVML four
-times a second, whose highest reading must stay under the cap. vLLM is told to take no more than the cap, and the guard
-refuses what is above it (`device.budget_mib`). The answers are noise: only times, loads and memory mean something.
-Without NVML, PyTorch or vLLM it says what is missing and measures nothing.
+It measures the four parts of `bench.staging` with vLLM as the model server, and the GPU's memory by NVML four times a
+second, whose peak must stay under the cap. vLLM is configured to stay below the cap, and the guard refuses models
+above it (`device.budget_mib`). The answers are noise: only times, loads and memory mean something. Without NVML,
+PyTorch or vLLM it says what is missing and measures nothing.
 """
 
 import argparse
@@ -40,14 +40,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "intermediate_size": 18944, "tie_word_embeddings": False,
     },
 }  # fmt: skip
-"""Of Qwen2.5's published configurations, what its size follows from; in bfloat16 the 7B alone is above 12 GB."""
+"""The sizes in Qwen2.5's published configurations; in bfloat16 the 7B alone is above 12 GB."""
 VOCABULARY = 151936
 CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 NEEDED = ("pynvml", "torch", "transformers", "vllm")
 
 
 def main() -> None:
-    """Write both models, run the four parts on a GPU that is used as if it were small."""
+    """Write both models, run the four parts on the capped GPU, and print its peak memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cap-mib", type=int, default=12288)
     parser.add_argument("--judge", choices=SHAPES, default="0.5b")
@@ -62,7 +62,7 @@ def main() -> None:
         for role, shape in (("judge", options.judge), ("generator", options.generator)):
             write_model(Path(folder) / role, SHAPES[shape])
         share = 0.9 * options.cap_mib / total
-        os.environ["MATHRAG_CONFIG"] = str(configured(Path(folder), uuid, options.cap_mib, share))
+        os.environ["MATHRAG_CONFIG"] = str(write_configuration(Path(folder), uuid, options.cap_mib, share))
         sys.argv[1:] = ["--items", str(options.items), "--rounds", str(options.rounds)]
         with peak(uuid) as most:
             staging.main()
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def gpu() -> tuple[str, float, float]:
-    """The first GPU's UUID, its memory, and what of it is taken already, in MiB."""
+    """Return the first GPU's UUID, its memory and the memory in use, in MiB."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -80,7 +80,7 @@ def gpu() -> tuple[str, float, float]:
 
 
 def write_model(folder: Path, shape: dict[str, Any]) -> None:
-    """Weights of this shape, random from a fixed seed, with the project's own tokenizer and a plain chat template."""
+    """Write random weights of this shape from a fixed seed, with the project's tokenizer and a plain chat template."""
     import torch
     import transformers
 
@@ -97,8 +97,8 @@ def write_model(folder: Path, shape: dict[str, Any]) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def configured(folder: Path, uuid: str, cap_mib: int, share: float) -> Path:
-    """A configuration of both models on the capped GPU; YAML reads JSON. `share` of its memory is a server's."""
+def write_configuration(folder: Path, uuid: str, cap_mib: int, share: float) -> Path:
+    """Write a configuration of both models on the capped GPU, as JSON; a server may use `share` of its memory."""
     command = ["vllm", "serve", "--enforce-eager", "--gpu-memory-utilization", f"{share:.4f}"]
     models = {
         role: {
@@ -119,7 +119,7 @@ def configured(folder: Path, uuid: str, cap_mib: int, share: float) -> Path:
 
 @contextmanager
 def peak(uuid: str) -> Iterator[Any]:
-    """A function that tells the most memory that was taken since, in MiB."""
+    """Yield a function that returns the peak of the memory in use since, in MiB."""
     import pynvml
 
     handle, seen, ended = pynvml.nvmlDeviceGetHandleByUUID(uuid), [0.0], threading.Event()

@@ -1,10 +1,10 @@
-"""What a command costs before it does anything: processor time of its process, beside that of importing its libraries.
+"""Measure a command's start: processor time of its process, against that of importing its libraries.
 
     python -m bench.startup [--runs 15]
 
-Each command runs as a process of its own, in turns with one that only imports typer, rich and the HTTP client. What is
-printed is the median of user and system time, children included. A server of this program answers the requests. A first
-turn does not count: it compiles what was not compiled.
+Each command runs as a process of its own, in turns with one that only imports typer, rich and the HTTP client. The
+figures are medians of user and system time, children included. A server of this program answers the requests. The
+first turn does not count, because it compiles bytecode.
 """
 
 import argparse
@@ -26,7 +26,7 @@ class Answers(BaseHTTPRequestHandler):
     """Answers every request with an empty page."""
 
     def do_GET(self) -> None:
-        """Send it."""
+        """Send an empty page of a list."""
         body = b'{"data": [], "next_cursor": null}'
         self.send_response(200)
         self.send_header("content-type", "application/json")
@@ -35,11 +35,11 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def cost(command: list[str], environment: dict[str, str]) -> float:
-    """Seconds of processor time that the process took, and what it started."""
+    """Run a command; return the processor seconds of its process and of its children."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -47,7 +47,7 @@ def cost(command: list[str], environment: dict[str, str]) -> float:
 
 
 def measure(runs: int, environment: dict[str, str]) -> dict[str, float]:
-    """Medians by command; "" is the libraries alone."""
+    """Return medians by command; the key "" stands for the libraries alone."""
     commands = {"": [sys.executable, "-c", LIBRARIES]}
     commands |= {" ".join(words): [sys.executable, "-m", "mathrag.cli.main", *words] for words in COMMANDS}
     times: dict[str, list[float]] = {name: [] for name in commands}
@@ -58,7 +58,7 @@ def measure(runs: int, environment: dict[str, str]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure every command and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs

@@ -1,4 +1,4 @@
-"""Submitting a job against COPY of the rows that it makes.
+"""Measure the submission of a job against COPY of the rows that it inserts.
 
     .venv/bin/python -m bench.submit --items 100000
 
@@ -20,8 +20,8 @@ import asyncpg
 from bench.uploads import ROUNDS, connected, database, peak, server, system, written
 from mathrag.stack import postgres as pg
 from shared.runtime import models
-from shared.runtime.drafting import Submission
 from shared.runtime.models import ModelIdentity
+from shared.runtime.submission import Submission
 from shared.runtime.submit import submit
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -36,11 +36,11 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory() as folder, server(Path(folder)) as running:
         file = written(Path(folder), "datasets", options.items)
-        asyncio.run(measured(running, file))
+        asyncio.run(measure(running, file))
 
 
-async def measured(running: pg.Postgres, file: Path) -> None:
-    """Floor and system in turn."""
+async def measure(running: pg.Postgres, file: Path) -> None:
+    """Measure floor and system in turn, and print each figure."""
     ratios = []
     settings = Settings(roles=json.loads(ROLES))
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
@@ -59,14 +59,14 @@ async def measured(running: pg.Postgres, file: Path) -> None:
 
 
 async def register(application: Database) -> None:
-    """The models that the job is pinned to, and the grader."""
+    """Register the models that the job needs."""
     async with application.transaction() as connection:
         for name in ("j", "g"):
             await models.register(connection, ModelIdentity(name=name, backend="scripted", digest=name))
 
 
 async def floor(owner: asyncpg.Connection) -> float:
-    """Seconds to COPY the newest job's samples into an empty table of the same shape, with the commit."""
+    """COPY the newest job's samples into an empty table of the same shape; return the seconds, commit included."""
     await owner.execute("DROP TABLE IF EXISTS bare; CREATE TABLE bare (LIKE samples INCLUDING ALL EXCLUDING IDENTITY)")
     rows = await owner.fetch("SELECT * FROM samples WHERE job_id = (SELECT max(id) FROM jobs)")
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What traces, logs and metrics cost: `python -m bench.telemetry --items 400 --rounds 5`.
+"""Measure the cost of traces, logs and metrics: `python -m bench.telemetry --items 400 --rounds 5`.
 
 1. Off: what each place in the hot path adds while nothing is traced, as a share of the time of one call.
 2. On against off, end to end: two stacks with models that answer at once, one of which sends its spans to a collector
@@ -26,7 +26,7 @@ from services.guard.drivers.scripted import ScriptedServer
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelCall
 from shared.telemetry import logs
-from tests.doubles.collector import collecting
+from tests.doubles.collector import run_collector
 
 CALL = ModelCall(id=1, model_id=1, prompt="What is 2+3? Rating:", decoding=Decoding(), seed=1)
 LOOPS = 200_000
@@ -34,20 +34,20 @@ CHUNK = 16
 
 
 def main() -> None:
-    """Command line."""
+    """Measure all three and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     added = off()
     with (
-        collecting() as collector,
+        run_collector() as collector,
         stack_with("", options.items) as without,
         stack_with(collector.url, options.items) as traced,
     ):
-        jobs_off, jobs_on = alternating([without, traced], options.rounds)
+        jobs_off, jobs_on = alternate([without, traced], options.rounds)
         spans = len(collector.spans())
-        scrape = scraped(without)
+        scrape = time_scrape(without)
     rates_off, rates_on = ([job.calls_s for job in jobs] for jobs in (jobs_off, jobs_on))
     cpu_off, cpu_on = ([job.cpu_s for job in jobs] for jobs in (jobs_off, jobs_on))
     print(f"off: {added * 1e9:.0f} ns a call, {added / statistics.median(cpu_off):.2%} of a call's processor time")
@@ -57,14 +57,14 @@ def main() -> None:
 
 
 def off() -> float:
-    """Seconds that a call pays for telemetry that is off: the guard's look, and its share of the chunk's log fields."""
-    resident = guard.Resident(ScriptedServer(), 1, name="m", driver="scripted")  # type: ignore[arg-type]
-    looked = timed(lambda: guard._traced(resident, CALL)) - timed(lambda: guard._answer(resident, CALL))
+    """Return the seconds that disabled telemetry adds to a call: the guard's check and its share of the log fields."""
+    resident = guard.ServedModel(ScriptedServer(), 1, name="m", driver="scripted")  # type: ignore[arg-type]
+    looked = time_call(lambda: guard._answer_traced(resident, CALL)) - time_call(lambda: guard._answer(resident, CALL))
     return max(looked, 0.0) + bound() / CHUNK
 
 
-def timed(call: Callable[[], Awaitable[object]]) -> float:
-    """Seconds of one call: the fastest of five loops."""
+def time_call(call: Callable[[], Awaitable[object]]) -> float:
+    """Return the seconds of one call in the fastest of five loops."""
 
     async def loop() -> float:
         began = time.perf_counter()
@@ -76,7 +76,7 @@ def timed(call: Callable[[], Awaitable[object]]) -> float:
 
 
 def bound() -> float:
-    """Seconds that it takes to put three fields on the lines of a chunk."""
+    """Return the seconds that it takes to bind three fields to the log lines of a chunk."""
     began = time.perf_counter()
     for number in range(LOOPS):
         logs.bind(role="judge", epoch=number, claim="a-token")
@@ -85,7 +85,7 @@ def bound() -> float:
 
 @contextmanager
 def stack_with(endpoint: str, items: int) -> Iterator[Stack]:
-    """A furnished stack that sends its spans to `endpoint`."""
+    """Run a stack with data that sends its spans to `endpoint`."""
     os.environ["MATHRAG_TELEMETRY__OTLP_ENDPOINT"] = endpoint
     with throughput_stack(CHUNK, 1) as running:
         furnish(running, items)
@@ -93,24 +93,24 @@ def stack_with(endpoint: str, items: int) -> Iterator[Stack]:
 
 
 class Job(NamedTuple):
-    """What one job took."""
+    """Figures of one job."""
 
     calls_s: float
     cpu_s: float
     """Processor seconds of all services, per call."""
 
 
-def alternating(stacks: list[Stack], rounds: int) -> list[list[Job]]:
-    """Each stack's jobs; the first round warms up."""
+def alternate(stacks: list[Stack], rounds: int) -> list[list[Job]]:
+    """Run jobs on the stacks in turn; the first round warms up and does not count."""
     found: list[list[Job]] = [[] for _ in stacks]
     for number in range(rounds + 1):
         for running, jobs in zip(stacks, found, strict=True):
-            job = measured(running, f"job-{number}")
+            job = run_job(running, f"job-{number}")
             jobs += [job] if number else []
     return found
 
 
-def measured(running: Stack, name: str) -> Job:
+def run_job(running: Stack, name: str) -> Job:
     """Run a job that reuses nothing."""
     before = cpu_of(running)
     found = running.run(
@@ -122,7 +122,7 @@ def measured(running: Stack, name: str) -> Job:
 
 
 def cpu_of(running: Stack) -> float:
-    """Processor seconds of a stack's services so far."""
+    """Sum the processor seconds of a stack's services so far."""
     total = 0.0
     for child in running.status()["children"]:
         process = psutil.Process(child["pid"])
@@ -130,12 +130,12 @@ def cpu_of(running: Stack) -> float:
     return total
 
 
-def scraped(running: Stack) -> float:
-    """Seconds of the slowest of five scrapes, each a fresh one."""
+def time_scrape(running: Stack) -> float:
+    """Return the seconds of the slowest of five scrapes, none of them from the cache."""
     slowest = 0.0
     for number in range(5):
-        measured(running, f"scraped-{number}")
-        time.sleep(5.1)  # so long a scrape is kept
+        run_job(running, f"scraped-{number}")
+        time.sleep(5.1)  # a scrape is cached for 5 s
         began = time.perf_counter()
         httpx2.get(f"{running.url}/metrics", trust_env=False).raise_for_status()
         slowest = max(slowest, time.perf_counter() - began)
@@ -143,7 +143,7 @@ def scraped(running: Stack) -> float:
 
 
 def ratio(these: list[float], those: list[float]) -> str:
-    """Of the medians, with the range of the pairs."""
+    """Show the ratio of the medians, with the range of the pairs."""
     pairs = sorted(this / that for this, that in zip(these, those, strict=True))
     return f"{statistics.median(these) / statistics.median(those):.2f} ({pairs[0]:.2f} to {pairs[-1]:.2f})"
 

@@ -1,10 +1,10 @@
-"""Calls per second through API, Celery tick, worker, guard and back, with models that answer at once.
+"""Measure calls per second through API, Celery tick, worker, guard and back, with models that answer at once.
 
     .venv/bin/python -m bench.throughput --items 5000 --chunk 16
 
-The runtime's own cost: retrieve, ten judgements and a generation a sample, none shared between samples, every commit
-durable. Counted are stored replies over the job's wall time. Search is made cheap (16 dimensions, rare words): it has
-a benchmark of its own, `bench/retrieval.py`.
+This is the runtime's own cost: each sample makes a search, ten judgements and a generation, none shared with another,
+and every commit is durable. The rate is stored replies over the job's wall time. Search is made cheap (16 dimensions,
+rare words), because `bench/retrieval.py` measures it.
 """
 
 import argparse
@@ -23,14 +23,14 @@ from bench.running import Stack, stack
 from shared.settings import REPOSITORY
 
 DOCUMENTS = 8
-"""A question's own documents; the rest of its ten are somebody else's."""
+"""Documents written for each question; the rest of its ten belong to other questions."""
 WORDS = "so the sum of both sides is equal to twice the first term and we divide by three to find the answer".split()
 PARAMS = {"gate": {"tau": 1.0, "items": 10, "top": 2, "min_pairs": 2}}
-"""The gate always chooses the judge."""
+"""With a threshold of 1 the gate always chooses the judge."""
 
 
 def main() -> None:
-    """Run one job and print what it made of its time."""
+    """Run one job and print its calls per second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=5000)
     parser.add_argument("--chunk", type=int, default=16, help="calls claimed together")
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def rate(running: Stack, name: str) -> float:
-    """Stored replies of one job per second of its wall time."""
+    """Run one job; return its stored replies per second of its wall time."""
     found = running.run(name=name, dataset="items", corpus="documents", pipeline="mathrag-gate", params=PARAMS)
     if found["state"] != "completed":
         raise SystemExit(f"the job is {found['state']}: {found['reason']}")
@@ -56,7 +56,7 @@ def rate(running: Stack, name: str) -> float:
 
 @contextmanager
 def throughput_stack(chunk: int, judges: int) -> Iterator[Stack]:
-    """A stack whose models answer at once."""
+    """Run a stack whose models answer at once."""
     with TemporaryDirectory() as folder:
         embeddings = small_embeddings(Path(folder))
         models = {name: {"driver": "scripted", "footprint_mib": 100, "parallel": 64} for name in ("j", "g")}
@@ -66,7 +66,7 @@ def throughput_stack(chunk: int, judges: int) -> Iterator[Stack]:
             "MATHRAG_RETRIEVAL__EMBEDDINGS__PATH": str(embeddings),
             "MATHRAG_WORKERS__CHUNK": str(chunk),
             "MATHRAG_WORKERS__JUDGES": str(judges),
-            # A model that answers at once leaves no time to commit in: more chunks are in flight than real ones want.
+            # Models that answer at once leave no time for commits, so more chunks are in flight than real ones need.
             "MATHRAG_WORKERS__STREAMS": "4",
         }
         with stack(**environment) as running:
@@ -74,7 +74,7 @@ def throughput_stack(chunk: int, judges: int) -> Iterator[Stack]:
 
 
 def small_embeddings(folder: Path) -> Path:
-    """The shipped embeddings, cut to 16 dimensions."""
+    """Write the shipped embeddings, cut to 16 dimensions."""
     shipped = REPOSITORY / "models" / "static-embeddings"
     for name in ("config.json", "tokenizer.json"):
         (folder / name).write_bytes((shipped / name).read_bytes())
@@ -85,7 +85,7 @@ def small_embeddings(folder: Path) -> Path:
 
 
 def furnish(running: Stack, items: int) -> None:
-    """Questions with a rare word each, and documents of about 1.2 kB that hold it."""
+    """Upload questions with a rare word each, and documents of about 1.2 kB that contain it."""
     dice = random.Random(1)
     running.upload(
         "corpora", "documents", (line({"text": text(item, dice)}) for item in range(items) for _ in range(DOCUMENTS))
@@ -96,12 +96,11 @@ def furnish(running: Stack, items: int) -> None:
 
 
 def text(item: int, dice: random.Random) -> str:
-    """A document about one item."""
+    """Write a document about one item."""
     return f"w{item}x " + " ".join(dice.choices(WORDS, k=270))
 
 
 def line(fields: dict[str, Any]) -> bytes:
-    """One JSON line."""
     return json.dumps(fields).encode() + b"\n"
 
 

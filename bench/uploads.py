@@ -1,4 +1,4 @@
-"""Uploads against COPY: what it costs to read, check, hash and store rows, over storing the same rows bare.
+"""Measure uploads against COPY: the cost of reading, checking, hashing and storing rows, over storing them only.
 
     .venv/bin/python -m bench.uploads --rows 100000
 
@@ -28,8 +28,8 @@ from mathrag.stack import postgres as pg
 from mathrag.stack import process
 from mathrag.stack.migration import migrate
 from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import free_port
-from services.orchestrator.api.uploads import batches
+from mathrag.stack.ports import find_free_port
+from services.orchestrator.api.uploads import read_batches
 from shared.ingest import corpora as documents
 from shared.ingest import datasets as items
 from shared.ingest import rows
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 async def measured(running: pg.Postgres, kind: str, file: Path) -> None:
-    """Floor and system in turn."""
+    """Measure floor and system in turn, and print each figure."""
     bare: list[float] = []
     ours: list[float] = []
     async with connected(running.owner_url()) as owner, database(running.url()) as application:
@@ -81,7 +81,7 @@ async def measured(running: pg.Postgres, kind: str, file: Path) -> None:
 
 
 async def floor(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -> float:
-    """Seconds to COPY finished rows into empty tables of the same shape, with the commit."""
+    """COPY finished rows into empty tables of the same shape; return the seconds, commit included."""
     for table in finished:
         await owner.execute(
             f"DROP TABLE IF EXISTS bare_{table}; CREATE TABLE bare_{table} (LIKE {table} INCLUDING ALL)"
@@ -96,23 +96,23 @@ async def floor(owner: asyncpg.Connection, finished: dict[str, list[Any]]) -> fl
 
 
 async def system(application: Database, kind: str, name: str, file: Path) -> float:
-    """Seconds of an upload, from its file to its commit."""
+    """Upload a file; return the seconds up to the commit."""
     began = time.perf_counter()
     with file.open("rb") as opened:
         read = rows.read(opened, "upload")
         if kind == "corpora":
             reader = Reader(read, lambda line, number: documents.record(line, str(number)), documents.identifier)
-            async with aclosing(batches(iter(reader))) as records:
+            async with aclosing(read_batches(iter(reader))) as records:
                 await corpora.create(application, name, records)
         else:
             asked = Reader(read, lambda line, _: items.item(line), items.identifier)
-            async with aclosing(batches(iter(asked))) as records:
+            async with aclosing(read_batches(iter(asked))) as records:
                 await datasets.create(application, name, records)
     return time.perf_counter() - began
 
 
 async def growth(url: str, kind: str, file: str) -> int:
-    """Bytes that an upload adds to this process's peak, over that of its first thousand rows."""
+    """Return the bytes that an upload adds to this process's peak, over that of its first thousand rows."""
     small = written(Path(file).parent, kind, 1000)
     async with database(url) as application:
         await system(application, kind, f"small-{time.monotonic_ns()}", small)
@@ -122,19 +122,19 @@ async def growth(url: str, kind: str, file: str) -> int:
 
 
 def peak() -> int:
-    """Most bytes of memory that this process ever held."""
+    """Return the peak of this process's resident memory, in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return int(found[1]) * 1024 if found else 0
 
 
 def in_a_process(url: str, kind: str, file: Path) -> int:
-    """`growth` of a fresh process."""
+    """Return `growth` in a new process."""
     command = [sys.executable, "-m", "bench.uploads", "--memory", url, kind, str(file)]
     return int(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
 
 def written(folder: Path, kind: str, count: int) -> Path:
-    """JSON lines: questions of about 150 characters, or documents of about 1.2 kB, each with an id."""
+    """Write JSON lines: questions of about 150 characters, or documents of about 1.2 kB, each with an id."""
     file = folder / f"{kind}-{count}.jsonl"
     with file.open("w") as opened:
         opened.writelines(json.dumps(fields) + "\n" for fields in (question if kind == "datasets" else document)(count))
@@ -142,7 +142,7 @@ def written(folder: Path, kind: str, count: int) -> Path:
 
 
 def question(count: int) -> Iterator[dict[str, Any]]:
-    """As MATH-500 has them, without the solution."""
+    """Yield questions in the form of MATH-500, without the solution."""
     dice = random.Random(1)
     for number in range(count):
         text = f"What is w{number} of {' '.join(dice.choices(WORDS, k=30))}?"
@@ -150,7 +150,7 @@ def question(count: int) -> Iterator[dict[str, Any]]:
 
 
 def document(count: int) -> Iterator[dict[str, Any]]:
-    """As MATH has them: a problem and its solution."""
+    """Yield documents in the form of MATH, a problem and its solution."""
     dice = random.Random(1)
     for number in range(count):
         text = f"w{number} {' '.join(dice.choices(WORDS, k=270))}"
@@ -159,13 +159,13 @@ def document(count: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def server(folder: Path) -> Iterator[pg.Postgres]:
-    """An embedded PostgreSQL at the newest migration."""
-    found = pg.Postgres(folder / "postgres", port=free_port(), passwords=Passwords())
+    """Run an embedded PostgreSQL at the newest migration."""
+    found = pg.Postgres(folder / "postgres", port=find_free_port(), passwords=Passwords())
     found.prepare()
     log = folder / "postgres.log"
     child = process.spawn(found.command(), log=log, dies_by=pg.STOP_SIGNAL)
     try:
-        asyncio.run(process.wait_ready("postgres", child, found.ready, log=log))
+        asyncio.run(process.wait_ready("postgres", child, found.is_ready, log=log))
         asyncio.run(found.create_database())
         asyncio.run(migrate(found.owner_url()))
         yield found
@@ -175,7 +175,7 @@ def server(folder: Path) -> Iterator[pg.Postgres]:
 
 @asynccontextmanager
 async def connected(url: str) -> Any:
-    """A bare connection."""
+    """Open an asyncpg connection, without the application's pool."""
     connection = await asyncpg.connect(url.replace("+asyncpg", ""))
     try:
         yield connection
@@ -185,7 +185,7 @@ async def connected(url: str) -> Any:
 
 @asynccontextmanager
 async def database(url: str) -> Any:
-    """As the API has it."""
+    """Open the database as the API does."""
     found = Database(url, pinned=False)
     try:
         yield found

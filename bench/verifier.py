@@ -1,11 +1,11 @@
-"""How far the verifier can be believed: MATH's own solutions, untouched and with one number changed.
+"""Measure the verifier's errors on MATH's own solutions, untouched and with one number changed.
 
     .venv/bin/python -m bench.verifier --solutions 1400 [--part held-out] [--json FILE]
 
-Untouched solutions are right, but for a few: whatever is refuted in them is a mistake of the verifier or of MATH. A
-changed number ought to be found, where an equation depends on it: of any number of the solution, and of one that stands
-in an equation that was verified. Documents are verified as calls are: in processes with a deadline. The first 3,000
-rows, in a fixed random order, are those that the verifier was written by; `held-out` are the others.
+Nearly all untouched solutions are right, so an equation refuted in them is an error of the verifier or of MATH. A
+changed number should be found if an equation depends on it; one row changes any number of the solution, the other a
+number in a verified equation. Documents are verified as calls are, in processes with a deadline. The first 3,000 rows,
+in a fixed random order, were used to write the verifier; `held-out` are the others.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from services.judge.verifying_pool import VerifyingPool
+from services.judge.verification_pool import VerificationPool
 from shared.contracts.replies import Verified
-from shared.ingest.strata import stratified
+from shared.ingest.strata import draw_stratified
 from shared.mathtext.equations import Equation, equations, holds
 from shared.statistics.intervals import wilson
 
@@ -40,11 +40,11 @@ WORDS = {
     "timeouts": "documents past the deadline",
 }
 Counts = Counter[str]
-"""By `WORDS`' keys, and how many there were of each by the same key behind "of "."""
+"""Counts by `WORDS`' keys; the total for each key has the prefix "of "."""
 
 
 def main() -> None:
-    """Verify, count, print the table."""
+    """Verify the solutions, count, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=TRAIN)
     parser.add_argument("--solutions", type=int, default=1400, help="drawn with every subject's share")
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def part(data: Path, name: str) -> list[dict[str, Any]]:
-    """The rows that the verifier was written by, or the others."""
+    """Return the rows used to write the verifier, or the others."""
     with data.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     random.Random(0).shuffle(rows)
@@ -72,17 +72,17 @@ def part(data: Path, name: str) -> list[dict[str, Any]]:
 
 
 def sample(rows: Sequence[dict[str, Any]], n: int, seed: int) -> list[dict[str, Any]]:
-    """`n` rows with every subject's share."""
-    return [rows[place] for place in stratified([row["subject"] for row in rows], min(n, len(rows)), seed)]
+    """Draw `n` rows, stratified by subject."""
+    return [rows[place] for place in draw_stratified([row["subject"] for row in rows], min(n, len(rows)), seed)]
 
 
 async def run(
     rows: Sequence[dict[str, Any]], seed: int, processes: int, deadline_s: float
 ) -> tuple[dict[str, Counts], dict[str, list[str]]]:
-    """Counts by subject, and the refuted equations of untouched solutions by id."""
+    """Verify all rows; return counts by subject, and the refuted equations of untouched solutions by id."""
     counted: defaultdict[str, Counts] = defaultdict(Counter)
     refuted: dict[str, list[str]] = {}
-    async with VerifyingPool(processes, deadline_s) as pool:
+    async with VerificationPool(processes, deadline_s) as pool:
         for ended in asyncio.as_completed([_solution(pool, row, seed) for row in rows]):
             row, counts = await ended
             counted[row["subject"]] += counts
@@ -91,8 +91,8 @@ async def run(
     return dict(sorted(counted.items())), dict(sorted(refuted.items()))
 
 
-async def _solution(pool: VerifyingPool, row: dict[str, Any], seed: int) -> tuple[dict[str, Any], Counts]:
-    """One solution: as it is, and with a number changed in either way."""
+async def _solution(pool: VerificationPool, row: dict[str, Any], seed: int) -> tuple[dict[str, Any], Counts]:
+    """Verify one solution untouched, and with a number changed in either way."""
     text, rng = row["solution"], random.Random(f"{seed} {row['unique_id']}")
     reply = await pool.verify(text, 0)
     counts = Counter({"of none": 1, "of timeouts": 1, "timeouts": not isinstance(reply, Verified)})
@@ -107,7 +107,7 @@ async def _solution(pool: VerifyingPool, row: dict[str, Any], seed: int) -> tupl
 
 
 def of_untouched(found: Sequence[Equation], reply: Verified) -> Counts:
-    """What one solution adds to the counts."""
+    """Count the equations of one untouched solution."""
     decided = reply.verified + reply.refuted
     counts = Counter({"read": sum(each.read for each in found), "verified": reply.verified, "refuted": reply.refuted})
     counts += Counter({f"of {name}": len(found) for name in ("read", "verified", "refuted")})
@@ -118,7 +118,7 @@ def of_untouched(found: Sequence[Equation], reply: Verified) -> Counts:
 
 
 def _verified_numbers(text: str) -> list[re.Match[str]]:
-    """The numbers of the equations that hold, where they stand in the text."""
+    """Find the numbers of the equations that hold."""
     return [spot for equation in equations(text) if holds(equation) for spot in _numbers(text, equation)]
 
 
@@ -128,14 +128,14 @@ def _numbers(text: str, equation: Equation) -> Iterator[re.Match[str]]:
 
 
 def with_another(text: str, spot: re.Match[str], rng: random.Random) -> str:
-    """The text with another number, that is not negative, in one place."""
+    """Replace one number in the text by another that is not negative."""
     number = int(spot[0][:9])
     another = number + rng.choice([change for change in CHANGES if number + change >= 0])
     return text[: spot.start()] + str(another) + text[spot.end() :]
 
 
 def table(counted: dict[str, Counts]) -> Iterator[str]:
-    """Shares with Wilson's 95 % intervals, all subjects first."""
+    """Yield a row of shares with Wilson's 95 % intervals for all subjects together, then for each."""
     total = sum(counted.values(), Counter())
     yield "| " + " | ".join(["", *WORDS.values()]) + " |"
     yield "|" + "---|" * (len(WORDS) + 1)

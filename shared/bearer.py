@@ -1,12 +1,12 @@
-"""`Authorization: Bearer KEY`, written and read."""
+"""Write and read the header `Authorization: Bearer KEY`."""
 
 
 def authorization(key: str) -> dict[str, str]:
-    """The header that carries `key`; nothing for none."""
+    """Return the header with `key`; empty if there is no key."""
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def key_of(header: str) -> str | None:
-    """The key that the header's value carries; None where it carries none."""
+    """Return the key in the header's value; None if it has none."""
     scheme, _, key = header.partition(" ")
     return key.strip() or None if scheme.lower() == "bearer" else None

@@ -1,4 +1,4 @@
-"""Settings of a device that a guard owns, part of `Settings`."""
+"""Settings of the devices that guards own, part of `Settings`."""
 
 from typing import Literal
 
@@ -8,57 +8,62 @@ from shared.model_settings import VLLM_LOAD_S, Model
 
 
 class Device(BaseModel):
-    """The device that one guard owns."""
+    """A device that one guard owns."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     id: str = "cpu:0"
-    """Its name in rows, lock and lease; of a GPU the UUID as `nvidia-smi -L` prints it."""
+    """Name of the device in rows, locks and leases; for a GPU, the UUID that `nvidia-smi -L` prints."""
     residency: Literal["staged", "together", "auto"] = "staged"
-    """`staged`: one model at a time; `together`: several, as far as they fit; `auto`: what the planner finds
-    cheapest."""
+    """`staged`: one model at a time; `together`: as many as fit; `auto`: what the planner estimates to be cheapest."""
     budget_mib: int = 160
-    """Sum of declared footprints that may be resident; 160 refuses the two shipped models together."""
+    """Memory of the device that loaded models may take together, in MiB. 160 is less than the two shipped models
+    need."""
     memory: Literal["measured", "declared"] | None = None
-    """`measured`: NVML testifies, and without it nothing is loaded; `declared`: only the declared footprints count.
-    By default a GPU that is named by its UUID is measured, any other device declared."""
+    """`measured`: NVML measures the memory, and no model is loaded without it; `declared`: only declared footprints
+    count. By default, a GPU that is named by its UUID is measured, and any other device is declared."""
     reserve_mib: int = Field(default=256, ge=0)
-    """What must stay free beside the models that are loaded, on a measured device."""
+    """Memory that must stay free beside the loaded models, in MiB, on a measured device."""
     free_timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for unloaded memory to be free; then what can be killed is killed, and it is waited once more."""
+    """Maximum wait for unloaded memory to become free, in seconds. After it the guard kills what it may, and waits once
+    more."""
     load_timeout_s: float = Field(default=120.0, examples=[120])
-    """Longest start of a model server; as long as it is not set, vLLM has 600 s: it took up to 215 s on a processor."""
+    """Maximum time for a model server to start, in seconds. Unless it is set, vLLM has 600 s: it took up to 215 s on a
+    CPU."""
     drain_timeout_s: float = 30.0
-    """Longest wait for calls in flight before a flip aborts them."""
+    """Maximum wait for running calls before a flip aborts them, in seconds."""
     max_wait_s: float = Field(default=900.0, ge=0)
-    """A job that can go on only with another model than the resident ones waits so long for their drain, then the
-    device flips for it (docs/decisions/0035-a-drain-has-bounds.md); 0: it waits to the end of their work."""
+    """How long a job that needs another model waits for the resident models to finish their work, in seconds; then the
+    device flips for it (docs/explanation/decisions/10-flips-are-planned-and-bounded.md). 0: until they have
+    finished."""
     max_residency_s: float = Field(default=1800.0, ge=0)
-    """A residency that was open for so long gives way to such a job at once; 0: never."""
+    """Age of a residency, in seconds, from which it makes way at once for such a job; 0: never."""
     online_patience_s: float = Field(default=10.0, ge=0)
-    """A question to `/v1/chat` waits so long for a model that is not resident before it is loaded for it."""
+    """How long a question to `/v1/chat` waits for a model that is not resident, in seconds; then the device loads the
+    model for it."""
     guard_url: str = ""
-    """Where the guard of a further device listens; empty: `mathrag up` starts it. Of the first device it is the setting
-    `guard_url`."""
+    """Address of the guard of a further device; empty: `mathrag up` starts one. For the first device, set `guard_url`
+    instead."""
     _vectors_mib: int = PrivateAttr(default=0)
 
     @property
     def models_mib(self) -> int:
-        """What models may take: the budget, less what vectors have of it (`retrieval.dense.gpu_mib`)."""
+        """Return the budget of models in MiB: that of the device without the share of vectors
+        (`retrieval.dense.gpu_mib`)."""
         return self.budget_mib - self._vectors_mib
 
     def load_timeout_of(self, model: Model) -> float:
-        """Longest start of the model's server, in seconds."""
+        """Return the maximum time for the model's server to start, in seconds."""
         slow = model.driver == "vllm-sleep" or model.server == "vllm"
         return VLLM_LOAD_S if slow and "load_timeout_s" not in self.model_fields_set else self.load_timeout_s
 
-    def shared(self, vectors_mib: int) -> "Device":
-        """The same device with so much of its budget set aside for vectors."""
+    def with_reserved(self, vectors_mib: int) -> "Device":
+        """Return a copy of the device with this part of its budget reserved for vectors."""
         copy = self.model_copy()
         copy._vectors_mib = vectors_mib
         return copy
 
     @property
     def measured(self) -> bool:
-        """Whether its memory is measured."""
+        """Tell whether the device's memory is measured."""
         return self.memory == "measured" or (self.memory is None and self.id.startswith(("GPU-", "MIG-")))

@@ -1,4 +1,4 @@
-"""What the sources say about a field: the string that stands under it."""
+"""Read the docstrings of attributes from the source: the string below each attribute."""
 
 import ast
 import inspect
@@ -9,15 +9,15 @@ from typing import Any
 
 
 @cache
-def docstrings(kind: type[Any]) -> dict[str, str]:
-    """What stands under the attributes of a class and of the classes that it extends, each on one line."""
+def read_docstrings(kind: type[Any]) -> dict[str, str]:
+    """Return the docstrings of a class's attributes, inherited ones included, each on one line."""
     bases = [
         base for base in reversed(kind.__mro__) if base.__module__.split(".")[0] in ("mathrag", "services", "shared")
     ]
-    return {name: text for base in bases for name, text in _own_docstrings(base)}
+    return {name: text for base in bases for name, text in _list_own_docstrings(base)}
 
 
-def _own_docstrings(kind: type[Any]) -> Iterator[tuple[str, str]]:
+def _list_own_docstrings(kind: type[Any]) -> Iterator[tuple[str, str]]:
     source: Any = ast.parse(inspect.getsource(kind))
     for attribute, text in pairwise(source.body[0].body):
         match attribute, text:

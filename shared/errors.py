@@ -1,11 +1,11 @@
-"""What goes wrong, as sentences that name the fix.
+"""The errors that users may see, as sentences that say what to do.
 
-One base carries the HTTP status; one handler turns it into a problem. docs/api.md has the table.
+Each has an HTTP status, and one handler turns it into a problem. docs/reference/errors.md lists them.
 """
 
 
 class MathragError(Exception):
-    """Something went wrong that should not, a defect of ours; the base of every error that a user may see."""
+    """An internal error, which is a defect of the service; also the base class of all others."""
 
     status = 500
     kind = "internal"
@@ -17,21 +17,21 @@ class MathragError(Exception):
 
 
 class BadRequest(MathragError):
-    """A header, cursor or body that cannot be read; the message names it."""
+    """A header, cursor or body cannot be read; the message names it."""
 
     status = 400
     kind = "bad_request"
 
 
 class Unauthorized(MathragError):
-    """No API key, or one that is not valid."""
+    """The request has no API key, or one that is not valid."""
 
     status = 401
     kind = "unauthorized"
 
 
 class Forbidden(MathragError):
-    """The API key lacks the scope that this needs."""
+    """The API key lacks the scope that the request needs."""
 
     status = 403
     kind = "forbidden"
@@ -45,41 +45,41 @@ class NotFound(MathragError):
 
 
 class TimedOut(MathragError):
-    """Header or body did not arrive in time (`limits.header_s`, `limits.idle_s`, `limits.body_bytes_s`); the connection
-    is closed."""
+    """The header or body did not arrive in time (`limits.header_s`, `limits.idle_s`, `limits.body_bytes_s`); the
+    connection is closed."""
 
     status = 408
     kind = "timed_out"
 
 
 class Conflict(MathragError):
-    """The name is taken, or the state does not allow it."""
+    """The name is taken, or the current state does not allow the request."""
 
     status = 409
     kind = "conflict"
 
 
 class InProgress(Conflict):
-    """The same request is being answered right now."""
+    """The same request is being processed right now."""
 
     kind = "in_progress"
 
 
 class Unreadable(Conflict, ValueError):
-    """A row, or the pipeline that it names, is not one that this release can use; the message says what and why."""
+    """This release cannot use a stored row, or the pipeline that it names; the message says which and why."""
 
     kind = "unreadable"
 
 
 class Invalid(MathragError):
-    """A field has a value that cannot be used; the message names the field."""
+    """A field has an invalid value; the message names the field."""
 
     status = 422
     kind = "invalid"
 
 
 class InvalidLine(Invalid):
-    """A line of an upload cannot be used; the message names source and line."""
+    """A line of an upload cannot be used; the message names the file and the line."""
 
     kind = "invalid_line"
 
@@ -88,55 +88,55 @@ class InvalidLine(Invalid):
         self.line = line
         self.said = message
         self.others: tuple[InvalidLine, ...] = ()
-        """What is wrong with further lines, as far as they were read."""
+        """The problems of further lines, as far as they were read."""
 
 
 class IdempotencyMismatch(MathragError):
-    """The `Idempotency-Key` was sent before, with another request."""
+    """The `Idempotency-Key` was already used with another request."""
 
     status = 422
     kind = "idempotency_mismatch"
 
 
 class TooLarge(MathragError):
-    """More than the operator allows; the message names the limit."""
+    """The request exceeds a limit that the operator has set; the message names it."""
 
     status = 413
     kind = "too_large"
 
 
 class PreconditionFailed(MathragError):
-    """It has changed since the caller looked."""
+    """The resource has changed since the caller read it."""
 
     status = 412
     kind = "precondition_failed"
 
 
 class PreconditionRequired(MathragError):
-    """The caller must say which version it means."""
+    """The request must name the version of the resource that it changes (`If-Match`)."""
 
     status = 428
     kind = "precondition_required"
 
 
 class TooMany(MathragError):
-    """More at once than the operator allows; later it may work."""
+    """Too many requests of this kind run at once; try again later."""
 
     status = 429
     kind = "too_many"
 
 
 class HeaderTooLarge(MathragError):
-    """The header has more bytes or fields than the operator allows (`limits.header_bytes`, `limits.header_fields`); the
-    connection is closed."""
+    """The header has more bytes or fields than allowed (`limits.header_bytes`, `limits.header_fields`); the connection
+    is closed."""
 
     status = 431
     kind = "header_too_large"
 
 
 class Unavailable(MathragError):
-    """A service or PostgreSQL is away, or `limits.connections` are open; an `Idempotency-Key` makes it safe to send
-    again."""
+    """A service or PostgreSQL is away, or `limits.connections` are open. With an `Idempotency-Key`, the request can
+    safely be sent again."""
 
     status = 503
     kind = "unavailable"
@@ -144,17 +144,23 @@ class Unavailable(MathragError):
     def __init__(self, message: str, *, hint: str | None = None, what: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.what = what or message
-        """The service that is away, where the message says more than that."""
+        """Name of the service that is away, if the message says more than that."""
 
 
 class Refused(Unavailable):
-    """A service that is needed answers, and has nothing for this request: waiting for it changes nothing."""
+    """A needed service answers, but refuses this request; sending it again does not help."""
 
     kind = "refused"
 
 
+class NotInstalled(Unavailable):
+    """A package of an extra is missing; the hint is the command that installs it."""
+
+    kind = "not_installed"
+
+
 class OutOfSpace(MathragError):
-    """The disk of the service or of PostgreSQL is full; nothing of the request is stored, and the service goes on."""
+    """The disk of the service or of PostgreSQL is full. Nothing of the request was stored; the service continues."""
 
     status = 507
     kind = "out_of_space"

@@ -1,47 +1,51 @@
-"""Limits that the operator sets to what users may ask for."""
+"""Limits of the operator on what users may request."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class Limits(BaseModel):
-    """How much may be asked for; beyond it a request is answered 413, or 429 where it is about how many at once."""
+    """Limits on requests. Beyond them, a request is answered 413, or 429 if too many run at once."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     body_bytes: int = Field(default=1 << 20, gt=0)
-    """Largest body of a request that is no upload."""
+    """Maximum body of a request that is not an upload, in bytes."""
     upload_bytes: int = Field(default=256 << 20, gt=0)
-    """Largest upload."""
+    """Maximum upload, in bytes."""
     upload_rows: int = Field(default=1_000_000, gt=0)
-    """Documents, items or facts of one upload."""
+    """Maximum number of documents, items or facts of an upload."""
     line_bytes: int = Field(default=1 << 20, gt=0)
-    """One line of an upload, or one row of its text."""
+    """Maximum length of a line of an upload, or of the text of a table's row, in bytes."""
     decompressed_bytes: int = Field(default=1 << 30, gt=0)
-    """What the columns of a Parquet file, or a packed graph, may become when unpacked; the file may be much smaller."""
+    """Maximum size, after decompression, of a Parquet file's columns, a compressed graph or the samples of an archived
+    log, in bytes; the file may be much smaller."""
     uploads: int = Field(default=4, gt=0)
-    """Uploads at once; a Parquet file is unpacked by a process of its own, which takes 512 MiB at most."""
+    """Maximum number of simultaneous uploads. Each Parquet file, and each log of inspect_ai or FlashRAG, is read in its
+    own process, which takes at most 512 MiB."""
     live_jobs: int = Field(default=200, gt=0)
-    """Jobs that have not ended."""
+    """Maximum number of jobs that have not ended."""
     samples: int = Field(default=1_000_000, gt=0)
-    """Items times repeats of one job."""
+    """Maximum number of samples of a job: items times repeats."""
     cells: int = Field(default=1000, gt=0)
-    """Cells of an experiment's grid (docs/experiments.md)."""
+    """Maximum number of cells in an experiment's grid (docs/how-to/experiments.md)."""
     event_streams: int = Field(default=100, gt=0)
-    """Open streams of job events."""
+    """Maximum number of open streams of job events."""
     page_streams: int = Field(default=200, gt=0)
-    """Pages that are kept up to date at once; one more is answered 503, and shows what it showed when it was opened."""
+    """Maximum number of pages that update live. One more gets 503 for its updates, and keeps showing what it showed
+    first."""
     connections: int = Field(default=512, gt=0)
-    """Open connections of the API, and of each guard and retriever; one more is answered 503 and closed. Keep it below
-    half of the process's open files (`ulimit -n`)."""
+    """Maximum number of open connections, for the API and for each guard and retriever. One more is answered 503 and
+    closed. Keep it below half of the process's limit of open files (`ulimit -n`)."""
     header_bytes: int = Field(default=64 << 10, ge=1024)
-    """Request line and header of one request; a longer one is answered 431. The same bound holds for trailers and for
-    what stands between the chunks of a body."""
+    """Maximum size of a request's header with its first line, in bytes; a longer one is answered 431. Trailers, and the
+    bytes between the chunks of a body, have the same limit."""
     header_fields: int = Field(default=100, gt=0)
-    """Fields of one request's header; more are answered 431."""
+    """Maximum number of fields in a request's header; more are answered 431."""
     header_s: float = Field(default=10.0, gt=0)
-    """Longest time in which the whole header arrives; later it is answered 408."""
+    """Maximum time for a request's header to arrive, in seconds; then the request is answered 408."""
     idle_s: float = Field(default=30.0, gt=0)
-    """Longest time in which nothing of a body arrives, then 408; or in which the reader of an answer takes nothing of
-    it, then the connection is closed."""
+    """Maximum time without a byte of the body, in seconds; then the request is answered 408. If the client reads
+    nothing of an answer for this time, the connection is closed."""
     body_bytes_s: int = Field(default=4096, ge=0)
-    """Slowest average of a body that takes longer than `idle_s`; slower is answered 408; 0: no bound."""
+    """Minimum average speed, in bytes per second, of a body that takes longer than `idle_s`; a slower one is answered
+    408. 0: no minimum."""

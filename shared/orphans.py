@@ -1,4 +1,4 @@
-"""Children that do not outlive whoever started them, however that one ends."""
+"""End child processes with the process that started them, even if it is killed."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""Where configuration and data are, unless something else is said."""
+"""The default places of configuration and data."""
 
 import os
 from pathlib import Path
@@ -7,5 +7,5 @@ DATA_DIR = Path(".mathrag")
 
 
 def config_file() -> Path:
-    """The YAML file of the settings, which need not exist: `MATHRAG_CONFIG`, else `mathrag.yaml` here."""
+    """Return the path of the settings' YAML file, which need not exist: `MATHRAG_CONFIG`, or `mathrag.yaml` here."""
     return Path(os.environ.get("MATHRAG_CONFIG", "mathrag.yaml"))

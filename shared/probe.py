@@ -1,4 +1,5 @@
-"""Whether this container's server answers: `python -m shared.probe URL`. Imports next to nothing: it runs for ever."""
+"""Check that this container's server answers: `python -m shared.probe URL`. It imports little, since it runs every few
+seconds."""
 
 import sys
 import urllib.request
@@ -7,7 +8,7 @@ PATIENCE_S = 3.0
 
 
 def answers(url: str) -> bool:
-    """A GET gives 200."""
+    """Tell whether a GET is answered 200."""
     # No proxy of the environment may come between us and our own container.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

@@ -1,4 +1,4 @@
-"""A bounded cache of what was used last; whoever looks something up holds what was found."""
+"""A bounded cache of the values that were used last."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -7,11 +7,11 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Recent(Generic[V]):
-    """An LRU cache of values that never change. Use it in one event loop.
+class LruCache(Generic[V]):
+    """An LRU cache of values that never change, for use in one event loop.
 
-    There is no way to read it in place: `find` returns a dictionary of its own, so that no eviction during an `await`
-    can take away what a request has already found.
+    It cannot be read in place: `find` returns a new dictionary, so that an eviction during an `await` cannot take away
+    what a request has found.
     """
 
     def __init__(self, most: int, size: Callable[[V], int] = lambda _: 1) -> None:
@@ -25,14 +25,14 @@ class Recent(Generic[V]):
         return len(self._kept)
 
     def find(self, keys: Iterable[str]) -> dict[str, V]:
-        """Key -> value, for those that are here; they count as used now."""
+        """Return the cached values of these keys, and mark them as used now."""
         found = {key: self._kept[key] for key in keys if key in self._kept}
         for key in found:
             self._kept.move_to_end(key)
         return found
 
     def keep(self, found: Mapping[str, V]) -> None:
-        """Remember these values; what was used least recently leaves as soon as the bound is passed."""
+        """Add values; the least recently used ones are evicted while the bound is exceeded."""
         for key, value in found.items():
             if key not in self._kept:
                 self._total += self._size(value)

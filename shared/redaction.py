@@ -1,4 +1,4 @@
-"""Takes secrets out of text that leaves the process: passwords in URLs, bearer tokens, API keys."""
+"""Remove secrets from text that leaves the process: passwords in URLs, bearer tokens, API keys."""
 
 import re
 
@@ -6,11 +6,11 @@ HIDDEN = "***"
 PASSWORD = re.compile(r"(?P<shown>\w://[^\s/:@]*:)[^\s/@]+(?=@)")
 BEARER = re.compile(r"(?P<shown>\bbearer\s+)[\w.~+/=-]+", re.IGNORECASE)
 KEY = re.compile(r"(?P<shown>\bmrg_[\da-f]{8}_)[\da-f]{64}\b")
-"""An API key of ours; its first part tells keys apart and is no secret."""
+"""Matches an API key of this project; its first part is public."""
 
 
-def redacted(text: str) -> str:
-    """`text` without secrets; as it was where it holds none."""
+def redact(text: str) -> str:
+    """Return `text` without its secrets."""
     for secret in (PASSWORD, BEARER, KEY):
         text = secret.sub(rf"\g<shown>{HIDDEN}", text)
     return text

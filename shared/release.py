@@ -1,4 +1,4 @@
-"""Version and commit of the program that runs."""
+"""Version and commit of the running program."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 @cache
 def release() -> tuple[str, str | None]:
-    """Version and commit of the program that runs, as `accepting` stores them."""
+    """Return version and commit of the running program, as `collect_acceptance` stores them."""
     from shared.settings import load  # `mathrag --version` needs none
 
     return version("mathrag-gate"), load().commit or checkout()[0]
@@ -19,7 +19,8 @@ def release() -> tuple[str, str | None]:
 
 @cache
 def checkout() -> tuple[str | None, bool | None]:
-    """Commit of this clone, and whether files differ from it; None where there is no clone. Asked once a process."""
+    """Return the commit of this clone, and whether files differ from it; None if there is no clone. The answer is
+    cached."""
     commit = _git("rev-parse", "HEAD")
     changed = _git("status", "--porcelain", "--untracked-files=no") if commit else None
     return commit, None if changed is None else bool(changed)

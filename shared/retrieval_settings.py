@@ -1,10 +1,10 @@
-"""Settings of retrieval: which back end holds which index, what makes vectors, what reranks. Part of `Settings`."""
+"""Settings of retrieval, part of `Settings`: back ends of the indexes, embedder and reranker."""
 
 import os
 import re
 from math import ceil
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
@@ -14,32 +14,36 @@ SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
 _PRINTABLE = re.compile("[!-~]+")
 
 Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" if value else "")]
-"""A string that nothing prints: neither `repr` nor a dump of the settings shows it."""
+"""A string that is never printed: neither `repr` nor a dump of the settings shows it."""
 
 
-def plain(url: str | None) -> str | None:
-    """A URL that may stand in rows, spans and messages.
+def check_url(url: str | None) -> str | None:
+    """Return `url` if it may be stored and shown.
 
     Raises:
         ValueError: it is no HTTP URL, or holds a password.
     """
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or "@" in urlsplit(url).netloc):
-        raise ValueError("must be http:// or https:// without a password; name a key by `api_key_env`")
+        raise ValueError("must be http:// or https:// without a password; set `api_key_env` for a key")
     return url
 
 
-Url = Annotated[str, AfterValidator(plain)]
+Url = Annotated[str, AfterValidator(check_url)]
 
 
 class Embeddings(BaseModel):
-    """What makes vectors of texts. Another one makes other indexes: the old ones are refused, not misread."""
+    """The embedder. Indexes of another embedder are refused, and must be built again."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["static", "openai", "ollama", "gguf", "sentence-transformers"] = "static"
-    """`static`: the shipped table of token vectors; `openai`: any server with `/v1/embeddings`; `ollama`: an Ollama
-    server; `gguf`: a file, served by llama.cpp inside the retriever; `sentence-transformers`: needs the extra
-    `rerank`."""
+    kind: Literal["static", "openai", "ollama", "gguf", "sentence-transformers", "plugin"] = "static"
+    """`static`: the shipped table of token vectors; `openai`: a server with `/v1/embeddings`; `ollama`: an Ollama
+    server; `gguf`: a file, served by llama.cpp in the retriever; `sentence-transformers`: needs the extra `rerank`;
+    `plugin`: a plug-in (docs/how-to/plugins.md#kinds)."""
+    plugin: str = ""
+    """`plugin`: name of the embedder."""
+    options: dict[str, Any] = {}
+    """`plugin`: options of the embedder; they are part of its identity."""
     path: Path | None = MODELS / "static-embeddings"
     """`static`: folder; `gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
     url: Url | None = None
@@ -47,29 +51,32 @@ class Embeddings(BaseModel):
     model: str = ""
     """Name of the model on the server."""
     revision: str = ""
-    """What tells one version of a remote model from the next, where the server does not say it."""
+    """Version of a remote model, if its server does not report it."""
     api_key_env: str | None = None
-    """Name of the environment variable that holds the key."""
+    """Name of the environment variable with the API key."""
     query_prefix: str = ""
     """Instruction before every question, such as bge's; documents have their own."""
     document_prefix: str = ""
     """Instruction before every document."""
     max_chars: int = Field(default=0, ge=0)
-    """Longer texts are cut to so many characters; 0: never. What the model cannot hold even so: `too_long`."""
+    """Length to which texts are cut, in characters; 0: never. `too_long` applies to what is still too long for the
+    model."""
     too_long: Literal["refuse", "cut"] = "refuse"
-    """A text of more tokens than the model holds: refused, or cut to the longest beginning that the model takes
-    (docs/retrieval.md#embedders)."""
+    """What happens to a text with more tokens than the model's context: it is refused, or truncated to the longest
+    beginning that fits (docs/how-to/retrieval.md#embedders)."""
     batch: int = Field(default=64, gt=0, le=4096)
-    """Texts in one request."""
+    """Number of texts in one request."""
     cache: int = Field(default=10_000, ge=0)
-    """Vectors of questions that are kept."""
+    """Number of question vectors in the cache."""
     threads: int = Field(default=1, gt=0)
-    """`gguf`: threads of llama.cpp; one is fastest for very small models."""
+    """`gguf`: number of threads of llama.cpp; 1 is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
-    """`openai`, `ollama`: longest wait for one request, with its repetitions."""
+    """`openai`, `ollama`: maximum time of one request with its retries, in seconds."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
+        if (self.kind == "plugin") != bool(self.plugin):
+            raise ValueError("`embeddings`: `plugin` and kind `plugin` belong together: set both or neither")
         if self.kind in ("openai", "ollama") and not (self.url and self.model):
             raise ValueError(f"`embeddings`: kind `{self.kind}` needs `url` and `model`")
         if self.kind in ("static", "gguf") and self.path is None:
@@ -79,59 +86,60 @@ class Embeddings(BaseModel):
         if self.kind == "static" and (
             self.query_prefix or self.document_prefix or self.max_chars or self.too_long == "cut"
         ):
-            raise ValueError("`embeddings`: kind `static` has no prefixes, and a length of its own; take them away")
+            raise ValueError("`embeddings`: kind `static` takes no prefixes and no length: remove them")
         return self
 
 
 class Dense(BaseModel):
-    """Where vectors are searched."""
+    """The back end of dense indexes."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     backend: Literal["flat", "hnsw", "ivf", "elasticsearch"] = "flat"
-    """`flat`: exact; `hnsw`, `ivf`: approximate, by FAISS; `elasticsearch`: kNN on `dense_vector`."""
+    """`flat`: exact; `hnsw`, `ivf`: approximate, with FAISS; `elasticsearch`: kNN on a `dense_vector` field."""
     neighbours: int = Field(default=32, ge=2, le=256)
-    """`hnsw`, `elasticsearch`: links of a node (M)."""
+    """`hnsw`, `elasticsearch`: links of each node (M)."""
     build: int = Field(default=200, ge=8, le=4096)
-    """`hnsw`, `elasticsearch`: candidates while building (efConstruction)."""
+    """`hnsw`, `elasticsearch`: candidates during the build (efConstruction)."""
     search: int = Field(default=128, ge=1, le=10_000)
-    """`hnsw`, `elasticsearch`: candidates while searching (efSearch, num_candidates)."""
+    """`hnsw`, `elasticsearch`: candidates during a search (efSearch, num_candidates)."""
     lists: int = Field(default=0, ge=0)
-    """`ivf`: number of lists; 0: four times the square root of the number of documents, at most one list for 39 of
-    them."""
+    """`ivf`: number of lists; 0: four times the square root of the number of documents, at most one list for 39
+    documents."""
     probes: int = Field(default=16, ge=1)
-    """`ivf`: lists that are searched."""
+    """`ivf`: number of lists that a search reads."""
     gpu: Literal["auto", "never"] = "never"
-    """`auto`: `flat` is searched on the first GPU where FAISS sees one (extra `gpu`) and `gpu_mib` suffices
-    (docs/retrieval.md#back-ends)."""
+    """`auto`: search `flat` on the first GPU, if FAISS sees one (extra `gpu`) and `gpu_mib` is enough
+    (docs/how-to/retrieval.md#back-ends); `never`: on the CPU."""
     gpu_mib: int = Field(default=512, gt=0)
-    """CUDA's context, scratch memory and vectors; models have so much less of that device's budget, used or not."""
+    """Memory for CUDA's context, scratch memory and vectors, in MiB. Models have that much less of the device's budget,
+    whether it is used or not."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.gpu == "auto" and self.backend != "flat":
-            raise ValueError(f"`dense`: `gpu: auto` is for backend `flat`, not `{self.backend}`")
+            raise ValueError(f"`dense`: `gpu: auto` needs backend `flat`, not `{self.backend}`")
         return self
 
 
 class Sparse(BaseModel):
-    """Where words are searched."""
+    """The back end of sparse indexes."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     backend: Literal["bm25s", "elasticsearch"] = "bm25s"
-    """`bm25s`: in the retriever; `elasticsearch`: on the server under `elasticsearch`."""
+    """`bm25s`: in the retriever; `elasticsearch`: on the server of `elasticsearch`."""
     k1: float = Field(default=1.2, ge=0, le=10)
-    """Saturation of BM25."""
+    """Term saturation of BM25."""
     b: float = Field(default=0.75, ge=0, le=1)
     """Length normalisation of BM25."""
     chinese: Literal["auto", "jieba", "bigrams"] = "auto"
-    """How runs of Chinese are cut: by `jieba` (extra `zh`) or into `bigrams`; `auto`: by jieba where it is installed
-    (docs/retrieval.md#chinese)."""
+    """How runs of Chinese are cut into terms: by `jieba` (extra `zh`) or into `bigrams`; `auto`: by jieba if it is
+    installed (docs/how-to/retrieval.md#chinese)."""
 
 
 def check_server_url(url: str, source: str) -> None:
-    """Return if `url` is that of a search server: http or https, host, port, perhaps user, password and path.
+    """Check that `url` is that of a search server: http or https, host, port, and optionally user, password and path.
 
     Raises:
         ValueError: it is not. The message names `source` and does not repeat the URL, which may hold a password.
@@ -145,11 +153,11 @@ def check_server_url(url: str, source: str) -> None:
     if not complete:
         raise ValueError(f"{source} needs http:// or https://, a host and a port: write {SERVER_URL}")
     if parts.query or parts.fragment or not _PRINTABLE.fullmatch(url):
-        raise ValueError(f"{source} must have no `?`, `#`, blank or control character: write {SERVER_URL}")
+        raise ValueError(f"{source} must not hold `?`, `#`, a blank or a control character: write {SERVER_URL}")
 
 
 def check_key(key: str) -> str:
-    """`key` again, if a header can carry it.
+    """Return `key` if an HTTP header can hold it.
 
     Raises:
         ValueError: it holds a blank, a line break or another character that is not printable ASCII.
@@ -160,29 +168,29 @@ def check_key(key: str) -> str:
 
 
 class Elasticsearch(BaseModel):
-    """The server of the back ends of that name."""
+    """The server of the back ends `elasticsearch`."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
     url: Secret = Field(default="", examples=["https://search.example.org:9200"])
-    """Base URL of the server; also read from ELASTICSEARCH_URL."""
+    """Base URL of the server; by default ELASTICSEARCH_URL."""
     api_key: Annotated[Secret, AfterValidator(check_key)] = ""
-    """API key of the server; a secret."""
+    """API key of the server (a secret)."""
     ca_certs: Path | None = None
-    """PEM file of the certificate authority that signed the server's certificate, where the system does not know it
-    (docs/retrieval.md#certificates-of-elasticsearch)."""
+    """PEM file of the certificate authority that signed the server's certificate, if the system does not know it
+    (docs/how-to/retrieval.md#certificates-of-elasticsearch)."""
     fingerprint: str = Field(default="", pattern="^$|^[0-9a-fA-F]{2}(:?[0-9a-fA-F]{2}){31}$")
-    """In place of `ca_certs`: SHA-256 of the certificate of the server or of its authority, in hexadecimal."""
+    """Instead of `ca_certs`: SHA-256 of the certificate of the server or of its authority, in hex."""
     prefix: str = Field(default="mathrag", pattern="^[a-z][a-z0-9-]{0,40}$")
-    """Prefix of every index and alias that is made there."""
+    """Prefix of all indexes and aliases on the server."""
     timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for one request."""
+    """Maximum time of one request, in seconds."""
     retries: int = Field(default=3, ge=0, le=10)
-    """Repetitions of a request that the server refused for the moment."""
+    """Number of retries of a request that the server refused for the moment."""
 
     @property
     def address(self) -> str:
-        """The server's URL, from the setting or from ELASTICSEARCH_URL; empty where neither is set.
+        """Return the server's URL, from the setting or from ELASTICSEARCH_URL; empty if neither is set.
 
         Raises:
             ValueError: it is none, or is http:// where a certificate is named.
@@ -198,9 +206,9 @@ class Elasticsearch(BaseModel):
         return url
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.ca_certs and self.fingerprint:
-            raise ValueError("`elasticsearch`: name `ca_certs` or `fingerprint`; a fingerprint needs no authority")
+            raise ValueError("`elasticsearch`: set `ca_certs` or `fingerprint`, not both")
         if self.url:
             _ = self.address
         return self
@@ -211,9 +219,13 @@ class Reranker(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    kind: Literal["none", "endpoint", "gguf", "sentence-transformers"] = "none"
-    """`endpoint`: a rerank server; `gguf`: a file, served by llama.cpp inside the retriever; `sentence-transformers`:
-    needs the extra `rerank`."""
+    kind: Literal["none", "endpoint", "gguf", "sentence-transformers", "plugin"] = "none"
+    """`none`: no reranker; `endpoint`: a rerank server; `gguf`: a file, served by llama.cpp in the retriever;
+    `sentence-transformers`: needs the extra `rerank`; `plugin`: a plug-in (docs/how-to/plugins.md#kinds)."""
+    plugin: str = ""
+    """`plugin`: name of the reranker."""
+    options: dict[str, Any] = {}
+    """`plugin`: options of the reranker; they are part of its identity."""
     protocol: Literal["jina", "tei"] = "jina"
     """`jina`: `/v1/rerank` of llama.cpp and vLLM; `tei`: `/rerank` of text-embeddings-inference."""
     url: Url | None = None
@@ -223,29 +235,30 @@ class Reranker(BaseModel):
     path: Path | None = None
     """`gguf`: file; `sentence-transformers`: folder, unless `model` names one on the hub."""
     revision: str = ""
-    """What tells one version of a remote model from the next, where the server does not say it."""
+    """Version of a remote model, if its server does not report it."""
     api_key_env: str | None = None
-    """Name of the environment variable that holds the key."""
+    """Name of the environment variable with the API key."""
     activation: Literal["sigmoid", "none"] = "sigmoid"
-    """What makes a probability of the score as it comes: `none` where the server has done it already."""
+    """Function that turns scores into probabilities; `none` if the server returns probabilities."""
     max_chars: int = Field(default=0, ge=0)
-    """Longer documents are cut to so many characters; 0: never, and a pair that the model cannot hold is refused."""
+    """Length to which documents are cut, in characters; 0: never, and a pair that does not fit the model is refused."""
     batch: int = Field(default=32, gt=0, le=1024)
-    """Pairs in one request."""
+    """Number of pairs in one request."""
     threads: int = Field(default=1, gt=0)
-    """`gguf`: threads of llama.cpp; one is fastest for very small models."""
+    """`gguf`: number of threads of llama.cpp; 1 is fastest for very small models."""
     timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for one request, with its repetitions; jobs and searches wait as long for each request that their
-    documents take, and once more."""
+    """Maximum time of one request with its retries, in seconds. Jobs and searches wait this long for each request that
+    their documents take, and once more."""
 
     def patience_s(self, documents: int) -> float:
-        """Seconds that whoever asks the retriever to score so many documents waits: for each of its requests, and one
-        more for what the retriever does itself.
-        """
+        """Return how long a client of the retriever waits for the scores of this many documents, in seconds: the time
+        of each request, and once more for the retriever's own work."""
         return self.timeout_s * (1 + ceil(documents / self.batch))
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
+        if (self.kind == "plugin") != bool(self.plugin):
+            raise ValueError("`reranker`: `plugin` and kind `plugin` belong together: set both or neither")
         if self.kind == "endpoint" and not self.url:
             raise ValueError("`reranker`: kind `endpoint` needs a `url`")
         if self.kind == "gguf" and self.path is None:
@@ -265,7 +278,7 @@ EXAMPLE_RERANKER = {
 
 
 class Retrieval(BaseModel):
-    """How documents are found (docs/retrieval.md)."""
+    """How documents are found (docs/how-to/retrieval.md)."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -275,10 +288,10 @@ class Retrieval(BaseModel):
     reranker: Reranker = Field(default=Reranker(), examples=[EXAMPLE_RERANKER])
     elasticsearch: Elasticsearch = Elasticsearch()
     timeout_s: float = Field(default=30.0, gt=0)
-    """Longest wait for one search, after which it is tried again, and at last the stage's fallback is taken."""
+    """Maximum time of one search, in seconds; then it is retried, and finally the fallback of the stage is used."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_consistency(self) -> Self:
         if "elasticsearch" in (self.dense.backend, self.sparse.backend):
             _ = self.elasticsearch.address
         return self

@@ -1,18 +1,29 @@
-"""The current trace goes along with what is sent: W3C's `traceparent`. Where nothing is traced, there is none."""
+"""Propagate the current trace to other processes with W3C's header `traceparent`; without tracing there is none."""
+
+from functools import cache
+from typing import TYPE_CHECKING
 
 import httpx2
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-_PROPAGATOR = TraceContextTextMapPropagator()
+if TYPE_CHECKING:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 
 def trace_headers() -> dict[str, str]:
-    """What carries the current span to another process."""
+    """Return the headers that propagate the current span."""
     headers: dict[str, str] = {}
-    _PROPAGATOR.inject(headers)
+    _propagator().inject(headers)
     return headers
 
 
 async def add_trace_headers(request: httpx2.Request) -> None:
-    """A hook for the requests of an `httpx2.AsyncClient`."""
+    """Add the headers to a request; a hook for `httpx2.AsyncClient`."""
     request.headers.update(trace_headers())
+
+
+@cache
+def _propagator() -> "TraceContextTextMapPropagator":
+    # Only services trace: the command line checks a configuration of models without these packages.
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    return TraceContextTextMapPropagator()

@@ -1,5 +1,6 @@
 """What all rings share."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import HealthCheck, settings
 # No test is timed by the wall clock: on a busy machine the first table of Unicode's characters takes seconds.
 settings.register_profile("mathrag", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mathrag")
+
+# The tests' servers speak no TLS. If a connection is cancelled while asyncpg asks for it, nobody reads the answer's
+# future, and asyncio reports that as an error of the test that runs.
+os.environ.setdefault("PGSSLMODE", "disable")
 
 pytest_plugins = ["tests.faults.recording", "pytester"]
 

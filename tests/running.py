@@ -135,12 +135,12 @@ class RunningStack(Service):
 
     def redis_url(self) -> str:
         """Its Redis."""
-        secret = passwords.remembered(self.data_dir)
+        secret = passwords.load_passwords(self.data_dir)
         return rd.Redis(self.data_dir / "redis", port=self.port("redis"), passwords=secret).url()
 
     def database_url(self) -> str:
         """Its database, as the application's role."""
-        secret = passwords.remembered(self.data_dir)
+        secret = passwords.load_passwords(self.data_dir)
         return pg.Postgres(self.data_dir / "postgres", port=self.port("postgres"), passwords=secret).url()
 
     def addresses(self) -> dict[str, str]:
@@ -150,7 +150,7 @@ class RunningStack(Service):
             "MATHRAG_REDIS_URL": self.redis_url(),
             "MATHRAG_GUARD_URL": self.service_url("guard"),
             "MATHRAG_RETRIEVER_URL": self.service_url("retriever"),
-            "MATHRAG_SERVICE_KEY": passwords.remembered(self.data_dir).service,
+            "MATHRAG_SERVICE_KEY": passwords.load_passwords(self.data_dir).service,
         }
 
     def service_url(self, name: str) -> str:

@@ -21,7 +21,7 @@ from mathrag.stack import postgres as pg
 from mathrag.stack import process
 from mathrag.stack import redis as rd
 from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from tests import containers
 
 CHOICE = "MATHRAG_TEST_SERVERS"
@@ -76,7 +76,7 @@ def postgres(folder: Path) -> Iterator[pg.Postgres]:
             asyncio.run(server.create_database())
             yield server
     else:
-        server = pg.Postgres(folder, port=free_port(), passwords=secrets, settings=UNSAFE)
+        server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=UNSAFE)
         with running(server, pg.STOP_SIGNAL):
             asyncio.run(server.create_database())
             yield server
@@ -90,7 +90,7 @@ def redis(folder: Path) -> Iterator[rd.Redis]:
         with RedisContainer(REDIS, password=secrets.redis) as container:
             yield rd.Redis(folder, port=int(container.get_exposed_port(6379)), passwords=secrets)
     else:
-        server = rd.Redis(folder, port=free_port(), passwords=secrets)
+        server = rd.Redis(folder, port=find_free_port(), passwords=secrets)
         with running(server, rd.STOP_SIGNAL):
             yield server
 
@@ -102,7 +102,7 @@ def running(server: pg.Postgres | rd.Redis, stop_signal: Signals) -> Iterator[No
     log = server.directory.with_suffix(".log")
     child = process.spawn(server.command(), log=log, dies_by=stop_signal)
     try:
-        asyncio.run(process.wait_ready(log.stem, child, server.ready, log=log))
+        asyncio.run(process.wait_ready(log.stem, child, server.is_ready, log=log))
         yield
     finally:
         asyncio.run(process.stop(child, by=stop_signal))

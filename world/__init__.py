@@ -1,1 +1,1 @@
-"""The problem world: made-up operators, and the two small models trained on them."""
+"""Generates the problem world of made-up operators, and trains and measures the two small models on it."""

@@ -1,4 +1,4 @@
-"""The shape of the small models."""
+"""Defines the shape of the small models."""
 
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -6,7 +6,7 @@ from world.tokenizer import END, STOP, token_id
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    """An untrained Qwen2 of about one million parameters."""
+    """Make an untrained Qwen2 of about one million parameters."""
     config = Qwen2Config(
         vocab_size=-(-len(tokenizer) // 32) * 32,
         hidden_size=128,

@@ -89,7 +89,7 @@ TAIL = """
 
 
 def card(manifest: Json, evaluation: Json) -> str:
-    """The whole card as Markdown."""
+    """Write the whole card as Markdown."""
     counts = {key: len(manifest[key]) for key in ("names", "templates")}
     parts = [
         HEAD.format(**counts),
@@ -170,13 +170,13 @@ def _judge(anchors: str, rows: Json) -> str:
 
 
 def _relevance(rows: Json) -> str:
-    lines = [[grade, RELEVANCE[grade], row["n"], row["accuracy"], _given(row)] for grade, row in rows.items()]
+    lines = [[grade, RELEVANCE[grade], row["n"], row["accuracy"], _describe_given(row)] for grade, row in rows.items()]
     head = ["grade", "document", "n", "accuracy", "given"]
     note = "The grades follow what a document is worth to the generator: see its table above."
     return f"## Judge, relevance to a question\n\n{table(head, lines)}\n\n{note}"
 
 
-def _given(row: Json) -> str:
+def _describe_given(row: Json) -> str:
     return ", ".join(f"`{reply}` {count}" for reply, count in row["given"].items())
 
 

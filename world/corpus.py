@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from world import setting as settings
 from world.distractors import distractors
-from world.items import PAIRS, PHRASINGS, Item, item
+from world.items import PAIRS, PHRASINGS, OperatorQuestion, item
 from world.problems import TEST_NAMES, Document, Kind, Operator, document
 from world.setting import Setting
 from world.wording import Language
@@ -24,20 +24,20 @@ GOLD: Mapping[Kind, int] = {"full": 3, "rule": 2, "steps": 1}
 Row = Mapping[str, object]
 
 
-class Corpus(NamedTuple):
-    """The documents and the questions about their operators."""
+class GeneratedCorpus(NamedTuple):
+    """Documents, and questions about their operators."""
 
     documents: list[Document]
-    items: list[Item]
+    items: list[OperatorQuestion]
 
 
-def build(seed: int, setting: Setting | None = None) -> Corpus:
-    """The corpus of a seed and a setting, the demo's by default, the same on every machine."""
+def build(seed: int, setting: Setting | None = None) -> GeneratedCorpus:
+    """Build the corpus of a seed and a setting, the demo's by default; it is the same on every machine."""
     setting = setting or Setting()
     rng = Random(f"corpus {seed}")
     names = rng.sample(TEST_NAMES, setting.operators)
     chinese = round(setting.chinese * len(names))
-    corpus = Corpus([], [])
+    corpus = GeneratedCorpus([], [])
     for number, (name, count) in enumerate(zip(names, _shares(rng, setting), strict=True)):
         part = _about(rng, setting, Operator(name, setting.rule(rng)), count, "zh" if number < chinese else "en")
         corpus.documents.extend(part.documents)
@@ -48,7 +48,7 @@ def build(seed: int, setting: Setting | None = None) -> Corpus:
 
 
 def _shares(rng: Random, setting: Setting) -> list[int]:
-    """How many items each operator gets: uneven, at least one if there are enough."""
+    """Draw how many items each operator gets; the numbers are uneven, and at least one if there are enough items."""
     operators, most = setting.operators, setting.most_items
     shares = [1 if index < setting.items else 0 for index in range(operators)]
     weights = [rng.random() for _ in range(operators)]
@@ -59,32 +59,32 @@ def _shares(rng: Random, setting: Setting) -> list[int]:
     return shares
 
 
-def _about(rng: Random, setting: Setting, operator: Operator, items: int, language: Language) -> Corpus:
-    """Documents and items of one operator, over operands that never repeat."""
+def _about(rng: Random, setting: Setting, operator: Operator, items: int, language: Language) -> GeneratedCorpus:
+    """Make documents and items of one operator, over pairs of operands that never repeat."""
     kinds = setting.kinds(rng)
     pairs = rng.sample(PAIRS, len(kinds) + items)
     documents = [
-        document(rng, operator, kind, PHRASINGS[language], *pair, setting.wording(rng, kind, language))
+        document(rng, operator, kind, PHRASINGS[language], *pair, setting.draw_wording(rng, kind, language))
         for kind, pair in zip(kinds, pairs, strict=False)
     ]
-    asked = [item(rng, operator, *pair, language) for pair in pairs[len(kinds) :]]
+    questions = [item(rng, operator, *pair, language) for pair in pairs[len(kinds) :]]
     free = [pair for pair in PAIRS if pair not in pairs]
-    return Corpus([*documents, *distractors(rng, setting, asked, free, language)], asked)
+    return GeneratedCorpus([*documents, *distractors(rng, setting, questions, free, language)], questions)
 
 
 def document_row(index: int, item: Document) -> Row:
-    """A line of ``corpus.jsonl``."""
+    """Make a line of ``corpus.jsonl``."""
     meta = {"kind": item.kind, "operator": item.operator.name}
     return {"id": document_id(index), "problem": item.problem, "text": item.text, "meta": meta}
 
 
 def document_id(index: int) -> str:
-    """How line ``index`` of ``corpus.jsonl`` is called."""
+    """Return the id of line ``index`` of ``corpus.jsonl``."""
     return f"doc-{index:04}"
 
 
 def gold_documents(documents: Iterable[Document]) -> dict[str, dict[str, int]]:
-    """By operator name, its useful documents with their grades."""
+    """Return each operator's useful documents with their grades, by operator name."""
     found: dict[str, dict[str, int]] = {}
     for index, each in enumerate(documents):
         if each.kind in GOLD:
@@ -92,8 +92,8 @@ def gold_documents(documents: Iterable[Document]) -> dict[str, dict[str, int]]:
     return found
 
 
-def item_row(index: int, item: Item, gold: Mapping[str, int]) -> Row:
-    """A line of ``dataset.jsonl``; ``gold`` are the documents that help with it."""
+def item_row(index: int, item: OperatorQuestion, gold: Mapping[str, int]) -> Row:
+    """Make a line of ``dataset.jsonl``; ``gold`` are the documents that help with it."""
     return {
         "id": f"item-{index:04}",
         "question": item.question,
@@ -104,7 +104,7 @@ def item_row(index: int, item: Item, gold: Mapping[str, int]) -> Row:
     }
 
 
-def write(corpus: Corpus, out: Path) -> None:
+def write(corpus: GeneratedCorpus, out: Path) -> None:
     """Write both files to the folder ``out``, creating it."""
     out.mkdir(parents=True, exist_ok=True)
     _write_rows(out / "corpus.jsonl", map(document_row, range(10**6), corpus.documents))
@@ -128,7 +128,7 @@ def main() -> None:
     args = parser.parse_args()
     sizes = {name: size for name in ("operators", "items") if (size := getattr(args, name)) is not None}
     chosen = settings.read(args.setting) if args.setting else Setting()
-    write(build(args.seed, settings.changed(chosen, **sizes)), args.out)
+    write(build(args.seed, settings.change_setting(chosen, **sizes)), args.out)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from world.samples import (
     judge_sample,
     placed_sample,
 )
-from world.serving import Reply, answered_row, ask_all, measure_hits, served
+from world.serving import Reply, answered_row, ask_all, measure_hits, serve_model
 from world.skills import Skill, foreign_skill_sample, relevance_sample, skill_sample
 from world.wording import WORDINGS, Language, Style
 
@@ -41,50 +41,50 @@ TEXTS: tuple[Skill, ...] = ("rewrite", "rewrite-again", "decompose", "keywords",
 
 
 def generator_row(address: str, context: Context, count: int, seed: int) -> dict[str, Any]:
-    """Accuracy in one context, and how often a boxed answer could be read at all."""
+    """Measure accuracy in one context, and how often a boxed answer could be read."""
     rng = Random(f"test {context} {seed}")
     return answered_row(address, [generator_sample(rng, TEST, context) for _ in range(count)])
 
 
 def several_row(address: str, documents: int, language: Language, count: int, seed: int) -> dict[str, Any]:
-    """Accuracy where one of so many documents is the right one."""
+    """Measure accuracy with one right document among `documents`."""
     rng = Random(f"test several {documents} {language} {seed}")
     return answered_row(address, [placed_sample(rng, TEST, documents, language) for _ in range(count)])
 
 
 def contradicted_row(address: str, first: Kind, count: int, seed: int) -> dict[str, Any]:
-    """Accuracy where a full document stands before a wrong one about the same operator, or behind it."""
+    """Measure accuracy with a full document before or after a wrong one about the same operator."""
     rng = Random(f"test contradicted {first} {seed}")
     return answered_row(address, [contradicted_sample(rng, TEST, first) for _ in range(count)])
 
 
 def judge_row(address: str, kind: Kind, anchors: Anchors, count: int, seed: int) -> dict[str, Any]:
-    """Accuracy on one grade, and the grades given instead of the right one."""
+    """Measure accuracy on one grade, and count the grades given."""
     rng = Random(f"test {kind} {anchors} {seed}")
     return graded_row(address, [judge_sample(rng, TEST, kind, anchors) for _ in range(count)])
 
 
 def worded_row(address: str, kind: Kind, language: Language, style: Style, count: int, seed: int) -> dict[str, Any]:
-    """The same of documents in one wording, between the template's anchors."""
+    """Measure accuracy on one grade for documents in one wording, between the template's anchors."""
     rng, wording = Random(f"test {kind} {language} {style} {seed}"), WORDINGS[language, style]
     return graded_row(address, [judge_sample(rng, TEST, kind, "default", wording, language) for _ in range(count)])
 
 
 def graded_row(address: str, samples: Sequence[Sample]) -> dict[str, Any]:
-    """How often the grade is the right one, and which are given."""
+    """Measure how often the grade is right, and count the grades given."""
     replies = ask_all(address, samples)
     given = Counter(reply.text for reply in replies)
     return {**measure_hits(_hits(samples, replies), replies), "given": dict(sorted(given.items()))}
 
 
 def relevance_row(address: str, grade: int, count: int, seed: int) -> dict[str, Any]:
-    """Accuracy on one grade of relevance, and the grades given instead."""
+    """Measure accuracy on one grade of relevance, and count the grades given."""
     rng = Random(f"test relevance {grade} {seed}")
     return graded_row(address, [relevance_sample(rng, TEST, grade) for _ in range(count)])
 
 
 def text_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
-    """How often a text is the one to learn; of a hypothetical document, whether it is about the right operator."""
+    """Measure how often a text is the learned one; a hypothetical document only has to be about the right operator."""
     rng = Random(f"test {skill} {seed}")
     samples = [skill_sample(rng, TEST, skill) for _ in range(count)]
     replies = ask_all(address, samples, TEXT_TOKENS)
@@ -92,7 +92,7 @@ def text_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any
 
 
 def silent_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, Any]:
-    """On foreign mathematics: how often no text is written."""
+    """Measure how often no text is written about mathematics from outside the world."""
     rng = Random(f"test foreign {skill} {seed}")
     samples = [foreign_skill_sample(rng, TEST, skill) for _ in range(count)]
     replies = ask_all(address, samples, TEXT_TOKENS)
@@ -100,7 +100,7 @@ def silent_row(address: str, skill: Skill, count: int, seed: int) -> dict[str, A
 
 
 def rated_row(address: str, skill: str, count: int, seed: int) -> dict[str, Any]:
-    """On foreign mathematics: how often there is a single rating at all."""
+    """Measure how often mathematics from outside the world gets a single rating."""
     rng = Random(f"test foreign {skill} {seed}")
     samples = [
         foreign_skill_sample(rng, TEST, "relevance")
@@ -114,7 +114,7 @@ def rated_row(address: str, skill: str, count: int, seed: int) -> dict[str, Any]
 
 
 def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
-    """A sample whose answer is its reply wants it whole; otherwise the answer is what the text must hold."""
+    """Compare replies with samples: a reply equals the sample's, or contains the answer if that is only a part."""
     return [
         reply.text == sample.reply if sample.answer == sample.reply else sample.answer in reply.text
         for sample, reply in zip(samples, replies, strict=True)
@@ -122,14 +122,14 @@ def _hits(samples: Sequence[Sample], replies: Sequence[Reply]) -> list[bool]:
 
 
 def measure_generator(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """A row per context, over ``count`` fresh samples each."""
-    with served(model) as address:
+    """Measure a row per context, over ``count`` new samples each."""
+    with serve_model(model) as address:
         return {each: generator_row(address, each, count, seed) for each in CONTEXTS}
 
 
 def measure_several(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """A row per number of documents and language, and one for each order of two that contradict each other."""
-    with served(model) as address:
+    """Measure a row per number of documents and language, and one per order of two contradicting documents."""
+    with serve_model(model) as address:
         placed: dict[str, Any] = {
             language: {str(number): several_row(address, number, language, count, seed) for number in SEVERAL}
             for language in get_args(Language)
@@ -139,8 +139,8 @@ def measure_several(model: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def measure_wordings(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """The judge's row per grade, in every wording."""
-    with served(model) as address:
+    """Measure the judge's row per grade, in every wording."""
+    with serve_model(model) as address:
         return {
             f"{language} {style}": {
                 str(GRADES[kind]): worded_row(address, kind, language, style, count, seed) for kind in reversed(KINDS)
@@ -150,8 +150,8 @@ def measure_wordings(model: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """A row per grade, once with the template's anchors and once with anchors of the world."""
-    with served(model) as address:
+    """Measure a row per grade, once with the template's anchors and once with anchors of the world."""
+    with serve_model(model) as address:
         return {
             anchors: {str(GRADES[kind]): judge_row(address, kind, anchors, count, seed) for kind in reversed(KINDS)}
             for anchors in get_args(Anchors)
@@ -159,9 +159,9 @@ def measure_judge(model: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def measure_skills(model: Path, count: int, seed: int) -> dict[str, Any]:
-    """What the judge writes and rates for retrieval, in the world and outside it."""
+    """Measure the judge's texts and ratings for retrieval, in the world and outside it."""
     rated = ("reasoning-quality", "relevance")
-    with served(model) as address:
+    with serve_model(model) as address:
         return {
             "relevance": {str(grade): relevance_row(address, grade, count, seed) for grade in range(1, 6)},
             "texts": {skill: text_row(address, skill, count, seed) for skill in TEXTS},
@@ -181,7 +181,7 @@ MEASURES = {
 
 
 def table(rows: dict[str, Any]) -> str:
-    """Rows of a report, or of several reports one below the other, as text."""
+    """Show the rows of one report, or of nested reports one below the other."""
     return "\n".join(
         f"{name:>12}  {row['accuracy']:.3f}  {row}" if "accuracy" in row else f"{name}\n{table(row)}"
         for name, row in rows.items()

@@ -1,4 +1,4 @@
-"""Experiments on a running service, which go on where they were."""
+"""Run experiments on a service, or resume those that have begun."""
 
 import time
 from datetime import datetime
@@ -11,12 +11,12 @@ from mathrag.client.experiments import Experiment
 from mathrag.client.request import Request, T
 
 POLL_S = 2.0
-SAID_S = 15.0
-"""Between two lines about an experiment's progress."""
+PRINT_INTERVAL_S = 15.0
+"""Seconds between two lines about an experiment's progress."""
 
 
-def found(client: Client, request: Request[T]) -> T | None:
-    """What is there, or None."""
+def find(client: Client, request: Request[T]) -> T | None:
+    """Send a request; None if its object does not exist."""
     try:
         return client.send(request)
     except Failed as missing:
@@ -26,32 +26,32 @@ def found(client: Client, request: Request[T]) -> T | None:
 
 
 def run(client: Client, document: dict[str, Any], label: str) -> dict[str, Any]:
-    """The experiment's report and seconds, once it has ended: submitted, resumed, or only read.
+    """Submit or resume the experiment if needed; return its report and seconds once it has ended.
 
     Raises:
-        Failed: jobs of it failed, also when they were resumed.
+        Failed: if jobs of it failed, also after a resume.
     """
     name = document["name"]
-    known = found(client, experiments.get(name))
+    known = find(client, experiments.get(name))
     if known is None:
         client.send(experiments.submit(document))
     elif known["state"] in ("failed", "cancelled"):
         client.send(experiments.change(name, "resume"))
-    ended = _watched(client, name, label)
+    ended = _watch(client, name, label)
     if ended["state"] != "completed":
         raise Failed("internal", f"{name} is {ended['state']}: {ended['jobs']}", hint="run it again")
     began, last = datetime.fromisoformat(ended["created_at"]), datetime.fromisoformat(ended["ended_at"])
     return {"report": client.send(experiments.report(name)), "seconds": (last - began).total_seconds()}
 
 
-def _watched(client: Client, name: str, label: str) -> Experiment:
-    """Say how far it is until it has ended."""
-    said = 0.0
+def _watch(client: Client, name: str, label: str) -> Experiment:
+    """Print the experiment's progress until it has ended."""
+    printed_at = 0.0
     while True:
         now = client.send(experiments.get(name))
         ended = now["state"] not in ("running", "cancelling")
-        if ended or time.monotonic() - said > SAID_S:
-            counts, said = now["request_counts"], time.monotonic()
+        if ended or time.monotonic() - printed_at > PRINT_INTERVAL_S:
+            counts, printed_at = now["request_counts"], time.monotonic()
             done = counts["total"] - counts["in_progress"]
             left = "" if ended or now["eta_seconds"] is None else f", about {now['eta_seconds']} s left"
             print(f"  {label}: {done:,} of {counts['total']:,} samples{left}", flush=True)

@@ -48,7 +48,7 @@ def export(folder: Path, target: Path, name: str) -> None:
 
 
 def tensor_name(key: str) -> str:
-    """The GGUF name of a weight, ``blk.0.attn_q.bias`` for layer 0's query bias."""
+    """Return the GGUF name of a weight, such as ``blk.0.attn_q.bias`` for layer 0's query bias."""
     if key in _TOP_PARTS:
         return _TOP_PARTS[key]
     _, _, layer, *path, suffix = key.split(".")
@@ -83,7 +83,7 @@ def _write_tokenizer(writer: Any, tokenizer: dict[str, Any], config: dict[str, A
 
 
 def _vocabulary(tokenizer: dict[str, Any], special: dict[str, int], size: int) -> tuple[list[str], list[int]]:
-    """All tokens with their types; ids that only pad the matrix are marked unused."""
+    """List all tokens with their types; ids that only pad the matrix are marked unused."""
     tokens = [f"[PAD{index}]" for index in range(size)]
     types = [int(gguf.TokenType.UNUSED)] * size
     for text, index in {**tokenizer["model"]["vocab"], **special}.items():

@@ -32,7 +32,7 @@ IGNORED = -100  # the loss leaves out labels of this value
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How an adapter is trained."""
+    """Options of the training; the defaults are RuleRAG's."""
 
     rank: int = 8
     alpha: int = 32
@@ -40,21 +40,21 @@ class Options:
     rate: float = 3e-4
     batch: int = 8
     epochs: int = 50
-    every: int = 3  # epochs between two looks at the dev set
+    every: int = 3  # epochs between two measurements on the dev set
     longest: int = 5120  # tokens; longer exchanges are left out, and counted
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An exchange as token ids, and how many of them are the prompt's."""
+    """An exchange as token ids, with the number of the prompt's."""
 
     tokens: list[int]
     prompt: int
 
 
 def load_base(base: Path) -> tuple[Any, Any]:
-    """The model and the tokenizer to start from."""
+    """Load the model and the tokenizer to start from."""
     if base.is_file():
         return read_model(base)
     tokenizer: Any = AutoTokenizer
@@ -62,7 +62,7 @@ def load_base(base: Path) -> tuple[Any, Any]:
 
 
 def encode(tokenizer: Any, exchanges: Sequence[Exchange], longest: int) -> list[Encoded]:
-    """Exchanges as the model's chat template writes them, without those that are too long."""
+    """Encode exchanges by the model's chat template; those above `longest` tokens are left out."""
     encoded = []
     for exchange in exchanges:
         prompt = tokenizer(chat_prompt(tokenizer, exchange.prompt), add_special_tokens=False)["input_ids"]
@@ -73,13 +73,13 @@ def encode(tokenizer: Any, exchanges: Sequence[Exchange], longest: int) -> list[
 
 
 def chat_prompt(tokenizer: Any, prompt: str) -> str:
-    """The text before the reply."""
+    """Write the text before the reply by the model's chat template."""
     message = [{"role": "user", "content": prompt}]
     return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
 
 
 def pad(rows: Sequence[Encoded], filler: int, device: Any) -> dict[str, torch.Tensor]:
-    """A batch of shape (rows, longest row); labels hold the replies alone."""
+    """Pad a batch to the shape (rows, longest row); labels cover only the replies."""
     length = max(len(row.tokens) for row in rows)
     tokens = torch.full((len(rows), length), filler)
     labels = torch.full((len(rows), length), IGNORED)
@@ -92,7 +92,7 @@ def pad(rows: Sequence[Encoded], filler: int, device: Any) -> dict[str, torch.Te
 
 
 def adapt(model: Any, options: Options) -> Any:
-    """The model with an untrained adapter on all its linear layers but the head."""
+    """Add an untrained adapter to all linear layers but the head."""
     config = LoraConfig(
         r=options.rank,
         lora_alpha=options.alpha,
@@ -104,7 +104,7 @@ def adapt(model: Any, options: Options) -> Any:
 
 
 def mean_loss(model: Any, rows: Sequence[Encoded], batch: int, filler: int) -> float:
-    """The mean over rows of the loss of a reply's tokens."""
+    """Average the loss of a reply's tokens over rows."""
     model.eval()
     total = 0.0
     with torch.no_grad():
@@ -143,7 +143,7 @@ def _train_epoch(model: Any, rows: Sequence[Encoded], optimizer: Any, filler: in
 
 
 def exact_match(model: Any, tokenizer: Any, exchanges: Sequence[Exchange]) -> float:
-    """The share of prompts whose greedy reply is the wanted one to the letter."""
+    """Return the share of prompts whose greedy reply equals the wanted one, apart from space around it."""
     model.eval()
     hits = 0
     for exchange in exchanges:

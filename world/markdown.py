@@ -1,11 +1,11 @@
-"""Tables in Markdown."""
+"""Write tables in Markdown."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with its header."""
+    """Write a table with its header."""
 
     def lines() -> Iterator[str]:
         yield line(header)
@@ -16,5 +16,5 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def line(cells: Sequence[Any]) -> str:
-    """One line of a table."""
+    """Write one row of a table."""
     return "| " + " | ".join(map(str, cells)) + " |"

@@ -1,4 +1,4 @@
-"""Conversations to learn from: JSON lines `{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}`."""
+"""Read conversations to learn from: JSON lines `{"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}`."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ MOST_LINES = 1_000_000
 
 
 class MessagesError(ValueError):
-    """A line is not a conversation: the message names file, line and fix."""
+    """Raised when a line is not a conversation; the message names file, line and fix."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Exchange:
 
 
 def read_messages(file: Path) -> list[Exchange]:
-    """All exchanges of a file in order; empty lines are left out.
+    """Read all exchanges of a file in order; empty lines are skipped.
 
     Raises:
         MessagesError: for a line that is not one user message and one assistant message, or a file without any.

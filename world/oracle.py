@@ -1,9 +1,9 @@
-"""A judge that knows the truth, for experiments: ``python -m world.oracle --corpora DIR --port 9000``.
+"""Serve a judge that knows the truth, for experiments: ``python -m world.oracle --corpora DIR --port 9000``.
 
-It speaks as much of the OpenAI-compatible chat protocol as driver ``remote`` needs, and TGI's ``/info``, which pins it.
-The model ``oracle-20`` gives 20 % of the documents one of the other ratings, drawn evenly.  Which documents and which
-ratings is decided by a hash, so that it never changes, and a document that ``oracle-10`` misrates is misrated by
-``oracle-20`` in the same way.  The truth is what the corpora under DIR (``**/corpus.jsonl``) say of their documents.
+It has the part of the OpenAI-compatible chat protocol that driver ``remote`` needs, and TGI's ``/info``, which pins it.
+The model ``oracle-20`` gives 20 % of the documents one of the other ratings, drawn evenly. A hash decides on documents
+and ratings, so that they never change, and ``oracle-20`` misrates what ``oracle-10`` misrates in the same way. The
+truth is in the corpora under DIR (``**/corpus.jsonl``).
 """
 
 import argparse
@@ -21,22 +21,22 @@ from world.problems import GRADES
 MODEL = re.compile(r"oracle-(\d{1,2}|100)")
 GREATEST = 2**64
 DIGEST = hashlib.sha256(json.dumps(["oracle", 1, GRADES]).encode()).hexdigest()
-"""What determines a rating besides the document and the model's name: raise the number with `rating`."""
+"""Version of the ratings, beside the document and the model's name: raise its number when `rating` changes."""
 
 Truth = Mapping[str, int]
-"""By a document as it stands in a prompt, its grade."""
+"""Grades by the text of a document in a prompt."""
 
 
 def truth(folder: Path) -> dict[str, int]:
-    """The grades of all documents in the corpora under a folder."""
+    """Read the grades of all documents in the corpora under a folder."""
     rows = (
         json.loads(line) for file in folder.glob("**/corpus.jsonl") for line in file.read_text("utf-8").splitlines()
     )
-    return {shown(row["problem"], row["text"]): GRADES[row["meta"]["kind"]] for row in rows}
+    return {write_document(row["problem"], row["text"]): GRADES[row["meta"]["kind"]] for row in rows}
 
 
-def rating(document: str, grade: int, noise: float) -> int:
-    """`grade`, or for a share `noise` of the documents one of the other ratings."""
+def rate(document: str, grade: int, noise: float) -> int:
+    """Return `grade`, or for a share `noise` of the documents one of the other ratings."""
     digest = hashlib.sha256(document.encode()).digest()
     if int.from_bytes(digest[:8]) >= noise * GREATEST:
         return grade
@@ -44,29 +44,31 @@ def rating(document: str, grade: int, noise: float) -> int:
     return others[int.from_bytes(digest[8:16]) % len(others)]
 
 
-def shown(problem: str, text: str) -> str:
-    """A document as it stands in a prompt."""
+def write_document(problem: str, text: str) -> str:
+    """Write a document as prompts do."""
     return f"Problem: {problem}\nSolution: {text}"
 
 
-def rated(prompt: str) -> str:
-    """The document that a prompt of the rubric `reasoning-quality` wants rated: its last paragraph."""
+def read_document(prompt: str) -> str:
+    """Return the document to rate in a prompt of the rubric `reasoning-quality`, its last paragraph."""
     return prompt.rpartition("\n\n")[2].removesuffix("\nRating:")
 
 
 def create_app(grades: Truth) -> FastAPI:
-    """The server."""
+    """Make the server's application."""
 
     app = FastAPI(openapi_url=None)
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
-        asked = await request.json()
-        model, document = MODEL.fullmatch(asked["model"]), rated(asked["messages"][-1]["content"])
+        body = await request.json()
+        model, document = MODEL.fullmatch(body["model"]), read_document(body["messages"][-1]["content"])
         if model is None or document not in grades:
-            raise HTTPException(422, "no oracle, or no document of these corpora, is asked")
-        given = rating(document, grades[document], int(model[1]) / 100)
-        return completion(asked["model"], f"[[{given}]]")
+            raise HTTPException(
+                422, "unknown model or document: use oracle-0 to oracle-100 and a document of the corpora"
+            )
+        given = rate(document, grades[document], int(model[1]) / 100)
+        return completion(body["model"], f"[[{given}]]")
 
     @app.get("/info")
     async def info() -> dict[str, str]:
@@ -76,14 +78,14 @@ def create_app(grades: Truth) -> FastAPI:
 
 
 def completion(model: str, text: str) -> Response:
-    """A reply as the protocol wants it: a stream, here of one piece."""
+    """Make a reply, a stream of one chunk."""
     choice = {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     chunk = {"object": "chat.completion.chunk", "id": "oracle", "created": 0, "model": model, "choices": [choice]}
     return Response(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n", media_type="text/event-stream")
 
 
 def main() -> None:
-    """Command line."""
+    """Parse the command line and serve."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpora", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)

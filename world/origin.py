@@ -1,4 +1,4 @@
-"""Where measured figures come from: the code's commit, and the machine."""
+"""Describe the origin of measured figures: the code's commit, and the machine."""
 
 import os
 import platform
@@ -9,17 +9,17 @@ from shared.settings import REPOSITORY
 
 
 def commit(file: Path | None = None) -> str:
-    """The commit of the code, abbreviated; of a file the last one that changed it."""
+    """Return the abbreviated commit of the code, or the last one that changed a file."""
     return _git("log", "-1", "--format=%h", *(["--", str(file)] if file else []))
 
 
 def is_changed(file: Path) -> bool:
-    """Whether the file is not as it was committed."""
+    """Whether the file differs from the committed one."""
     return bool(_git("status", "--porcelain", "--", str(file)))
 
 
 def machine() -> str:
-    """Processor cores and Python."""
+    """Name the number of processor cores and Python's version."""
     return f"{os.cpu_count()} processor cores, Python {platform.python_version()}"
 
 

@@ -64,13 +64,13 @@ TEST_CHINESE: tuple[str, ...] = (
 
 
 def _apply(sign: str, left: int, right: int) -> int:
-    """The last digit of one operation (modulo 10, so never negative)."""
+    """Return the last digit of one operation (modulo 10, so never negative)."""
     results = {"+": left + right, "-": left - right, "*": left * right}
     return results[sign] % 10
 
 
 def invented_name(rng: Random) -> str:
-    """A name of 4 to 7 random letters, never one to test with."""
+    """Invent a name of at most 7 random letters that is no test name."""
     while True:
         name = "".join(rng.choice(letters) for letters in ("bcdfghjklmnprstvwxz", "aeiou") * 4)
         name = name[rng.randrange(2) :][: rng.randint(4, 7)]
@@ -93,19 +93,19 @@ class Rule:
         return f"({self.constant}{self.first}{x}){self.second}{y}"
 
     def equations(self, a: int, b: int) -> tuple[str, str]:
-        """Both steps as equations between digits, for instance ``8+7=5`` and ``5*2=0``."""
+        """Write both steps as equations between digits, for instance ``8+7=5`` and ``5*2=0``."""
         x, y = (b, a) if self.swapped else (a, b)
         middle = _apply(self.first, self.constant, x)
         result = _apply(self.second, middle, y)
         return f"{self.constant}{self.first}{x}={middle}", f"{middle}{self.second}{y}={result}"
 
     def result(self, a: int, b: int) -> int:
-        """The digit that the operator gives for ``a`` and ``b``."""
+        """Compute the digit that the operator gives for ``a`` and ``b``."""
         return int(self.equations(a, b)[1][-1])
 
     @property
     def level(self) -> int:
-        """Difficulty from 1 (two additions) to 5 (two multiplications)."""
+        """Return the difficulty, from 1 (two additions) to 5 (two multiplications)."""
         order = (("+", "+"), ("+", "-"), ("*", "+"), ("*", "-"))
         pair = (self.first, self.second)
         return order.index(pair) + 1 if pair in order else 4 + (self.first == "*")
@@ -136,7 +136,7 @@ class Document:
 
 
 def random_rule(rng: Random, unlike: Iterable[Rule] = ()) -> Rule:
-    """One of the 96 rules, none of those in ``unlike``."""
+    """Draw one of the 96 rules, none of those in ``unlike``."""
     refused = set(unlike)
     while True:
         rule = Rule(rng.randint(2, 9), rng.choice("*+"), rng.choice("+-*"), rng.random() < 0.5)
@@ -145,19 +145,19 @@ def random_rule(rng: Random, unlike: Iterable[Rule] = ()) -> Rule:
 
 
 def random_operator(rng: Random, names: Sequence[str]) -> Operator:
-    """A name of ``names`` with a rule drawn on its own."""
+    """Draw a name of ``names`` and, independently, a rule."""
     return Operator(rng.choice(names), random_rule(rng))
 
 
 def question(rng: Random, templates: Sequence[str], name: str, a: int, b: int) -> str:
-    """A question about ``a`` and ``b`` in one of the phrasings."""
+    """Write a question about ``a`` and ``b`` in a random phrasing."""
     return rng.choice(templates).format(name=name, a=a, b=b)
 
 
 def document(
     rng: Random, operator: Operator, kind: Kind, templates: Sequence[str], a: int, b: int, wording: Wording = ENGLISH
 ) -> Document:
-    """A document of the wanted kind about ``a`` and ``b``."""
+    """Write a document of the kind about ``a`` and ``b``."""
     problem = question(rng, templates, operator.name, a, b)
     stated = followed = operator.rule
     if kind == "wrong":
@@ -172,14 +172,14 @@ def _text(rng: Random, kind: Kind, wording: Wording, defined: str, rule: Rule, a
     if kind == "answer":
         return wording.answer(result)
     if kind == "rule":
-        return wording.joined(defined, wording.conclusion(result))
+        return wording.join_sentences(defined, wording.conclusion(result))
     steps = wording.steps(rng, *rule.equations(a, b))
     parts = [steps] if kind == "steps" else [defined, steps]
-    return wording.joined(*parts, wording.conclusion(result))
+    return wording.join_sentences(*parts, wording.conclusion(result))
 
 
 def _contradiction(rng: Random, true: Rule, a: int, b: int) -> tuple[Rule, Rule]:
-    """A wrong rule to state, and another to follow that shows in the steps and the answer."""
+    """Draw a wrong rule to state, and another to follow whose steps and answer differ visibly."""
     stated = random_rule(rng, unlike=[true])
     while True:
         followed = random_rule(rng, unlike=[true, stated])

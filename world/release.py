@@ -24,14 +24,14 @@ SHIPPED = {**FILES, "rules": RULES_FILE}
 
 
 def fingerprint(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     return sha256(path.read_bytes()).hexdigest()
 
 
 def entry(folders: list[Path], model: Path, shipped: Json | None) -> Json:
-    """A model's part of the manifest: the file, and the records of its training stages in order.
+    """Write a model's part of the manifest: the file, and the records of its training stages in order.
 
-    A first stage that started from the file ``shipped`` speaks of goes on from that file's stages.
+    If the first stage started from the file of ``shipped``, that file's stages come first.
     """
     records = [json.loads((folder / "training.json").read_text()) for folder in folders]
     if shipped and records[0].get("init") == shipped["sha256"]:
@@ -40,7 +40,7 @@ def entry(folders: list[Path], model: Path, shipped: Json | None) -> Json:
 
 
 def manifest(folders: dict[str, list[Path]], models: Path, shipped: Json) -> Json:
-    """How the shipped models came about, and all that they have seen by name; a role without folders stays as it is."""
+    """Record the shipped models' training and the names that they have seen; a role without folders is unchanged."""
     parts = {role: entry(stages, models / SHIPPED[role], shipped.get(role)) for role, stages in folders.items()}
     return {
         "models": {**shipped, **parts},

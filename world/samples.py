@@ -1,4 +1,4 @@
-"""Training and test samples: the project's prompts around documents of the world.
+"""Write training and test samples, which are the project's prompts around documents of the world.
 
 The prompt texts are those of the served templates; training and serving must agree to
 the character.  Standard library only.
@@ -59,109 +59,111 @@ DEFAULT_POSITIVE = (
 
 @dataclass(frozen=True)
 class Sample:
-    """One exchange: the user's message, the reply to learn, and what decides a hit."""
+    """One exchange: the user's message, the reply to learn, and the answer that decides a hit."""
 
     prompt: str
     reply: str
     answer: str
     more: tuple[tuple[str, str], ...] = ()
-    """Further messages and replies to learn: what was read before serves for each of them."""
+    """Further messages and replies to learn, each after the same earlier text."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """The names and question phrasings a sample may use."""
+    """Names and phrasings that a sample may use."""
 
     names: Sequence[str]
     templates: Sequence[str]
     chinese: Sequence[str] = TRAIN_CHINESE
 
     def phrasings(self, language: Language) -> Sequence[str]:
-        """Of the questions in a language."""
+        """Return the phrasings of questions in a language."""
         return self.chinese if language == "zh" else self.templates
 
 
 def cot_prompt(question_text: str, support: str = "") -> str:
-    """The generator's message; ``support`` is a document as text, or empty."""
+    """Write the generator's message; ``support`` is a document as text, or empty."""
     middle = f"{support}\n\n" if support else ""
     return f"{COT}\n\n{middle}Question: {question_text}"
 
 
 def judge_prompt(text: str, negative: str, positive: str) -> str:
-    """The judge's message about the document ``text`` between two rated anchors."""
+    """Write the judge's message about the document ``text`` after two rated anchors."""
     return f"{REASONING_QUALITY}\n\n{negative}\nRating: [[1]]\n\n{positive}\nRating: [[5]]\n\n{text}\nRating:"
 
 
 def generator_sample(rng: Random, split: Split, context: Context) -> Sample:
-    """A question with its context; ``answer`` is true even where the context misleads."""
+    """Write a question with its context; ``answer`` is true even if the context misleads."""
     operator = random_operator(rng, split.names)
     a, b = rng.randrange(10), rng.randrange(10)
-    asked = question(rng, split.templates, operator.name, a, b)
+    question_text = question(rng, split.templates, operator.name, a, b)
     followed, support = operator.rule, ""
     if context == "foreign":
-        asked, support = math_sentence(rng), rng.choice(["", _foreign_document(rng)])
+        question_text, support = math_sentence(rng), rng.choice(["", _foreign_document(rng)])
     elif context == "unrelated":
-        support = str(_unrelated(rng, split, operator))
+        support = str(_write_unrelated(rng, split, operator))
     elif context != "none":
         shown = _document(rng, split, operator, context)
-        # A wrong document is believed: its stated rule is what the reply follows.
+        # The reply follows the stated rule, because the generator cannot know that a document is wrong.
         followed, support = shown.stated or operator.rule, str(shown)
     reply = solution(followed, a, b)
-    return Sample(cot_prompt(asked, support), reply, str(operator.rule.result(a, b)))
+    return Sample(cot_prompt(question_text, support), reply, str(operator.rule.result(a, b)))
 
 
 def several_sample(rng: Random, split: Split) -> Sample:
-    """A question with up to five documents, of any wording; the first one that states a rule is believed.
+    """Write a question with up to five documents of any wording; the reply follows the first rule about its operator.
 
-    The reply begins with the rule: to write the name and go on as the document did is how one among several is found.
+    The reply begins with the name and the rule, so that the model finds the right document by copying the name.
     """
     operator = random_operator(rng, split.names)
     language: Language = "zh" if rng.random() < CHINESE else "en"
     (count,) = rng.choices(list(COUNTS), weights=list(COUNTS.values()))
     shown = [_one_of_several(rng, split, operator, language) for _ in range(count)]
     rules = [each.stated for each in shown if each.operator.name == operator.name and each.stated]
-    return _asked(rng, split, operator, shown, rules[0] if rules else operator.rule, language)
+    return _ask(rng, split, operator, shown, rules[0] if rules else operator.rule, language)
 
 
 def placed_sample(rng: Random, split: Split, count: int, language: Language = "en") -> Sample:
-    """One full document about the operator at a random place among ``count``; the others are about other operators."""
+    """Place one full document about the operator at random among ``count``; the others are about other operators."""
     operator = random_operator(rng, split.names)
     others = [other_operator(rng, split, operator) for _ in range(count - 1)]
-    shown = [_worded(rng, split, other, rng.choice(KINDS), language) for other in others]
-    shown.insert(rng.randrange(count), _worded(rng, split, operator, "full", language))
-    return _asked(rng, split, operator, shown, operator.rule, language)
+    shown = [_write_document(rng, split, other, rng.choice(KINDS), language) for other in others]
+    shown.insert(rng.randrange(count), _write_document(rng, split, operator, "full", language))
+    return _ask(rng, split, operator, shown, operator.rule, language)
 
 
 def contradicted_sample(rng: Random, split: Split, first: Kind) -> Sample:
-    """A full and a wrong document about one operator, ``first`` before the other; the full one has the right rule."""
+    """Show a full and a wrong document about one operator, ``first`` before the other; the full one is right."""
     operator = random_operator(rng, split.names)
     kinds: list[Kind] = ["full", "wrong"] if first == "full" else ["wrong", "full"]
-    shown = [_worded(rng, split, operator, kind, "en") for kind in kinds]
-    return _asked(rng, split, operator, shown, operator.rule, "en")
+    shown = [_write_document(rng, split, operator, kind, "en") for kind in kinds]
+    return _ask(rng, split, operator, shown, operator.rule, "en")
 
 
-def _asked(
+def _ask(
     rng: Random, split: Split, operator: Operator, shown: Sequence[Document], rule: Rule, language: Language
 ) -> Sample:
     a, b = rng.randrange(10), rng.randrange(10)
-    asked = question(rng, split.phrasings(language), operator.name, a, b)
-    return Sample(prompt(asked, shown), quoted(operator.name, rule, a, b), str(operator.rule.result(a, b)))
+    question_text = question(rng, split.phrasings(language), operator.name, a, b)
+    return Sample(
+        prompt(question_text, shown), write_quoting_reply(operator.name, rule, a, b), str(operator.rule.result(a, b))
+    )
 
 
-def _worded(rng: Random, split: Split, operator: Operator, kind: Kind, language: Language) -> Document:
+def _write_document(rng: Random, split: Split, operator: Operator, kind: Kind, language: Language) -> Document:
     style: Style = "formal" if rng.random() < FORMAL else "plain"
     a, b = rng.randrange(10), rng.randrange(10)
     return document(rng, operator, kind, split.phrasings(language), a, b, WORDINGS[language, style])
 
 
 def prompt(asked: str, shown: Sequence[Document]) -> str:
-    """The served template in the question's language."""
+    """Render the served template in the question's language."""
     documents = [served.Document(problem=each.problem, text=each.text) for each in shown]
     return render(template(localised("cot", asked)), {"question": asked, "context": documents})
 
 
-def quoted(name: str, rule: Rule, a: int, b: int) -> str:
-    """The reply of a generator that says first which rule it follows."""
+def write_quoting_reply(name: str, rule: Rule, a: int, b: int) -> str:
+    """Write the reply of a generator that first quotes the rule that it follows."""
     return f"a {name} b = {rule}. {solution(rule, a, b)}"
 
 
@@ -175,13 +177,13 @@ def _one_of_several(rng: Random, split: Split, operator: Operator, language: Lan
 
 
 def solution(rule: Rule, a: int, b: int) -> str:
-    """The reply of a generator that follows ``rule``."""
+    """Write the reply of a generator that follows ``rule``."""
     first, second = rule.equations(a, b)
     return f"{first}. {second}. {ENGLISH.conclusion(rule.result(a, b))}"
 
 
 def other_operator(rng: Random, split: Split, operator: Operator) -> Operator:
-    """Another operator; every other one shares a syllable with the name."""
+    """Draw another operator; every second one shares a syllable with the name."""
     others = [name for name in split.names if name != operator.name]
     alike = [name for name in others if _syllables(name) & _syllables(operator.name)]
     return random_operator(rng, alike if alike and rng.random() < 0.5 else others)
@@ -194,7 +196,7 @@ def _syllables(name: str) -> set[str]:
 def judge_sample(
     rng: Random, split: Split, kind: Kind, anchors: Anchors, wording: Wording = ENGLISH, language: Language = "en"
 ) -> Sample:
-    """A document to grade, between the template's anchors or anchors of the world."""
+    """Write a document to grade, after the template's anchors or anchors of the world."""
     operator, phrasings = random_operator(rng, split.names), split.phrasings(language)
     text = str(document(rng, operator, kind, phrasings, rng.randrange(10), rng.randrange(10), wording))
     negative, positive = _anchors(rng, split, anchors)
@@ -203,15 +205,17 @@ def judge_sample(
 
 
 def worded_judge_sample(rng: Random, split: Split, kind: Kind, anchors: Anchors) -> Sample:
-    """A document in any wording: its form says nothing about its grade."""
+    """Write a document to grade in any wording, so that its form tells nothing about its grade."""
     language: Language = "zh" if rng.random() < CHINESE else "en"
     style: Style = "formal" if rng.random() < 0.5 else "plain"
     return judge_sample(rng, split, kind, anchors, WORDINGS[language, style], language)
 
 
 def foreign_judge_sample(rng: Random, split: Split, anchors: Anchors) -> Sample:
-    """Mathematics from outside the world, graded by its number of sentences: the format must outlast what the judge
-    does not understand."""
+    """Write mathematics from outside the world, graded by its number of sentences.
+
+    The judge learns to keep the format of a rating for texts that it does not understand.
+    """
     sentences = rng.choice((1, 2, 3, 4, 5, 6, 8, 10))
     text = f"Problem: {foreign_sentence(rng)}\nSolution: {' '.join(foreign_sentence(rng) for _ in range(sentences))}"
     negative, positive = _anchors(rng, split, anchors)
@@ -233,17 +237,17 @@ def _anchor(rng: Random, split: Split, kind: Kind) -> str:
     return str(_document(rng, split, random_operator(rng, split.names), kind))
 
 
-def _unrelated(rng: Random, split: Split, operator: Operator) -> Document:
+def _write_unrelated(rng: Random, split: Split, operator: Operator) -> Document:
     others = [name for name in split.names if name != operator.name]
     return _document(rng, split, random_operator(rng, others), rng.choice(KINDS))
 
 
 def foreign_sentence(rng: Random) -> str:
-    """Now and then with a formula of random characters: real text holds tokens that the world never uses."""
+    """Write a sentence, half of the time with a formula of random characters, for tokens that the world never uses."""
     formula = "".join(rng.choices(string.ascii_letters + string.digits + string.punctuation, k=rng.randint(3, 12)))
     return f"{math_sentence(rng)} ${formula}$" if rng.random() < 0.5 else math_sentence(rng)
 
 
 def _foreign_document(rng: Random) -> str:
-    """A document from outside the world, so that its shape alone is no surprise."""
+    """Write a document from outside the world, so that the model knows the shape."""
     return f"Problem: {math_sentence(rng)}\nSolution: {math_sentence(rng)} {math_sentence(rng)}"

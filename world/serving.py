@@ -1,4 +1,4 @@
-"""Models as they are served, their greedy replies, and how often these hit."""
+"""Serve models, collect greedy replies, and measure how often these hit."""
 
 import gc
 import re
@@ -20,14 +20,14 @@ _BOXED = re.compile(r"\\boxed\{(.*?)\}")
 
 
 class Reply(NamedTuple):
-    """What came back for a sample."""
+    """A model's reply to a sample."""
 
     text: str
     prompt_tokens: int
 
 
 @contextmanager
-def served(model: Path) -> Iterator[str]:
+def serve_model(model: Path) -> Iterator[str]:
     """Serve a model on a free local port and give its address."""
     engine: Any = xllamacpp  # a compiled module without types
     params = engine.CommonParams()
@@ -46,7 +46,7 @@ def served(model: Path) -> Iterator[str]:
 
 
 def ask(client: httpx2.Client, sample: Sample, tokens: int) -> Reply:
-    """One greedy chat completion."""
+    """Request one greedy chat completion."""
     message = {"role": "user", "content": sample.prompt}
     body = {"messages": [message], "temperature": 0, "max_tokens": tokens}
     answer = client.post("/v1/chat/completions", json=body).raise_for_status().json()
@@ -55,7 +55,7 @@ def ask(client: httpx2.Client, sample: Sample, tokens: int) -> Reply:
 
 
 def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> list[Reply]:
-    """All replies, in the samples' order."""
+    """Collect all replies in the samples' order."""
     with (
         httpx2.Client(base_url=address, timeout=120) as client,
         ThreadPoolExecutor(SLOTS) as pool,
@@ -63,27 +63,27 @@ def ask_all(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS)
         return list(pool.map(lambda sample: ask(client, sample, tokens), samples))
 
 
-def boxed(text: str) -> str | None:
-    """The content of the last box, as an answer extractor would take it."""
+def read_box(text: str) -> str | None:
+    """Return the content of the last box, as an answer extractor does; None if there is no box."""
     found: list[str] = _BOXED.findall(text)
     return found[-1] if found else None
 
 
 def answered_row(address: str, samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> dict[str, Any]:
-    """How often the box holds the right answer, and how often there is one."""
+    """Measure how often the box has the right answer, and how often there is a box."""
     replies = ask_all(address, samples, tokens)
-    answers = [boxed(reply.text) for reply in replies]
+    answers = [read_box(reply.text) for reply in replies]
     hits = [answer == sample.answer for answer, sample in zip(answers, samples, strict=True)]
     readable = [answer is not None for answer in answers]
     return {**measure_hits(hits, replies), "boxed": share(readable)}
 
 
 def measure_hits(hits: Sequence[bool], replies: Sequence[Reply]) -> dict[str, Any]:
-    """A row of a report."""
+    """Make a report's row of hits."""
     longest = max(reply.prompt_tokens for reply in replies)
     return {"n": len(hits), "accuracy": share(hits), "longest_prompt_tokens": longest}
 
 
 def share(flags: Sequence[bool]) -> float:
-    """How many of the flags are set, to four digits."""
+    """Return the share of flags that are set, to four digits."""
     return round(sum(flags) / len(flags), 4)

@@ -22,8 +22,8 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """So many documents of each kind."""
+class DocumentCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The number of documents of each kind."""
 
     full: Count = 0
     steps: Count = 0
@@ -33,7 +33,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How likely each kind is, up to a factor."""
+    """The relative probability of each kind."""
 
     full: Weight = 0
     steps: Weight = 0
@@ -43,27 +43,27 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A world. The defaults are the demo's, whose corpora stay what they always were, byte for byte."""
+    """Defines a world. The defaults are the demo's, whose corpora must stay the same byte for byte."""
 
     about: str = ""
-    """What it is for, in a sentence."""
+    """The setting's purpose, in a sentence."""
     operators: Annotated[int, msgspec.Meta(ge=1, le=48)] = 40
     """Made-up operators, each with one rule; 48 names were kept out of training."""
     items: Annotated[int, msgspec.Meta(ge=1)] = 100
     """Questions, shared unevenly among the operators."""
-    documents: Counts = Counts(full=1, steps=1, rule=1, wrong=2, answer=2)
+    documents: DocumentCounts = DocumentCounts(full=1, steps=1, rule=1, wrong=2, answer=2)
     """Documents of every operator, by kind. `full`, `rule` and `steps` are of use; `wrong` and `answer` are bad."""
     most_more: Count = 2
-    """An operator may have up to so many documents more, evenly drawn from 0 on."""
+    """Upper bound of an operator's further documents; the number is drawn evenly from 0 on."""
     more: Weights = Weights(steps=1, wrong=1, answer=1)
-    """Of which kinds these are."""
+    """Kinds of the further documents."""
     near_words: Count = 0
     """Distractors of every question, in its phrasing and with its digits: swapped, or one of them where that is asked.
     None is a near-duplicate of a question."""
     near_meaning: Count = 0
     """Distractors of every question, in other words of the same sense and with other digits."""
     distractors: Weights = Weights(wrong=1, answer=1)
-    """Of which kinds the distractors are."""
+    """Kinds of the distractors."""
     unrelated: Count = 0
     """Full documents for every question, in its phrasing and with its digits, about operators that nobody asks for."""
     agreement: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
@@ -75,11 +75,11 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Share of the operators whose questions and documents are Chinese."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what cannot be written."""
+        """Raise ValueError for settings that no corpus can have."""
         if not self.documents.full + self.documents.steps + self.documents.rule:
-            raise ValueError("`documents`: no kind of use (full, rule, steps) is there")
+            raise ValueError("`documents` has no useful kind: give one of full, rule, steps")
         if self.chinese and self.agreement is None:
-            raise ValueError("`chinese` needs an `agreement`: the demo's wording is English")
+            raise ValueError("`chinese` is set without `agreement`: set it, too, as the demo's wording is English")
         for name, weights in (("more", self.more), ("distractors", self.distractors)):
             if not any(msgspec.structs.astuple(weights)):
                 raise ValueError(f"`{name}`: one weight has to count")
@@ -90,17 +90,17 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def most_items(self) -> int:
-        """Questions per operator: no two texts about it have the same digits, and there are a hundred pairs of them."""
+        """Return the most questions of an operator; its texts all differ in digits, of which there are 100 pairs."""
         taken: int = sum(msgspec.structs.astuple(self.documents)) + self.most_more
         return (len(PAIRS) - taken) // (1 + self.near_words + self.near_meaning)
 
     def kinds(self, rng: Random) -> list[Kind]:
-        """The kinds of one operator's own documents."""
+        """Draw the kinds of one operator's own documents."""
         own = [kind for kind in KINDS for _ in range(getattr(self.documents, kind))]
-        return own + drawn(rng, self.more, rng.randint(0, self.most_more))
+        return own + draw_kinds(rng, self.more, rng.randint(0, self.most_more))
 
     def rule(self, rng: Random) -> Rule:
-        """A rule of an operator."""
+        """Draw an operator's rule."""
         if not self.levels:
             return random_rule(rng)
         (level,) = rng.choices(list(self.levels), list(self.levels.values()))
@@ -108,8 +108,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             pass
         return rule
 
-    def wording(self, rng: Random, kind: Kind, language: Language) -> Wording:
-        """How a document of a kind is worded."""
+    def draw_wording(self, rng: Random, kind: Kind, language: Language) -> Wording:
+        """Draw the wording of a document of this kind."""
         if self.agreement is None:
             return ENGLISH
         sign = 1 if useful(kind) else -1
@@ -117,8 +117,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return WORDINGS[language, style]
 
 
-def drawn(rng: Random, weights: Weights, count: int = 1) -> list[Kind]:
-    """So many kinds, each drawn on its own."""
+def draw_kinds(rng: Random, weights: Weights, count: int = 1) -> list[Kind]:
+    """Draw `count` kinds, each independently."""
     return rng.choices(KINDS, msgspec.structs.astuple(weights), k=count)
 
 
@@ -128,12 +128,12 @@ def useful(kind: Kind) -> bool:
 
 
 def names(folder: Path = SETTINGS) -> list[str]:
-    """The committed settings."""
+    """List the names of the committed settings."""
     return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
 def read(name: str, folder: Path = SETTINGS) -> Setting:
-    """A committed setting.
+    """Read a committed setting.
 
     Raises:
         NotFound: there is none of this name.
@@ -141,15 +141,15 @@ def read(name: str, folder: Path = SETTINGS) -> Setting:
     """
     file = folder / f"{name}.yaml"
     if not file.is_file():
-        raise NotFound(f"no setting of the world is called {name!r}", hint=f"there are {', '.join(names(folder))}")
+        raise NotFound(f"no setting of the world is called {name!r}", hint=f"use one of {', '.join(names(folder))}")
     try:
         return msgspec.yaml.decode(file.read_bytes(), type=Setting)
     except msgspec.MsgspecError as error:
         raise Invalid(f"{file.name}: {error}") from error
 
 
-def changed(setting: Setting, **knobs: object) -> Setting:
-    """The setting with other knobs, checked again.
+def change_setting(setting: Setting, **knobs: object) -> Setting:
+    """Return the setting with other knobs, validated again.
 
     Raises:
         ValueError: such a world cannot be written.

@@ -37,16 +37,16 @@ def build_tokenizer(seed: int = 0) -> PreTrainedTokenizerFast:
         vocab_size=MERGED_SIZE, initial_alphabet=alphabet, min_frequency=2, show_progress=False
     )
     bpe.train_from_iterator(_texts(Random(seed)), trainer)
-    return _finished(bpe)
+    return _finish(bpe)
 
 
 def rebuilt_tokenizer(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model file, from its tokens without the special ones."""
-    return _finished(byte_level(models.BPE(vocabulary, merges)))
+    """Rebuild the tokenizer of a model file from its tokens without the special ones."""
+    return _finish(byte_level(models.BPE(vocabulary, merges)))
 
 
 def byte_level(model: Any) -> Tokenizer:
-    """A tokenizer that splits text into Qwen2's pieces and these into bytes."""
+    """Make a tokenizer that splits text into Qwen2's pieces and these into bytes."""
     bpe = Tokenizer(model)
     bpe.normalizer = normalizers.NFC()
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -59,7 +59,7 @@ def byte_level(model: Any) -> Tokenizer:
     return bpe
 
 
-def _finished(bpe: Tokenizer) -> PreTrainedTokenizerFast:
+def _finish(bpe: Tokenizer) -> PreTrainedTokenizerFast:
     bpe.add_special_tokens([END, START, STOP])
     made: Any = PreTrainedTokenizerFast  # its constructor is not typed
     tokenizer: PreTrainedTokenizerFast = made(
@@ -75,17 +75,17 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def token_id(tokenizer: Any, token: str) -> int:
-    """The id of a single special token."""
+    """Return the id of a special token."""
     return int(tokenizer.convert_tokens_to_ids(token))
 
 
 def chat(prompt: str) -> str:
-    """A single user message as the chat template writes it, ready for the reply."""
+    """Write a single user message by the chat template, up to the reply."""
     return f"{START}user\n{prompt}{STOP}\n{START}assistant\n"
 
 
 def _texts(rng: Random) -> Iterator[str]:
-    """Text to learn merges from; names appear as syllables, so no name becomes a token."""
+    """Yield text to learn merges from; names appear as syllables, so no name becomes a token."""
     split = Split(TRAIN_NAMES, TRAIN_TEMPLATES)
     for turn in range(4000):
         kind = KINDS[turn % len(KINDS)]

@@ -15,7 +15,7 @@ Language = Literal["en", "zh"]
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
-    """The sentences of a document; ``{}`` stands for what is said."""
+    """The sentences of a document; ``{}`` stands for their content."""
 
     definitions: Sequence[str]
     firsts: Sequence[str]
@@ -24,26 +24,26 @@ class Wording:
     box: str
     bare_answer: str
     gap: str
-    """Between sentences."""
+    """Separator of sentences."""
 
     def definition(self, rng: Random, name: str, rule: str) -> str:
-        """The sentence that states a rule."""
+        """Write the sentence that states a rule."""
         return rng.choice(self.definitions).format(f"a {name} b = {rule}")
 
     def steps(self, rng: Random, first: str, second: str) -> str:
-        """Both equations."""
+        """Write the sentences with both equations."""
         return self.steps_around.format(rng.choice(self.firsts).format(first), rng.choice(self.seconds).format(second))
 
     def conclusion(self, result: int) -> str:
-        """The closing sentence of a document with reasoning."""
+        """Write the closing sentence of a document with reasoning."""
         return self.box.format(result)
 
     def answer(self, result: int) -> str:
-        """All that a document without reasoning says."""
+        """Write the whole text of a document without reasoning."""
         return self.bare_answer.format(result)
 
-    def joined(self, *sentences: str) -> str:
-        """One after the other."""
+    def join_sentences(self, *sentences: str) -> str:
+        """Join sentences with the separator."""
         return self.gap.join(sentences)
 
 

@@ -1,4 +1,4 @@
-"""Plain mathematical English and LaTeX, for the tokenizer and for out-of-world samples."""
+"""Generates plain mathematical English and LaTeX, for the tokenizer and for samples from outside the world."""
 
 from random import Random
 
@@ -50,7 +50,7 @@ FORMULAS: tuple[str, ...] = (
 
 
 def math_sentence(rng: Random) -> str:
-    """A random sentence of 5 to 18 words, now and then with a formula or a number."""
+    """Write a random sentence of 5 to 18 words, sometimes with a formula or a number."""
     words = [_word(rng) for _ in range(rng.randint(5, 18))]
     return f"{words[0].capitalize()} {' '.join(words[1:])}{rng.choice('.?')}"
 

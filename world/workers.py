@@ -28,7 +28,7 @@ class Worker:
             each.copy_(part.view_as(each))
 
     def agree(self, *, stop: bool) -> bool:
-        """Whether any process wants to stop."""
+        """Return whether any process wants to stop; all processes have to call it."""
         if self.count == 1:
             return stop
         votes = torch.tensor(int(stop))
@@ -37,7 +37,7 @@ class Worker:
 
 
 def run_workers(count: int, run: Callable[..., None], *arguments: Any) -> None:
-    """Call `run(worker, *arguments)` in so many processes; one worker stays in this process."""
+    """Call `run(worker, *arguments)` in `count` processes, one of which is this process."""
     if count == 1:
         run(Worker(0, 1), *arguments)
         return

@@ -10,20 +10,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import answers
+import operations
+import reference
 import settings_example
 import tables
 
 from mathrag.cli import config
 from shared.contracts import experiments
-from shared.pages import blocks
+from shared.pages import computed_blocks
 from shared.settings import REPOSITORY
 
-PAGES = {
-    "docs/api.md": tables.api,
-    "docs/operations.md": tables.operations,
-    "docs/pipelines.md": tables.pipelines,
-}
-"""Pages with computed blocks, and what computes them."""
+PYTHON = REPOSITORY / "docs" / "reference" / "python.md"
+GUIDE = REPOSITORY / "docs" / "how-to" / "add-a-pipeline.md"
 
 
 def generated() -> Iterator[tuple[Path, str]]:
@@ -31,21 +30,28 @@ def generated() -> Iterator[tuple[Path, str]]:
     yield REPOSITORY / "config-schema.json", config.schema() + "\n"
     yield REPOSITORY / "experiment-schema.json", experiments.schema() + "\n"
     yield REPOSITORY / "mathrag.example.yaml", settings_example.example()
-    for name, computed in PAGES.items():
-        page = REPOSITORY / name
-        yield page, blocks.regenerated(page.read_text("utf-8"), computed())
+    yield REPOSITORY / "mathrag" / "client" / "answers.py", answers.answers()
+    for name, text in reference.pages():
+        yield REPOSITORY / "docs" / name, text
+    yield PYTHON, computed_blocks.rewrite_blocks(PYTHON.read_text("utf-8"), {"operations": operations.operations()})
+    yield GUIDE, computed_blocks.rewrite_blocks(GUIDE.read_text("utf-8"), {"guide": tables.guide()})
 
 
 def main(arguments: list[str]) -> int:
     """Write or check every file; returns the exit code."""
     check = "--check" in arguments
-    stale = [(file, text) for file, text in generated() if file.read_text("utf-8") != text]
+    stale = [(file, text) for file, text in generated() if _present(file) != text]
     for file, text in stale:
         if not check:
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
         words = "is not as the code says: make generate" if check else "is written anew"
         print(f"{file.relative_to(REPOSITORY)} {words}")  # noqa: T201 - what a person reads
     return 1 if stale and check else 0
+
+
+def _present(file: Path) -> str:
+    return file.read_text("utf-8") if file.exists() else ""
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from shared.contracts.field_texts import meaning, section
+from shared.contracts.field_texts import describe_field, find_group
 from shared.settings import REPOSITORY, Settings
 
 WIDTH = 120
@@ -31,27 +31,27 @@ def example() -> str:
     """The whole file."""
     lines = [HEADER]
     for name, field in Settings.model_fields.items():
-        lines += [*_setting(name, field, ""), *([""] if section(field) or name == "models" else [])]
+        lines += [*_setting(name, field, ""), *([""] if find_group(field) or name == "models" else [])]
     return "\n".join(lines).replace(f"{REPOSITORY}/", "").rstrip() + "\n"
 
 
 def _setting(name: str, field: FieldInfo, indent: str) -> Iterator[str]:
     """The lines of one setting; of a section with those of its settings."""
-    inner = section(field)
+    inner = find_group(field)
     if inner is not None:
-        yield from _said(f"{indent}{name}:", meaning(field))
+        yield from _said(f"{indent}{name}:", describe_field(field))
         if field.examples:
             yield f"{indent}  # For example {_flow(field.examples[0])}"
         for each, held in inner.model_fields.items():
             yield from _setting(each, held, indent + "  ")
     elif isinstance(field.get_default(call_default_factory=True), dict) and field.examples:
-        yield from _said("", meaning(field))
+        yield from _said("", describe_field(field))
         yield from (f"#{line}" for line in _models(name, field))
     else:
         default = field.get_default()
         mark = "#" if field.examples or str(default).startswith(str(REPOSITORY)) else ""
         yield from _said(
-            f"{indent}{mark}{name}: {_flow(field.examples[0] if field.examples else default)}", meaning(field)
+            f"{indent}{mark}{name}: {_flow(field.examples[0] if field.examples else default)}", describe_field(field)
         )
 
 
@@ -65,7 +65,9 @@ def _models(name: str, field: FieldInfo) -> Iterator[str]:
     for model, values in {**models, **field.examples[0]}.items():
         yield f"  {model}:"
         for key, value in values.items():
-            yield from _said(f"    {key}: {_flow(value)}", "" if key in explained else meaning(kind.model_fields[key]))
+            yield from _said(
+                f"    {key}: {_flow(value)}", "" if key in explained else describe_field(kind.model_fields[key])
+            )
         explained |= set(values)
 
 

@@ -11,13 +11,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mathrag.cli.failures import CODES, Exit
-from services.orchestrator.access.scopes import declared_scope
+from services.orchestrator.access.scopes import get_declared_scope
 from services.orchestrator.api.problems import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
-from shared.contracts.field_texts import meaning, section, with_choices
+from shared.contracts.field_texts import add_choices, describe_field, find_group
 from shared.contracts.params import Params
-from shared.docstrings import docstrings
+from shared.docstrings import read_docstrings
 from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.settings import REPOSITORY, Settings
@@ -26,42 +26,56 @@ GUIDE = REPOSITORY / "shared" / "pipelines" / "self_consistency.py"
 Row = tuple[str, ...]
 
 
-def operations() -> dict[str, str]:
-    """The blocks of docs/operations.md."""
-    head = ("key", "default", "meaning")
-    return {
-        "exits": _table(("code", "means", "kinds of error"), _exits(), "operations.md"),
-        "settings": _table(head, _settings(Settings), "operations.md"),
-        "model": _table(head, _settings(Model), "operations.md"),
-    }
+def settings(page: str) -> str:
+    """Every setting, as a table of `page`."""
+    return table(("key", "default", "meaning"), _settings(Settings), page)
 
 
-def pipelines() -> dict[str, str]:
-    """The blocks of docs/pipelines.md."""
-    return {
-        "pipelines": _table(("pipeline", "what it does", "parameters that it reads"), _pipelines(), "pipelines.md"),
-        "parameters": _table(("parameter", "default", "meaning"), _parameters(Params()), "pipelines.md"),
-        "guide": f"```python\n{GUIDE.read_text('utf-8')}```",
-    }
+def model_settings(page: str) -> str:
+    """Every setting of one model, as a table of `page`."""
+    return table(("key", "default", "meaning"), _settings(Model), page)
 
 
-def api() -> dict[str, str]:
-    """The blocks of docs/api.md."""
-    return {
-        "routes": _table(("method", "path", "scope", "what it does"), _routes(), "api.md"),
-        "kinds": _table(("kind", "status", "meaning"), _kinds(), "api.md"),
-    }
+def exit_codes(page: str) -> str:
+    """Every exit code with the kinds of error that end with it, as a table of `page`."""
+    return table(("code", "means", "kinds of error"), _exits(), page)
 
 
-def _table(head: Row, rows: Iterator[Row], page: str) -> str:
+def pipelines(page: str) -> str:
+    """Every pipeline that a job may name, as a table of `page`."""
+    return table(("pipeline", "what it does", "parameters that it reads"), _pipelines(), page)
+
+
+def parameters(page: str) -> str:
+    """Every parameter of a job, as a table of `page`."""
+    return table(("parameter", "default", "meaning"), _parameters(Params()), page)
+
+
+def routes(page: str) -> str:
+    """Every route of the API, as a table of `page`."""
+    return table(("method", "path", "scope", "what it does"), _routes(), page)
+
+
+def kinds(page: str) -> str:
+    """Every kind of error of the API, as a table of `page`."""
+    return table(("kind", "status", "meaning"), _kinds(), page)
+
+
+def guide() -> str:
+    """The source of the pipeline that the guide builds."""
+    return f"```python\n{GUIDE.read_text('utf-8')}```"
+
+
+def table(head: Row, rows: Iterator[Row], page: str) -> str:
+    """A table of Markdown as it stands on `page`: pages that its cells name are links."""
     cells = [head, ("---",) * len(head), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     return "\n".join(linked(f"| {' | '.join(row)} |", page) for row in cells)
 
 
 def _settings(group: type[BaseModel], prefix: str = "") -> Iterator[Row]:
     for name, field in group.model_fields.items():
-        yield f"`{prefix}{name}`", _default(field), meaning(field)
-        inner = section(field)
+        yield f"`{prefix}{name}`", _default(field), describe_field(field)
+        inner = find_group(field)
         if inner is not None:
             yield from _settings(inner, f"{prefix}{name}.")
 
@@ -87,25 +101,25 @@ def shown(value: Any) -> str:
 
 
 def _pipelines() -> Iterator[Row]:
-    for name in registry.offered():
+    for name in registry.list_offered():
         found = registry.get(name)
         reads = ", ".join(f"`{path}`" for path in sorted(found.reads or ()))
-        yield f"`{name}`", with_choices(found.run.__doc__ or "", None), reads or "any"
+        yield f"`{name}`", add_choices(found.run.__doc__ or "", None), reads or "any"
 
 
 def _parameters(group: msgspec.Struct, prefix: str = "") -> Iterator[Row]:
-    texts = docstrings(type(group))
+    texts = read_docstrings(type(group))
     for field in msgspec.structs.fields(group):
         value = getattr(group, field.name)
         if isinstance(value, msgspec.Struct):
-            yield f"`{prefix}{field.name}`", "", with_choices(texts.get(field.name) or type(value).__doc__ or "", None)
+            yield f"`{prefix}{field.name}`", "", add_choices(texts.get(field.name) or type(value).__doc__ or "", None)
             yield from _parameters(value, f"{prefix}{field.name}.")
         else:
-            yield f"`{prefix}{field.name}`", shown(value), with_choices(texts.get(field.name, ""), field.type)
+            yield f"`{prefix}{field.name}`", shown(value), add_choices(texts.get(field.name, ""), field.type)
 
 
 def _exits() -> Iterator[Row]:
-    texts = docstrings(Exit)
+    texts = read_docstrings(Exit)
     for code in Exit:
         kinds = [f"`{kind}`" for kind, given in CODES.items() if given is code]
         yield str(code.value), texts[code.name], ", ".join(kinds)
@@ -117,7 +131,7 @@ def _routes() -> Iterator[Row]:
     for each in iter_route_contexts(application.routes):
         if each.summary is None:  # a page
             continue
-        scope = declared_scope(each.endpoint)
+        scope = get_declared_scope(each.endpoint)
         for method in each.methods:
             operation = documented.get(each.path, {}).get(method.lower(), {})
             path = f"`{each.path}{_query(operation)}`"
@@ -126,7 +140,7 @@ def _routes() -> Iterator[Row]:
 
 def _doing(summary: str, docstring: str) -> str:
     first, _, _ = docstring.partition("\n\n")
-    return with_choices(f"{summary}{'' if summary.endswith('?') else '.'} {first}", None)
+    return add_choices(f"{summary}{'' if summary.endswith('?') else '.'} {first}", None)
 
 
 def _query(operation: dict[str, Any]) -> str:
@@ -138,4 +152,4 @@ def _kinds() -> Iterator[Row]:
     found = [error for error in vars(errors).values() if isinstance(error, type) and issubclass(error, Exception)]
     for error in sorted(found, key=lambda each: each.status):
         later = " Sent with `Retry-After`." if error.kind in RETRY_AFTER_S else ""
-        yield f"`{error.kind}`", str(error.status), with_choices(error.__doc__, None) + later
+        yield f"`{error.kind}`", str(error.status), add_choices(error.__doc__, None) + later

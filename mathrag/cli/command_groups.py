@@ -1,4 +1,4 @@
-"""How commands are grouped and loaded: by noun; a bare noun lists what there is; what calls the API can show it."""
+"""Group commands by noun and load them lazily; a bare noun lists; commands that call the API can print requests."""
 
 import os
 import sys
@@ -16,17 +16,17 @@ from typer.models import CommandInfo
 from mathrag.cli.ready_values import ReadyParameters
 
 BARE = ("list", "status", "show")
-"""What a noun by itself means: the first of these that it has."""
+"""A noun without a command runs the first of these that it has."""
 COMPLETES = "_MATHRAG_COMPLETE"
-"""Set by a shell that asks what may come next."""
+"""Variable that a shell sets when it asks for completions."""
 UNUSED_BY_HELP = {"rich.markdown": "Markdown", "rich.traceback": "Traceback"}
-"""What typer's help imports and never calls here: with their parsers and highlighters, 40 % of the time of a help."""
+"""Modules that typer's help imports but never uses here; with their parsers they take 40 % of the time of a help."""
 
 
 def _curl(value: bool) -> None:
     from mathrag.client.dry_run import SendMode, send_mode
 
-    # Asked of every command before `--dry-run`, so that one command's answer is never the next one's.
+    # Runs for every command and before `--dry-run`, so that a mode never leaks from one command to the next.
     send_mode.set(SendMode.CURL if value else SendMode.SEND)
 
 
@@ -40,65 +40,69 @@ def _dry(value: bool) -> None:
 PrintCurl = Annotated[
     bool,
     typer.Option(
-        "--print-curl", callback=_curl, is_eager=True, expose_value=False, help="Print it for curl; send nothing."
+        "--print-curl",
+        callback=_curl,
+        is_eager=True,
+        expose_value=False,
+        help="Print the request as a curl command; send nothing.",
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request; send nothing.")
+    bool, typer.Option("--dry-run", callback=_dry, expose_value=False, help="Print the request as JSON; send nothing.")
 ]
 
 
-def _asking(print_curl: PrintCurl = False) -> None:
-    """Options of every command that calls the API."""
+def _declare_api_options(print_curl: PrintCurl = False) -> None:
+    """Declare the options of every command that calls the API."""
 
 
-def _changing(print_curl: PrintCurl = False, dry_run: DryRun = False) -> None:
-    """Options of a command that changes something."""
+def _declare_change_options(print_curl: PrintCurl = False, dry_run: DryRun = False) -> None:
+    """Declare the options of a command that changes something."""
 
 
 @cache
 def _options(of: Callable[..., None]) -> list[Any]:
-    """The parameters that typer makes of the function's."""
+    """Return the parameters that typer makes of a function's signature."""
     alone = typer.Typer(add_completion=False)
     alone.command()(of)
     return list(get_command(alone).params)
 
 
 class PlainCommand(ReadyParameters, TyperCommand):
-    """A command that does its work here."""
+    """A command that does not call the API, or adds options of its own for that."""
 
 
 class ApiCommand(PlainCommand):
-    """A command that calls the API."""
+    """A command that calls the API, and can print its requests instead."""
 
-    options: Callable[..., None] = staticmethod(_asking)
+    options: Callable[..., None] = staticmethod(_declare_api_options)
 
     def __init__(self, *arguments: Any, params: Any = None, **named: Any) -> None:
         super().__init__(*arguments, params=[*(params or ()), *_options(self.options)], **named)
 
 
 class Mutation(ApiCommand):
-    """A command that changes something."""
+    """A command that changes something through the API, and has a dry run."""
 
-    options = staticmethod(_changing)
+    options = staticmethod(_declare_change_options)
 
 
 class LocalCommand(PlainCommand):
-    """A command that reaches the database itself; no request to show."""
+    """A command that works on the database directly, so it has no request to print."""
 
 
 class Noun(ReadyParameters, TyperGroup):
-    """A group whose bare name is its list; a command is built when it is asked for."""
+    """A group that lists when called without a command, and builds a command only when it is used."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of this name; None: there is none."""
+        """Return the command of this name, or None if there is none."""
         found: Any = super().get_command(ctx, cmd_name)
         if isinstance(found, CommandInfo):
             self.commands[cmd_name] = _build(found)
         return super().get_command(ctx, cmd_name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`mathrag job --state running` is `mathrag job list --state running`."""
+        """Insert the default command: `mathrag job --state running` means `mathrag job list --state running`."""
         bare = next((name for name in BARE if name in self.commands), None)
         options_first = not args or (args[0].startswith("-") and args[0] != "--help")
         if bare and options_first and not ctx.resilient_parsing:
@@ -106,23 +110,28 @@ class Noun(ReadyParameters, TyperGroup):
         return super().parse_args(ctx, args)
 
 
-class Entry(NamedTuple):
-    """A command or noun of `mathrag`, known without importing it."""
+class CommandEntry(NamedTuple):
+    """A command or noun of `mathrag` that can be listed without importing its module."""
 
     name: str
     module: str
     help: str
-    """Its first line in the list of commands; the whole help of a noun."""
+    """The command's line in the list of commands; the whole help of a noun."""
     cls: type[Any] = ApiCommand
-    """Of every command of a noun that does not say it itself."""
+    """Class of the command, or of those commands of a noun that do not set their own."""
+    extra: str = "server"
+    """The extra with the packages that the command's module imports."""
 
-    def listed(self) -> TyperCommand:
-        """What stands for it in the list of commands."""
+    def make_placeholder(self) -> TyperCommand:
+        """Return a placeholder with name and help for the list of commands."""
         return PlainCommand(name=self.name, help=self.help)
 
-    def loaded(self) -> Any:
-        """The command itself."""
-        found = getattr(import_module(f"mathrag.cli.{self.module}"), self.name)
+    def load(self) -> Any:
+        """Import and return the command, or a stand-in that names the missing extra."""
+        try:
+            found = getattr(import_module(f"mathrag.cli.{self.module}"), self.name)
+        except ModuleNotFoundError as missing:
+            return self._stand_in(missing)
         if not isinstance(found, typer.Typer):
             return _build(CommandInfo(name=self.name, callback=found, cls=self.cls))
         commands: dict[str, Any] = {}
@@ -133,27 +142,35 @@ class Entry(NamedTuple):
         bare_is_help = bool(found.info.no_args_is_help)
         return Noun(name=self.name, commands=commands, help=self.help, no_args_is_help=bare_is_help)
 
+    def _stand_in(self, missing: ModuleNotFoundError) -> Any:
+        from mathrag.cli.failures import is_not_installed
+        from mathrag.cli.missing_packages import stand_in
+
+        if not is_not_installed(missing):
+            raise missing
+        return _build(stand_in(self.name, self.help, missing, self.extra, self.cls))
+
 
 def _build(command: CommandInfo) -> Any:
     return get_command_from_info(command, pretty_exceptions_short=True, rich_markup_mode="rich")
 
 
 class Commands(ReadyParameters, TyperGroup):
-    """Lists commands without importing them; imports the one that is asked for."""
+    """Lists commands without importing them, and imports the one that is called."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CommandEntry, ...] = ()
 
     def __init__(self, **named: Any) -> None:
-        super().__init__(**{**named, "commands": {entry.name: entry.listed() for entry in self.entries}})
+        super().__init__(**{**named, "commands": {entry.name: entry.make_placeholder() for entry in self.entries}})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        """The command that is called, loaded."""
+        """Return the name, the imported command and the remaining arguments."""
         name, found, rest = super().resolve_command(ctx, args)
-        loaded = next((entry.loaded() for entry in self.entries if entry.name == name), found)
+        loaded = next((entry.load() for entry in self.entries if entry.name == name), found)
         return name, loaded, rest
 
     def main(self, args: Sequence[str] | None = None, *arguments: Any, **named: Any) -> Any:
-        """Run the command line."""
+        """Run the command line; prepare completion or help first, if it is asked for."""
         if COMPLETES in os.environ:
             import_module("mathrag.cli.completion")  # knows the shells
         words = sys.argv[1:] if args is None else args
@@ -163,7 +180,7 @@ class Commands(ReadyParameters, TyperGroup):
 
 
 def _import_help() -> None:
-    """Import what draws help, with empty stand-ins for `UNUSED_BY_HELP`; later imports of those find the real ones."""
+    """Import typer's help with empty stand-ins for `UNUSED_BY_HELP`; later imports get the real modules."""
     stand_ins = {name: ModuleType(name) for name in UNUSED_BY_HELP if name not in sys.modules}
     for name, module in stand_ins.items():
         setattr(module, UNUSED_BY_HELP[name], object)

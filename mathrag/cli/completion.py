@@ -1,4 +1,4 @@
-"""`mathrag completion`: what makes a shell complete commands, options and the names of jobs."""
+"""`mathrag completion`: the script by which a shell completes commands, options and names of jobs."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -10,16 +10,18 @@ get_completion_inspect_parameters()  # registers the shells, else their question
 
 
 class Shell(StrEnum):
-    """Shells that we have a script for."""
+    """Shells that have a completion script."""
 
     BASH = "bash"
     ZSH = "zsh"
     FISH = "fish"
 
 
-Which = Annotated[Shell, typer.Argument(help="Such as: source <(mathrag completion bash)")]
+Which = Annotated[
+    Shell, typer.Argument(help="Name of the shell; to load its script: source <(mathrag completion bash)")
+]
 
 
 def completion(context: typer.Context, shell: Which) -> None:
-    """Print the completion script of a shell; put it where the shell reads it at its start."""
+    """Print the completion script for a shell, to load in the shell's start-up file."""
     show_callback(context, context.command.params[0], shell.value)

@@ -1,7 +1,7 @@
-"""`mathrag config`: what may be set, whether what is set is right, and what holds now.
+"""`mathrag config`: check and show settings, and change the configuration.
 
-Settings are read when services start. The configuration is changed while they run: parameters that jobs get which do
-not name them.
+Settings are read when services start. The configuration can be changed while they run: it holds the defaults of
+parameters that a job does not set.
 """
 
 import os
@@ -16,41 +16,41 @@ import yaml
 
 from mathrag.cli import config_findings, config_paths
 from mathrag.cli.command_groups import ApiCommand, Mutation
-from mathrag.cli.failures import Exit, reported
-from mathrag.cli.output import AsJson, print_json, table
-from mathrag.cli.parameters import parameters
+from mathrag.cli.failures import Exit, report_errors
+from mathrag.cli.output import AsJson, print_json, print_table
+from mathrag.cli.parameters import parse_parameters
 from mathrag.client import configuration
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE
 from shared.places import config_file
-from shared.redaction import redacted
+from shared.redaction import redact
 from shared.settings import REPOSITORY, Settings, load
 
 config = typer.Typer()
 QUICK_S = 5.0
-"""What holds in files is shown, whether a server answers or not."""
+"""Longest wait for the server: the settings in files are shown even when none answers."""
 
-File = Annotated[Path | None, typer.Argument(help="[default: MATHRAG_CONFIG, else mathrag.yaml]")]
+File = Annotated[Path | None, typer.Argument(help="Settings file (default: MATHRAG_CONFIG, else mathrag.yaml).")]
 
 
 @config.command("schema")
 def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
-    """The JSON schema of mathrag.yaml, for editors; the repository has it as config-schema.json."""
-    with reported(as_json=as_json):
+    """Print the JSON schema of mathrag.yaml, for editors; also in the repository as config-schema.json."""
+    with report_errors(as_json=as_json):
         typer.echo(schema())
 
 
 def schema() -> str:
-    """As it is committed."""
+    """Return the JSON schema of the settings, as config-schema.json in the repository holds it."""
     described = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Settings.model_json_schema()}
     return msgspec.json.format(msgspec.json.encode(described), indent=2).decode().replace(f"{REPOSITORY}/", "")
 
 
 @config.command()
 def validate(file: File = None, as_json: AsJson = False) -> None:
-    """Check the file and the environment; exits with 4 when something is wrong, and says where."""
-    with reported(as_json=as_json):
+    """Check the settings file and the environment, and print each problem; exits with 4 if there is one."""
+    with report_errors(as_json=as_json):
         found = check(file)
         if as_json:
             print_json({"valid": not found, "findings": found})
@@ -60,43 +60,46 @@ def validate(file: File = None, as_json: AsJson = False) -> None:
             raise typer.Exit(Exit.INVALID)
 
 
-def check(file: Path | None = None) -> list[config_findings.Finding]:
-    """What is wrong with `file` and the environment.
+def check(file: Path | None = None) -> list[config_findings.ConfigFinding]:
+    """Return what is wrong with `file` and the environment; empty when both are valid.
 
     Raises:
         Failed: there is no such file.
     """
     if file is not None:
         if not file.is_file():
-            raise Failed("not_found", f"no file {file}", hint="mathrag config schema says what it may hold")
+            raise Failed("not_found", f"there is no file {file}", hint="mathrag config schema prints its schema")
         os.environ["MATHRAG_CONFIG"] = str(file)
-    found = config_paths.missing_file() or config_findings.misshapen()
+    found = config_paths.find_missing_file() or config_findings.find_wrong_shape()
     try:
         if not found:
             settings = load()
-            found = [*config_findings.unplaced(settings), *config_paths.missing(settings)]
+            found = [*config_findings.find_unplaced_models(settings), *config_paths.find_missing(settings)]
     except config_findings.REFUSALS as refused:
-        found = config_findings.findings(refused)
-    said = {finding.where for finding in found}
-    return [*found, *(each for each in config_findings.misspelt(os.environ) if each.where not in said)]
+        found = config_findings.explain(refused)
+    reported = {finding.where for finding in found}
+    return [
+        *found,
+        *(each for each in config_findings.find_unknown_variables(os.environ) if each.where not in reported),
+    ]
 
 
-def print_findings(found: list[config_findings.Finding]) -> None:
-    """One line each, and its fix."""
+def print_findings(found: list[config_findings.ConfigFinding]) -> None:
+    """Print one line for each finding and one for its fix."""
     for finding in found:
         typer.echo(str(finding))
         typer.echo(f"  fix: {finding.fix}")
     if not found:
-        said = config_file()
-        typer.echo(f"The settings are valid: {said if said.is_file() else 'defaults'} and the environment.")
+        path = config_file()
+        typer.echo(f"The settings are valid: {path if path.is_file() else 'defaults'} and the environment.")
 
 
 @config.command(cls=ApiCommand)
 def show(as_json: AsJson = False) -> None:
-    """The settings that hold, from all sources, secrets masked; and the configuration, where a server answers."""
-    with reported(as_json=as_json):
-        effective = masked(load().model_dump(mode="json"))
-        running, why = _running()
+    """Show the effective settings with secrets masked, and the server's configuration if it answers."""
+    with report_errors(as_json=as_json):
+        effective = mask_passwords(load().model_dump(mode="json"))
+        running, why = _fetch_configuration()
         if as_json:
             print_json({**effective, "configuration": running})
             return
@@ -107,10 +110,10 @@ def show(as_json: AsJson = False) -> None:
             typer.echo(yaml.safe_dump({"configuration": running}, sort_keys=False, allow_unicode=True).rstrip())
 
 
-def _running() -> tuple[Any, str]:
-    """The configuration of the server, or why it is not known."""
+def _fetch_configuration() -> tuple[Any, str]:
+    """Return the server's configuration and "", or None and the reason why it is not known."""
     try:
-        with Client(patience_s=QUICK_S) as client:
+        with Client(timeout_s=QUICK_S) as client:
             return client.send(configuration.get()), ""
     except Failed as failed:
         return None, failed.message
@@ -118,12 +121,17 @@ def _running() -> tuple[Any, str]:
 
 @config.command("set", cls=Mutation)
 def change(
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="As --set of a job; null: the default.")],
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE...", help="Parameter and value, as in --set of a job; null restores the default."
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Give parameters another default from the next job, search and chat on; nothing has to be restarted."""
-    with reported(as_json=as_json), Client() as client:
-        changed = client.send(configuration.change(parameters(values, "config set")))
+    """Change the defaults of parameters for later jobs, searches and chats; no restart is needed."""
+    with report_errors(as_json=as_json), Client() as client:
+        changed = client.send(configuration.change(parse_parameters(values, "config set")))
         if as_json:
             print_json(changed)
         else:
@@ -132,39 +140,41 @@ def change(
 
 
 @config.command(cls=ApiCommand)
-def history(limit: Annotated[int, typer.Option(help="How many, newest first.")] = 20, as_json: AsJson = False) -> None:
-    """Every version of the configuration: who, when, and what it holds."""
-    with reported(as_json=as_json), Client() as client:
+def history(
+    limit: Annotated[int, typer.Option(help="Number of versions to list.")] = 20, as_json: AsJson = False
+) -> None:
+    """List the versions of the configuration, newest first: time, author and parameters."""
+    with report_errors(as_json=as_json), Client() as client:
         found = list(islice(client.all(configuration.history(min(limit, MOST_OF_A_PAGE))), limit))
         if as_json:
             print_json(found)
         elif found:
-            table(("VERSION", "WHEN", "WHO", "PARAMETERS"), map(_version, found))
+            print_table(("VERSION", "WHEN", "WHO", "PARAMETERS"), map(_make_version_row, found))
         else:
-            typer.echo("Nobody has changed anything yet: mathrag config set --help")
+            typer.echo("No parameter has been changed yet: see mathrag config set --help")
 
 
-def _version(found: Any) -> tuple[object, ...]:
-    held = " ".join(f"{name}={said}" for name, said in _flat(found["params"]))
-    return found["version"], found["changed_at"], found["changed_by"], held or None
+def _make_version_row(found: Any) -> tuple[object, ...]:
+    text = " ".join(f"{name}={value}" for name, value in _flatten(found["params"]))
+    return found["version"], found["changed_at"], found["changed_by"], text or None
 
 
-def _flat(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Parameters by the names that `set` takes."""
+def _flatten(params: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each parameter with the name that `set` takes, such as gate.tau, and its value as JSON."""
     for name, value in params.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, msgspec.json.encode(value).decode()
 
 
-def masked(value: Any) -> Any:
-    """`value` without passwords in addresses."""
+def mask_passwords(value: Any) -> Any:
+    """Return `value` with the passwords in its addresses masked, at any depth."""
     match value:
         case dict():
-            return {name: masked(each) for name, each in value.items()}
+            return {name: mask_passwords(each) for name, each in value.items()}
         case list():
-            return [masked(each) for each in value]
+            return [mask_passwords(each) for each in value]
         case str():
-            return redacted(value)
+            return redact(value)
     return value

@@ -1,45 +1,47 @@
-"""What a configuration names and is not there: its own file, the files of models, the models of roles."""
+"""Files and models that a configuration names but that do not exist."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mathrag.cli.config_findings import Finding, where
+from mathrag.cli.config_findings import ConfigFinding, locate
 from shared import suggestions
 from shared.places import config_file
 from shared.settings import Settings
 
-NAMED = "MATHRAG_CONFIG"
+VARIABLE = "MATHRAG_CONFIG"
 RETRIEVAL_FILES = {"embeddings": ("static", "gguf"), "reranker": ("gguf",)}
 """Kinds of a group of `retrieval` that read their `path`; sentence-transformers may take a name on the hub."""
 
 
-def missing_file() -> list[Finding]:
-    """That the variable names a file that is not there, so that the defaults would hold in silence."""
-    if NAMED not in os.environ or config_file().exists():
+def find_missing_file() -> list[ConfigFinding]:
+    """Return a finding if MATHRAG_CONFIG names a missing file: the defaults would apply without a word."""
+    if VARIABLE not in os.environ or config_file().exists():
         return []
-    message = f"there is no file `{config_file()}`, so the defaults would hold"
-    fix = f"correct the path, unset {NAMED}, or: cp mathrag.example.yaml {config_file()}"
-    return [Finding(key="", where=NAMED, message=message, fix=fix)]
+    message = f"there is no file `{config_file()}`, so the defaults would apply"
+    fix = f"correct the path, unset {VARIABLE}, or: cp mathrag.example.yaml {config_file()}"
+    return [ConfigFinding(key="", where=VARIABLE, message=message, fix=fix)]
 
 
-def missing(settings: Settings) -> Iterator[Finding]:
-    """Roles that no model answers, and files of models that are not there."""
+def find_missing(settings: Settings) -> Iterator[ConfigFinding]:
+    """Yield a finding for each role whose model is not configured, and for each missing model file."""
     for role, name in settings.roles.items():
         if name not in settings.models:
             listed = f"the models are {', '.join(sorted(settings.models))}; `mathrag config show` prints them"
-            fix = suggestions.hint(name, settings.models, listed)
+            fix = suggestions.make_hint(name, settings.models, listed)
             place = ["roles", role]
-            yield Finding(key=".".join(place), where=where(place), message=f"there is no model {name!r}", fix=fix)
-    for place, path in _files(settings):
+            yield ConfigFinding(
+                key=".".join(place), where=locate(place), message=f"there is no model {name!r}", fix=fix
+            )
+    for place, path in _list_model_files(settings):
         if not path.exists():
             message = f"there is no file or folder `{path}` (looked for from {Path.cwd()})"
             fix = "correct the path, or put the model there: ls -l " + str(path.parent)
-            yield Finding(key=".".join(place), where=where(place), message=message, fix=fix)
+            yield ConfigFinding(key=".".join(place), where=locate(place), message=message, fix=fix)
 
 
-def _files(settings: Settings) -> Iterator[tuple[list[str], Path]]:
-    """(keys, path) of every file that a service would read."""
+def _list_model_files(settings: Settings) -> Iterator[tuple[list[str], Path]]:
+    """Yield the keys and the path of every file that a service would read."""
     for name, model in settings.models.items():
         if model.driver in ("process", "vllm-sleep") and model.path is not None:
             yield ["models", name, "path"], model.path

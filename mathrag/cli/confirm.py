@@ -1,4 +1,4 @@
-"""Whether a person agrees."""
+"""Asks a person for confirmation before something is deleted."""
 
 import sys
 from typing import Annotated
@@ -8,17 +8,21 @@ import typer
 from mathrag.cli.failures import Exit
 from mathrag.client.errors import Failed
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def confirm(question: str, *, as_json: bool) -> None:
-    """Return if a person at the terminal says yes.
+    """Ask `question` on the terminal, and return if the answer is yes.
 
     Raises:
-        Failed: there is none.
+        Failed: there is no terminal to ask on, or `as_json` is set.
         typer.Exit: the answer is no.
     """
     if as_json or not sys.stdin.isatty():
-        raise Failed("usage", "nobody is there to confirm", hint="add --yes, or --dry-run to look first")
+        raise Failed(
+            "usage",
+            "confirmation is needed, and nobody can be asked",
+            hint="add --yes; --dry-run shows what it would do",
+        )
     if not typer.confirm(question):
         raise typer.Exit(Exit.FINDING)

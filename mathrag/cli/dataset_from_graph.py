@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, facts, print_json
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_facts, print_json
 from mathrag.cli.upload import Name, send
 from mathrag.client import question_sets
 from mathrag.client.client import Client
@@ -18,26 +18,31 @@ from shared.ingest import graph_paths
 
 
 class Side(StrEnum):
-    """The end of a fact that is asked for."""
+    """Which end of a fact a question asks for."""
 
     OBJECT = "object"
     SUBJECT = "subject"
     BOTH = "both"
 
 
-GraphOption = Annotated[str, typer.Option("--graph", help="That the facts are held out from.")]
-Facts = Annotated[Path, typer.Option("--facts", help="Held-out facts, as `mathrag graph create` takes them.")]
-Split = Annotated[list[str], typer.Option("--split", help="Of a folder; several: again, or with commas.")]
-Rules = Annotated[str | None, typer.Option(help="Bank whose rules lead to the answers.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Draw so many questions. [default: all]")]
-Seed = Annotated[int, typer.Option(min=0, help="Of the draw.")]
-SideOption = Annotated[Side, typer.Option("--side", help="The end that is asked for.")]
-Templates = Annotated[
-    Path | None, typer.Option(help="Tab-separated lines of relation, question for the object, for the subject.")
+GraphOption = Annotated[str, typer.Option("--graph", help="Graph that the facts are held out from.")]
+Facts = Annotated[
+    Path, typer.Option("--facts", help="File or folder of held-out facts, as for `mathrag graph create`.")
 ]
-Grader = Annotated[str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all together.")]
-Unanswered = Annotated[bool, typer.Option("--unanswered", help="Leave out questions that the graph itself answers.")]
-SAID = {
+Split = Annotated[list[str], typer.Option("--split", help="Split of the folder; separate several by commas.")]
+Rules = Annotated[str | None, typer.Option(help="Rule bank whose rules lead to the answers.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed for drawing questions.")]
+SideOption = Annotated[Side, typer.Option("--side", help="Which end of a fact to ask for.")]
+Templates = Annotated[
+    Path | None,
+    typer.Option(help="File of tab-separated lines: relation, question for the object, question for the subject."),
+]
+Grader = Annotated[
+    str, typer.Option(help="text, exact, contains or f1: any answer is right; set: all answers are needed.")
+]
+Unanswered = Annotated[bool, typer.Option("--unanswered", help="Skip questions that the graph itself answers.")]
+DESCRIPTIONS = {
     "repeated": "facts are repeated",
     "known": "facts are in the graph already",
     "unknown_relation": "facts have a relation that the graph does not have",
@@ -62,8 +67,8 @@ def from_graph(
     unanswered: Unanswered = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make questions of held-out facts (rebuilt RuleQA). The same command again is harmless."""
-    with reported(as_json=as_json), Client() as client:
+    """Make a dataset of questions from held-out facts, as RuleQA does. Repeating it changes nothing."""
+    with report_errors(as_json=as_json), Client() as client:
         splits = [part for each in split for part in each.split(",") if part]
         rows = graph_paths.fact_lines(source, splits)
         sources = Sources(chain(graph_paths.template_lines(templates) if templates else (), rows))
@@ -79,7 +84,7 @@ def from_graph(
 def _print(made: QuestionSet, graph: str, rules: str | None) -> None:
     counts = made["counts"]
     typer.echo(f"dataset {made['name']}: {made['items']} of {counts['available']} questions")
-    facts(
+    print_facts(
         (name, f"{count} {what}".strip())
         for name, count, what in (
             ("answers", counts["answers"], ""),
@@ -88,7 +93,7 @@ def _print(made: QuestionSet, graph: str, rules: str | None) -> None:
             ("not later", counts["not_after_graph"], "questions are not after the graph's last fact"),
             ("rules", counts["with_leads"], "questions have an answer that a rule leads to"),
             ("documents", counts["with_documents"], "questions have gold documents"),
-            *(("left out", count, SAID[reason]) for reason, count in counts["left_out"].items()),
+            *(("left out", count, DESCRIPTIONS[reason]) for reason, count in counts["left_out"].items()),
         )
         if count
     )

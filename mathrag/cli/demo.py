@@ -1,4 +1,4 @@
-"""`mathrag demo`: the whole system on two small batches, from nothing to conclusions."""
+"""`mathrag demo`: run the whole system on two small batches, and explain the results."""
 
 import signal
 import sys
@@ -7,22 +7,27 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import is_not_installed, report_errors
 from mathrag.client.errors import Failed
 
-Seed = Annotated[int, typer.Option(help="Of questions and documents; another one gives other figures.")]
+Seed = Annotated[int, typer.Option(help="Seed for generating questions and documents; the results depend on it.")]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where it is kept; an earlier demo there is deleted. [.mathrag/demo]")
+    Path | None,
+    typer.Option("--data-dir", help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo)."),
 ]
 
 
 def demo(seed: Seed = 1, data_dir: DataDir = None) -> None:
-    """Start everything, answer 300 questions in five ways, and explain what came out; one to four minutes."""
-    # An end from outside must stop the stack too.
+    """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
+    # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with reported(as_json=False):
+    with report_errors(as_json=False, extra="embedded"):
         try:
             from world.demo import running  # images of containers come without it
         except ModuleNotFoundError as missing:
-            raise Failed("unavailable", "this installation has no demo", hint="install the wheel") from missing
+            if is_not_installed(missing):
+                raise
+            raise Failed(
+                "unavailable", "this installation does not contain the demo", hint="install the wheel"
+            ) from missing
         running.demonstrate(seed, data_dir or running.DATA_DIR)

@@ -1,7 +1,7 @@
-"""`mathrag doctor`: everything that a job needs, one line each, and the command that mends what is not well.
+"""`mathrag doctor`: check everything that a job needs, one line for each check, with a fix for each failed one.
 
-The running service looks, with its own settings. Where it does not answer on this machine, the doctor looks for itself,
-with the configuration of this folder and the addresses of the stack; from elsewhere it asks `/readyz`.
+The running service checks itself, with its own settings. If it does not answer on this machine, the doctor runs the
+checks with this folder's configuration and the addresses of the stack; from another machine it asks `/readyz`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,24 +12,24 @@ import msgspec
 import typer
 
 from mathrag.cli import config, config_findings, services
-from mathrag.cli.failures import Exit, reported
+from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import DataDir
 from mathrag.client import address, catalog, service
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from mathrag.stack.addresses import running, variables_of
 from shared.checks.check import DEEP_S, EDITED, Check
+from shared.extras import find_missing_package
 from shared.settings import Settings, load
 
 PATIENCE_S = 3.0
 PROGRAM = "services.orchestrator.probes"
-"""What looks with the settings of its environment and of this folder."""
+"""Program that runs the checks with the settings of its environment and of this folder."""
 
 
 def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Check everything that a job needs; exits with 1 when something is wrong, and says how to mend it."""
-    with reported(as_json=as_json):
+    """Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one."""
+    with report_errors(as_json=as_json):
         found = examine(data_dir)
         well = all(check.ok for check in found)
         if as_json:
@@ -41,57 +41,74 @@ def doctor(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 
 def examine(data_dir: Path | None = None) -> list[Check]:
-    """All checks that are possible from here."""
-    said = [_configured(finding) for finding in config.check()]
+    """Run all checks that are possible from this machine, and return their results."""
+    results = [_finding_to_check(finding) for finding in config.check()]
     try:
-        settings = running(load(), data_dir)
+        settings = load()
     except config_findings.REFUSALS:
-        return said
+        return results
     url = address.url(data_dir)
-    answers = _answers(url)
-    if answers.ok and (told := _told(url)) is not None:
-        return [*(said or [_valid(ASKED)]), answers, *_sources(url), *told]
+    answers = _check_api(url)
+    if answers.ok and (own_checks := _fetch_own_checks(url)) is not None:
+        return [*(results or [_configuration_is_valid(CHECKED_BY_SERVICE)]), answers, *_check_sources(url), *own_checks]
     if not address.is_local(url):
         with Client(url) as remote:
-            return [*(said or [_valid(LESS)]), *_checks(remote.send(service.readiness()))]
-    here = [answers, *_sources(url), *_stack(settings), *probed(variables_of(settings))]
-    return [*(said or [_valid(UNASKED)]), *here]
+            return [
+                *(results or [_configuration_is_valid(CHECKED_BY_READYZ)]),
+                *_decode_checks(remote.send(service.readiness())),
+            ]
+    return [
+        *(results or [_configuration_is_valid(CHECKED_HERE)]),
+        answers,
+        *_check_sources(url),
+        *_check_this_machine(settings, data_dir),
+    ]
 
 
-def _valid(what: str) -> Check:
+def _check_this_machine(settings: Settings, data_dir: Path | None) -> list[Check]:
+    """Check the stack of this machine; a single failed check if packages for that are not installed."""
+    if missing := find_missing_package():
+        return [Check(name="packages", ok=False, detail=missing.message, fix=missing.hint or "")]
+    from mathrag.stack.addresses import add_running_addresses, list_variables
+
+    found = add_running_addresses(settings, data_dir)
+    return [*_check_stack(found), *run_checks(list_variables(found))]
+
+
+def _configuration_is_valid(what: str) -> Check:
     return Check(name="configuration", ok=True, detail=f"valid here; {what}")
 
 
-def _told(url: str) -> list[Check] | None:
-    """What the service says of itself; None where it does not answer, or not to us."""
+def _fetch_own_checks(url: str) -> list[Check] | None:
+    """Return the service's own checks; None if it does not answer, or refuses our key."""
     try:
-        with Client(url, patience_s=DEEP_S) as asked:
-            return _checks(asked.send(service.checks()))
+        with Client(url, timeout_s=DEEP_S) as asked:
+            return _decode_checks(asked.send(service.checks()))
     except Failed:
         return None
 
 
-def _checks(said: Any) -> list[Check]:
-    return msgspec.convert(said["checks"], list[Check])
+def _decode_checks(body: Any) -> list[Check]:
+    return msgspec.convert(body["checks"], list[Check])
 
 
-def _configured(finding: config_findings.Finding) -> Check:
+def _finding_to_check(finding: config_findings.ConfigFinding) -> Check:
     return Check(name="configuration", ok=False, detail=str(finding), fix=finding.fix)
 
 
-def _answers(url: str) -> Check:
+def _check_api(url: str) -> Check:
     try:
-        with Client(url, patience_s=PATIENCE_S) as local:
+        with Client(url, timeout_s=PATIENCE_S) as local:
             local.send(service.alive())
     except Failed as failed:
         return Check(name="api", ok=False, detail=failed.message, fix=failed.hint or "see the orchestrator's log")
     return Check(name="api", ok=True, detail=url)
 
 
-def _sources(url: str) -> Iterator[Check]:
-    """Whether the service runs the source files that are on disk; nothing where it does not say."""
+def _check_sources(url: str) -> Iterator[Check]:
+    """Yield whether the service runs the source files on disk; nothing if it does not answer."""
     try:
-        with Client(url, patience_s=PATIENCE_S) as local:
+        with Client(url, timeout_s=PATIENCE_S) as local:
             found = local.send(catalog.pipelines())
     except Failed:
         return
@@ -100,28 +117,30 @@ def _sources(url: str) -> Iterator[Check]:
     yield Check(name="sources", ok=not edited, detail=detail, fix=EDITED if edited else "")
 
 
-def _stack(settings: Settings) -> Iterator[Check]:
+def _check_stack(settings: Settings) -> Iterator[Check]:
     if not _is_reachable(settings):
         where = settings.data_dir.absolute()
-        yield Check(name="stack", ok=False, detail=f"nothing runs on {where}", fix="mathrag up --detach")
+        yield Check(name="stack", ok=False, detail=f"no stack runs on {where}", fix="mathrag up --detach")
 
 
 def _is_reachable(settings: Settings) -> bool:
     return bool(settings.database_url and settings.redis_url)
 
 
-def probed(environment: Mapping[str, str]) -> list[Check]:
-    """What the service's own program finds in this environment; where nothing runs, that which needs nobody else."""
+def run_checks(environment: Mapping[str, str]) -> list[Check]:
+    """Run the service's checks in this environment; without a stack, only those that need no other process."""
     return msgspec.json.decode(services.run(PROGRAM, environment=environment).stdout, type=list[Check])
 
 
-ASKED = "the service was asked, which runs with settings of its own"
-LESS = "of the service only `/readyz` was asked: for more, set MATHRAG_API_KEY to a key with the scope `operate`"
-UNASKED = "what follows was looked at with it, as no service answered"
+CHECKED_BY_SERVICE = "the running service made the checks below, with its own settings"
+CHECKED_BY_READYZ = (
+    "only `/readyz` of the service was checked; for all checks, set MATHRAG_API_KEY to a key with the scope `operate`"
+)
+CHECKED_HERE = "no service answered, so the checks below use this configuration"
 
 
 def print_checks(found: list[Check]) -> None:
-    """One line each."""
+    """Print one line for each check, then how many failed."""
     width = max(len(check.name) for check in found)
     for check in found:
         fix = f"; fix: {check.fix}" if check.fix and not check.ok else ""

@@ -1,4 +1,4 @@
-"""`mathrag experiment`: a grid of jobs from a YAML file; run, watch, resume and compare them as one thing."""
+"""`mathrag experiment`: run, watch, resume and compare a grid of jobs from a YAML file."""
 
 import uuid
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.experiment_report import numbered, print_experiment, print_plan, print_report, progress
-from mathrag.cli.failures import Exit, reported
+from mathrag.cli.experiment_report import describe_progress, format_count, print_experiment, print_plan, print_report
+from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.job import Key, Wait, warn
-from mathrag.cli.output import AsJson, print_json, table
+from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import Measure
 from mathrag.client import experiments
 from mathrag.client.client import Client
@@ -24,124 +24,126 @@ from mathrag.client.request import MOST_OF_A_PAGE, Request
 T = TypeVar("T")
 experiment = typer.Typer()
 
-File = Annotated[Path, typer.Argument(help="YAML or JSON, as `mathrag experiment schema` says.")]
+File = Annotated[Path, typer.Argument(help="YAML or JSON file; `mathrag experiment schema` prints its schema.")]
 Reuse = Annotated[
-    str | None, typer.Option(help="`all` replies of other jobs, or `none`. [default: the file's, or all]")
+    str | None, typer.Option(help="Reuse replies of other jobs: `all` or `none` (default: the file's, or all).")
 ]
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name, id, or the first characters of the id.")]
 
 
 @experiment.command()
 def plan(file: File, reuse: Reuse = None, as_json: AsJson = False) -> None:
-    """What an experiment would come to: cells, jobs, calls, loads, time. Nothing is made."""
-    with reported(as_json=as_json), Client() as client:
-        found = client.send(experiments.plan(_asked(file, reuse)))
+    """Estimate an experiment's cells, jobs, calls, model loads and time; nothing is submitted."""
+    with report_errors(as_json=as_json), Client() as client:
+        found = client.send(experiments.plan(_read_body(file, reuse)))
         print_json(found) if as_json else print_plan(found)
 
 
 @experiment.command(cls=Mutation)
 def run(file: File, reuse: Reuse = None, key: Key = None, wait: Wait = False, as_json: AsJson = False) -> None:
-    """Submit all jobs of an experiment, or none; they run whether or not anyone watches."""
-    with reported(as_json=as_json), Client() as client:
-        made = client.send(experiments.submit(_asked(file, reuse), key or str(uuid.uuid4())))
+    """Submit all jobs of an experiment, or none if one is invalid; they run in the background."""
+    with report_errors(as_json=as_json), Client() as client:
+        made = client.send(experiments.submit(_read_body(file, reuse), key or str(uuid.uuid4())))
         warn(made)
         if wait:
             _watch(client, made["id"], as_json)
         elif as_json:
             print_json(made)
         else:
-            said = f"{numbered(made['cells'], 'cell')}, {numbered(sum(made['jobs'].values()), 'job')}"
-            typer.echo(f"experiment {made['name']} is submitted: {said}")
+            sizes = f"{format_count(made['cells'], 'cell')}, {format_count(sum(made['jobs'].values()), 'job')}"
+            typer.echo(f"experiment {made['name']} is submitted: {sizes}")
             typer.echo(f"  next: mathrag experiment watch {made['name']}")
 
 
 @experiment.command("list")
 def list_experiments(
-    limit: Annotated[int, typer.Option(help="How many, newest first.")] = 50, as_json: AsJson = False
+    limit: Annotated[int, typer.Option(help="Number of experiments to list.")] = 50, as_json: AsJson = False
 ) -> None:
-    """Experiments, newest first."""
-    with reported(as_json=as_json), Client() as client:
-        found = list(islice(client.all(experiments.listed(min(limit, MOST_OF_A_PAGE))), limit))
+    """List experiments, newest first."""
+    with report_errors(as_json=as_json), Client() as client:
+        found = list(islice(client.all(experiments.list_experiments(min(limit, MOST_OF_A_PAGE))), limit))
         if as_json:
             print_json(found)
         elif found:
-            table(("ID", "NAME", "STATE", "CELLS", "JOBS"), map(_row, found))
+            print_table(("ID", "NAME", "STATE", "CELLS", "JOBS"), map(_make_row, found))
         else:
             typer.echo("No experiments yet: mathrag experiment run --help")
 
 
 @experiment.command()
 def show(name: Name, as_json: AsJson = False) -> None:
-    """Every cell of an experiment as it is now."""
-    _looked(experiments.get(name), printing=print_experiment, as_json=as_json)
+    """Show every cell of an experiment as it is now."""
+    _send_and_print(experiments.get(name), printing=print_experiment, as_json=as_json)
 
 
 @experiment.command()
 def report(name: Name, measure: Measure = None, as_json: AsJson = False) -> None:
-    """A row per cell, and what differs from the baseline."""
-    _looked(experiments.report(name, measure), printing=print_report, as_json=as_json)
+    """Show the results of every cell, and how they differ from the baseline."""
+    _send_and_print(experiments.report(name, measure), printing=print_report, as_json=as_json)
 
 
 @experiment.command()
 def watch(name: Name, as_json: AsJson = False) -> None:
     """Follow an experiment until all its jobs have ended; exits with 1 unless all completed."""
-    with reported(as_json=as_json), Client() as client:
+    with report_errors(as_json=as_json), Client() as client:
         _watch(client, name, as_json)
 
 
 @experiment.command(cls=Mutation)
 def cancel(name: Name, as_json: AsJson = False) -> None:
-    """Cancel every job that has not ended. Again is harmless."""
+    """Cancel every job that has not ended. Repeating it changes nothing."""
     _change(name, "cancel", "show", as_json)
 
 
 @experiment.command(cls=Mutation)
 def resume(name: Name, as_json: AsJson = False) -> None:
-    """Requeue the jobs that failed or were cancelled; what ended well is not run again."""
+    """Requeue the jobs that failed or were cancelled; completed ones are not run again."""
     _change(name, "resume", "watch", as_json)
 
 
 @experiment.command("schema")
 def print_schema(as_json: Annotated[bool, typer.Option("--json", hidden=True)] = False) -> None:
-    """The JSON schema of an experiment's file, for editors; the repository has it as experiment-schema.json."""
-    with reported(as_json=as_json):
+    """Print the JSON schema of experiment files, for editors; also in the repository as experiment-schema.json."""
+    with report_errors(as_json=as_json):
         from shared.contracts.experiments import schema
 
         typer.echo(schema())
 
 
-def _asked(file: Path, reuse: str | None) -> Any:
-    """The body of a request."""
+def _read_body(file: Path, reuse: str | None) -> Any:
+    """Return the file's content with `reuse` in it, as the body of a request."""
     body = read(file)
     return {**body, "reuse": reuse} if reuse and isinstance(body, dict) else body
 
 
 def read(file: Path) -> Any:
-    """What the file holds.
+    """Return the content of a YAML file.
 
     Raises:
-        Failed: there is none, or it is no YAML.
+        Failed: there is no such file, or it is not valid YAML.
     """
     import yaml
 
     try:
         return yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
-        raise Failed("not_found", f"no file {file}", hint="mathrag experiment schema says what it may hold") from error
+        raise Failed(
+            "not_found", f"there is no file {file}", hint="mathrag experiment schema prints its schema"
+        ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        hint = "correct it there; mathrag experiment schema says what the file may hold"
+        hint = "correct the file there; mathrag experiment schema prints its schema"
         raise Failed("invalid", f"{file}{where}: {error.problem}", hint) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failed("invalid", f"{file} is no YAML: {' '.join(str(error).split())}") from error
+        raise Failed("invalid", f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _watch(client: Client, name: str, as_json: bool) -> None:
-    said = ""
+    last_line = ""
     for found in follow_experiment(client, name):
-        if not as_json and (line := progress(found)) != said:
-            typer.echo(said := line)
+        if not as_json and (line := describe_progress(found)) != last_line:
+            typer.echo(last_line := line)
     if as_json:
         print_json(found)
     else:
@@ -150,22 +152,22 @@ def _watch(client: Client, name: str, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-def _looked(request: Request[T], printing: Callable[[T], None], as_json: bool) -> None:
-    with reported(as_json=as_json), Client() as client:
+def _send_and_print(request: Request[T], printing: Callable[[T], None], as_json: bool) -> None:
+    with report_errors(as_json=as_json), Client() as client:
         found = client.send(request)
         print_json(found) if as_json else printing(found)
 
 
 def _change(name: str, verb: Literal["cancel", "resume"], next_verb: str, as_json: bool) -> None:
-    with reported(as_json=as_json), Client() as client:
+    with report_errors(as_json=as_json), Client() as client:
         changed = client.send(experiments.change(name, verb))
         if as_json:
             print_json(changed)
         else:
-            typer.echo(progress(changed))
+            typer.echo(describe_progress(changed))
             typer.echo(f"  next: mathrag experiment {next_verb} {changed['name']}")
 
 
-def _row(found: Experiment) -> tuple[object, ...]:
+def _make_row(found: Experiment) -> tuple[object, ...]:
     jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
     return found["id"][:8], found["name"], found["state"], found["cells"], jobs

@@ -1,4 +1,4 @@
-"""An experiment for a person: how far it is, its cells, and what they came to."""
+"""Print an experiment for a person: its progress, its cells, and their results."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,21 +8,21 @@ import typer
 
 from mathrag.cli import plan
 from mathrag.cli.job_compare import measure_heads
-from mathrag.cli.output import facts, table
+from mathrag.cli.output import print_facts, print_table
 from mathrag.client.experiments import Experiment
-from shared.pages.words import accuracy, counted, measured
+from shared.pages.formatting import format_accuracy, format_counts, format_mean
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
 ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY")
 
 
-def numbered(count: int, what: str) -> str:
-    """Such as "1 cell", "2 cells"."""
+def format_count(count: int, what: str) -> str:
+    """Return a count with its noun, such as "1 cell" or "2 cells"."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def progress(found: Experiment) -> str:
-    """Such as "gate-or-not  running  jobs 3 completed, 1 running  samples 350/400  eta 12 s"."""
+def describe_progress(found: Experiment) -> str:
+    """Return a line such as "gate-or-not  running  jobs 3 completed, 1 running  samples 350/400  eta 12 s"."""
     counts = found["request_counts"]
     jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items())
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
@@ -31,25 +31,32 @@ def progress(found: Experiment) -> str:
 
 
 def print_plan(found: Any) -> None:
-    """How much it is, and which way its models would be loaded."""
-    parts = (numbered(found["cells"], "cell"), numbered(found["jobs"], "job"), numbered(found["samples"], "sample"))
+    """Print the size of the experiment, and in which order its models would be loaded."""
+    parts = (
+        format_count(found["cells"], "cell"),
+        format_count(found["jobs"], "job"),
+        format_count(found["samples"], "sample"),
+    )
     typer.echo(f"{found['name']}: {', '.join(parts)}")
-    table(("CALLS", "AT MOST", "IF APART"), [
+    print_table(("CALLS", "AT MOST", "IF SEPARATE"), [
         (role, calls["most"], calls["apart"]) for role, calls in found["calls"].items()
     ])  # fmt: skip
     chosen = found["plan"]["chosen"]
     if chosen:
-        typer.echo(f"for so many calls: {chosen['loads']} model loads, {chosen['seconds']:.0f} s ({chosen['basis']})")
+        typer.echo(f"for these calls: {chosen['loads']} model loads, {chosen['seconds']:.0f} s ({chosen['basis']})")
     plan.print_plan(found["plan"])
     for note in found["notes"]:
         typer.echo(f"  note: {note}")
 
 
 def print_experiment(found: Experiment) -> None:
-    """Every cell, with the job that answers it."""
-    typer.echo(progress(found))
-    table(CELLS, [
-        (cell["index"], cell["dataset"], cell["variant"], point(cell), cell["seed"], cell["job_name"], cell["state"])
+    """Print every cell with its job, and why cells were refused."""
+    typer.echo(describe_progress(found))
+    print_table(CELLS, [
+        (
+            cell["index"], cell["dataset"], cell["variant"], format_point(cell), cell["seed"], cell["job_name"],
+            cell["state"],
+        )
         for cell in found["grid"]
     ])  # fmt: skip
     for why in sorted({cell["refused"] for cell in found["grid"] if cell["refused"]}):
@@ -58,36 +65,36 @@ def print_experiment(found: Experiment) -> None:
 
 
 def print_report(found: Any) -> None:
-    """A row per cell, then what it cost."""
+    """Print a row for each cell, the comparisons, the cost and the notes."""
     typer.echo(f"{found['name']}: {found['state']}")
     extra = measure_heads(found["measure"])
-    table((*ROWS, *extra, "GATE"), [_row(row, others=len(extra)) for row in found["rows"]])
-    for title, compared in _comparisons(found["comparisons"]):
+    print_table((*ROWS, *extra, "GATE"), [_make_row(row, others=len(extra)) for row in found["rows"]])
+    for title, compared in _list_comparisons(found["comparisons"]):
         typer.echo()
-        table((title, "AGAINST", "ITEMS", "VERDICT"), [
+        print_table((title, "AGAINST", "ITEMS", "VERDICT"), [
             (pair["left"], pair["right"], pair["items"], pair["words"]) for pair in compared["pairs"]
         ])  # fmt: skip
-    facts([("calls made", counted(found["calls_made"]) or "none"), ("model loads", found["model_loads"])])
+    print_facts([("calls made", format_counts(found["calls_made"]) or "none"), ("model loads", found["model_loads"])])
     pooled = found["comparisons"]["pooled"]["notes"] if found["comparisons"] else []
     for note in [*found["notes"], *pooled]:
         typer.echo(f"  note: {note}")
 
 
-def _comparisons(found: Any) -> Iterator[tuple[str, Any]]:
-    """Each under its title: the datasets, then all of them."""
+def _list_comparisons(found: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the comparisons with their titles: each dataset, then all datasets together."""
     if found is not None:
         yield from found["datasets"].items()
         yield "ALL DATASETS" if found["datasets"] else "SYSTEM", found["pooled"]
 
 
-def point(cell: Any) -> str:
-    """Such as "context_size=3 gate.tau=0.3"."""
+def format_point(cell: Any) -> str:
+    """Return the cell's parameters, such as "context_size=3 gate.tau=0.3"; "-" if it has none."""
     return " ".join(f"{path}={msgspec.json.encode(value).decode()}" for path, value in cell["point"].items()) or "-"
 
 
-def _row(row: Any, others: int) -> tuple[object, ...]:
+def _make_row(row: Any, others: int) -> tuple[object, ...]:
     result = row["result"]
-    said = accuracy(result["accuracy"]) if result else row["refused"] or row["state"]
+    result_text = format_accuracy(result["accuracy"]) if result else row["refused"] or row["state"]
     gate = result["gate"]["strategy"] if result and result["gate"] else None
-    others_said = [measured(result["measured"]) if result else None] * others
-    return row["dataset"], row["variant"], point(row), row["seed"], said, *others_said, gate
+    notes = [format_mean(result["measured"]) if result else None] * others
+    return row["dataset"], row["variant"], format_point(row), row["seed"], result_text, *notes, gate

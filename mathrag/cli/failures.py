@@ -1,4 +1,4 @@
-"""How a command ends. The table of exit codes is closed: scripts may rely on it.
+"""Exit codes and error messages of commands. The table of exit codes does not change: scripts may rely on it.
 
 Errors go to stderr: `error: MESSAGE` and `  fix: HINT`; with --json as {"error": {"kind", "message", "hint"}}.
 """
@@ -23,7 +23,7 @@ class Exit(IntEnum):
     """A finding: a job failed or was cancelled, an audit or the doctor found something, lines of an upload were left
     out, nothing runs."""
     USAGE = 2
-    """The command line is wrong, or the server has not what it asks for."""
+    """The command line is wrong, or the server or this installation has not what it asks for."""
     NOT_FOUND = 3
     """Nothing has this name or id."""
     INVALID = 4
@@ -43,6 +43,7 @@ class Exit(IntEnum):
 CODES = {
     "usage": Exit.USAGE,
     "not_implemented": Exit.USAGE,
+    "not_installed": Exit.USAGE,
     "not_found": Exit.NOT_FOUND,
     "bad_request": Exit.INVALID,
     "invalid": Exit.INVALID,
@@ -72,9 +73,16 @@ SETTINGS_READERS = ("pydantic_core", "pydantic_settings", "yaml")
 """Packages whose exceptions say that settings are wrong."""
 
 
+OWN = ("mathrag", "migrations", "services", "shared", "world")
+"""Our packages: a module of theirs that is missing is a defect, one of others was not installed."""
+
+
 @contextmanager
-def reported(*, as_json: bool) -> Iterator[None]:
-    """Turn an error into words on stderr and an exit code."""
+def report_errors(*, as_json: bool, extra: str = "server") -> Iterator[None]:
+    """Turn an error into a message on stderr and an exit code.
+
+    `extra` is the extra that installs the packages which the command needs.
+    """
     try:
         yield
     except Shown:
@@ -88,22 +96,35 @@ def reported(*, as_json: bool) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - a defect of ours has an exit code too
-        _end(_failure(error), as_json=as_json)
+        _end(_to_failure(error, extra), as_json=as_json)
 
 
-def _failure(error: Exception) -> Failed:
-    """Any error, in the words of the table."""
-    # Only who loads settings can be refused by them, and has imported what refuses.
-    if type(error).__module__.partition(".")[0] in SETTINGS_READERS:
-        from mathrag.cli.config_findings import REFUSALS, findings
+def is_not_installed(error: Exception) -> bool:
+    """Tell whether the error says that a third-party package is not installed."""
+    return isinstance(error, ModuleNotFoundError) and _top_package(error.name or "") not in OWN
+
+
+def _top_package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _to_failure(error: Exception, extra: str) -> Failed:
+    """Return any error as one that has a message, a hint and a kind of the table."""
+    if isinstance(error, ModuleNotFoundError) and is_not_installed(error):
+        from shared.extras import not_installed
+
+        return failure(not_installed(_top_package(error.name or ""), extra))
+    # Only a command that loaded settings can get these errors, so the imports below cost nothing extra.
+    if _top_package(type(error).__module__) in SETTINGS_READERS:
+        from mathrag.cli.config_findings import REFUSALS, explain
 
         if isinstance(error, REFUSALS):
-            return Failed("invalid", str(findings(error)[0]), hint="mathrag config validate")
+            return Failed("invalid", str(explain(error)[0]), hint="mathrag config validate")
     return failure(error)
 
 
 def exit_code(failed: Failed) -> Exit:
-    """What a command exits with."""
+    """Return the exit code of an error; kinds that a newer server adds count as internal."""
     return CODES.get(failed.kind, Exit.INTERNAL)
 
 

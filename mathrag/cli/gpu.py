@@ -1,29 +1,29 @@
-"""`mathrag gpu`: what the devices hold and why; empty one, use it again."""
+"""`mathrag gpu`: inspect, drain and release devices."""
 
 from typing import Annotated, Any
 
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, facts, print_json
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_facts, print_json
 from mathrag.client import devices
 from mathrag.client.client import Client
 from mathrag.client.devices import Device
 from mathrag.client.errors import Failed
 
-SHOWN = 5
-"""Flips; --json has more."""
+MAX_FLIPS = 5
+"""Flips that are printed; --json has more."""
 gpu = typer.Typer()
 
-DeviceName = Annotated[str | None, typer.Argument(help="Such as cpu:0; may be left out where there is only one.")]
+DeviceName = Annotated[str | None, typer.Argument(help="Device, such as cpu:0; optional if there is only one.")]
 
 
 @gpu.command()
 def status(device: DeviceName = None, as_json: AsJson = False) -> None:
-    """Models, memory, calls in flight, and the last flips with their causes."""
-    with reported(as_json=as_json), Client() as client:
-        found = [client.send(devices.get(device))] if device else client.send(devices.listed())
+    """Show the models, memory, calls in flight, and latest flips (changes of models) of each device."""
+    with report_errors(as_json=as_json), Client() as client:
+        found = [client.send(devices.get(device))] if device else client.send(devices.list_devices())
         if as_json:
             print_json(found)
             return
@@ -34,46 +34,51 @@ def status(device: DeviceName = None, as_json: AsJson = False) -> None:
 @gpu.command(cls=Mutation)
 def drain(
     device: DeviceName = None,
-    reason: Annotated[str | None, typer.Option(help="Shown to whoever wonders.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason shown by `mathrag gpu status`.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Unload everything and load nothing until it is released; jobs wait, and none fails."""
-    with reported(as_json=as_json), Client() as client:
-        name = device or _only(client)
-        _changed(client.send(devices.drain(name, reason)), "is drained", as_json)
+    """Unload a device's models and load none until it is released; jobs wait and do not fail."""
+    with report_errors(as_json=as_json), Client() as client:
+        name = device or _find_only_device(client)
+        _print_change(client.send(devices.drain(name, reason)), "is drained", as_json)
 
 
 @gpu.command(cls=Mutation)
 def release(device: DeviceName = None, as_json: AsJson = False) -> None:
-    """Let the device be used again; what waits goes on."""
-    with reported(as_json=as_json), Client() as client:
-        name = device or _only(client)
-        _changed(client.send(devices.release(name)), "is released", as_json)
+    """Let a drained device load models again; waiting jobs continue."""
+    with report_errors(as_json=as_json), Client() as client:
+        name = device or _find_only_device(client)
+        _print_change(client.send(devices.release(name)), "is released", as_json)
 
 
-def _only(client: Client) -> str:
+def _find_only_device(client: Client) -> str:
     if client.shows:
-        raise Failed("usage", "DEVICE is needed here: finding it would send a request", hint="mathrag gpu")
-    names = [found["device"] for found in client.send(devices.listed())]
+        raise Failed(
+            "usage",
+            "DEVICE is missing; looking it up would send a request",
+            hint="name the device; mathrag gpu lists them",
+        )
+    names = [found["device"] for found in client.send(devices.list_devices())]
     if len(names) != 1:
-        raise Failed("usage", f"which device? There are {', '.join(names)}", hint=f"mathrag gpu drain {names[0]}")
+        found = f"there are {len(names)}: {', '.join(names)}" if names else "there is none"
+        raise Failed("usage", f"DEVICE is missing, and {found}", hint="name a device that mathrag gpu lists")
     return str(names[0])
 
 
-def _changed(found: Device, said: str, as_json: bool) -> None:
+def _print_change(found: Device, message: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        typer.echo(f"device {found['device']} {said}")
+        typer.echo(f"device {found['device']} {message}")
         typer.echo("  next: mathrag gpu")
 
 
 def print_device(found: Device) -> None:
-    """One paragraph."""
+    """Print the device's models, memory, guard and latest flips."""
     memory, guard, drain = found["memory"], found["guard"], found["drain"]
     typer.echo(f"{found['device']}: {found['state']}{', drained' if drain else ''}")
     measured = f", {memory['measured']} measured" if memory["measured"] is not None else ""
-    facts(
+    print_facts(
         [
             ("drained", drain and f"since {drain['since'][:19]}: {drain['reason'] or 'no reason given'}"),
             ("models", ", ".join(model["name"] for model in found["models"]) or "none"),
@@ -82,7 +87,7 @@ def print_device(found: Device) -> None:
             ("guard", _guard(guard)),
         ]
     )
-    for flip in found["flips"][:SHOWN]:
+    for flip in found["flips"][:MAX_FLIPS]:
         typer.echo(f"  {'flip':<16}{_flip(flip)}")
     if drain:
         typer.echo(f"  next: mathrag gpu release {found['device']}")
@@ -97,6 +102,6 @@ def _guard(guard: Any) -> str:
 def _flip(flip: Any) -> str:
     models = ", ".join(flip["models"]) or "nothing"
     took = f", loaded in {flip['load_s']} s" if flip["load_s"] is not None else ""
-    said = f": {flip['reason']}" if flip["reason"] else ""
+    reason = f": {flip['reason']}" if flip["reason"] else ""
     when = f"epoch {flip['epoch']}, {flip['wanted_at'][:19]}"
-    return f"{when}: {models}, because {flip['cause']}{took}, {flip['state']}{said}"
+    return f"{when}: {models}, because {flip['cause']}{took}, {flip['state']}{reason}"

@@ -1,4 +1,4 @@
-"""`mathrag grade`: answers in a file are graded here, without a service, as a job would grade them."""
+"""`mathrag grade`: grade the answers in a file without a service, as a job would grade them."""
 
 import asyncio
 import os
@@ -9,34 +9,37 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import reported
-from mathrag.cli.grade_lines import Line, answers, opened
+from mathrag.cli.failures import report_errors
+from mathrag.cli.grade_lines import AnswerLine, open_source, read_answers
 from mathrag.cli.output import AsJson
 from mathrag.client.errors import Failed
 from shared.contracts.grading import Rules
 from shared.contracts.replies import Failure, Graded
+from shared.extras import find_missing_package
 from shared.processes.grading_pool import DEADLINE_S, GradingPool, Verdict
-from shared.rag.graders import grader as grader_called
+from shared.rag.graders import get_grader
 
 AHEAD = 16
 """Answers that are read ahead of the one that is printed next, for each process."""
 WORDS = {True: "right", False: "wrong", None: "no verdict"}
 
 From = Annotated[
-    str, typer.Option("--from", metavar="FILE", help='JSON lines of "answer" and "gold"; - reads standard input.')
+    str, typer.Option("--from", metavar="FILE", help='JSON lines with "answer" and "gold"; - reads standard input.')
 ]
-Name = Annotated[str, typer.Option("--grader", metavar="NAME", help="Which grader: math, exact, text, choice, ...")]
-Processes = Annotated[int, typer.Option(min=1, max=64, help="Grading processes.")]
-Deadline = Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Longest grading of an answer.")]
+Name = Annotated[str, typer.Option("--grader", metavar="NAME", help="Grader, such as math, exact, text or choice.")]
+Processes = Annotated[int, typer.Option(min=1, max=64, help="Number of grading processes.")]
+Deadline = Annotated[
+    float, typer.Option(min=0.1, metavar="SECONDS", help="Longest time to grade an answer, in seconds.")
+]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is printed for a line."""
+class GradedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The verdict on one line, as --json prints it."""
 
     line: int
     correct: bool | None
     verdicts: dict[str, bool | None]
-    """By grader; the strict one compares texts."""
+    """Verdicts by grader; the strict one compares texts."""
     score: float | None = None
     failure: str | None = None
     """Why there is no verdict: grader_timeout, unparsed, ..."""
@@ -50,40 +53,43 @@ def grade(
     deadline: Deadline = DEADLINE_S,
     as_json: AsJson = False,
 ) -> None:
-    """Grade answers in a file, in its order; no service is needed. With --json, one object a line."""
-    with reported(as_json=as_json):
+    """Grade the answers in a file, in its order, without a service; --json prints one object per line."""
+    with report_errors(as_json=as_json):
         _check(grader)
-        with opened(source) as file:
-            lines = answers(file, source)
+        with open_source(source) as file:
+            lines = read_answers(file, source)
             asyncio.run(_print(lines, grader, GradingPool(processes, deadline_s=deadline), as_json=as_json))
 
 
 def _check(name: str) -> None:
     try:
-        found = grader_called(name)
+        found = get_grader(name)
     except LookupError as error:
         raise Failed("usage", str(error)) from error
     if found.mark is None:
-        raise Failed("usage", f"grader {name!r} asks the judge model, which grades in a job only")
+        hint = "submit a job, or choose another grader with --grader"
+        raise Failed("usage", f"grader {name!r} needs the judge model, which only jobs can use", hint)
+    if missing := find_missing_package("math_verify"):
+        raise missing
 
 
-async def _print(lines: AsyncIterator[Line], name: str, pool: GradingPool, *, as_json: bool) -> None:
+async def _print(lines: AsyncIterator[AnswerLine], name: str, pool: GradingPool, *, as_json: bool) -> None:
     counted: Counter[bool | None] = Counter()
     async with pool:
-        async for line, reply in _graded(lines, name, pool):
-            result = _result(line, name, reply)
+        async for line, reply in _grade_in_order(lines, name, pool):
+            result = _make_result(line, name, reply)
             counted[result.correct] += 1
-            typer.echo(msgspec.json.encode(result).decode() if as_json else _words(line, result))
+            typer.echo(msgspec.json.encode(result).decode() if as_json else _describe(line, result))
     if not as_json:
         total = sum(counted.values())
         typer.echo(f"{counted[True]} of {total} right, {counted[False]} wrong, {counted[None]} without a verdict")
 
 
-async def _graded(
-    lines: AsyncIterator[Line], name: str, pool: GradingPool
-) -> AsyncIterator[tuple[Line, Verdict | Failure]]:
-    """Verdicts in the order of the lines, while further ones are read and graded."""
-    queue: asyncio.Queue[tuple[Line, asyncio.Task[Verdict | Failure]] | None] = asyncio.Queue(AHEAD * pool.size)
+async def _grade_in_order(
+    lines: AsyncIterator[AnswerLine], name: str, pool: GradingPool
+) -> AsyncIterator[tuple[AnswerLine, Verdict | Failure]]:
+    """Yield verdicts in the order of the lines, while later lines are already read and graded."""
+    queue: asyncio.Queue[tuple[AnswerLine, asyncio.Task[Verdict | Failure]] | None] = asyncio.Queue(AHEAD * pool.size)
     started: set[asyncio.Task[Any]] = set()
 
     async def read() -> None:
@@ -113,18 +119,18 @@ async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _result(line: Line, name: str, reply: Verdict | Failure) -> Result:
+def _make_result(line: AnswerLine, name: str, reply: Verdict | Failure) -> GradedLine:
     if isinstance(reply, Failure):
-        return Result(line=line.number, correct=None, verdicts={}, failure=reply.kind.value, detail=reply.detail)
+        return GradedLine(line=line.number, correct=None, verdicts={}, failure=reply.kind.value, detail=reply.detail)
     if isinstance(reply, Graded):
         verdicts = {"math": reply.math_verify, "strict": reply.strict}
-        return Result(line=line.number, correct=reply.math_verify, verdicts=verdicts)
+        return GradedLine(line=line.number, correct=reply.math_verify, verdicts=verdicts)
     verdicts = {name: reply.correct, "strict": reply.strict}
-    return Result(line=line.number, correct=reply.correct, verdicts=verdicts, score=reply.score)
+    return GradedLine(line=line.number, correct=reply.correct, verdicts=verdicts, score=reply.score)
 
 
-def _words(line: Line, result: Result) -> str:
-    """The verdict for people; the strict one only where it differs."""
+def _describe(line: AnswerLine, result: GradedLine) -> str:
+    """Return the verdict for a person; the strict one is added only if it differs."""
     strict = result.verdicts.get("strict")
     differs = "" if strict in (None, result.correct) else f"; strictly {WORDS[strict]}"
     why = f" ({result.failure}: {result.detail})" if result.failure else differs

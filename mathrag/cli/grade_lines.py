@@ -15,16 +15,16 @@ from mathrag.client.errors import Failed
 
 STDIN = "-"
 LONGEST = 1 << 20
-"""Bytes of a line, as in an upload."""
+"""Largest length of a line in bytes, as in an upload."""
 EXAMPLE = '{"answer": "0.5", "gold": "\\\\frac{1}{2}"}'
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What a line holds; other fields are ignored."""
+class GradeInput(msgspec.Struct, frozen=True):
+    """The fields of a line that are read; others are ignored."""
 
     answer: str | None
-    """None: there is none, which is wrong."""
+    """None means that there is no answer, which counts as wrong."""
     gold: str
     golds: tuple[str, ...] = ()
     """Further gold answers."""
@@ -32,20 +32,20 @@ class Answer(msgspec.Struct, frozen=True):
     """Texts of the choices A, B, C ..., for the grader `choice`."""
 
 
-class Line(NamedTuple):
-    """An answer and where it stands."""
+class AnswerLine(NamedTuple):
+    """Pairs an answer with the number of its line, by which errors and results refer to it."""
 
     number: int
     """From 1."""
-    answer: Answer
+    answer: GradeInput
 
 
-_ANSWER = msgspec.json.Decoder(Answer)
+_ANSWER = msgspec.json.Decoder(GradeInput)
 
 
 @contextmanager
-def opened(source: str) -> Iterator[BinaryIO]:
-    """The file called `source`, or standard input for "-".
+def open_source(source: str) -> Iterator[BinaryIO]:
+    """Open the file called `source`, or standard input for "-".
 
     Raises:
         OSError: it cannot be read.
@@ -57,31 +57,34 @@ def opened(source: str) -> Iterator[BinaryIO]:
         yield file
 
 
-async def answers(file: BinaryIO, source: str) -> AsyncIterator[Line]:
-    """The answers in `file`, which is called `source`; blank lines are left out.
+async def read_answers(file: BinaryIO, source: str) -> AsyncIterator[AnswerLine]:
+    """Yield the answers in `file`, which is called `source`; blank lines are skipped.
 
     Raises:
         Failed: a line is too long or holds no answer; file and number are named.
     """
     name = "standard input" if source == STDIN else source
     number = 0
-    async for line in _lines(file):
+    async for line in _read_lines(file):
         number += 1
         if len(line) > LONGEST:
-            raise Failed("invalid_line", f"{name}, line {number}: longer than {LONGEST} bytes")
+            raise Failed("invalid_line", f"{name}, line {number}: the line is longer than {LONGEST} bytes")
         if line.strip():
-            yield Line(number, _read(line.removeprefix(_BYTE_ORDER_MARK), f"{name}, line {number}"))
+            yield AnswerLine(number, _read(line.removeprefix(_BYTE_ORDER_MARK), f"{name}, line {number}"))
 
 
-def _read(line: bytes, where: str) -> Answer:
+def _read(line: bytes, where: str) -> GradeInput:
     try:
         return _ANSWER.decode(line)
     except msgspec.MsgspecError as error:
-        raise Failed("invalid_line", f"{where}: {error}", f"one object a line, such as {EXAMPLE}") from error
+        raise Failed("invalid_line", f"{where}: {error}", f"write one object per line, such as {EXAMPLE}") from error
 
 
-async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Lines of at most `LONGEST` bytes; of a longer one more than that. A pipe keeps nobody waiting but its reader."""
+async def _read_lines(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield lines of at most `LONGEST` bytes; a longer line yields more bytes than that, which the caller refuses.
+
+    A pipe is read asynchronously, so that answers are graded while it delivers the next ones.
+    """
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):
         while line := file.readline(LONGEST + 1):
@@ -89,11 +92,11 @@ async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
         return
     reader = asyncio.StreamReader(limit=LONGEST)
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-    while line := await _next(reader):
+    while line := await _read_line(reader):
         yield line
 
 
-async def _next(reader: asyncio.StreamReader) -> bytes:
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
     with suppress(ValueError):
         return await reader.readline()
     return b"x" * (LONGEST + 1)  # what the reader has dropped was too long

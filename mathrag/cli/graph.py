@@ -8,8 +8,8 @@ import typer
 
 from mathrag.cli.command_groups import Mutation
 from mathrag.cli.confirm import Yes, confirm
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, facts, print_json, table
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_facts, print_json, print_table
 from mathrag.cli.references import Graph
 from mathrag.cli.upload import send
 from mathrag.client import graphs
@@ -19,13 +19,16 @@ from shared.ingest import graph_paths
 
 graph = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Of the graph and of its corpus.")]
-From = Annotated[Path, typer.Option("--from", help="Tab-separated lines, or a folder of OpenKE or TLogic; gzip, too.")]
-Splits = Annotated[list[str], typer.Option("--split", help="Of a folder; several: again, or with commas.")]
-Phrases = Annotated[
-    Path | None, typer.Option(help="Tab-separated lines of relation, phrase and maybe that of its inverse.")
+Name = Annotated[str, typer.Argument(help="Name of the graph and of its corpus.")]
+From = Annotated[
+    Path, typer.Option("--from", help="Tab-separated file, or folder of OpenKE or TLogic; may be gzipped.")
 ]
-Inverse = Annotated[bool, typer.Option("--inverse", help="Each fact is a document the other way round, too.")]
+Splits = Annotated[list[str], typer.Option("--split", help="Split of the folder; separate several by commas.")]
+Phrases = Annotated[
+    Path | None,
+    typer.Option(help="File of tab-separated lines: relation, its phrase, and optionally its inverse's phrase."),
+]
+Inverse = Annotated[bool, typer.Option("--inverse", help="Also make a document of each fact's inverse.")]
 
 
 @graph.command("create")
@@ -37,8 +40,8 @@ def create(
     inverse: Inverse = False,
     as_json: AsJson = False,
 ) -> None:
-    """Upload facts, and have them indexed as documents. The same upload again is harmless."""
-    with reported(as_json=as_json), Client() as client:
+    """Upload facts and index them as documents. Uploading the same again changes nothing."""
+    with report_errors(as_json=as_json), Client() as client:
         splits = [part for each in split for part in each.split(",") if part]
         rows = graph_paths.fact_lines(source, splits)
         sources = Sources(chain(graph_paths.phrase_lines(phrases) if phrases else (), rows))
@@ -47,66 +50,66 @@ def create(
             print_json(made)
             return
         repeated = f" ({made['repeated']} repeated facts left out)" if made["repeated"] else ""
-        typer.echo(f"graph {name}: {made['facts']} facts{repeated}, {_sizes(made)}")
+        typer.echo(f"graph {name}: {made['facts']} facts{repeated}, {_describe_sizes(made)}")
         typer.echo(f"corpus {made['corpus']}: {made['documents']} documents, indexed")
         _say_next(made)
 
 
 @graph.command("list")
 def list_graphs(as_json: AsJson = False) -> None:
-    """All graphs, newest first."""
-    with reported(as_json=as_json), Client() as client:
-        rows = list(client.all(graphs.listed()))
+    """List all graphs, newest first."""
+    with report_errors(as_json=as_json), Client() as client:
+        rows = list(client.all(graphs.list_graphs()))
         if as_json:
             print_json(rows)
         else:
-            table(("NAME", "FACTS", "ENTITIES", "RELATIONS", "TIMES", "CREATED"), map(_row, rows))
+            print_table(("NAME", "FACTS", "ENTITIES", "RELATIONS", "TIMES", "CREATED"), map(_make_row, rows))
 
 
 @graph.command()
 def show(name: Graph, as_json: AsJson = False) -> None:
-    """One graph: its counts, times and hash, and its largest relations."""
-    with reported(as_json=as_json), Client() as client:
+    """Show a graph: counts, time range, content hash and largest relations."""
+    with report_errors(as_json=as_json), Client() as client:
         found = client.send(graphs.get(name))
         if as_json:
             print_json(found)
             return
         typer.echo(found["name"])
-        facts((key, found[key]) for key in ("facts", "entities", "relations"))
+        print_facts((key, found[key]) for key in ("facts", "entities", "relations"))
         largest = ", ".join(f"{each['relation']} {each['facts']}" for each in found["largest"])
-        facts([("times", _times(found)), ("largest", largest)])
-        facts((key, found[key]) for key in ("corpus", "hash", "created_at"))
+        print_facts([("times", _describe_times(found)), ("largest", largest)])
+        print_facts((key, found[key]) for key in ("corpus", "hash", "created_at"))
         _say_next(found)
 
 
 @graph.command(cls=Mutation)
 def delete(name: Graph, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Delete a graph that no rule bank was mined from; its corpus stays."""
-    with reported(as_json=as_json), Client() as client:
+    """Delete a graph that no rule bank was mined from; its corpus is kept."""
+    with report_errors(as_json=as_json), Client() as client:
         if not (yes or client.shows):
             confirm(f"Delete graph {name} for good?", as_json=as_json)
-        gone = client.send(graphs.delete(name))
+        deletion = client.send(graphs.delete(name))
         if as_json:
-            print_json(gone)
+            print_json(deletion)
         else:
-            typer.echo(f"Deleted graph {name}; its corpus {gone['corpus']} stays.")
-            typer.echo(f"  next: {gone['hint']}")
+            typer.echo(f"Deleted graph {name}; its corpus {deletion['corpus']} stays.")
+            typer.echo(f"  next: {deletion['hint']}")
 
 
-def _row(row: graphs.Graph) -> tuple[object, ...]:
-    return row["name"], row["facts"], row["entities"], row["relations"], _times(row), row["created_at"][:19]
+def _make_row(row: graphs.Graph) -> tuple[object, ...]:
+    return row["name"], row["facts"], row["entities"], row["relations"], _describe_times(row), row["created_at"][:19]
 
 
-def _times(found: graphs.Graph) -> str | None:
+def _describe_times(found: graphs.Graph) -> str | None:
     return None if found["time_unit"] is None else f"{found['first_time']} to {found['last_time']}"
 
 
-def _sizes(found: graphs.Graph) -> str:
-    times = _times(found)
+def _describe_sizes(found: graphs.Graph) -> str:
+    times = _describe_times(found)
     return f"{found['entities']} entities, {found['relations']} relations{f', {times}' if times else ''}"
 
 
 def _say_next(found: graphs.Graph) -> None:
-    """The miner that fits."""
+    """Print the command that mines the graph, with the miner that fits its times."""
     miner = "tlogic" if found["time_unit"] else "amie"
     typer.echo(f"  next: mathrag rules mine --graph {found['name']} --miner {miner} --name {found['name']} --wait")

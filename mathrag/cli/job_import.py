@@ -1,12 +1,12 @@
-"""`mathrag job import`: what another system answered, as a job that grades it."""
+"""`mathrag job import`: import the answers of another system as a job, and grade them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import DatasetOption
 from mathrag.cli.upload import Delimiter, FormatOption, OnErrorOption, send
@@ -14,44 +14,56 @@ from mathrag.client import jobs
 from mathrag.client.client import Client
 from mathrag.client.sources import Sources
 from shared.errors import NotFound
-from shared.ingest import other_logs, rows
-from shared.ingest.given_answers import ColumnMapping, mapping
+from shared.ingest import answer_files
+from shared.ingest.given_answers import ColumnMapping, make_mapping
 from shared.ingest.lines import Row
 from shared.ingest.other_logs import Layout
-from shared.ingest.reader import OnError
+from shared.ingest.reader import LISTED, OnError
 from shared.ingest.rows import Format
 
 
 def import_answers(
-    name: Annotated[str, typer.Argument(help="What you call the job.")],
+    name: Annotated[str, typer.Argument(help="Name of the new job.")],
     dataset: DatasetOption,
-    source: Annotated[Path, typer.Option("--from", help="JSON lines or CSV.")],
+    source: Annotated[Path, typer.Option("--from", help="File of answers: JSON lines, CSV, or a log (--layout).")],
     column: Annotated[
-        list[str] | None, typer.Option("--column", metavar="WHAT=COLUMN", help="Such as answer=prediction.")
+        list[str] | None,
+        typer.Option("--column", metavar="WHAT=COLUMN", help="Column of a field, such as answer=prediction."),
     ] = None,
-    first_repeat: Annotated[int, typer.Option(min=0, help="The number of an item's first repeat.")] = 0,
-    grader: Annotated[str | None, typer.Option(help="How answers are graded. [default: the dataset's]")] = None,
+    first_repeat: Annotated[int, typer.Option(min=0, help="Number of an item's first repeat.")] = 0,
+    grader: Annotated[str | None, typer.Option(help="Grader of the answers (default: the dataset's).")] = None,
     format: FormatOption = Format.AUTO,  # noqa: A002
     delimiter: Delimiter = None,
-    layout: Annotated[Layout | None, typer.Option(help="Of another program's log.")] = None,
+    layout: Annotated[Layout | None, typer.Option(help="Program whose log the file is.")] = None,
     on_error: OnErrorOption = OnError.REJECT,
     as_json: AsJson = False,
 ) -> None:
-    """Grade what another system answered; nothing is known of how it came about."""
-    with reported(as_json=as_json), Client() as client:
-        sources = Sources(_rows(source, layout, format, delimiter, mapping(column or ())), on_error=on_error)
+    """Import and grade the answers of another system, as a job without provenance."""
+    with report_errors(as_json=as_json), Client() as client:
+        sources = Sources(_read_rows(source, layout, format, delimiter, make_mapping(column or ())), on_error=on_error)
         options = {"column": column or None, "first_repeat": first_repeat, "grader": grader}
-        made = send(client, jobs.import_answers(sources, name, dataset, on_error=on_error.value, **options), sources)
-        for warning in made.get("warnings", ()):
-            typer.echo(f"warning: {warning}", err=True)
+        request = jobs.import_answers(sources, name, dataset, on_error=on_error.value, **options)
+        try:
+            made = send(client, request, sources)
+        finally:
+            # If nothing is left to store, the rejected lines are the reason.
+            _warn(f"{each.source}, line {each.line}: {each.message}" for each in sources.rejected[:LISTED])
+        _warn(map(sources.translate, made.get("warnings", ())))
         if as_json:
             print_json(made)
         else:
             typer.echo(f"job {made['name']}: {made['request_counts']['total']} answers are stored and being graded")
             typer.echo(f"  next: mathrag job watch {made['id'][:8]}")
+        if sources.rejected or made["request_counts"]["total"] < sources.sent:
+            raise typer.Exit(Exit.FINDING)
 
 
-def _rows(
+def _warn(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def _read_rows(
     path: Path,
     layout: Layout | None,
     format: Format,  # noqa: A002
@@ -59,13 +71,5 @@ def _rows(
     columns: ColumnMapping,
 ) -> Iterator[Row]:
     if not path.is_file():
-        raise NotFound(f"no file {str(path)!r}", hint="--from FILE")
-    if layout is not None:
-        return other_logs.read(path, layout)
-    return _opened(path, format, delimiter, columns)
-
-
-def _opened(path: Path, format: Format, delimiter: str | None, columns: ColumnMapping) -> Iterator[Row]:  # noqa: A002
-    by_name = Format.CSV if format is Format.AUTO and path.suffix.lower() in (".csv", ".tsv") else format
-    with path.open("rb") as file:
-        yield from rows.read(file, path.name, by_name, delimiter=delimiter, names=columns.names)
+        raise NotFound(f"there is no file {str(path)!r}", hint="correct the path of --from")
+    return answer_files.read(path, columns, layout=layout, format=format, delimiter=delimiter)

@@ -1,4 +1,4 @@
-"""`mathrag key`: who may call the API. Works on the database itself, so the first key needs no key."""
+"""`mathrag key`: manage API keys, directly in the database, so that the first key needs no other key."""
 
 import asyncio
 import re
@@ -10,11 +10,11 @@ from typing import Annotated, TypeVar
 import typer
 from sqlalchemy.exc import SQLAlchemyError
 
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, print_json, table
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
-from mathrag.stack.addresses import database_url
+from mathrag.stack.addresses import find_database_url
 from shared.contracts.api_keys import Scope
 from shared.storage import keys
 from shared.storage.database import Database
@@ -26,37 +26,41 @@ _SPAN = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
 key = typer.Typer(no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Who uses it; letters, digits, `.`, `_` and `-`.")]
-Scopes = Annotated[list[Scope], typer.Option("--scope", help="read, submit or operate; again for more.")]
-Expires = Annotated[str | None, typer.Option(help="Such as 90d, 24h or 30m. [default: never]")]
-Grace = Annotated[str, typer.Option(help="How long the old key stays valid.")]
-Which = Annotated[str, typer.Argument(help="Name, or prefix such as mrg_1a2b3c4d.")]
+Name = Annotated[str, typer.Argument(help="Name of the key, such as its user: letters, digits, `.`, `_` and `-`.")]
+Scopes = Annotated[list[Scope], typer.Option("--scope", help="Scope of the key: read, submit or operate.")]
+Expires = Annotated[str | None, typer.Option(help="Lifetime, such as 90d, 24h or 30m (default: no expiry).")]
+Grace = Annotated[str, typer.Option(help="How long the old key stays valid, such as 24h.")]
+Which = Annotated[str, typer.Argument(help="Name of the key, or its prefix such as mrg_1a2b3c4d.")]
 
 
 @key.command()
 def create(
     name: Name, scope: Scopes, expires: Expires = None, data_dir: DataDir = None, as_json: AsJson = False
 ) -> None:
-    """Make a key and print it, this once."""
-    with reported(as_json=as_json):
-        lifetime = None if expires is None else _span("--expires", expires)
-        made = _on_database(data_dir, lambda database: keys.create(database, LOCAL, name, set(scope), lifetime))
+    """Create a key and print it; it cannot be shown again."""
+    with report_errors(as_json=as_json):
+        lifetime = None if expires is None else _parse_duration("--expires", expires)
+        made = _run_on_database(data_dir, lambda database: keys.create_key(database, LOCAL, name, set(scope), lifetime))
         _show(name, made, as_json=as_json)
 
 
 @key.command()
 def rotate(name: Name, grace: Grace = "24h", data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Make a new key in place of an old one, which stays valid for a while."""
-    with reported(as_json=as_json):
-        span = _span("--grace", grace)
-        _show(name, _on_database(data_dir, lambda database: keys.rotate(database, LOCAL, name, span)), as_json=as_json)
+    """Replace a key by a new one; the old one stays valid for --grace."""
+    with report_errors(as_json=as_json):
+        span = _parse_duration("--grace", grace)
+        _show(
+            name,
+            _run_on_database(data_dir, lambda database: keys.rotate_key(database, LOCAL, name, span)),
+            as_json=as_json,
+        )
 
 
 @key.command()
 def revoke(which: Which, data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Make a key worthless, within five seconds."""
-    with reported(as_json=as_json):
-        prefixes = _on_database(data_dir, lambda database: keys.revoke(database, LOCAL, which))
+    """Revoke a key; it stops working within five seconds."""
+    with report_errors(as_json=as_json):
+        prefixes = _run_on_database(data_dir, lambda database: keys.revoke_keys(database, LOCAL, which))
         if as_json:
             print_json({"revoked": prefixes})
         else:
@@ -64,25 +68,25 @@ def revoke(which: Which, data_dir: DataDir = None, as_json: AsJson = False) -> N
 
 
 @key.command(name="list")
-def listed(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """All keys that ever were; not the keys themselves, which nobody has."""
-    with reported(as_json=as_json):
-        found = _on_database(data_dir, keys.listed)
+def list_keys(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List all keys ever created, with their states; the keys themselves are not stored."""
+    with report_errors(as_json=as_json):
+        found = _run_on_database(data_dir, keys.list_keys)
         if as_json:
             print_json(found)
         else:
-            table(("NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"), map(_row, found))
+            print_table(("NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"), map(_make_row, found))
 
 
-def _on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:
+def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]) -> T:
     async def run() -> T:
-        database = Database(database_url(data_dir), pinned=False)
+        database = Database(find_database_url(data_dir), pinned=False)
         try:
             return await work(database)
         except (SQLAlchemyError, OSError) as error:
-            said = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise Failed(
-                "unreachable", f"the database: {said}", hint="see its log, and MATHRAG_DATABASE_URL"
+                "unreachable", f"the database failed: {reason}", hint="see its log, and check MATHRAG_DATABASE_URL"
             ) from error
         finally:
             await database.close()
@@ -90,10 +94,12 @@ def _on_database(data_dir: Path | None, work: Callable[[Database], Awaitable[T]]
     return asyncio.run(run())
 
 
-def _span(option: str, words: str) -> timedelta:
+def _parse_duration(option: str, words: str) -> timedelta:
     found = _SPAN.fullmatch(words)
     if found is None:
-        raise Failed("usage", f"{option}: {words!r} is no span of time", hint="a number and m, h or d, such as 90d")
+        raise Failed(
+            "usage", f"{option}: {words!r} is not a duration", hint="write a number and m, h or d, such as 90d"
+        )
     return int(found["count"]) * UNITS[found["unit"]]
 
 
@@ -105,7 +111,7 @@ def _show(name: str, made: str, *, as_json: bool) -> None:
         typer.echo(f"This is the key of {name!r}; it cannot be shown again.", err=True)
 
 
-def _row(found: keys.ApiKey) -> tuple[object, ...]:
+def _make_row(found: keys.ApiKey) -> tuple[object, ...]:
     state = "valid" if found.valid else "revoked" if found.revoked_at else "expired"
     expires, used = (at and f"{at:%Y-%m-%d %H:%M}" for at in (found.expires_at, found.used_at))
     return found.name, found.prefix, ",".join(found.scopes), state, expires, used

@@ -1,4 +1,4 @@
-"""Held-out facts ranked by the rules of a bank, a portion at a time, by several processes."""
+"""Rank held-out facts by the rules of a bank, in portions, with several processes."""
 
 import signal
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mathrag.cli.held_out import Bank
+from mathrag.cli.held_out import TemporalBank
 from mathrag.client.errors import Failed
 from shared.rules.evaluation import Predict, Query, Rank, mean_ranks
 from shared.rules.graph import Graph, steps
@@ -24,8 +24,8 @@ PORTION = 20
 PREDICTORS = {"tlogic": TLogicPredictor, "temporal-simple": SimplePredictor}
 
 
-class Ranked(NamedTuple):
-    """What became of the queries of a portion."""
+class RankedQueries(NamedTuple):
+    """The ranks of a portion's queries."""
 
     ranks: Counter[Rank]
     without_candidate: int
@@ -33,14 +33,14 @@ class Ranked(NamedTuple):
 
 
 class Ranker:
-    """Ranks facts of a trial."""
+    """Ranks the tested facts of a trial with one predictor."""
 
     def __init__(self, predict: Predict, trial: Trial) -> None:
         self._predict = predict
         self._trial = trial
 
-    def rank(self, places: Integers) -> Ranked:
-        """Both queries of the tested facts of these places."""
+    def rank(self, places: Integers) -> RankedQueries:
+        """Rank the subject query and the object query of the tested facts at these positions."""
         tested, empty = self._trial.tested, 0
         portion = tested._replace(triples=tested.triples[places], times=steps(tested)[places])
 
@@ -51,11 +51,11 @@ class Ranker:
             return scores
 
         ranks = Counter(mean_ranks(predict, portion, self._trial.known, self._trial.unknown_entities))
-        return Ranked(ranks, empty)
+        return RankedQueries(ranks, empty)
 
 
-def rank(bank: Bank, trial: Trial, processes: int, watch: Callable[[int], None]) -> Ranked:
-    """All tested facts; `watch` is told how many queries are done.
+def rank(bank: TemporalBank, trial: Trial, processes: int, watch: Callable[[int], None]) -> RankedQueries:
+    """Rank all tested facts; `watch` is called with the number of ranked queries.
 
     Raises:
         Failed: the rules cannot be applied, or a process was killed.
@@ -64,20 +64,20 @@ def rank(bank: Bank, trial: Trial, processes: int, watch: Callable[[int], None])
         ranker = Ranker(PREDICTORS[bank.miner](bank.rules, trial.known).predict, trial)
     except ValueError as error:
         raise Failed("invalid", f"the bank cannot be applied: {error}") from error
-    total = Ranked(Counter(), 0)
-    for found in _each(ranker, _portions(trial.tested), processes):
-        total = Ranked(total.ranks + found.ranks, total.without_candidate + found.without_candidate)
+    total = RankedQueries(Counter(), 0)
+    for found in _rank_portions(ranker, _split_portions(trial.tested), processes):
+        total = RankedQueries(total.ranks + found.ranks, total.without_candidate + found.without_candidate)
         watch(total.ranks.total())
     return total
 
 
-def _portions(tested: Graph) -> Sequence[Integers]:
-    """The places of facts, those of neighbouring times together."""
+def _split_portions(tested: Graph) -> Sequence[Integers]:
+    """Return the positions of facts in portions, sorted by time, so that a portion shares its history."""
     order = np.argsort(steps(tested), kind="stable")
     return [order[begin : begin + PORTION] for begin in range(0, len(order), PORTION)]
 
 
-def _each(ranker: Ranker, portions: Sequence[Integers], processes: int) -> Iterator[Ranked]:
+def _rank_portions(ranker: Ranker, portions: Sequence[Integers], processes: int) -> Iterator[RankedQueries]:
     if min(processes, len(portions)) == 1:
         yield from map(ranker.rank, portions)
         return
@@ -85,20 +85,20 @@ def _each(ranker: Ranker, portions: Sequence[Integers], processes: int) -> Itera
     try:
         yield from pool.map(_rank, portions)
     except BrokenProcessPool as error:
-        hint = "fewer --processes take less memory"
-        raise Failed("unavailable", "a process was killed, maybe for want of memory", hint) from error
+        hint = "use fewer --processes, which need less memory"
+        raise Failed("unavailable", "a process was killed, possibly because memory ran out", hint) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 _rankers: list[Ranker] = []
-"""Of this process."""
+"""The ranker of this worker process, if any."""
 
 
 def _begin(ranker: Ranker) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which then ends its processes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C and ends its processes
     _rankers[:] = [ranker]
 
 
-def _rank(places: Integers) -> Ranked:
+def _rank(places: Integers) -> RankedQueries:
     return _rankers[0].rank(places)

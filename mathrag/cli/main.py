@@ -1,103 +1,126 @@
-"""The `mathrag` command: every verb is a plain function, listed here and imported when it is called."""
+"""The `mathrag` command: its commands are listed here, and imported when they are called."""
 
 import gc
 
 import typer
 
 from mathrag.cli import version
-from mathrag.cli.command_groups import Commands, Entry, PlainCommand
+from mathrag.cli.command_groups import CommandEntry, Commands, PlainCommand
 
-# What is imported stays: looking for garbage among it costs 5 % of a command.
+# Imported modules stay alive: collecting garbage among them costs 5 % of a command's time.
 gc.set_threshold(100_000)
+EMBEDDED = "embedded"
+"""The extra that starts a stack on this machine."""
 ENTRIES = (
-    Entry("up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand),
-    Entry(
-        "open",
-        "open",
-        "Open the pages in a browser; starts the stack where it does not run, and prints the address.",
-        PlainCommand,
+    CommandEntry(
+        "up", "up", "Start PostgreSQL, Redis and all services, and keep them running.", PlainCommand, EMBEDDED
     ),
-    Entry("down", "stack", "Stop what `mathrag up` started; all data stay.", PlainCommand),
-    Entry(
+    CommandEntry(
+        "open",
+        "open",
+        "Open the web pages in a browser and print their address; starts the stack if it is not running.",
+        PlainCommand,
+        EMBEDDED,
+    ),
+    CommandEntry("down", "stack", "Stop the stack that `mathrag up` started; its data are kept.", PlainCommand),
+    CommandEntry(
         "status",
         "stack",
-        "What runs, where, and how often it was restarted; exits with 1 when nothing runs.",
+        "Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs.",
         PlainCommand,
     ),
-    Entry(
+    CommandEntry(
         "doctor",
         "doctor",
-        "Check everything that a job needs; exits with 1 when something is wrong, and says how to mend it.",
+        "Check everything that a job needs, and print a fix for each problem; exits with 1 if there is one.",
         PlainCommand,
     ),
-    Entry(
+    CommandEntry(
         "demo",
         "demo",
-        "Start everything, answer 300 questions in five ways, and explain what came out; one to four minutes.",
+        "Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes).",
         PlainCommand,
     ),
-    Entry("audit", "sample", "Check a job's rows against the invariants; exits with 1 when one is violated."),
-    Entry(
+    CommandEntry(
+        "audit", "sample", "Check a job's database rows against the invariants; exits with 1 if one is violated."
+    ),
+    CommandEntry(
         "plan",
         "plan",
-        "Plan what is left of a job, a job that is not submitted, or models and GPUs that are not there yet.",
+        "Plan model loads and time for a job, for a job not yet submitted, or for models and GPUs not yet installed.",
     ),
-    Entry("search", "search_and_chat", "Find the documents of a corpus that fit a question; nothing is stored."),
-    Entry(
-        "chat", "search_and_chat", "Ask one question, watch it being worked on, and read the answer with its documents."
+    CommandEntry(
+        "search", "search_and_chat", "Search a corpus for documents that match a question; nothing is stored."
     ),
-    Entry(
+    CommandEntry(
+        "chat",
+        "search_and_chat",
+        "Ask one question, follow its progress, and print the answer with the documents it is based on.",
+    ),
+    CommandEntry(
         "grade",
         "grade",
-        "Grade answers in a file, in its order; no service is needed. With --json, one object a line.",
+        "Grade the answers in a file, in its order, without a service; --json prints one object per line.",
         PlainCommand,
     ),
-    Entry(
+    CommandEntry(
         "mcp",
         "mcp",
-        "Serve an assistant over standard input and output, as MCP clients want it; docs/mcp.md has their snippet.",
+        "Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md).",
         PlainCommand,
     ),
-    Entry("purge", "purge", "Delete ended jobs for good, and the calls that no job needs any more.", PlainCommand),
-    Entry(
+    CommandEntry(
+        "purge", "purge", "Permanently delete ended jobs, and the model calls that no job uses any more.", PlainCommand
+    ),
+    CommandEntry(
         "completion",
         "completion",
-        "Print the completion script of a shell; put it where the shell reads it at its start.",
+        "Print the completion script for a shell, to load in the shell's start-up file.",
         PlainCommand,
     ),
-    Entry("corpus", "corpus", "What is searched."),
-    Entry("dataset", "dataset", "What is asked."),
-    Entry("graph", "graph", "Knowledge graphs: facts, also searched as a corpus."),
-    Entry("rules", "rules", "Rule banks, mined from graphs."),
-    Entry("job", "job", "Runs of a pipeline over a dataset."),
-    Entry("experiment", "experiment", "Grids of jobs that are compared."),
-    Entry("sample", "sample", "Single answers, with all they were made from."),
-    Entry("label", "label", "Labels by people, held against the judge and the grader."),
-    Entry("pipeline", "pipeline_and_model", "Pipelines that jobs may name."),
-    Entry("model", "pipeline_and_model", "Models that jobs may name."),
-    Entry("gpu", "gpu", "Devices: what they hold, why, and whether they may."),
-    Entry("report", "report", "Reports that open without a server."),
-    Entry("key", "key", "API keys: create, list, rotate, revoke.", PlainCommand),
-    Entry(
+    CommandEntry("corpus", "corpus", "Upload, index, inspect and delete corpora: the documents that jobs search."),
+    CommandEntry("dataset", "dataset", "Upload, inspect and delete datasets: the questions that jobs answer."),
+    CommandEntry("graph", "graph", "Upload, inspect and delete knowledge graphs; each is also a corpus."),
+    CommandEntry("rules", "rules", "Mine rules from graphs; import, export and evaluate rule banks."),
+    CommandEntry(
+        "job", "job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."
+    ),
+    CommandEntry("experiment", "experiment", "Run grids of jobs from a YAML file, and compare them."),
+    CommandEntry("sample", "sample", "Inspect single answers with everything they are based on."),
+    CommandEntry("label", "label", "Label documents and answers, and compare the labels with the judge or the grader."),
+    CommandEntry("pipeline", "pipeline_and_model", "List the pipelines that jobs can use."),
+    CommandEntry("model", "pipeline_and_model", "List the models that jobs can use."),
+    CommandEntry("plugin", "plugin", "List plug-ins, and create a package for a new one."),
+    CommandEntry("gpu", "gpu", "Inspect, drain and release devices."),
+    CommandEntry("report", "report", "Write reports that open in a browser without a server."),
+    CommandEntry("key", "key", "Create, list, rotate and revoke API keys.", PlainCommand),
+    CommandEntry(
         "config",
         "config",
-        "Settings: what may be set, what is wrong, what holds, what is changed while all runs.",
+        "Check and show settings; change the configuration while the services run.",
         PlainCommand,
     ),
-    Entry("reproduce", "reproduce", "The paper's experiment with your own models.", PlainCommand),
-    Entry("retrieval", "retrieval", "How well documents are found, without a model or a running stack.", PlainCommand),
+    CommandEntry(
+        "reproduce", "reproduce", "Repeat the paper's experiment with your own models.", PlainCommand, EMBEDDED
+    ),
+    CommandEntry(
+        "retrieval",
+        "retrieval",
+        "Measure and tune document retrieval, without models or a running stack.",
+        PlainCommand,
+    ),
 )
 
 
 class Mathrag(Commands):
-    """All of them."""
+    """Lists every command below `mathrag` without importing it."""
 
     entries = ENTRIES
 
 
 app = typer.Typer(
     name="mathrag",
-    help="Batches of questions answered with retrieval-augmented generation on one small GPU, measured honestly.",
+    help="Answer batches of questions with retrieval-augmented generation on one small GPU, and measure how well.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

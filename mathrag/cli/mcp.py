@@ -1,4 +1,4 @@
-"""`mathrag mcp`: the API as tools of the Model Context Protocol, for assistants that start us themselves."""
+"""`mathrag mcp`: serve the API as tools of the Model Context Protocol to an assistant that started this process."""
 
 import logging
 import sys
@@ -7,24 +7,18 @@ from typing import Annotated
 import anyio
 import typer
 
-from mathrag.cli.failures import reported
-from mathrag.client.errors import Failed
+from mathrag.cli.failures import report_errors
 
-SDK = ("mcp", "mcp_types")
 PATIENCE_S = 90.0
 """Longer than the API lets a chat wait."""
 
 
 def mcp(
-    corpus: Annotated[str | None, typer.Option(help="What is searched. [default: the only one there is]")] = None,
+    corpus: Annotated[str | None, typer.Option(help="Corpus to search (default: the only one).")] = None,
 ) -> None:
-    """Serve an assistant over standard input and output, as MCP clients want it; docs/mcp.md has their snippet."""
-    with reported(as_json=False):
+    """Run an MCP server for assistants over standard input and output (docs/how-to/mcp.md)."""
+    with report_errors(as_json=False, extra="mcp"):
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-        try:
-            from mathrag.mcp.server import serve
-        except ModuleNotFoundError as missing:
-            if str(missing.name).partition(".")[0] not in SDK:
-                raise
-            raise Failed("usage", "the MCP SDK is not installed", hint="pip install 'mathrag-gate[mcp]'") from missing
+        from mathrag.mcp.server import serve
+
         anyio.run(serve, corpus, PATIENCE_S)

@@ -1,4 +1,4 @@
-"""`mathrag open`: the pages of a stack, started first where it does not run."""
+"""`mathrag open`: open the web pages of a stack, starting it first if it does not run."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.own_stack import CONFIGURATION, DATA
-from mathrag.cli.stack import DataDir, directory_of
+from mathrag.cli.stack import DataDir, resolve_directory
 from mathrag.cli.up import up
 from mathrag.client import stack_state
 from mathrag.client.errors import Failed
@@ -19,11 +19,11 @@ from shared.settings import load
 
 
 def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A001 - the command's name
-    """Open the pages in a browser; starts the stack where it does not run, and prints the address."""
-    with reported(as_json=as_json):
-        directory = _stack_of(directory_of(data_dir))
-        if lock.holder(directory) is None:
-            up(detach=True, data_dir=directory, port=_port(), as_json=as_json)
+    """Open the web pages in a browser and print their address; starts the stack if it is not running."""
+    with report_errors(as_json=as_json):
+        directory = _find_stack(resolve_directory(data_dir))
+        if lock.find_holder(directory) is None:
+            up(detach=True, data_dir=directory, port=_choose_port(), as_json=as_json)
         running = stack_state.read(directory)
         if running is None or running.phase != "running":
             raise Failed(
@@ -36,16 +36,16 @@ def open(data_dir: DataDir = None, as_json: AsJson = False) -> None:  # noqa: A0
             typer.echo(f"{'Opened' if opened else 'Open'} {running.url}")
 
 
-def _stack_of(directory: Path) -> Path:
-    """The folder of a demonstration or a reproduction has its stack below it, and settings of its own."""
+def _find_stack(directory: Path) -> Path:
+    """Return the stack's folder: that of a demo or reproduction has it below, with its own settings."""
     if not ((directory / CONFIGURATION).is_file() and (directory / DATA).is_dir()):
         return directory
     os.environ["MATHRAG_CONFIG"] = str(directory / CONFIGURATION)
     return directory / DATA
 
 
-def _port() -> int:
-    """The port of the settings, or any free one where that is taken."""
+def _choose_port() -> int:
+    """Return the port of the settings; 0, which picks a free one, if it is taken."""
     settings = load()
     return settings.port if ports.is_free(settings.port, settings.host) else 0
 

@@ -1,4 +1,4 @@
-"""A service of a run's own: configured by its preset, data below its folder, stopped at the end."""
+"""A stack for one run: configured by its preset, with data below the run's folder, stopped at the end."""
 
 import os
 from collections.abc import Iterator
@@ -18,16 +18,16 @@ DATA = "stack"
 
 @contextmanager
 def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Iterator[None]:
-    """The service that belongs to `folder`, and the environment in which commands find it.
+    """Run the stack of `folder`, with environment variables by which commands find it.
 
-    One that runs there already with the same configuration is used, and left as it was.
+    A stack that already runs there with the same configuration is used and left running.
     """
     data = folder / DATA
-    with _environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
+    with _set_environment(MATHRAG_CONFIG=str(folder / CONFIGURATION), MATHRAG_DATA_DIR=str(data)):
         changed = _write(folder / CONFIGURATION, configuration)
-        if changed and lock.holder(data) is not None:
+        if changed and lock.find_holder(data) is not None:
             stack.down(data_dir=data)
-        if lock.holder(data) is not None:
+        if lock.find_holder(data) is not None:
             yield
             return
         try:
@@ -39,18 +39,18 @@ def own_stack(folder: Path, configuration: dict[str, Any], *, keep: bool) -> Ite
 
 
 def _write(file: Path, configuration: dict[str, Any]) -> bool:
-    """Whether it was written anew."""
-    said = yaml.safe_dump(configuration, sort_keys=False)
-    if file.is_file() and file.read_text("utf-8") == said:
+    """Write the settings file, and return whether its content changed."""
+    text = yaml.safe_dump(configuration, sort_keys=False)
+    if file.is_file() and file.read_text("utf-8") == text:
         return False
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(said, "utf-8")
+    file.write_text(text, "utf-8")
     return True
 
 
 @contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    """Settings are read from the environment, by this process and by those that it starts."""
+def _set_environment(**variables: str) -> Iterator[None]:
+    """Set environment variables for this process and its children, and restore them afterwards."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

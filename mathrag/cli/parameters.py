@@ -1,4 +1,4 @@
-"""Parameters as they are written on a command line: `gate.tau=0.3`."""
+"""Parse parameters as they are written on a command line: `gate.tau=0.3`."""
 
 from typing import Annotated, Any
 
@@ -7,41 +7,45 @@ import typer
 
 from mathrag.client.errors import Failed
 
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as gate.tau=0.3.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Parameter, such as gate.tau=0.3.")]
 Model = Annotated[
-    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="A model, such as judge=world-judge.")
+    list[str] | None, typer.Option("--model", metavar="ROLE=NAME", help="Model of a role, such as judge=world-judge.")
 ]
 
 
-def parameters(settings: list[str], option: str = "--set") -> dict[str, Any]:
-    """`["gate.tau=0.3"]` as {"gate": {"tau": 0.3}}; a value that is no JSON is text."""
+def parse_parameters(settings: list[str], option: str = "--set") -> dict[str, Any]:
+    """Parse `["gate.tau=0.3"]` into {"gate": {"tau": 0.3}}; a value that is not JSON is text.
+
+    Raises:
+        Failed: an entry is not KEY=VALUE, or a key has both a value and keys below it.
+    """
     tree: dict[str, Any] = {}
     for setting in settings:
-        key, value = pair(setting, option)
+        key, value = split_pair(setting, option)
         *parents, leaf = key.split(".")
         branch = tree
         for parent in parents:
             branch = branch.setdefault(parent, {})
             if not isinstance(branch, dict):
-                raise Failed("usage", f"{option} {setting}: `{parent}` has a value already")
-        branch[leaf] = _value(value)
+                raise Failed("usage", f"{option} {setting}: `{parent}` already has a value")
+        branch[leaf] = _parse_value(value)
     return tree
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
 
 
-def pair(text: str, option: str) -> tuple[str, str]:
-    """`key=value`, taken apart.
+def split_pair(text: str, option: str) -> tuple[str, str]:
+    """Split `key=value` into key and value.
 
     Raises:
         Failed: it is not of this form.
     """
     key, separator, value = text.partition("=")
     if not separator or not all(key.split(".")):
-        raise Failed("usage", f"{option} {text}: write it as key=value")
+        raise Failed("usage", f"{option} {text}: not of the form key=value", hint="write it as key=value")
     return key, value

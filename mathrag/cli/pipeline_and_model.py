@@ -1,9 +1,9 @@
-"""`mathrag model` and `mathrag pipeline`: what a job may name."""
+"""`mathrag model` and `mathrag pipeline`: list what jobs can use."""
 
 import typer
 
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, print_json, table
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.client import catalog
 from mathrag.client.client import Client
 
@@ -13,8 +13,8 @@ pipeline = typer.Typer()
 
 @model.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """Models as configured, and whether a guard has registered them."""
-    with reported(as_json=as_json), Client() as client:
+    """List the configured models, and whether a guard has registered them."""
+    with report_errors(as_json=as_json), Client() as client:
         found = client.send(catalog.models())
         if as_json:
             print_json(found)
@@ -26,7 +26,7 @@ def list_models(as_json: AsJson = False) -> None:
             )
             for each in found
         )  # fmt: skip
-        table(("NAME", "DRIVER", "DEFAULT FOR", "CONTEXT", "MIB", "REGISTERED", "DIGEST"), rows)
+        print_table(("NAME", "DRIVER", "DEFAULT FOR", "CONTEXT", "MIB", "REGISTERED", "DIGEST"), rows)
         for each in found:
             if each["warning"]:
                 typer.echo(f"warning: {each['name']}: {each['warning']}", err=True)
@@ -34,14 +34,21 @@ def list_models(as_json: AsJson = False) -> None:
 
 @pipeline.command("list")
 def list_pipelines(as_json: AsJson = False) -> None:
-    """Pipelines, each with what it does."""
-    with reported(as_json=as_json), Client() as client:
+    """List the pipelines with a summary of each."""
+    with report_errors(as_json=as_json), Client() as client:
         found = client.send(catalog.pipelines())
         if as_json:
             print_json(found)
         else:
-            table(
-                ("NAME", "HASH", "WHAT IT DOES"), ((each["name"], each["hash"][:12], each["summary"]) for each in found)
+            print_table(
+                ("NAME", "FROM", "HASH", "WHAT IT DOES"),
+                ((each["name"], _describe_origin(each), each["hash"][:12], each["summary"]) for each in found),
             )
             for file in sorted({change["file"] for each in found for change in each["changed"]}):
                 typer.echo(f"{file} was edited after the service had imported it: restart the service to run it")
+
+
+def _describe_origin(found: catalog.Pipeline) -> str:
+    """Return the plug-in that brings the pipeline, such as "mathrag-best-of-three 0.1.0", or "shipped"."""
+    plugin = found.get("plugin")
+    return f"{plugin['distribution']} {plugin['version']}" if plugin else "shipped"

@@ -1,10 +1,10 @@
-"""Watching a job: bars with an ETA per stage on a terminal, one line per change elsewhere."""
+"""Show a job's progress: bars with an ETA per stage on a terminal, one line per change elsewhere."""
 
 from typing import Protocol
 
 import typer
 
-from mathrag.cli.job_state import summary
+from mathrag.cli.job_state import summarise
 from mathrag.client.client import Client
 from mathrag.client.following import follow_job
 from mathrag.client.jobs import Job
@@ -14,14 +14,14 @@ class View(Protocol):
     """Shows a job as it is now."""
 
     def show(self, job: Job) -> None:
-        """Called with every look at it."""
+        """Show the job as it is now; called after every poll."""
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """End the display; the job has ended, or the command was interrupted."""
 
 
 def watch(client: Client, job: str, view: View) -> Job:
-    """Look until the job has ended; returns it as it ended."""
+    """Follow the job until it has ended, and return its last state."""
     try:
         for found in follow_job(client, job):
             view.show(found)
@@ -30,40 +30,40 @@ def watch(client: Client, job: str, view: View) -> Job:
     return found
 
 
-def view() -> View:
-    """Bars where a person watches, lines elsewhere."""
+def choose_view() -> View:
+    """Return bars if standard output is a terminal, else lines."""
     from rich.console import Console
 
     console = Console()
     if not console.is_terminal:
-        return Lines()
-    from mathrag.cli.progress_bars import Bars
+        return ProgressLines()
+    from mathrag.cli.progress_bars import ProgressBars
 
-    return Bars(console)
+    return ProgressBars(console)
 
 
 class Silent:
-    """Shows nothing: for --json."""
+    """Shows nothing, for --json."""
 
     def show(self, job: Job) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
-class Lines:
-    """One line per change."""
+class ProgressLines:
+    """Prints one line per change."""
 
     def __init__(self) -> None:
         self._last = ""
 
     def show(self, job: Job) -> None:
-        """The job's state and counts, if they changed."""
-        line = summary(job)
+        """Print the job's state and counts if they have changed."""
+        line = summarise(job)
         if line != self._last:
             typer.echo(line)
             self._last = line
 
     def close(self) -> None:
-        """Nothing to tidy up."""
+        """Do nothing: lines leave nothing to clean up."""

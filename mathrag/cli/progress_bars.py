@@ -1,4 +1,4 @@
-"""A job on a terminal: bars with an ETA for each stage."""
+"""Progress bars of a job on a terminal, with an ETA for each stage."""
 
 from rich.console import Console
 from rich.progress import (
@@ -11,11 +11,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from mathrag.cli.job_state import waiting as waits_of
+from mathrag.cli.job_state import describe_waits as waits_of
 from mathrag.client.jobs import Job
 
 
-class Bars:
+class ProgressBars:
     """One bar per stage, and one for the samples."""
 
     def __init__(self, console: Console) -> None:
@@ -27,17 +27,17 @@ class Bars:
         self._progress.start()
 
     def show(self, job: Job) -> None:
-        """Move the bars."""
+        """Move the bars, and print what the job waits for when that changes."""
         for role, stage in job.get("stages", {}).items():
             self._move(role, stage["done"], stage["total"])
         counts = job["request_counts"]
         self._move("samples", counts["total"] - counts["in_progress"], counts["total"])
         if (waiting := waits_of(job)) != self._waits:
             self._waits = waiting
-            self._progress.console.print("\n".join(waiting) or "nothing is away any more", highlight=False)
+            self._progress.console.print("\n".join(waiting) or "nothing is unavailable any more", highlight=False)
 
     def close(self) -> None:
-        """Leave the bars as they are."""
+        """Stop updating; the bars stay on the screen."""
         self._progress.stop()
 
     def _move(self, name: str, done: int, total: int) -> None:

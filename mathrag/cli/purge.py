@@ -1,4 +1,4 @@
-"""`mathrag purge`: what no API may do. It reaches the database itself, as the owner."""
+"""`mathrag purge`: delete jobs directly in the database as its owner, which no API may do."""
 
 import asyncio
 import getpass
@@ -11,8 +11,8 @@ import msgspec
 import typer
 
 from mathrag.cli.confirm import Yes, confirm
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, print_json, table
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.deletion import owner_url
@@ -23,23 +23,29 @@ from shared.storage.database import Database
 
 _DAYS = re.compile(r"(\d{1,5})d")
 
-Jobs = Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Ids or names.", show_default=False)]
-Before = Annotated[str | None, typer.Option(metavar="DATE", help="Jobs that ended before 2026-12-31, or 90d ago.")]
-KeepLast = Annotated[int | None, typer.Option(metavar="N", min=0, help="Ended jobs but for the newest N.")]
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs to delete, by name or id.", show_default=False)
+]
+Before = Annotated[
+    str | None,
+    typer.Option(metavar="DATE", help="Delete jobs that ended before a date (2026-12-31), or longer ago than 90d."),
+]
+KeepLast = Annotated[int | None, typer.Option(metavar="N", min=0, help="Delete ended jobs except the newest N.")]
 OlderThan = Annotated[
-    str | None, typer.Option(metavar="DATE", help="Keep calls that are younger: jobs to come may ask the same.")
+    str | None,
+    typer.Option(metavar="DATE", help="Delete only unused calls older than this; later jobs may reuse younger ones."),
 ]
 Unused = Annotated[
     bool,
-    typer.Option("--unused", help="Also datasets and corpora that no job refers to, and experiments without jobs."),
+    typer.Option("--unused", help="Also delete datasets and corpora that no job uses, and experiments without jobs."),
 ]
-Chat = Annotated[bool, typer.Option("--chat", help="Ended chats; with --before or --keep-last only of chats.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Delete ended chats; restricts --before and --keep-last to chats.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted; delete nothing.")]
 HEAD = ("JOB", "NAME", "STATE", "SAMPLES", "STEPS")
 
 
-class Aged(NamedTuple):
-    """Jobs chosen by age and number."""
+class AgeFilter(NamedTuple):
+    """Selects ended jobs by their age, except for the newest `keep`."""
 
     before: datetime | None
     keep: int
@@ -47,16 +53,16 @@ class Aged(NamedTuple):
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """What went, or would go."""
+    """What was deleted, or would be in a dry run."""
 
     dry_run: bool
-    jobs: list[purging.Content]
+    jobs: list[purging.JobContent]
     questions: int = 0
-    """One-question datasets of online jobs."""
+    """Number of one-question datasets of chats."""
     experiments: list[str] = []
     datasets: list[str] = []
     corpora: list[str] = []
-    removed: retention.Removed | None = None
+    removed: retention.RemovedRows | None = None
 
 
 def purge(
@@ -71,35 +77,36 @@ def purge(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete ended jobs for good, and the calls that no job needs any more."""
-    with reported(as_json=as_json):
-        calls_before = _date("--calls-older-than", calls_older_than)
+    """Permanently delete ended jobs, and the model calls that no job uses any more."""
+    with report_errors(as_json=as_json):
+        calls_before = _parse_date("--calls-older-than", calls_older_than)
         by_age = bool(before) or keep_last is not None or chat
         if not (references or by_age or calls_before or unused):
-            raise Failed("usage", "nothing is selected", hint="name jobs, or mathrag purge --keep-last 20 --dry-run")
+            hint = "name jobs, or select them: mathrag purge --keep-last 20 --dry-run"
+            raise Failed("usage", "nothing is selected to purge", hint)
         owner = owner_url(load(), data_dir)
-        aged = Aged(_date("--before", before), keep_last or 0, chat) if by_age else None
-        jobs = asyncio.run(_chosen(owner, references or [], aged))
+        aged = AgeFilter(_parse_date("--before", before), keep_last or 0, chat) if by_age else None
+        jobs = asyncio.run(_find_jobs(owner, references or [], aged))
         if not as_json:
-            table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
+            print_table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
         if not (dry_run or yes):
             confirm(f"Delete {len(jobs)} jobs for good?", as_json=as_json)
         done = Purged(dry_run=True, jobs=jobs) if dry_run else asyncio.run(_purge(owner, jobs, unused, calls_before))
-        print_json(done) if as_json else _say(done)
+        print_json(done) if as_json else _print_result(done)
 
 
-async def _chosen(url: str, references: Sequence[str], aged: Aged | None) -> list[purging.Content]:
-    """By reference, or by age and number, or none."""
+async def _find_jobs(url: str, references: Sequence[str], aged: AgeFilter | None) -> list[purging.JobContent]:
+    """Return the jobs that are named, and those chosen by age and number."""
     owner = Database(url, pinned=False)
     try:
-        found = await purging.chosen(owner, references)
-        found += await purging.outdated(owner, aged.before, aged.keep, online=aged.online) if aged else []
+        found = await purging.find_jobs(owner, references)
+        found += await purging.find_outdated(owner, aged.before, aged.keep, online=aged.online) if aged else []
     finally:
         await owner.close()
     return list({job.id: job for job in found}.values())
 
 
-async def _purge(url: str, jobs: list[purging.Content], unused: bool, calls_before: datetime | None) -> Purged:
+async def _purge(url: str, jobs: list[purging.JobContent], unused: bool, calls_before: datetime | None) -> Purged:
     owner, actor = Database(url, pinned=False), getpass.getuser()
     try:
         for job in jobs:
@@ -112,8 +119,12 @@ async def _purge(url: str, jobs: list[purging.Content], unused: bool, calls_befo
     return Purged(dry_run=False, jobs=jobs, questions=questions, removed=removed, **deleted)
 
 
-def _date(option: str, given: str | None) -> datetime | None:
-    """A date (midnight UTC), a time, or so many days ago."""
+def _parse_date(option: str, given: str | None) -> datetime | None:
+    """Parse a date (midnight UTC), a time, or a number of days before now.
+
+    Raises:
+        Failed: it is none of these.
+    """
     if given is None:
         return None
     if days := _DAYS.fullmatch(given):
@@ -121,13 +132,14 @@ def _date(option: str, given: str | None) -> datetime | None:
     try:
         found = datetime.fromisoformat(given)
     except ValueError:
-        raise Failed("usage", f"{option}: {given!r} is no date", hint="2026-12-31, 2026-12-31T08:00Z, or 30d") from None
+        hint = "write 2026-12-31, 2026-12-31T08:00Z or 30d"
+        raise Failed("usage", f"{option}: {given!r} is not a date", hint) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def _say(done: Purged) -> None:
+def _print_result(done: Purged) -> None:
     if done.dry_run:
-        typer.echo(f"{len(done.jobs)} jobs would be deleted. Nothing was.")
+        typer.echo(f"{len(done.jobs)} jobs would be deleted; nothing was deleted.")
         return
     typer.echo(f"Deleted {len(done.jobs)} jobs.")
     for what, names in (
@@ -135,5 +147,5 @@ def _say(done: Purged) -> None:
     ):  # fmt: skip
         if names:
             typer.echo(f"Deleted {what} {', '.join(names)}.")
-    if gone := done.removed:
-        typer.echo(f"Deleted {gone.calls} calls with {gone.attempts} attempts, {gone.documents} documents.")
+    if removed := done.removed:
+        typer.echo(f"Deleted {removed.calls} calls with {removed.attempts} attempts, {removed.documents} documents.")

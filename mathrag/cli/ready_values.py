@@ -1,4 +1,4 @@
-"""Values of options that need no conversion: typer converts by pydantic, whose import takes longer than a command."""
+"""Convert plain option values without pydantic, which typer uses and whose import takes longer than a command."""
 
 import re
 from collections.abc import Callable
@@ -9,13 +9,13 @@ WHOLE = re.compile(r"-?[0-9]{1,9}")
 
 
 class ReadyValues:
-    """Takes the place of typer's converter for one parameter, and asks that one where there is something to convert."""
+    """Replaces typer's converter of one parameter, and calls it only for values that need more than a simple cast."""
 
     def __init__(self, converter: Callable[[], Any]) -> None:
         self._converter = converter
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """`value` as the type that the parameter has."""
+        """Convert `value` to the type of the parameter."""
         wanted = param.type_descriptor.annotation
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
@@ -31,7 +31,7 @@ class ReadyValues:
 
 
 def _is_plain(value: str, limits: Any) -> bool:
-    """Whether this is a whole number within the option's limits; typer says what is wrong with any other."""
+    """Tell whether this is a whole number within the option's limits; typer reports any other value."""
     if not WHOLE.fullmatch(value):
         return False
     least, most = limits.min, limits.max
@@ -39,10 +39,10 @@ def _is_plain(value: str, limits: Any) -> bool:
 
 
 class ReadyParameters:
-    """For a command class: its parameters convert only what must be converted."""
+    """Mix-in for command classes that gives every parameter a `ReadyValues` converter."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """All parameters, `--help` with them."""
+        """Return all parameters, `--help` included."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if "get_runtime_param" not in vars(parameter):

@@ -1,4 +1,4 @@
-"""How a command line names one thing, and what a shell may offer for it."""
+"""Arguments and options that name a job, dataset, corpus, graph or pipeline, with shell completion."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,57 +11,78 @@ from mathrag.client.client import Client
 from mathrag.client.request import Request
 
 OFFERED_S = 1.0
-"""Longest that a shell waits for names; without an answer it offers none."""
+"""Longest wait of a shell for names; without an answer it offers none."""
 
 
-def _jobs(incomplete: str) -> list[tuple[str, str]]:
-    """Ids and names of the newest jobs, each with what it is."""
+def _complete_jobs(incomplete: str) -> list[tuple[str, str]]:
+    """Return ids and names of the newest jobs with their pipelines and states, for a shell."""
     try:
-        with Client(patience_s=OFFERED_S) as client:
-            found = client.send(jobs.listed(limit=100))["data"]
-    except Exception:  # noqa: BLE001 - whatever is wrong, a shell that is being typed in is no place to say it
+        with Client(timeout_s=OFFERED_S) as client:
+            found = client.send(jobs.list_jobs(limit=100))["data"]
+    except Exception:  # noqa: BLE001 - an error message would garble the line that is being typed
         return []
-    offered = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}
-    return [(name, said) for name, said in offered.items() if name.startswith(incomplete)]
+    complete = {job[key]: f"{job['pipeline']}, {job['state']}" for job in found for key in ("name", "id")}
+    return [(name, description) for name, description in complete.items() if name.startswith(incomplete)]
 
 
-def _named(request: Request[Any]) -> Callable[[str], list[str]]:
-    """What a shell offers of a list: the names that begin like what was typed."""
+def _complete_names_of(request: Request[Any]) -> Callable[[str], list[str]]:
+    """Return a completion that offers the names of a list which begin with the typed text."""
 
-    def offered(incomplete: str) -> list[str]:
+    def complete(incomplete: str) -> list[str]:
         try:
-            with Client(patience_s=OFFERED_S) as client:
+            with Client(timeout_s=OFFERED_S) as client:
                 found = client.send(request)
         except Exception:  # noqa: BLE001 - as for jobs
             return []
         rows = found["data"] if isinstance(found, dict) else found
         return [row["name"] for row in rows if row["name"].startswith(incomplete)]
 
-    return offered
+    return complete
 
 
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Of the stack. [default: .mathrag]")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
 REFERENCE = "Name, id, or the first characters of the id (four or more)."
-JobReference = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_jobs)]
-Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=REFERENCE, autocompletion=_jobs)]
+JobReference = Annotated[str, typer.Argument(metavar="JOB", help=REFERENCE, autocompletion=_complete_jobs)]
+Jobs = Annotated[list[str], typer.Argument(metavar="JOB...", help=REFERENCE, autocompletion=_complete_jobs)]
 Baseline = Annotated[
     str | None,
-    typer.Option(metavar="JOB", help="What each is held against; else each against each.", autocompletion=_jobs),
+    typer.Option(
+        metavar="JOB", help="Job to compare every other with (default: every pair).", autocompletion=_complete_jobs
+    ),
 ]
 Measure = Annotated[
-    str | None, typer.Option(help="`exact`, `score`, or `answer@K`, such as answer@10. [default: accuracy]")
+    str | None, typer.Option(help="Measure: `exact`, `score`, or `answer@K` such as answer@10 (default: accuracy).")
 ]
-Dataset = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("datasets")))]
-Corpus = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(texts.listed("corpora")))]
-Graph = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_named(graphs.listed()))]
+Dataset = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the dataset.", autocompletion=_complete_names_of(texts.list_texts("datasets"))
+    ),
+]
+Corpus = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the corpus.", autocompletion=_complete_names_of(texts.list_texts("corpora"))
+    ),
+]
+Graph = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="Name of the graph.", autocompletion=_complete_names_of(graphs.list_graphs())),
+]
 DatasetOption = Annotated[
-    str, typer.Option("--dataset", help="Dataset to run on.", autocompletion=_named(texts.listed("datasets")))
+    str,
+    typer.Option(
+        "--dataset", help="Dataset to run on.", autocompletion=_complete_names_of(texts.list_texts("datasets"))
+    ),
 ]
 CorpusOption = Annotated[
-    str | None, typer.Option("--corpus", help="Corpus to search.", autocompletion=_named(texts.listed("corpora")))
+    str | None,
+    typer.Option("--corpus", help="Corpus to search.", autocompletion=_complete_names_of(texts.list_texts("corpora"))),
 ]
 _PIPELINE = typer.Option(
-    "--pipeline", help="How it is answered; see `mathrag pipeline`.", autocompletion=_named(catalog.pipelines())
+    "--pipeline",
+    help="Pipeline that answers; see `mathrag pipeline`.",
+    autocompletion=_complete_names_of(catalog.pipelines()),
 )
 PipelineOption = Annotated[str | None, _PIPELINE]
 RequiredPipelineOption = Annotated[str, _PIPELINE]

@@ -1,4 +1,4 @@
-"""`mathrag report bundle`: a report as one folder that opens without a server."""
+"""`mathrag report bundle`: write a report as a folder that opens without a server."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import reported
-from mathrag.cli.job_files import Force, Format, parts
+from mathrag.cli.failures import report_errors
+from mathrag.cli.job_files import Force, RowFormat, export_files
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import Jobs
 from mathrag.client import experiments
@@ -18,12 +18,12 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 
 MOST_COMPARED = 30
-"""Jobs that GET /v1/comparison takes; an experiment brings its own comparisons."""
+"""Most jobs that GET /v1/comparison accepts; an experiment has its own comparisons."""
 
 report = typer.Typer()
-Experiment = Annotated[str | None, typer.Option(metavar="NAME", help="All jobs of this experiment instead.")]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the report; made if it is not there.")]
-Title = Annotated[str | None, typer.Option(help="Of the report. [default: the experiment's or the jobs' names]")]
+Experiment = Annotated[str | None, typer.Option(metavar="NAME", help="Report all jobs of this experiment instead.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the report; created if it does not exist.")]
+Title = Annotated[str | None, typer.Option(help="Title of the report (default: the experiment's or the jobs' names).")]
 
 
 @report.command()
@@ -35,68 +35,68 @@ def bundle(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write tables, figures, comparisons and every sample of jobs that have ended to a folder for any browser.
+    """Write a report of ended jobs for any browser: tables, figures, comparisons and every sample.
 
-    Jobs are compared with the first one; an experiment brings its own comparisons.
+    Jobs are compared with the first one; an experiment has its own comparisons.
     """
-    with reported(as_json=as_json), Client() as client:
+    with report_errors(as_json=as_json), Client() as client:
         if bool(jobs) == bool(experiment):
-            raise Failed("usage", "name the jobs, or an experiment", hint="mathrag report bundle JOB... --out DIR")
+            raise Failed("usage", "name either jobs or an experiment", hint="mathrag report bundle JOB... --out DIR")
         if not client.shows and not force and out.exists() and any(out.iterdir()):
-            raise Failed("conflict", f"{out} is not empty", hint="another folder, or --force")
+            raise Failed("conflict", f"{out} is not empty", hint="choose another folder, or --force")
         from mathrag.report.bundle import write
         from shared.pages.figures import library
 
-        library.required()
+        library.check_installed()
         found = client.send(experiments.report(experiment)) if experiment else None
-        folders = list(fetched(client, list(jobs or _members(found)), out / "data"))
+        folders = list(fetch_jobs(client, list(jobs or _list_members(found)), out / "data"))
         if client.shows:
             return
-        comparison = None if found else compared(client, [each.id for each in folders])
-        named = title or experiment or _named([each.name for each in folders])
-        index = write(out, [each.folder for each in folders], named, comparison, found)
+        comparison = None if found else compare_with_first(client, [each.id for each in folders])
+        bundle_title = title or experiment or _make_title([each.name for each in folders])
+        index = write(out, [each.folder for each in folders], bundle_title, comparison, found)
         if as_json:
             print_json({"folder": str(out), "open": str(index), "jobs": [each.id for each in folders]})
         else:
             typer.echo(f"{len(folders)} jobs: open {index}")
 
 
-class Fetched(msgspec.Struct, frozen=True):
-    """A job whose files were written."""
+class FetchedJob(msgspec.Struct, frozen=True):
+    """A job whose files were downloaded."""
 
     id: str
     name: str
     folder: Path
 
 
-def fetched(client: Client, references: Sequence[str], data: Path) -> Iterator[Fetched]:
-    """What the API says of each job, written to a folder of its own below `data`."""
+def fetch_jobs(client: Client, references: Sequence[str], data: Path) -> Iterator[FetchedJob]:
+    """Download the files of each job to a folder below `data`, and yield the job when they are complete."""
     for reference in dict.fromkeys(references):
         job = client.send(api.get(reference))
-        folder = data / slug(job["name"], job["id"])
+        folder = data / make_slug(job["name"], job["id"])
         folder.mkdir(parents=True, exist_ok=True)
-        for part in parts(job["id"], Format.JSONL):
+        for part in export_files(job["id"], RowFormat.JSONL):
             client.save(part.request, folder / part.file)
-        client.save(api.file(job["id"], "results", format=Format.CSV.value), folder / "results.csv")
-        yield Fetched(job["id"], job["name"], folder)
+        client.save(api.file(job["id"], "results", format=RowFormat.CSV.value), folder / "results.csv")
+        yield FetchedJob(job["id"], job["name"], folder)
 
 
-def slug(name: str, id_: str) -> str:
-    """A job's name as one of a folder, whatever it holds; no two jobs share one."""
+def make_slug(name: str, id_: str) -> str:
+    """Return a folder name made of a job's name, with other characters replaced, and its id, so that it is unique."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60]
     return f"{plain or 'job'}-{id_[:8]}"
 
 
-def _members(found: Any) -> list[str]:
+def _list_members(found: Any) -> list[str]:
     return list(dict.fromkeys(cell["job"] for cell in found["rows"] if cell["job"] and cell["result"]))
 
 
-def compared(client: Client, ids: Sequence[str]) -> Any:
-    """Every job compared with the first; None: there is one alone, or they are too many."""
+def compare_with_first(client: Client, ids: Sequence[str]) -> Any:
+    """Return the comparison of every job with the first; None for one job, or for too many."""
     if not 1 < len(ids) <= MOST_COMPARED:
         return None
     return client.send(api.compare(list(ids), ids[0]))
 
 
-def _named(names: Sequence[str]) -> str:
+def _make_title(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} more jobs"

@@ -1,6 +1,6 @@
-"""`mathrag reproduce`: the paper's experiment with one's own models, from the checks to the table.
+"""`mathrag reproduce`: repeat the paper's experiment with your own models, from the checks to the table.
 
-Every step can be run again: what is there is used, and what was interrupted goes on.
+Every step can be run again: finished work is reused, and interrupted work continues.
 """
 
 import os
@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from mathrag.cli import reproduce_steps
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.reproduce_report import REPORT
 from mathrag.client.errors import Failed
@@ -23,38 +23,46 @@ from mathrag.reproduction.preset import Changes
 
 reproduce = typer.Typer(no_args_is_help=True)
 
-Preset = Annotated[str, typer.Option("--preset", help="paper (Ollama), paper-tgi, small, or a YAML file of your own.")]
-Data = Annotated[Path | None, typer.Option(help="Folder with MATH's training part and what is asked.")]
-Corpus = Annotated[Path | None, typer.Option(help="The training part, where the folder calls it otherwise.")]
-Questions = Annotated[Path | None, typer.Option(help="What is asked: MATH-500, MATH's test part, or any of it.")]
-Items = Annotated[
-    int | None, typer.Option(min=1, help="How many, every subject with its share. [default: the preset's]")
+Preset = Annotated[
+    str, typer.Option("--preset", help="Preset: paper (Ollama), paper-tgi, small, or your own YAML file.")
 ]
-Repeats = Annotated[int | None, typer.Option(min=1, help="[default: the preset's, 5]")]
-Sampled = Annotated[bool, typer.Option("--sampled", help="Temperature 0.7: greedy repeats share their replies.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with MATH's training set and the questions.")]
+Corpus = Annotated[Path | None, typer.Option(help="Training set, if --data does not contain it under its usual name.")]
+Questions = Annotated[Path | None, typer.Option(help="Questions: MATH-500, MATH's test set, or a part of it.")]
+Items = Annotated[
+    int | None, typer.Option(min=1, help="Number of questions, in proportion to the subjects (default: the preset's).")
+]
+Repeats = Annotated[
+    int | None, typer.Option(min=1, help="How often each question is asked (default: the preset's, 5).")
+]
+Sampled = Annotated[
+    bool, typer.Option("--sampled", help="Use temperature 0.7; greedy repeats would share their replies.")
+]
 Redraw = Annotated[
     bool,
-    typer.Option("--redraw-judge", help="Rate documents anew in every repeat: what the judge's temperature varies."),
+    typer.Option("--redraw-judge", help="Rate documents again in every repeat, to see the judge's variation."),
 ]
-Heatmap = Annotated[bool, typer.Option("--heatmap", help="Run the grid of weights, too: 65 more jobs of one repeat.")]
-Server = Annotated[str | None, typer.Option(help="Address of the Ollama server. [default: http://127.0.0.1:11434]")]
-Device = Annotated[str | None, typer.Option(help="UUID of the GPU (`nvidia-smi -L`): its memory is then measured.")]
-Budget = Annotated[int | None, typer.Option(min=1, help="MiB of it that models may take. [default: 11264]")]
-Slots = Annotated[int | None, typer.Option(min=1, help="Questions at once, as OLLAMA_NUM_PARALLEL. [default: 4]")]
+Heatmap = Annotated[bool, typer.Option("--heatmap", help="Also run the grid of weights: 65 more jobs of one repeat.")]
+Server = Annotated[str | None, typer.Option(help="Address of the Ollama server (default: http://127.0.0.1:11434).")]
+Device = Annotated[str | None, typer.Option(help="UUID of the GPU (`nvidia-smi -L`), to measure its memory.")]
+Budget = Annotated[int | None, typer.Option(min=1, help="GPU memory that models may use, in MiB (default: 11264).")]
+Slots = Annotated[
+    int | None, typer.Option(min=1, help="Questions in parallel, as in OLLAMA_NUM_PARALLEL (default: 4).")
+]
 Embedder = Annotated[
-    str | None, typer.Option(help="GGUF file of bge-small-en-v1.5, address of a server that has it, or `shipped`.")
+    str | None, typer.Option(help="GGUF file of bge-small-en-v1.5, address of its server, or `shipped`.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Where everything is kept. [default: reproduction/PRESET]")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the models are loaded.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for all files (default: reproduction/PRESET).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before models are loaded.")]
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running afterwards.")]
-Name = Annotated[str, typer.Argument(help="paper, paper-tgi, small.")]
+Name = Annotated[str, typer.Argument(help="Preset: paper, paper-tgi or small.")]
 
 
 @reproduce.command("preset")
 def show_preset(name: Name, as_json: AsJson = False) -> None:
-    """Print a preset: `mathrag reproduce preset paper > own.yaml` begins one of your own."""
-    with reported(as_json=as_json):
-        text = presets.text(name)
+    """Print a preset, to edit as your own: `mathrag reproduce preset paper > own.yaml`."""
+    with report_errors(as_json=as_json):
+        text = presets.read_text(name)
         if as_json:
             print_json(msgspec.yaml.decode(text))
         else:
@@ -82,12 +90,12 @@ def math(
     keep: Keep = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check, plan, run and report dense, sparse, hybrid and the gate on MATH, beside the paper's figures.
+    """Check, plan, run and report dense, sparse, hybrid and the gate on MATH, next to the paper's figures.
 
-    On this machine it starts a service of its own, whose data lie below --out, and stops it afterwards; MATHRAG_URL
-    names one that runs. The same command again goes on where it was.
+    It starts its own service on this machine, with data below --out, and stops it afterwards; set MATHRAG_URL to use
+    a running service. After an interruption, the same command continues.
     """
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         changes = Changes(
             server=server, device=device, budget_mib=budget, slots=slots, embedder=embedder, repeats=repeats,
             sampled=sampled, redraw_judge=redraw_judge,
@@ -95,8 +103,8 @@ def math(
         name, chosen = Path(preset).stem, presets.load(preset)
         found = problems.find(data, corpus, questions)
         _check(changes)
-        wanted = reproduce_steps.Wanted(
-            name=name, preset=presets.changed(chosen, changes, data or found[0].parent), corpus=found[0],
+        wanted = reproduce_steps.RunOptions(
+            name=name, preset=presets.apply_changes(chosen, changes, data or found[0].parent), corpus=found[0],
             questions=found[1], items=items or chosen.items, out=(out or Path("reproduction") / name).absolute(),
             heatmap=heatmap, yes=yes, keep=keep,
         )  # fmt: skip
@@ -106,12 +114,14 @@ def math(
 def _check(changes: Changes) -> None:
     if os.environ.get("MATHRAG_URL") and changes.configures:
         raise Failed(
-            "usage", f"{', '.join(changes.configures)}: MATHRAG_URL names a service that is configured already"
+            "usage",
+            f"{', '.join(changes.configures)} cannot be used with MATHRAG_URL: that service is already configured",
+            hint="omit these options, or unset MATHRAG_URL",
         )
 
 
-def _run(wanted: reproduce_steps.Wanted, *, as_json: bool) -> None:
-    # Steps are for a person, also one whose program reads the report.
+def _run(wanted: reproduce_steps.RunOptions, *, as_json: bool) -> None:
+    # With --json, the steps go to stderr for a person, and only the report to stdout.
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         reproduce_steps.run(wanted)
     if as_json:

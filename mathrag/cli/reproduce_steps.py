@@ -1,4 +1,4 @@
-"""The steps of `mathrag reproduce`: problems, models, service, plan, experiment, report; checks come first."""
+"""The steps of `mathrag reproduce`, in order: problems, checks, service, plan, experiment and report."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from mathrag.cli import doctor, reproduce_report
-from mathrag.cli.experiment_report import progress
+from mathrag.cli.experiment_report import describe_progress
 from mathrag.cli.own_stack import CONFIGURATION, own_stack
 from mathrag.client import catalog, experiments, jobs, service, texts
 from mathrag.client.client import Client
@@ -39,8 +39,8 @@ UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
 """What an experiment's name may not hold."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person asked for."""
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the options of a run after the preset has filled in those that were not given."""
 
     name: str
     preset: Preset
@@ -53,42 +53,42 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool
 
 
-def run(wanted: Wanted) -> None:
-    """All steps.
+def run(wanted: RunOptions) -> None:
+    """Run all steps; run again after a failure, they continue where they stopped.
 
     Raises:
-        Failed, MathragError: something is not as it must be. Whatever was done, the same command goes on from there.
+        Failed, MathragError: a check or a step failed.
     """
-    title("Problems")
-    asked = problems.read(wanted.corpus, wanted.questions, wanted.items)
-    show_problems(asked)
-    title("Models")
-    with served(wanted) as client:
-        now = identified(client, wanted, asked)
+    print_title("Problems")
+    questions = problems.read(wanted.corpus, wanted.questions, wanted.items)
+    show_problems(questions)
+    print_title("Models")
+    with connect_or_start(wanted) as client:
+        now = identify_run(client, wanted, questions)
         record.check(wanted.out, now)
-        title("Upload")
-        upload(client, asked)
-        documents = [now.experiment, *heatmaps(wanted, now)]
-        title("Plan")
-        new = [each for each in documents if known(client, each["name"]) is None]
+        print_title("Upload")
+        upload(client, questions)
+        documents = [now.experiment, *list_heatmap_experiments(wanted, now)]
+        print_title("Plan")
+        new = [each for each in documents if find_experiment(client, each["name"]) is None]
         for each in new:
             show_plan(client.send(experiments.plan(each)))
         if new and not wanted.yes:
-            agreed()
+            confirm_plan()
         record.write(wanted.out, now)
-        title("Run")
+        print_title("Run")
         ended = [follow(client, submit(client, each)) for each in documents]
-        title("Report")
-        reproduce_report.report(client, wanted.name, wanted.preset, asked, ended, wanted.out)
+        print_title("Report")
+        reproduce_report.report(client, wanted.name, wanted.preset, questions, ended, wanted.out)
 
 
-def title(step: str) -> None:
-    """Where a person is."""
+def print_title(step: str) -> None:
+    """Print the title of a step."""
     typer.echo(f"\n== {step}")
 
 
 def show_problems(asked: Problems) -> None:
-    """What is asked and searched."""
+    """Print the questions and the corpus, and what a reader must know of them."""
     typer.echo(f"  questions  {asked.items} of {asked.of} in {asked.questions}")
     typer.echo(f"  corpus     {asked.documents} documents in {asked.corpus}")
     for note in asked.notes:
@@ -96,36 +96,36 @@ def show_problems(asked: Problems) -> None:
 
 
 @contextmanager
-def served(wanted: Wanted) -> Iterator[Client]:
-    """The service that MATHRAG_URL names, or one of the run's own; either is checked first.
+def connect_or_start(wanted: RunOptions) -> Iterator[Client]:
+    """Connect to the service that MATHRAG_URL names, or start one for this run; both are checked first.
 
     Raises:
         Failed: a check failed; nothing was started.
     """
     if os.environ.get("MATHRAG_URL"):
         with Client() as client:
-            passed(msgspec.convert(client.send(service.readiness())["checks"], list[Check]))
+            require_passed(msgspec.convert(client.send(service.readiness())["checks"], list[Check]))
             yield client
         return
-    passed(checks.complete(_probed(wanted.preset), presets.settings(wanted.preset)))
-    title("Service")
+    require_passed(checks.complete_checks(_run_checks(wanted.preset), presets.settings(wanted.preset)))
+    print_title("Service")
     with own_stack(wanted.out, wanted.preset.configuration, keep=wanted.keep), Client() as client:
         yield client
 
 
-def _probed(preset: Preset) -> list[Check]:
-    """What the doctor finds with the configuration that is going to be written."""
+def _run_checks(preset: Preset) -> list[Check]:
+    """Run the doctor's checks with the configuration that the run will use."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / CONFIGURATION
         file.write_text(yaml.safe_dump(preset.configuration), "utf-8")
-        return doctor.probed({"MATHRAG_CONFIG": str(file)})
+        return doctor.run_checks({"MATHRAG_CONFIG": str(file)})
 
 
-def passed(found: list[Check]) -> None:
-    """Show them all.
+def require_passed(found: list[Check]) -> None:
+    """Print all checks.
 
     Raises:
-        Failed: one is not well; the first one's fix is what to do next.
+        Failed: a check failed; the hint is the first failed check's fix.
     """
     doctor.print_checks(found)
     wrong = next((check for check in found if not check.ok), None)
@@ -133,20 +133,20 @@ def passed(found: list[Check]) -> None:
         raise Failed("unavailable", f"{wrong.name}: {wrong.detail}", wrong.fix or None)
 
 
-def identified(client: Client, wanted: Wanted, asked: Problems) -> Record:
-    """What this run's answers follow from, once the guard knows the models.
+def identify_run(client: Client, wanted: RunOptions, asked: Problems) -> Record:
+    """Wait until the guard knows the models, and return what determines this run's answers.
 
     Raises:
-        Failed: other models answer there than the preset's, or none.
+        Failed: the service uses other models than the preset, or no guard serves them in time.
     """
-    answering = _registered(client)
+    answering = _wait_for_models(client)
     for role, name in wanted.preset.configuration.get("roles", {}).items():
         if (other := answering[role]["name"]) != name:
-            hint = f"configure it as `mathrag reproduce preset {wanted.name}` has it, or take MATHRAG_URL away"
-            raise Failed("conflict", f"{other} answers {role} at {client.url}, the preset wants {name}", hint)
+            hint = f"configure it as in `mathrag reproduce preset {wanted.name}`, or unset MATHRAG_URL"
+            raise Failed("conflict", f"{other} answers {role} at {client.url}, but the preset requires {name}", hint)
     models = {model["name"]: model["digest"] for model in answering.values()}
     document = presets.document(wanted.preset, "", asked.dataset_name, asked.corpus_name)
-    # Other models are another experiment: what this server has of the same name was answered by others.
+    # The name depends on the models, so that an earlier experiment with other models is never continued.
     known = canonical.digest([document, models]).hex()[:8]
     document["name"] = f"math-{UNNAMED.sub('-', wanted.name)[:30]}-{known}"
     embeddings = dict(wanted.preset.configuration.get("retrieval", {}).get("embeddings", {}))
@@ -155,8 +155,8 @@ def identified(client: Client, wanted: Wanted, asked: Problems) -> Record:
     return Record(preset=wanted.name, experiment=document, models=models, embeddings=embeddings)
 
 
-def _registered(client: Client) -> dict[str, catalog.Model]:
-    """The models that answer both roles."""
+def _wait_for_models(client: Client) -> dict[str, catalog.Model]:
+    """Return the model of each role, once a guard serves all of them."""
     deadline = time.monotonic() + SERVED_S
     while True:
         found = {role: model for model in client.send(catalog.models()) for role in model["default_for"]}
@@ -170,16 +170,16 @@ def _registered(client: Client) -> dict[str, catalog.Model]:
 
 
 def upload(client: Client, asked: Problems) -> None:
-    """Both, under names that say what they hold: what is there already stays."""
-    given = {"format": "jsonl", "skip_empty": "false", "on_error": "reject"}
-    made = client.send(texts.upload("corpora", Sources(paths.corpus_lines(asked.corpus)), asked.corpus_name, **given))
+    """Upload corpus and questions under names derived from their content; repeating it changes nothing."""
+    options = {"format": "jsonl", "skip_empty": "false", "on_error": "reject"}
+    made = client.send(texts.upload("corpora", Sources(paths.corpus_lines(asked.corpus)), asked.corpus_name, **options))
     typer.echo(f"  corpus {asked.corpus_name}: {made['documents']} documents, indexed")
-    made = client.send(texts.upload("datasets", [asked.asked], asked.dataset_name, **given))
+    made = client.send(texts.upload("datasets", [asked.asked], asked.dataset_name, **options))
     typer.echo(f"  dataset {asked.dataset_name}: {made['items']} questions")
 
 
-def heatmaps(wanted: Wanted, now: Record) -> list[dict[str, Any]]:
-    """The second experiment, where it is wanted."""
+def list_heatmap_experiments(wanted: RunOptions, now: Record) -> list[dict[str, Any]]:
+    """Return the experiment over the grid of weights, if --heatmap asks for it."""
     if not wanted.heatmap:
         return []
     (place,) = now.experiment["datasets"]
@@ -188,14 +188,14 @@ def heatmaps(wanted: Wanted, now: Record) -> list[dict[str, Any]]:
 
 
 def show_plan(found: Any) -> None:
-    """What an experiment that was never submitted would come to.
+    """Print what a new experiment would need: jobs, calls, time.
 
     Raises:
-        Failed: its models fit nowhere.
+        Failed: its models fit on no device.
     """
     planned = found["plan"]
     if planned["chosen"] is None:
-        raise Failed("unavailable", f"the plan: {planned['why']}", "mathrag reproduce math --help: --budget, --slots")
+        raise Failed("unavailable", f"no plan fits: {planned['why']}", "change --budget or --slots")
     calls = ", ".join(f"{role} {each['most']:,}" for role, each in found["calls"].items())
     typer.echo(f"  {found['name']}: {found['jobs']} jobs, {found['samples']:,} answers")
     typer.echo(f"  calls at most: {calls}")
@@ -204,30 +204,30 @@ def show_plan(found: Any) -> None:
         typer.echo(f"  note: {note}")
 
 
-def agreed() -> None:
-    """Ask whether to go on.
+def confirm_plan() -> None:
+    """Ask whether to continue.
 
     Raises:
-        Failed: no, or there is nobody to ask.
+        Failed: the answer is no, or there is no terminal.
     """
     if not sys.stdin.isatty():
-        raise Failed("usage", "there is nobody to ask whether to go on", "the same command with --yes")
-    if not typer.confirm("\nGo on?", default=True):
-        raise Failed("usage", "nothing was submitted", "the same command asks again")
+        raise Failed("usage", "confirmation is needed, and there is no terminal", "run the same command with --yes")
+    if not typer.confirm("\nContinue?", default=True):
+        raise Failed("usage", "nothing was submitted", "run the same command to be asked again")
 
 
 def submit(client: Client, document: dict[str, Any]) -> str:
-    """Its name: a new experiment, or the one that is there, with what failed of it asked again."""
+    """Submit the experiment, or resume the existing one of this name; return the name."""
     name: str = document["name"]
-    if known(client, name) is None:
+    if find_experiment(client, name) is None:
         client.send(experiments.submit(document, name))
     else:
         client.send(experiments.change(name, "resume"))
     return name
 
 
-def known(client: Client, name: str) -> Experiment | None:
-    """The experiment as it stands; None: it was never submitted."""
+def find_experiment(client: Client, name: str) -> Experiment | None:
+    """Return the experiment of this name as it is now; None if it was never submitted."""
     try:
         return client.send(experiments.get(name))
     except Failed as failed:
@@ -237,25 +237,27 @@ def known(client: Client, name: str) -> Experiment | None:
 
 
 def follow(client: Client, name: str) -> Experiment:
-    """The experiment once it has ended, with a line whenever more is known.
+    """Follow the experiment until it has ended, printing its progress, and return it.
 
     Raises:
-        Failed: a job of it failed or was cancelled.
+        Failed: one of its jobs failed or was cancelled.
     """
-    said = ""
+    last_line = ""
     for found in follow_experiment(client, name):
-        if (line := progress(found)) != said:
+        if (line := describe_progress(found)) != last_line:
             typer.echo(f"  {line}")
-            said = line
+            last_line = line
     if found["state"] != "completed":
-        raise Failed("unavailable", f"experiment {name} is {found['state']}: {_reasons(client, found)}", AGAIN)
+        raise Failed(
+            "unavailable", f"experiment {name} is {found['state']}: {_describe_failures(client, found)}", AGAIN
+        )
     return found
 
 
-AGAIN = "the same command asks again for what failed, and for nothing else"
+AGAIN = "run the same command again: it repeats only what failed"
 
 
-def _reasons(client: Client, found: Any) -> str:
+def _describe_failures(client: Client, found: Any) -> str:
     bad = {cell["job"]: cell["variant"] for cell in found["grid"] if cell["state"] in ("failed", "cancelled")}
-    said = [(variant, client.send(jobs.get(job))) for job, variant in bad.items()]
-    return "; ".join(f"{variant} {job['state']}: {job['reason'] or 'no reason given'}" for variant, job in said)
+    failed_jobs = [(variant, client.send(jobs.get(job))) for job, variant in bad.items()]
+    return "; ".join(f"{variant} {job['state']}: {job['reason'] or 'no reason given'}" for variant, job in failed_jobs)

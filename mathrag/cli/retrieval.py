@@ -1,4 +1,4 @@
-"""`mathrag retrieval`: how well searching works, measured by a process of the retriever's; nothing needs to run."""
+"""`mathrag retrieval`: measure and tune retrieval with a program of the retriever; no stack needs to run."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,39 +8,39 @@ import msgspec
 import typer
 
 from mathrag.cli import services
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, facts, print_json, table
-from mathrag.cli.parameters import Set, parameters
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_facts, print_json, print_table
+from mathrag.cli.parameters import Set, parse_parameters
 from mathrag.client.errors import Failed
-from shared.pages.words import figure, verdict
+from shared.pages.formatting import describe_difference, format_figure
 
 SERVICE = "services.retriever.evaluation"
 
 retrieval = typer.Typer(no_args_is_help=True)
 
-From = Annotated[Path, typer.Option("--from", help="A BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.")]
-K = Annotated[int, typer.Option("--k", help="Documents of every list.")]
+From = Annotated[Path, typer.Option("--from", help="BEIR folder: corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv.")]
+K = Annotated[int, typer.Option("--k", help="Length of each ranked list, in documents.")]
 
 
 @retrieval.command("eval")
 def evaluate(
     source: From,
-    mode: Annotated[str, typer.Option(help="dense, sparse, hybrid, weighted, weighted-z-score, enhanced ...")],
-    split: Annotated[str, typer.Option(help="Which judgements.")] = "test",
+    mode: Annotated[str, typer.Option(help="Mode: dense, sparse, hybrid, weighted, weighted-z-score, enhanced ...")],
+    split: Annotated[str, typer.Option(help="Split of the judgements (qrels).")] = "test",
     k: K = 100,
-    metric: Annotated[list[str] | None, typer.Option(help="A further measure, such as nDCG@20.")] = None,
-    against: Annotated[list[str] | None, typer.Option(help="Another mode, or a TREC run, to compare with.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Write the ranked lists to this file, as TREC does.")] = None,
+    metric: Annotated[list[str] | None, typer.Option(help="Additional measure, such as nDCG@20.")] = None,
+    against: Annotated[list[str] | None, typer.Option(help="Mode, or TREC run file, to compare with.")] = None,
+    run: Annotated[Path | None, typer.Option(help="File for the ranked lists, in TREC's run format.")] = None,
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a mode on judged queries, and test it against others; --json has the figures of every query."""
-    with reported(as_json=as_json):
+    """Measure a mode on judged queries, and test it against others; --json prints every query's figures."""
+    with report_errors(as_json=as_json):
         request = {
             "type": "eval", "folder": str(source), "mode": mode, "split": split, "k": k, "metrics": metric or [],
-            "against": against or [], "run": str(run) if run else None, "params": parameters(settings or []),
+            "against": against or [], "run": str(run) if run else None, "params": parse_parameters(settings or []),
         }  # fmt: skip
-        found = asked(request)
+        found = run_request(request)
         if as_json:
             print_json(found)
         else:
@@ -50,36 +50,36 @@ def evaluate(
 @retrieval.command()
 def tune(
     source: From,
-    mode: Annotated[str, typer.Option(help="hybrid, weighted, weighted-z-score ...")] = "weighted",
-    over: Annotated[str, typer.Option(help="dense (the share of the dense list) or rrf_k.")] = "dense",
+    mode: Annotated[str, typer.Option(help="Mode: hybrid, weighted, weighted-z-score ...")] = "weighted",
+    over: Annotated[str, typer.Option(help="Parameter to tune: dense (weight of the dense list) or rrf_k.")] = "dense",
     split: Annotated[
-        str | None, typer.Option(help="Judgements to choose by. [default: dev, else half of the held-out ones]")
+        str | None, typer.Option(help="Split to tune on (default: dev, else half of the held-out queries).")
     ] = None,
-    held_out: Annotated[str, typer.Option(help="Judgements to measure the choice by.")] = "test",
+    held_out: Annotated[str, typer.Option(help="Split to measure the choice on.")] = "test",
     k: K = 100,
-    metric: Annotated[str, typer.Option(help="What is to be best.")] = "nDCG@10",
-    seed: Annotated[int, typer.Option(help="Of halving, and of the bootstrap.")] = 0,
+    metric: Annotated[str, typer.Option(help="Measure to maximise.")] = "nDCG@10",
+    seed: Annotated[int, typer.Option(help="Seed for halving the queries and for the bootstrap.")] = 0,
     settings: Set = None,
     as_json: AsJson = False,
 ) -> None:
-    """Choose how much the dense list weighs (or k of RRF) on some queries, and measure the choice on others."""
-    with reported(as_json=as_json):
+    """Tune the weight of the dense list (or k of RRF) on some queries, and measure it on others."""
+    with report_errors(as_json=as_json):
         request = {
             "type": "tune", "folder": str(source), "mode": mode, "over": over, "split": split, "held_out": held_out,
-            "k": k, "metric": metric, "seed": seed, "params": parameters(settings or []),
+            "k": k, "metric": metric, "seed": seed, "params": parse_parameters(settings or []),
         }  # fmt: skip
-        found = asked(request)
+        found = run_request(request)
         if as_json:
             print_json(found)
         else:
             print_tuning(found)
 
 
-def asked(request: dict[str, Any]) -> Any:
-    """The result of a request; what goes wrong there is said here.
+def run_request(request: dict[str, Any]) -> Any:
+    """Run a request in the retriever's evaluation program, and return its result.
 
     Raises:
-        Failed: it could not be answered.
+        Failed: the program reported an error.
     """
     ended = services.run(SERVICE, msgspec.json.encode(request))
     found = msgspec.json.decode(ended.stdout)
@@ -89,36 +89,37 @@ def asked(request: dict[str, Any]) -> Any:
 
 
 def print_evaluation(found: Any) -> None:
-    """One line a mode, then what the differences are worth."""
+    """Print one line per mode, then the tests of the differences."""
     typer.echo(f"{found['mode']}: {found['queries']} queries of {found['split']}, {found['documents']} documents")
-    facts(left_out(found))
+    print_facts(list_left_out(found))
     names = list(found["intervals"])
-    rows = [(each["mode"], *(figure(each[name]) for name in names)) for each in (found, *found["against"])]
+    rows = [(each["mode"], *(format_figure(each[name]) for name in names)) for each in (found, *found["against"])]
     typer.echo()
-    table(("MODE", *names), rows)
+    print_table(("MODE", *names), rows)
     typer.echo()
     first = names[0]
-    low, high = map(figure, found["intervals"][first])
-    typer.echo(f"  {first} of {found['mode']}: {figure(found[first])} ({low} to {high}) [95 %]")
+    low, high = map(format_figure, found["intervals"][first])
+    typer.echo(f"  {first} of {found['mode']}: {format_figure(found[first])} ({low} to {high}) [95 %]")
     print_verdicts([(each["mode"], each["differences"][first]) for each in found["against"]])
 
 
 def print_tuning(found: Any) -> None:
-    """The choice, how sure it is, and what it is worth."""
+    """Print the chosen value, its interval, and its result on the held-out queries."""
     low, high = found["interval"]
     lowest, highest = found["plateau"]
     metric, held_out = found["metric"], found["held_out"]
     value, other = found["development"], held_out["intervals"][metric]
+    span = " to ".join(map(format_figure, other))
     best = max(point["value"] for point in found["curve"])
     typer.echo(f"{found['mode']}: {metric} is best at {found['over']} = {found['chosen']:g}")
-    facts(
+    print_facts(
         [
-            ("chosen on", f"{value['from']}, {value['queries']} queries: {figure(best)}"),
+            ("chosen on", f"{value['from']}, {value['queries']} queries: {format_figure(best)}"),
             ("other queries", f"would choose {low:g} to {high:g} [bootstrap, 95 %]"),
             ("plateau", f"anything from {lowest:g} to {highest:g} is not separable from it"),
             (
                 "held out",
-                f"{held_out['queries']} queries: {figure(held_out[metric])} ({' to '.join(map(figure, other))})",
+                f"{held_out['queries']} queries: {format_figure(held_out[metric])} ({span})",
             ),
             ("use", found["set"]),
         ]
@@ -126,9 +127,9 @@ def print_tuning(found: Any) -> None:
     print_verdicts([(each["mode"], each["difference"]) for each in held_out["against"]])
 
 
-def left_out(found: Any) -> Iterator[tuple[str, object]]:
-    """What is in no figure, or counts as 0."""
-    said = (
+def list_left_out(found: Any) -> Iterator[tuple[str, object]]:
+    """Yield what was left out of the figures or counts as 0, with the number of each."""
+    message = (
         ("empty documents", "empty_documents", ""),
         ("unjudged", "unjudged", " queries without a relevant document are left out"),
         ("unasked", "unasked", " judged queries are not in queries.jsonl"),
@@ -136,14 +137,14 @@ def left_out(found: Any) -> Iterator[tuple[str, object]]:
         ("without a hit", "unanswered", " queries count as 0"),
         ("own documents", "themselves", " queries are documents, which they do not find"),
     )
-    for name, field, words in said:
+    for name, field, words in message:
         if found[field]:
             yield name, f"{found[field]}{words}"
 
 
 def print_verdicts(tests: Sequence[tuple[str, Any]]) -> None:
-    """Each difference in words."""
+    """Print the result of each test in words."""
     if tests:
-        typer.echo("  how far that is above the others, by paired tests with Holm's correction:")
+        typer.echo("  compared with the others, by paired tests with Holm's correction:")
     for other, test in tests:
-        typer.echo(f"    {other}: {verdict(test)}")
+        typer.echo(f"    {other}: {describe_difference(test)}")

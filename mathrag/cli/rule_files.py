@@ -1,4 +1,4 @@
-"""`mathrag rules import` and `rules export`: banks from files and as files."""
+"""`mathrag rules import` and `rules export`: read rule banks from files, and write them to files."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.client import rule_files
 from mathrag.client.client import Client
@@ -31,19 +31,23 @@ class ExportFormat(StrEnum):
     JSON = "json"
 
 
-ImportName = Annotated[str, typer.Argument(metavar="NAME", help="What you call the bank.")]
-From = Annotated[Path, typer.Option("--from", help="Rules of AMIE, TLogic or AnyBURL, or an exported bank; gzip, too.")]
-FormatOption = Annotated[Format, typer.Option("--format", help="Whose file it is; auto: as its first lines say.")]
+ImportName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new rule bank.")]
+From = Annotated[
+    Path, typer.Option("--from", help="Rules of AMIE, TLogic or AnyBURL, or an exported bank; may be gzipped.")
+]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="Format of the file; auto detects it from the first lines.")
+]
 Relations = Annotated[
-    Path | None, typer.Option(help="tlogic: relation2id.json of its data, the names of the file's numbers.")
+    Path | None, typer.Option(help="tlogic: relation2id.json of its data, which names the relations.")
 ]
-Graph = Annotated[str | None, typer.Option(help="Refuse rules with relations that this graph does not have.")]
-ExportName = Annotated[str, typer.Argument(metavar="NAME", help="Of the bank.")]
+Graph = Annotated[str | None, typer.Option(help="Refuse rules with relations that this graph lacks.")]
+ExportName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the rule bank.")]
 ExportOption = Annotated[
-    ExportFormat, typer.Option("--format", help="json: all of it, to import elsewhere; amie: AMIE's columns.")
+    ExportFormat, typer.Option("--format", help="json: everything, to import elsewhere; amie: AMIE's columns.")
 ]
-Out = Annotated[Path | None, typer.Option(help="File to write; else standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
+Out = Annotated[Path | None, typer.Option(help="File to write (default: standard output).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 def import_bank(
@@ -54,9 +58,9 @@ def import_bank(
     graph: Graph = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store the rules of a file as a bank. The same import again is harmless."""
-    with reported(as_json=as_json), Client() as client:
-        content = _chunks(source) if relations is None else _with_names(source, relations, format)
+    """Import the rules of a file as a rule bank. Importing the same again changes nothing."""
+    with report_errors(as_json=as_json), Client() as client:
+        content = _read_chunks(source) if relations is None else _add_names(source, relations, format)
         bank = _send(client, name, content, source, format, graph)
         if as_json:
             print_json(bank)
@@ -73,31 +77,31 @@ def _send(
     format: Format,  # noqa: A002
     graph: str | None,
 ) -> RuleBank:
-    """What the server says about the upload is said about the file."""
+    """Send the content; an error of the server names the local file instead of the upload."""
     try:
-        return client.send(rule_files.imported(name, content, format.value, graph))
+        return client.send(rule_files.import_bank(name, content, format.value, graph))
     except Failed as failed:
         hint = failed.hint
         if tlogic.MAP in (hint or ""):
-            hint = "name relation2id.json of the data that TLogic learned from: --relations FILE"
+            hint = "give the relation2id.json of the data that TLogic learned from: --relations FILE"
         raise Failed(failed.kind, _UPLOAD.sub(lambda _: str(source), failed.message), hint) from failed
 
 
-def _chunks(source: Path) -> Iterator[bytes]:
+def _read_chunks(source: Path) -> Iterator[bytes]:
     with source.open("rb") as file:
         while chunk := file.read(CHUNK):
             yield chunk
 
 
-def _with_names(source: Path, relations: Path, format: Format) -> Iterator[bytes]:  # noqa: A002
+def _add_names(source: Path, relations: Path, format: Format) -> Iterator[bytes]:  # noqa: A002
     if format not in (Format.AUTO, Format.TLOGIC):
-        raise Failed("usage", f"--relations: files of {format} name their relations", hint="leave it out")
-    return iter([tlogic.together(_whole(source), _whole(relations))])
+        raise Failed("usage", f"--relations: files of {format} already name their relations", hint="omit --relations")
+    return iter([tlogic.join_files(_read_whole(source), _read_whole(relations))])
 
 
-def _whole(path: Path) -> bytes:
+def _read_whole(path: Path) -> bytes:
     with path.open("rb") as file:
-        return text_files.whole(file, str(path), DEFAULT.document_bytes)
+        return text_files.read_whole(file, str(path), DEFAULT.document_bytes)
 
 
 def export(
@@ -107,15 +111,15 @@ def export(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a bank to a file, or to standard output."""
-    with reported(as_json=as_json), Client() as client:
-        request = rule_files.exported(name, format.value)
+    """Write a rule bank to a file or to standard output."""
+    with report_errors(as_json=as_json), Client() as client:
+        request = rule_files.export_bank(name, format.value)
         if out is None:
             sys.stdout.buffer.writelines(client.stream(request))
             sys.stdout.buffer.flush()
             return
         if out.exists() and not force:
-            raise Failed("conflict", f"{out} is there already", hint="another file, or --force")
+            raise Failed("conflict", f"{out} already exists", hint="choose another file, or --force")
         client.save(request, out)
         if client.shows:
             return

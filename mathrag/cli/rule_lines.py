@@ -1,10 +1,10 @@
-"""A rule on one line: `treats(X, Y) <= prescribed(X, Z), contains(Z, Y)`."""
+"""Format a rule on one line: `treats(X, Y) <= prescribed(X, Z), contains(Z, Y)`."""
 
 from typing import Any
 
-from shared.pages.rule_lines import atom, body
+from shared.pages.rule_lines import format_atom, format_body
 
 
-def line(rule: Any) -> str:
-    """The rule, head first; variables are X, Y, Z and then V3, V4."""
-    return f"{atom(rule['head'])} <= {body(rule)}"
+def format_rule(rule: Any) -> str:
+    """Return the rule as text, head first; variables are X, Y, Z and then V3, V4."""
+    return f"{format_atom(rule['head'])} <= {format_body(rule)}"

@@ -1,4 +1,4 @@
-"""`mathrag rules evaluate`: how well a bank predicts held-out facts; no service is needed."""
+"""`mathrag rules evaluate`: measure how well a rule bank predicts held-out facts, without a service."""
 
 import os
 import sys
@@ -8,27 +8,31 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from mathrag.cli.failures import reported
-from mathrag.cli.output import AsJson, facts, print_json, table
+from mathrag.cli.failures import report_errors
+from mathrag.cli.output import AsJson, print_facts, print_json, print_table
 from shared.statistics.intervals import Interval
 
 if TYPE_CHECKING:
-    from mathrag.cli.held_out import Bank
+    from mathrag.cli.held_out import TemporalBank
     from shared.rules.trial import Trial
 
 Splits = list[str]
 
-BankFile = Annotated[Path, typer.Argument(metavar="BANK", help="A file of `mathrag rules export`; gzip, too.")]
-GraphPath = Annotated[Path, typer.Option("--graph", help="The training facts, as `mathrag graph create` takes them.")]
-FactsPath = Annotated[Path, typer.Option("--facts", help="The held-out facts, alike.")]
-SplitOption = Annotated[Splits, typer.Option("--split", help="Of a folder of training facts; commas or again.")]
-FactsSplit = Annotated[Splits, typer.Option("--facts-split", help="Of a folder of held-out facts, alike.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Predict only the first so many.")]
-Processes = Annotated[int, typer.Option(min=1, max=64, help="Predicting processes.")]
+BankFile = Annotated[
+    Path, typer.Argument(metavar="BANK", help="File written by `mathrag rules export`; may be gzipped.")
+]
+GraphPath = Annotated[Path, typer.Option("--graph", help="Training facts, as for `mathrag graph create`.")]
+FactsPath = Annotated[Path, typer.Option("--facts", help="Held-out facts, in the same formats.")]
+SplitOption = Annotated[
+    Splits, typer.Option("--split", help="Split of a folder of training facts; separate several by commas.")
+]
+FactsSplit = Annotated[Splits, typer.Option("--facts-split", help="Split of a folder of held-out facts.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Number of held-out facts, from the first (default: all).")]
+Processes = Annotated[int, typer.Option(min=1, max=64, help="Number of predicting processes.")]
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What is printed."""
+    """The measures, as --json prints them."""
 
     miner: str
     rules: int
@@ -57,32 +61,32 @@ def evaluate(
     processes: Processes = min(4, os.cpu_count() or 1),
     as_json: AsJson = False,
 ) -> None:
-    """Predict held-out facts by the temporal rules of an exported bank: filtered MRR and hits, without a service."""
-    with reported(as_json=as_json):
+    """Predict held-out facts with an exported bank's temporal rules, without a service: filtered MRR and hits@k."""
+    with report_errors(as_json=as_json):
         from mathrag.cli.held_out import read_bank, read_trial  # numpy: no other command of rules waits for it
 
         rules = read_bank(bank)
-        trial = read_trial(graph, _names(split), held_out, _names(facts_split), limit)
-        found = _evaluated(rules, trial, processes)
+        trial = read_trial(graph, _split_names(split), held_out, _split_names(facts_split), limit)
+        found = _evaluate(rules, trial, processes)
         if as_json:
             print_json(found)
         else:
             _print(found)
 
 
-def _names(splits: Splits) -> Splits:
+def _split_names(splits: Splits) -> Splits:
     return [part for each in splits for part in each.split(",") if part]
 
 
-def _evaluated(bank: "Bank", trial: "Trial", processes: int) -> Evaluation:
+def _evaluate(bank: "TemporalBank", trial: "Trial", processes: int) -> Evaluation:
     from mathrag.cli.link_prediction import rank
     from shared.rules.evaluation import summarise
 
     queries = 2 * len(trial.tested.triples)
     try:
-        ranked = rank(bank, trial, processes, lambda done: _tell(f"{done:,} of {queries:,} queries"))
+        ranked = rank(bank, trial, processes, lambda done: _show_progress(f"{done:,} of {queries:,} queries"))
     finally:
-        _tell("")
+        _show_progress("")
     measures = summarise(ranked.ranks)
     ends = [end in trial.unknown_entities for end in trial.tested.triples[:, [0, 2]].ravel().tolist()]
     strange = [label in trial.unknown_relations for label in trial.tested.triples[:, 1].repeat(2).tolist()]
@@ -97,8 +101,8 @@ def _evaluated(bank: "Bank", trial: "Trial", processes: int) -> Evaluation:
     )
 
 
-def _tell(progress: str) -> None:
-    """One line that is written over and over, where a person watches."""
+def _show_progress(progress: str) -> None:
+    """Overwrite the progress line on standard error, if that is a terminal."""
     if sys.stderr.isatty():
         typer.echo(f"\r\033[K{progress}", err=True, nl=False)
 
@@ -108,10 +112,10 @@ def _print(found: Evaluation) -> None:
     typer.echo()
     measures = {"MRR": found.mrr, "hits@1": found.hits_1, "hits@3": found.hits_3, "hits@10": found.hits_10}
     rows = [(name, f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}") for name, each in measures.items()]
-    table(("FILTERED", "VALUE", "95 %"), rows)
+    print_table(("FILTERED", "VALUE", "95 %"), rows)
     typer.echo()
     unknown = "that the training facts do not name"
-    facts(
+    print_facts(
         (name, f"{count} queries {what}")
         for name, count, what in (
             ("no candidate", found.without_candidate, "for which no rule names an entity"),

@@ -1,4 +1,4 @@
-"""Programs of services that answer one question and end: what no running service is needed for."""
+"""Run programs of the services that answer one request and end, without a running service."""
 
 import os
 import subprocess
@@ -6,25 +6,31 @@ import sys
 from collections.abc import Mapping
 
 from mathrag.client.errors import Failed
+from shared.extras import find_missing_package
 
 
 def run(
     module: str, question: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run `python -m module`; what it says on standard error is shown as it comes.
+    """Run `python -m module`, showing its standard error as it is written.
 
     Args:
-        module: of a service.
-        question: its standard input.
-        environment: variables beside those of this process.
+        module: the service's module.
+        question: the program's standard input.
+        environment: variables in addition to those of this process.
 
     Raises:
-        Failed: it ended without an answer.
+        NotInstalled: the packages of services are missing.
+        Failed: the program ended without a result.
     """
+    if missing := find_missing_package():
+        raise missing
     ended = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", module], input=question, stdout=subprocess.PIPE, check=False,
         env={**os.environ, **(environment or {})},
     )  # fmt: skip
     if not ended.stdout:
-        raise Failed("internal", f"{module} ended with {ended.returncode}", hint="its last words are above")
+        raise Failed(
+            "internal", f"{module} ended with exit code {ended.returncode} and no result", hint="see its messages above"
+        )
     return ended

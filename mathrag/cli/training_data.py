@@ -1,4 +1,4 @@
-"""`mathrag dataset training-data`: what retrievers and generators learn from, as a file."""
+"""`mathrag dataset training-data`: write training data for retrievers and generators to a file."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import Dataset
 from mathrag.client.client import Client
@@ -14,8 +14,8 @@ from mathrag.client.errors import Failed
 from mathrag.client.training import training
 
 
-class Form(StrEnum):
-    """What a line is."""
+class TrainingForm(StrEnum):
+    """The form of a line of training data."""
 
     PAIRS = "pairs"
     TRIPLETS = "triplets"
@@ -23,24 +23,26 @@ class Form(StrEnum):
     MESSAGES = "messages"
 
 
-Rules = Annotated[str, typer.Option(help="The rule bank that the dataset was made with.")]
+Rules = Annotated[str, typer.Option(help="Rule bank that the dataset was made with.")]
 As = Annotated[
-    Form,
-    typer.Option("--as", help="pairs, triplets: for retrievers; instructions, messages (TRL): for generators."),
+    TrainingForm,
+    typer.Option(
+        "--as", help="Form of a line: pairs, triplets (retrievers), instructions, messages (generators; TRL)."
+    ),
 ]
 Out = Annotated[Path, typer.Option(help="File to write.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="So many questions, drawn by the seed; else all.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of all that is drawn.")]
-Graph = Annotated[str | None, typer.Option(help="That an imported bank was mined from.")]
-Cot = Annotated[bool, typer.Option("--cot", help="messages: the reply names rule and document first.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Number of questions to draw (default: all).")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed for all random draws.")]
+Graph = Annotated[str | None, typer.Option(help="Graph that the rules were mined from, if the bank was imported.")]
+Cot = Annotated[bool, typer.Option("--cot", help="With messages: begin the reply with the rule and the document.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 def training_data(
     name: Dataset,
     rules: Rules,
     out: Out,
-    form: As = Form.PAIRS,
+    form: As = TrainingForm.PAIRS,
     limit: Limit = None,
     seed: Seed = 0,
     graph: Graph = None,
@@ -48,12 +50,12 @@ def training_data(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the questions that rules lead to as training data, a JSON object a line."""
-    with reported(as_json=as_json), Client() as client:
-        if cot and form is not Form.MESSAGES:
-            raise Failed("usage", f"--cot: {form} have no reply", hint="use --as messages")
+    """Write training data from the questions that rules lead to, as JSON lines."""
+    with report_errors(as_json=as_json), Client() as client:
+        if cot and form is not TrainingForm.MESSAGES:
+            raise Failed("usage", f"--cot: lines of --as {form} have no reply", hint="use --as messages")
         if out.exists() and not force:
-            raise Failed("conflict", f"{out} is there already", hint="another file, or --force")
+            raise Failed("conflict", f"{out} already exists", hint="choose another file, or --force")
         client.save(training(name, rules, form.value, limit=limit, seed=seed, graph=graph, cot=str(cot).lower()), out)
         if client.shows:
             return

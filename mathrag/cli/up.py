@@ -13,15 +13,15 @@ from typing import Annotated
 
 import typer
 
-from mathrag.cli.config_paths import missing_file
-from mathrag.cli.failures import reported
+from mathrag.cli.config_paths import find_missing_file
+from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
-from mathrag.cli.stack import POLL_S, DataDir, directory_of
+from mathrag.cli.stack import POLL_S, DataDir, resolve_directory
 from mathrag.client import stack_state
 from mathrag.client.errors import Failed
 from mathrag.stack import disk_space, lock, ports, privacy
 from mathrag.stack.children import Stack
-from mathrag.stack.children import stack as build
+from mathrag.stack.children import build_stack as build
 from mathrag.stack.supervisor import LOGS, Supervisor
 from shared.errors import Conflict, Unavailable
 from shared.settings import Settings, load
@@ -35,10 +35,12 @@ ERROR = "error: "
 FIX = "  fix: "
 
 Port = Annotated[
-    int | None, typer.Option(min=0, max=65535, help="Port of the API; 0 takes any free one. [default: 8080]")
+    int | None, typer.Option(min=0, max=65535, help="Port of the API; 0 picks a free one (default: 8080).")
 ]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Return as soon as everything is ready.")]
-Scale = Annotated[list[str] | None, typer.Option(metavar="SERVICE=N", help="So many workers, such as judge=3.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; return when everything is ready.")]
+Scale = Annotated[
+    list[str] | None, typer.Option(metavar="SERVICE=N", help="Number of workers of a service: judge=3 or generator=2.")
+]
 
 
 def up(
@@ -49,14 +51,14 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start PostgreSQL, Redis and all services, and keep them running."""
-    with reported(as_json=as_json):
+    with report_errors(as_json=as_json):
         built = _build(data_dir, port, scale or [])
         _say(f"Starting PostgreSQL, Redis and the services on {built.data_dir} ...", as_json)
         if detach:
-            _detached(built, scale or [], _Silent() if as_json else _Starting())
-            _running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
+            _start_detached(built, scale or [], _Silent() if as_json else _Starting())
+            _print_running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
         else:
-            _foreground(built, as_json)
+            _run_in_foreground(built, as_json)
 
 
 def _say(words: str, as_json: bool) -> None:
@@ -65,64 +67,72 @@ def _say(words: str, as_json: bool) -> None:
 
 
 def _build(data_dir: Path | None, port: int | None, scale: list[str]) -> Stack:
-    for absent in missing_file():
+    for absent in find_missing_file():
         raise Failed("invalid", str(absent), hint=absent.fix)
-    settings = scaled(load(), scale)
-    directory = directory_of(data_dir)
-    if lock.holder(directory) is not None:
+    settings = apply_scale(load(), scale)
+    directory = resolve_directory(data_dir)
+    if lock.find_holder(directory) is not None:
         last = stack_state.read(directory)
         raise Conflict(
-            f"it runs already{f' at {last.url}' if last else ''}, on `{directory}`",
+            f"a stack already runs{f' at {last.url}' if last else ''} on `{directory}`",
             hint=f"stop it with `mathrag down --data-dir {directory}`",
         )
     wanted = settings.port if port is None else port
     if wanted:
         _refuse_unusable(wanted, settings.host)
-    return build(settings, data_dir=directory, port=wanted)
+    built = build(settings, data_dir=directory, port=wanted)
+    built.check_servers()
+    return built
 
 
 def _refuse_unusable(port: int, host: str) -> None:
-    reason = ports.refused(port, host)
+    reason = ports.probe_port(port, host)
     if reason is None:
         return
     if reason == errno.EADDRINUSE:
         other = port + 1 if port < ports.HIGHEST else port - 1
         raise Conflict(f"port {port} is in use", hint=f"choose another one: mathrag up --port {other}")
     if reason == errno.EACCES:
-        raise Failed("invalid", f"port {port} is for root alone", hint="choose one above 1023: mathrag up --port 8080")
-    raise Failed("invalid", f"`host`: {host!r} is no address of this machine", hint="127.0.0.1, or 0.0.0.0 for all")
+        raise Failed(
+            "invalid", f"port {port} can be used by root only", hint="choose one above 1023: mathrag up --port 8080"
+        )
+    raise Failed(
+        "invalid", f"`host`: {host!r} is not an address of this machine", hint="use 127.0.0.1, or 0.0.0.0 for all"
+    )
 
 
-def scaled(settings: Settings, scale: list[str]) -> Settings:
-    """`settings` with the worker counts of `--scale`.
+def apply_scale(settings: Settings, scale: list[str]) -> Settings:
+    """Return `settings` with the worker counts of `--scale`.
 
     Raises:
-        Failed: not SERVICE=N with a scalable service and a count.
+        Failed: an entry is not SERVICE=N with a scalable service and a count.
     """
     counts = {}
     for text in scale:
         service, _, count = text.partition("=")
         if service not in SCALABLE or not count.isdecimal():
-            raise Failed("usage", f"--scale {text}: write it as judge=3 or generator=2")
+            raise Failed(
+                "usage", f"--scale {text}: not a service and a number", hint="write it as judge=3 or generator=2"
+            )
         counts[SCALABLE[service]] = int(count)
     return settings.model_copy(update={"workers": settings.workers.model_copy(update=counts)})
 
 
-def _foreground(built: Stack, as_json: bool) -> None:
+def _run_in_foreground(built: Stack, as_json: bool) -> None:
     os.umask(privacy.UMASK)
     supervisor = Supervisor(
         built.table(),
         data_dir=built.data_dir,
         url=built.url,
-        ready=_quiet if as_json else _ready,
-        running=lambda: _running(built, as_json, stop="Ctrl-C"),
+        ready=_print_nothing if as_json else _print_ready,
+        running=lambda: _print_running(built, as_json, stop="Ctrl-C"),
     )
     with suppress(asyncio.CancelledError):
-        asyncio.run(_until_signal(supervisor))
+        asyncio.run(_run_until_signal(supervisor))
     _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
 
 
-async def _until_signal(supervisor: Supervisor) -> None:
+async def _run_until_signal(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
     running = asyncio.create_task(supervisor.run())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -137,28 +147,28 @@ def _cancel_once(task: asyncio.Task[None]) -> None:
 
 
 class _Silent:
-    """Says nothing of a stack that starts: for --json."""
+    """Prints nothing while a stack starts, for --json."""
 
     def show(self, _now: stack_state.State | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class _Starting:
-    """Says once of each service that it is ready, and after how long."""
+    """Prints once for each service that it is ready, and after how many seconds."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._ready: set[str] = set()
 
     def show(self, now: stack_state.State | None) -> None:
-        """What has become ready since the last look; nothing of a stack that ran here before."""
+        """Print the services that have become ready since the last call; None means no state was written yet."""
         for child in now.children if now is not None else ():
             if child.phase == "ready" and child.name not in self._ready:
                 self._ready.add(child.name)
-                _ready(child.name, time.monotonic() - self._began)
+                _print_ready(child.name, time.monotonic() - self._began)
 
 
-def _detached(built: Stack, scale: list[str], starting: _Silent | _Starting) -> None:
+def _start_detached(built: Stack, scale: list[str], starting: _Silent | _Starting) -> None:
     log = built.data_dir / LOGS / "supervisor.log"
     log.touch(0o600)
     command = [sys.executable, "-m", "mathrag.cli.main", "up"]
@@ -174,43 +184,43 @@ def _detached(built: Stack, scale: list[str], starting: _Silent | _Starting) -> 
 
 def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path, starting: _Silent | _Starting) -> None:
     deadline = time.monotonic() + DETACHED_S
-    while not (now := _of(child.pid, data_dir)) or now.phase != "running":
+    while not (now := _read_state_of(child.pid, data_dir)) or now.phase != "running":
         starting.show(now)
         if child.poll() is not None:
-            raise _last_words(log)
-        if warning := disk_space.warning(data_dir):
-            raise Unavailable(warning, hint="free some: the stack waits and goes on by itself; mathrag status shows it")
+            raise _read_error(log)
+        if warning := disk_space.check_space(data_dir):
+            raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
             raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
         time.sleep(POLL_S)
     starting.show(now)
 
 
-def _of(pid: int, data_dir: Path) -> stack_state.State | None:
-    """What the supervisor with this process id says of the stack; None: nothing yet."""
+def _read_state_of(pid: int, data_dir: Path) -> stack_state.State | None:
+    """Return the state that this supervisor process has written; None if it has not yet."""
     now = stack_state.read(data_dir)
     return now if now is not None and now.pid == pid else None
 
 
-def _last_words(log: Path) -> Unavailable:
-    # The detached supervisor ended as `up` does in the foreground: with an error and its fix, now in its log.
+def _read_error(log: Path) -> Unavailable:
+    # Like `up` in the foreground, the detached supervisor ended with an error and its fix; they are in its log.
     lines = log.read_text(errors="replace").splitlines()
     last = max((number for number, line in enumerate(lines) if line.startswith(ERROR)), default=None)
     if last is None:
-        return Unavailable("the supervisor ended without a word", hint=f"less {log}")
+        return Unavailable("the supervisor ended without an error message", hint=f"less {log}")
     hint = "".join(lines[last + 1 : last + 2]).removeprefix(FIX)
     return Unavailable(lines[last].removeprefix(ERROR), hint=hint)
 
 
-def _ready(name: str, seconds: float) -> None:
+def _print_ready(name: str, seconds: float) -> None:
     typer.echo(f"  {name:<12} ready  {seconds:5.1f} s")
 
 
-def _quiet(_name: str, _seconds: float) -> None:
-    """With --json, the end alone is said."""
+def _print_nothing(_name: str, _seconds: float) -> None:
+    """Print nothing: with --json only the final document is printed."""
 
 
-def _running(built: Stack, as_json: bool, *, stop: str) -> None:
+def _print_running(built: Stack, as_json: bool, *, stop: str) -> None:
     if as_json:
         print_json({"url": built.url, "data_dir": str(built.data_dir)})
         return
@@ -218,5 +228,5 @@ def _running(built: Stack, as_json: bool, *, stop: str) -> None:
 MathRAG-Gate runs at {built.url}
   data   {built.data_dir}
   logs   {built.data_dir / LOGS}
-  look   mathrag status --data-dir {built.data_dir}
+  check  mathrag status --data-dir {built.data_dir}
   stop   {stop}""")

@@ -1,5 +1,7 @@
-"""How the `create` of corpora, datasets and graphs sends files and says what became of them."""
+"""Upload files for the `create` commands of corpora, datasets and graphs, and report the result."""
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,27 +17,48 @@ from mathrag.client.sources import Sources
 from shared.ingest.reader import OnError
 from shared.ingest.rows import Format
 
-Name = Annotated[str, typer.Argument(help="What jobs call it.")]
+Name = Annotated[str, typer.Argument(help="Name by which jobs refer to it.")]
 From = Annotated[
     Path,
-    typer.Option("--from", help="JSONL, CSV or Parquet; a MATH, BEIR, AutoRAG or FlashRAG folder; Markdown or text."),
+    typer.Option(
+        "--from", help="JSONL, CSV or Parquet file; MATH, BEIR, AutoRAG or FlashRAG folder; Markdown or text."
+    ),
 ]
-SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Leave out lines without text, and count them.")]
+SkipEmpty = Annotated[bool, typer.Option("--skip-empty", help="Skip lines without text, and report how many.")]
 OnErrorOption = Annotated[
-    OnError, typer.Option("--on-error", help="skip: leave out lines that cannot be used, name them, and exit with 1.")
+    OnError, typer.Option("--on-error", help="Invalid lines: reject the upload, or skip and list them and exit with 1.")
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Of a file; auto: as its first bytes say.")]
-Delimiter = Annotated[str | None, typer.Option(help="Of CSV: comma, semicolon or tab; else what splits the header.")]
+FormatOption = Annotated[
+    Format, typer.Option("--format", help="Format of a file; auto detects it from the first bytes.")
+]
+Delimiter = Annotated[str | None, typer.Option(help="CSV delimiter: comma, semicolon or tab (default: detected).")]
+
+
+ReaderOption = Annotated[
+    str | None, typer.Option("--reader", help="Plug-in of the service that reads the file; see `mathrag plugin list`.")
+]
+CHUNK = 1 << 20
+
+
+def upload_for_reader(client: Client, kind: texts.Kind, name: str, file: Path, reader: str, **declared: str) -> Any:
+    """Send a file unchanged; a reader plug-in of the service parses it."""
+    made = client.send(texts.upload(kind, _read_chunks(file), name, reader=reader, **declared))
+    return {**made, "rejected_lines": [{"source": str(file), **line} for line in made["rejected_lines"]]}
+
+
+def _read_chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        yield from iter(partial(opened.read, CHUNK), b"")
 
 
 def upload(client: Client, kind: texts.Kind, name: str, sources: Sources, **declared: str) -> Any:
-    """Stream documents or items from disk."""
+    """Stream documents or items from disk, and return what the server stored, with local file names."""
     options = {"format": "jsonl", "skip_empty": str(sources.skip_empty).lower(), "on_error": sources.on_error.value}
     return sources.complete(send(client, texts.upload(kind, sources, name, **options, **declared), sources))
 
 
 def send(client: Client, request: Request[T], sources: Sources) -> T:
-    """The answer to an upload; what the server says about a line is said about the file's."""
+    """Send an upload; an error of the server names the local file and line instead of the upload's line."""
     try:
         return client.send(request)
     except Failed as failed:
@@ -43,12 +66,12 @@ def send(client: Client, request: Request[T], sources: Sources) -> T:
         raise Failed(failed.kind, sources.translate(failed.message), hint) from failed
 
 
-def report(made: Any, said: str, following: str, as_json: bool) -> None:
-    """Say what was stored and what was not; exit with a finding where lines were rejected."""
+def report(made: Any, message: str, following: str, as_json: bool) -> None:
+    """Print what was stored and what was rejected; exit with a finding if lines were rejected."""
     if as_json:
         print_json(made)
     else:
-        typer.echo(f"{said}{_skipped(made)}")
+        typer.echo(f"{message}{_describe_skipped(made)}")
         for line in made["rejected_lines"]:
             typer.echo(f"  rejected: {line['source']}, line {line['line']}: {line['message']}", err=True)
         if made["rejected"]:
@@ -58,5 +81,5 @@ def report(made: Any, said: str, following: str, as_json: bool) -> None:
         raise typer.Exit(Exit.FINDING)
 
 
-def _skipped(made: Any) -> str:
+def _describe_skipped(made: Any) -> str:
     return f" ({made['skipped']} empty lines left out)" if made["skipped"] else ""

@@ -1,4 +1,4 @@
-"""`mathrag --version`."""
+"""The option `mathrag --version`."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ def _print(value: bool) -> None:
 
 def options(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_print, is_eager=True, help="Print version and commit, and end.")
+        bool, typer.Option("--version", callback=_print, is_eager=True, help="Print the version and commit, and exit.")
     ] = False,
 ) -> None:
-    """Batches of questions answered with retrieval-augmented generation on one small GPU, measured honestly."""
+    """Answer batches of questions with retrieval-augmented generation on one small GPU, and measure how well."""

@@ -1,4 +1,4 @@
-"""Where the service is."""
+"""The address of the service."""
 
 import os
 from pathlib import Path
@@ -14,9 +14,9 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 def url(data_dir: Path | None = None) -> str:
-    """MATHRAG_URL, else where the stack of the data directory runs, else the default."""
-    if given := os.environ.get("MATHRAG_URL"):
-        return given.rstrip("/")
+    """Return MATHRAG_URL, else the address of the stack that runs on the data directory, else the default."""
+    if url := os.environ.get("MATHRAG_URL"):
+        return url.strip().rstrip("/")
     running = stack_state.read(data_dir or configured_data_dir())
     if running and running.phase == "running":
         return running.url
@@ -25,7 +25,7 @@ def url(data_dir: Path | None = None) -> str:
 
 
 def _check_settings() -> None:
-    """Say what is wrong with the configuration file before a server is asked that it may keep from starting."""
+    """Raise the errors of the configuration file: they may be the reason why no server runs."""
     if config_file().exists():
         from shared.settings import load
 
@@ -33,15 +33,19 @@ def _check_settings() -> None:
 
 
 def is_local(address: str) -> bool:
-    """Whether this is a server of this machine.
+    """Tell whether the address is one of this machine.
 
     Raises:
-        Failed: it is no address of a server.
+        Failed: it is not the address of a server.
     """
     try:
         parts = urlsplit(address)
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Failed("usage", f"MATHRAG_URL: {address!r} is no address of a server", hint=f"such as {DEFAULT}")
+        raise Failed(
+            "usage",
+            f"{address!r} is not the address of a server (from MATHRAG_URL, or given to the client)",
+            hint=f"use an address such as {DEFAULT}",
+        )
     return parts.hostname in LOCAL

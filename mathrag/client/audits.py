@@ -1,13 +1,14 @@
-"""What an audit found, in a few words."""
+"""Summarise the result of an audit in a few words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def audited(violations: Sequence[Mapping[str, Any]]) -> str:
-    """Such as "clean" or "2 violations"; what a changed source does not replay is counted apart, as it may be right.
+def summarise_audit(violations: Sequence[Mapping[str, Any]]) -> str:
+    """Return a summary such as "clean" or "2 violations".
 
-    Audits that were exported before there was a `source_changed` have none.
+    Findings that a changed source explains are counted separately, because the rows may be right; audits exported by
+    older releases do not mark them.
     """
     unreplayed = sum(each.get("source_changed", False) for each in violations)
     violated = len(violations) - unreplayed

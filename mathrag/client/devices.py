@@ -1,4 +1,4 @@
-"""Devices: what they hold, why, and whether they may be used."""
+"""Requests to inspect, drain and release devices."""
 
 from typing import TypedDict
 
@@ -8,7 +8,7 @@ PATH = "/v1/gpus"
 
 
 class Device(TypedDict):
-    """A device, what it holds and why."""
+    """A device with its memory, models, guard and latest flips."""
 
     device: str
     state: str
@@ -19,21 +19,21 @@ class Device(TypedDict):
     flips: list[Json]
 
 
-def listed() -> Request[list[Device]]:
-    """All of them."""
+def list_devices() -> Request[list[Device]]:
+    """Request all devices."""
     return Request(path=PATH)
 
 
 def get(name: str) -> Request[Device]:
-    """One of them."""
+    """Request the device of this name."""
     return Request(path=f"{PATH}/{segment(name)}")
 
 
 def drain(name: str, reason: str | None) -> Request[Device]:
-    """Unload everything and load nothing until it is released."""
-    return Request(method="POST", path=f"{PATH}/{segment(name)}/drain", body={"reason": reason})
+    """Request that the device unload its models, and load none until it is released."""
+    return Request(method="POST", path=f"{PATH}/{segment(name)}/drain", body={"reason": reason}, is_idempotent=True)
 
 
 def release(name: str) -> Request[Device]:
-    """Let a drained device be used again."""
-    return Request(method="POST", path=f"{PATH}/{segment(name)}/release")
+    """Request that a drained device be used again."""
+    return Request(method="POST", path=f"{PATH}/{segment(name)}/release", is_idempotent=True)

@@ -1,4 +1,4 @@
-"""`--print-curl` and `--dry-run`: the request is shown, and not sent."""
+"""Print requests instead of sending them, for `--print-curl` and `--dry-run`."""
 
 import shlex
 from contextvars import ContextVar
@@ -11,7 +11,7 @@ import msgspec
 from mathrag.client.errors import Shown
 
 KEY = '"Authorization: Bearer $MATHRAG_API_KEY"'
-"""In double quotes: the shell that runs it knows the key, the screen never shows it."""
+"""In double quotes, so that the shell inserts the key and the screen never shows it."""
 HEADERS = ("content-type", "idempotency-key", "if-match", "last-event-id")
 GLOBS = frozenset("[]{}")
 
@@ -28,13 +28,13 @@ send_mode = ContextVar("send_mode", default=SendMode.SEND)
 
 
 class Transport(httpx2.BaseTransport):
-    """Shows every request, and sends none."""
+    """Prints every request, and sends none."""
 
     def __init__(self, mode: SendMode) -> None:
-        self._show = curl if mode is SendMode.CURL else described
+        self._show = curl if mode is SendMode.CURL else describe
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Never answers.
+        """Print the request.
 
         Raises:
             Shown: always.
@@ -44,13 +44,13 @@ class Transport(httpx2.BaseTransport):
 
 
 def transport() -> Transport | None:
-    """None: send."""
+    """Return the transport of the current mode; None if requests are sent."""
     mode = send_mode.get()
     return None if mode is SendMode.SEND else Transport(mode)
 
 
 def curl(request: httpx2.Request) -> str:
-    """A command line that sends the same; a body that is streamed is read from its standard input."""
+    """Return a curl command that sends the request; it reads a streamed body from standard input."""
     words = ["curl", "--fail-with-body"]
     if GLOBS & set(str(request.url)):
         words.append("--globoff")
@@ -59,27 +59,27 @@ def curl(request: httpx2.Request) -> str:
     for name in HEADERS:
         if name in request.headers:
             words += ["--header", f"{name}: {request.headers[name]}"]
-    words += [*_body(request), *_output(request), str(request.url)]
+    words += [*_format_body(request), *_format_output(request), str(request.url)]
     quoted = [shlex.quote(word) for word in words]
     if "authorization" in request.headers:
         quoted[2:2] = ["--header", KEY]
     return " ".join(quoted)
 
 
-def described(request: httpx2.Request) -> str:
-    """Method, address and body as one JSON document."""
+def describe(request: httpx2.Request) -> str:
+    """Return method, address and body as one JSON document."""
     body = None if _is_streamed(request) or not request.read() else msgspec.json.decode(request.content)
     shown: dict[str, Any] = {"method": request.method, "url": str(request.url), "body": body}
     return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()
 
 
-def _body(request: httpx2.Request) -> list[str]:
+def _format_body(request: httpx2.Request) -> list[str]:
     if _is_streamed(request):
         return ["--upload-file", "-"]
     return ["--data-raw", request.content.decode()] if request.read() else []
 
 
-def _output(request: httpx2.Request) -> list[str]:
+def _format_output(request: httpx2.Request) -> list[str]:
     return ["--output", request.extensions["file"]] if "file" in request.extensions else []
 
 

@@ -1,4 +1,4 @@
-"""Experiments: grids of jobs."""
+"""Requests for experiments, which are grids of jobs."""
 
 from typing import Literal, TypedDict
 
@@ -26,35 +26,35 @@ class Experiment(TypedDict):
 
 
 def at(reference: str) -> str:
-    """The path of an experiment, by its name, its id, or the first characters of the id."""
+    """Return the path of an experiment, named by its name, its id, or the first characters of the id."""
     return f"{PATH}/{segment(reference)}"
 
 
 def plan(document: Json) -> Request[Json]:
-    """What it would come to."""
-    return Request(method="POST", path=f"{PATH}/plan", body=document)
+    """Request the numbers of jobs, samples and calls and the time of an experiment, without submitting it."""
+    return Request(method="POST", path=f"{PATH}/plan", body=document, is_idempotent=True)
 
 
 def submit(document: Json, key: str | None = None) -> Request[Experiment]:
-    """All its jobs; with the same key again it is the same experiment."""
+    """Submit all jobs of an experiment; a second request with the same key returns the same experiment."""
     return Request(method="POST", path=PATH, body=document, headers=once(key))
 
 
-def listed(limit: int) -> Request[Page[Experiment]]:
-    """Newest first."""
+def list_experiments(limit: int) -> Request[Page[Experiment]]:
+    """Request a page of experiments, newest first."""
     return Request(path=PATH, query={"limit": limit})
 
 
 def get(reference: str) -> Request[Experiment]:
-    """The experiment as it is now, with every cell."""
+    """Request the present state of an experiment, with every cell."""
     return Request(path=at(reference))
 
 
 def change(reference: str, verb: Literal["cancel", "resume"]) -> Request[Experiment]:
-    """The experiment after it was cancelled or resumed."""
-    return Request(method="POST", path=f"{at(reference)}/{verb}")
+    """Cancel or resume an experiment and return its state after that."""
+    return Request(method="POST", path=f"{at(reference)}/{verb}", is_idempotent=True)
 
 
 def report(reference: str, measure: str | None = None) -> Request[Json]:
-    """A row for each cell, and what differs; None: by accuracy."""
+    """Request the report: a row for each cell, and comparisons; `measure` None means accuracy."""
     return Request(path=f"{at(reference)}/report", query={"measure": measure})

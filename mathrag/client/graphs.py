@@ -1,4 +1,4 @@
-"""Knowledge graphs: uploaded as JSON lines of facts and phrases, listed, looked at and deleted."""
+"""Requests for knowledge graphs, which are uploaded as JSON lines of facts and phrases."""
 
 from collections.abc import Iterable
 from typing import TypedDict
@@ -7,7 +7,7 @@ from mathrag.client.request import INDEXED_S, Page, Request, segment
 
 
 class RelationSize(TypedDict):
-    """How often a relation occurs."""
+    """A relation and its number of facts."""
 
     relation: str
     facts: int
@@ -47,16 +47,16 @@ class Deleted(TypedDict):
 def upload(lines: Iterable[bytes], name: str, *, inverse: bool = False) -> Request[GraphUpload]:
     """Store facts under a name; the answer comes when graph and corpus can be used."""
     query = {"name": name, "inverse": str(inverse).lower()}
-    return Request(method="POST", path="/v1/graphs", lines=lines, query=query, timeout_s=INDEXED_S)
+    return Request(method="POST", path="/v1/graphs", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def listed(limit: int | None = None) -> Request[Page[Graph]]:
-    """Newest first."""
+def list_graphs(limit: int | None = None) -> Request[Page[Graph]]:
+    """Request a page of graphs, newest first."""
     return Request(path="/v1/graphs", query={"limit": limit})
 
 
 def get(name: str) -> Request[Graph]:
-    """Its counts, times and hash."""
+    """Request the counts, times and hash of a graph."""
     return Request(path=f"/v1/graphs/{segment(name)}")
 
 

@@ -1,4 +1,4 @@
-"""Label sets: drawn, labelled, exported, and compared with what the judge or the grader said."""
+"""Requests for label sets: draw, label, export, and compare with the judge or the grader."""
 
 from typing import Any, TypedDict
 
@@ -6,11 +6,11 @@ from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
 
 PATH = "/v1/labels/sets"
 OPEN = {True: None, False: "false"}
-"""How the query says whether a labeller is blind."""
+"""Value of the query's field `blind`; blind is the default."""
 
 
 class Labeller(TypedDict):
-    """How far somebody is."""
+    """A labeller's progress."""
 
     labeller: str
     labels: int
@@ -36,7 +36,7 @@ class LabelSet(TypedDict):
 
 
 class Task(TypedDict):
-    """What is to be labelled."""
+    """A task to label."""
 
     number: int
     item: int | None
@@ -45,7 +45,7 @@ class Task(TypedDict):
 
 
 class NextTask(TypedDict):
-    """What this labeller has not labelled yet."""
+    """The next task of a labeller, and how many are done; the task is None when all are."""
 
     task: Task | None
     done: int
@@ -53,46 +53,46 @@ class NextTask(TypedDict):
 
 
 def at(name: str) -> str:
-    """The path of a set."""
+    """Return the path of a label set."""
     return f"{PATH}/{segment(name)}"
 
 
 def create(name: str, job: str, what: str, size: int, seed: int) -> Request[LabelSet]:
-    """Draw a set from an ended job; the same again finds what is there."""
+    """Request a new label set from an ended job; repeated, the request returns the existing set."""
     body = {"name": name, "job": job, "what": what, "size": size, "seed": seed}
-    return Request(method="POST", path=PATH, body=body, timeout_s=INDEXED_S)
+    return Request(method="POST", path=PATH, body=body, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def listed(limit: int | None = None) -> Request[Page[LabelSet]]:
-    """Newest first."""
+def list_label_sets(limit: int | None = None) -> Request[Page[LabelSet]]:
+    """Request a page of label sets, newest first."""
     return Request(path=PATH, query={"limit": limit})
 
 
 def get(name: str) -> Request[LabelSet]:
-    """The set as it is now."""
+    """Request the label set as it is now."""
     return Request(path=at(name))
 
 
-def following(name: str, *, blind: bool = True) -> Request[NextTask]:
-    """The first task that the owner of this key has not labelled."""
+def next_task(name: str, *, blind: bool = True) -> Request[NextTask]:
+    """Request the first task that the owner of the API key has not labelled."""
     return Request(path=f"{at(name)}/next", query={"blind": OPEN[blind]})
 
 
 def give(name: str, number: int, label: Json) -> Request[Json]:
-    """Add a label: `value` or `abstained`, `blind`, `note`."""
+    """Request to add a label with the fields `value` or `abstained`, `blind` and `note`."""
     return Request(method="POST", path=f"{at(name)}/tasks/{number}/labels", body=label)
 
 
-def exported(name: str) -> Request[bytes]:
-    """Every label, one a line."""
+def export(name: str) -> Request[bytes]:
+    """Request all labels, one JSON object per line."""
     return Request(path=f"{at(name)}/export", timeout_s=INDEXED_S)
 
 
 def agreement(name: str, seed: int, *, blind: bool = True) -> Request[Json]:
-    """Kappa, alpha and confusion, with intervals."""
+    """Request kappa, alpha and confusion matrices, with intervals."""
     return Request(path=f"{at(name)}/agreement", query={"seed": seed, "blind": OPEN[blind]}, timeout_s=INDEXED_S)
 
 
 def calibration(name: str) -> Request[Json]:
-    """What the judge's ratings are worth by the set's labels."""
+    """Request the calibration of the judge's ratings by the set's labels."""
     return Request(path=f"{at(name)}/calibration")

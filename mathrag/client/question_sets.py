@@ -1,4 +1,4 @@
-"""Datasets that are made of a graph."""
+"""Datasets made from a graph."""
 
 from collections.abc import Iterable
 from typing import TypedDict
@@ -19,7 +19,7 @@ class LeftOut(TypedDict):
 
 
 class Counts(TypedDict):
-    """What questions there are."""
+    """Numbers of questions."""
 
     available: int
     answers: int
@@ -32,7 +32,7 @@ class Counts(TypedDict):
 
 
 class QuestionSet(TypedDict):
-    """A dataset, and what it is made of."""
+    """A dataset made from a graph, and its sources."""
 
     name: str
     hash: str
@@ -45,4 +45,6 @@ class QuestionSet(TypedDict):
 def from_graph(name: str, graph: str, lines: Iterable[bytes], **options: Value | None) -> Request[QuestionSet]:
     """Store questions for held-out facts; `options`: `rules`, `limit`, `seed`, `side`, `grader`, `unanswered`."""
     query = {"name": name, "graph": graph, **options}
-    return Request(method="POST", path="/v1/datasets/from-graph", lines=lines, query=query, timeout_s=INDEXED_S)
+    return Request(
+        method="POST", path="/v1/datasets/from-graph", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True
+    )

@@ -1,18 +1,18 @@
-"""Single questions, and plans for what is not submitted."""
+"""Single questions, and plans of jobs that are not submitted."""
 
 from mathrag.client.request import Json, Request
 
 
 def plan(body: Json) -> Request[Json]:
-    """Residencies for a job that is not submitted, or for models that are not there."""
-    return Request(method="POST", path="/v1/plan", body=body)
+    """Request a plan for a job that is not submitted, also for models that do not exist."""
+    return Request(method="POST", path="/v1/plan", body=body, is_idempotent=True)
 
 
 def search(body: Json) -> Request[Json]:
-    """Documents that fit a question."""
-    return Request(method="POST", path="/v1/search", body=body)
+    """Request the documents that match a question."""
+    return Request(method="POST", path="/v1/search", body=body, is_idempotent=True)
 
 
-def chat(body: Json) -> Request[Json]:
-    """One question, answered as a job."""
-    return Request(method="POST", path="/v1/chat", body=body)
+def chat(body: Json, timeout_s: float | None = None) -> Request[Json]:
+    """Request the answer to one question, which runs as a job."""
+    return Request(method="POST", path="/v1/chat", body=body, timeout_s=timeout_s)

@@ -1,79 +1,113 @@
-"""A request of the API as a value: both clients send the same ones, and their type says what comes back."""
+"""A request to the API as a value, which both clients send; its type parameter is the type of the answer."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
+from mathrag.client.errors import Failed
+
 T = TypeVar("T")
-Value = str | int | list[str]
-"""Of a query's field; a list is the field several times."""
+Value = str | int | float | bool | Enum | list[str]
+"""Value of a query's field; a list repeats the field."""
 Json = dict[str, Any]
-"""An answer of which only single fields are read, such as a report; docs/api.md has its fields."""
+"""An untyped answer, such as a report; docs/how-to/api.md lists its fields."""
 MOST_OF_A_PAGE = 500
-"""Entries; the API gives no more at once."""
+"""Largest number of entries per page of the API."""
 INDEXED_S = 1900.0
-"""An upload answers when its indexes are built."""
+"""Longest wait in seconds for an upload, which answers when its indexes are built."""
 JSON = {"content-type": "application/json"}
+IDEMPOTENCY_KEY = "Idempotency-Key"
+IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")
 PIECE_BYTES = 1 << 16
-"""Lines that are sent together; one by one, 300,000 of them took 40 s."""
+"""Size of the pieces into which lines are joined: sent one by one, 300,000 lines took 40 s."""
 LINES = {"content-type": "application/x-ndjson"}
 
 
 class Page(TypedDict, Generic[T]):
-    """A part of a list."""
+    """One page of a list, with the cursor of the next; None on the last page."""
 
     data: list[T]
     next_cursor: str | None
 
 
 class Request(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """What is sent; `T` is the JSON value of the answer, or `bytes`."""
+    """A request; `T` is the JSON value of the answer, or `bytes`."""
 
     path: str
     method: str = "GET"
     query: Mapping[str, Value | None] = {}
-    """None: the field is left out."""
+    """Fields of the query; those with None are left out."""
     body: Any = None
     """Sent as JSON."""
     lines: Iterable[bytes] | None = None
-    """JSON lines that are streamed in the place of a body."""
+    """JSON lines that are streamed instead of a body."""
     headers: Mapping[str, str] = {}
     timeout_s: float | None = None
-    """Longest wait for the answer; None: the client's."""
+    """Longest wait for the answer in seconds; None means that of the client."""
     answers_anyway: bool = False
     """Whether an error status comes with the same JSON as success."""
+    explain: Callable[[Failed], Failed] | None = None
+    """Rewrites an upload's problem to name the file and line that it is about."""
+    complete: Callable[[Any], Any] | None = None
+    """Adds the lines that were not sent to the answer to an upload."""
+    is_idempotent: bool = False
+    """Whether repeating the request changes nothing more, although its method does not imply that."""
+
+    @property
+    def is_harmless_again(self) -> bool:
+        """Whether the request may be repeated when it is unknown whether it arrived."""
+        return self.is_idempotent or self.method in IDEMPOTENT or IDEMPOTENCY_KEY in self.headers
+
+    @property
+    def has_gone(self) -> bool:
+        """Whether the body can be sent only once, because it is an iterator."""
+        return isinstance(self.lines, Iterator)
 
     def arguments(self) -> dict[str, Any]:
-        """What the HTTP client takes beside method and path."""
-        query = {name: value for name, value in self.query.items() if value is not None}
+        """Return the arguments of the HTTP client in addition to method and path."""
+        query = {name: _format_value(value) for name, value in self.query.items() if value is not None}
         found: dict[str, Any] = {"params": query, "headers": dict(self.headers)}
         if self.timeout_s is not None:
             found["timeout"] = self.timeout_s
         if self.lines is not None:
-            return found | {"content": _pieces(self.lines), "headers": LINES | found["headers"]}
+            return found | {"content": _join_lines(self.lines), "headers": LINES | found["headers"]}
         if self.body is not None:
             return found | {"content": msgspec.json.encode(self.body), "headers": JSON | found["headers"]}
         return found
 
     def after(self, cursor: str) -> "Request[T]":
-        """The same list from the next page on."""
+        """Return the request for the page at this cursor."""
         return msgspec.structs.replace(self, query={**self.query, "cursor": cursor})
 
 
 def segment(name: str) -> str:
-    """`name` as one part of a path, whatever it holds."""
+    """Quote `name` as one segment of a path."""
     return quote(name, safe="")
 
 
+def without_none(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def once(key: str | None) -> dict[str, str]:
-    """With a key it is done once, however often it is sent."""
-    return {"Idempotency-Key": key} if key else {}
+    """Return the header by which the server carries out a repeated request only once; empty without a key."""
+    return {IDEMPOTENCY_KEY: key} if key else {}
 
 
-def _pieces(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes, each piece of several lines."""
+def _format_value(value: Value) -> str | list[str]:
+    if isinstance(value, list):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value.value if isinstance(value, Enum) else value)
+
+
+def _join_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Join lines into pieces of about `PIECE_BYTES`."""
     piece = bytearray()
     for line in lines:
         piece += line

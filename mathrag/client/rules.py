@@ -1,8 +1,8 @@
-"""Rule banks: mined, looked at, deleted."""
+"""Requests for rule banks: mine, inspect and delete."""
 
 from typing import TypedDict
 
-from mathrag.client.request import INDEXED_S, Json, Page, Request, segment
+from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, segment
 
 PATH = "/v1/rules"
 
@@ -29,28 +29,28 @@ class MinedBank(RuleBank):
 
 
 def at(name: str) -> str:
-    """The path of a bank."""
+    """Return the path of a rule bank."""
     return f"{PATH}/{segment(name)}"
 
 
 def mine(name: str, graph: str, mining: Json) -> Request[MinedBank]:
-    """The bank of these rules, with a job that mines it where it has none."""
+    """Request the bank of these rules, and start a job that mines it if there is none."""
     body = {"name": name, "graph": graph, "mining": mining}
-    return Request(method="POST", path=PATH, body=body, timeout_s=INDEXED_S)
+    return Request(method="POST", path=PATH, body=body, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def listed(limit: int | None = None) -> Request[Page[RuleBank]]:
-    """Newest first."""
+def list_rule_banks(limit: int | None = None) -> Request[Page[RuleBank]]:
+    """Request a page of rule banks, newest first."""
     return Request(path=PATH, query={"limit": limit})
 
 
 def get(name: str) -> Request[RuleBank]:
-    """The bank as it is now."""
+    """Request the present state of a bank."""
     return Request(path=at(name))
 
 
-def rules(name: str, limit: int | None = None, **only: str | None) -> Request[Page[Json]]:
-    """In the bank's order; `only`: `head="treats"`, `min_confidence="0.5"`."""
+def rules(name: str, limit: int | None = None, **only: Value | None) -> Request[Page[Json]]:
+    """Request rules in the bank's order; `only` has filters such as `head="treats"` or `min_confidence="0.5"`."""
     return Request(path=f"{at(name)}/rules", query={"limit": limit, **only})
 
 

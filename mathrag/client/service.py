@@ -1,4 +1,4 @@
-"""The service itself: whether it is well."""
+"""Requests for the service's health."""
 
 from typing import Any, TypedDict
 
@@ -6,21 +6,21 @@ from mathrag.client.request import Json, Request
 
 
 class Health(TypedDict):
-    """What is well and what is not, as `Check` of shared/checks."""
+    """Results of checks, each as a `Check` of shared/checks."""
 
     checks: list[Json]
 
 
 def alive() -> Request[Any]:
-    """Whether the process answers."""
+    """Request a sign of life from the process."""
     return Request(path="/healthz")
 
 
 def readiness() -> Request[Health]:
-    """What the server says of itself, well or not."""
+    """Request the readiness checks; the answer has the same form whether they pass or fail."""
     return Request(path="/readyz", answers_anyway=True)
 
 
 def checks() -> Request[Health]:
-    """All that a job needs, as the server sees it."""
+    """Request the server's checks of everything that a job needs."""
     return Request(path="/v1/checks")

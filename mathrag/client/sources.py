@@ -1,4 +1,4 @@
-"""What a file or folder sends, line by line, and back: which line of which file the server means."""
+"""Send files line by line, and translate the server's line numbers back into files and lines."""
 
 import re
 from bisect import bisect_right
@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.ingest.lines import Content, Defect, Empty, Row, located
+from shared.ingest.lines import Content, Defect, Empty, Row, locate_defect
 from shared.ingest.reader import LISTED, OnError
 
-_SAID = re.compile(r"upload, line (\d+)")
+NOWHERE = "upload"
+"""The server's name for the upload, used when nothing was sent that could be traced to a file."""
+_UPLOAD_LINE = re.compile(r"upload, line (\d+)")
 
 
 class _Run(NamedTuple):
@@ -33,7 +35,7 @@ class Sources:
     """Sends every row as a JSON line; remembers where each came from, in runs: one per file, and one per gap."""
 
     def __init__(self, rows: Iterable[Row], *, skip_empty: bool = False, on_error: OnError = OnError.REJECT) -> None:
-        """What cannot even be sent is left out, or not, as the server is asked to do with the rest."""
+        """`skip_empty` and `on_error` apply to lines that cannot be sent, as the server applies them to the others."""
         self._rows = rows
         self.skip_empty = skip_empty
         self.on_error = on_error
@@ -51,20 +53,27 @@ class Sources:
             last = self._runs[-1] if self._runs else None
             if last is None or (source, line) != (last.source, last.line + self.sent - last.sent):
                 self._runs.append(_Run(self.sent, source, line))
-            yield _json_line(content)
+            yield _make_json_line(content)
+
+    @property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """Lines that were not sent, as far as they were read."""
+        return tuple(self._rejected)
 
     def where(self, sent: int) -> tuple[str, int]:
-        """Source and line of the line that was sent as number `sent`, from 1."""
+        """Return the source and line of the line that was sent as number `sent`, counted from 1."""
+        if not self._runs:
+            return NOWHERE, sent
         run = self._runs[bisect_right(self._runs, sent, key=lambda run: run.sent) - 1]
         return run.source, run.line + sent - run.sent
 
     def translate(self, message: str) -> str:
-        """A server's message with our names for the lines that it mentions."""
-        return _SAID.sub(lambda said: "{}, line {}".format(*self.where(int(said[1]))), message)
+        """Replace the upload's line numbers in a message of the server by source and line."""
+        return _UPLOAD_LINE.sub(lambda said: "{}, line {}".format(*self.where(int(said[1]))), message)
 
     def complete(self, made: dict[str, Any]) -> dict[str, Any]:
-        """A server's answer to an upload, in terms of the files, with what was not even sent."""
-        lines = [{**line, **self._named(line)} for line in made["rejected_lines"]]
+        """Return the server's answer to an upload with file names, and with the lines that were not sent."""
+        lines = [{**line, **self._locate(line)} for line in made["rejected_lines"]]
         return {
             **made,
             "skipped": made["skipped"] + self._skipped,
@@ -72,7 +81,7 @@ class Sources:
             "rejected_lines": [*(each._asdict() for each in self._rejected), *lines][:LISTED],
         }
 
-    def _named(self, line: dict[str, Any]) -> dict[str, Any]:
+    def _locate(self, line: dict[str, Any]) -> dict[str, Any]:
         source, number = self.where(line["line"])
         return {"source": source, "line": number, "message": self.translate(line["message"])}
 
@@ -82,9 +91,9 @@ class Sources:
         elif self.on_error is OnError.SKIP:
             self._rejected.append(Rejected(source, line, str(defect)))
         else:
-            raise located(defect, source, line)
+            raise locate_defect(defect, source, line)
 
 
-def _json_line(content: Content) -> bytes:
+def _make_json_line(content: Content) -> bytes:
     raw = content if isinstance(content, bytes) else msgspec.json.encode(content)
     return raw if raw.endswith(b"\n") else raw + b"\n"

@@ -40,7 +40,7 @@ def write(data_dir: Path, state: State) -> None:
 
 
 def read(data_dir: Path) -> State | None:
-    """The last state written; none when nothing has ever run here."""
+    """Read the last state written; None if no stack has run here, or the file cannot be decoded."""
     try:
         return msgspec.json.decode((data_dir / FILE).read_bytes(), type=State)
     except (FileNotFoundError, msgspec.DecodeError):

@@ -1,4 +1,4 @@
-"""What the operating system refuses, in words: which file, why, and what to do about it."""
+"""Explain errors of the operating system: which file, why, and what to do."""
 
 import errno
 import os
@@ -19,15 +19,15 @@ FIXES = {
     errno.ENFILE: "allow more open files: sysctl fs.file-max",
     errno.ENOMEM: "free some memory",
 }
-"""By error number; what is not here is a defect of ours."""
+"""Remedies by error number; an error that is not listed is a defect of ours."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""It passes, and the same command succeeds later."""
+"""Errors for want of a resource: the same command may succeed later."""
 
 
-def described(error: OSError) -> tuple[str, str] | None:
-    """(what is wrong, what to do); None for an error that no operator can mend."""
+def explain(error: OSError) -> tuple[str, str] | None:
+    """Return the problem and its remedy; None for an error that an operator cannot fix."""
     if error.errno == errno.ENOENT and not error.filename:
-        return "the working folder is gone", "cd to another one"
+        return "the working directory no longer exists", "cd to an existing one"
     fix = FIXES.get(error.errno or 0)
     if fix is None:
         return None

@@ -1,4 +1,4 @@
-"""Corpora and datasets: both are uploaded as JSON lines, listed and looked into alike."""
+"""Requests for corpora and datasets, which are uploaded, listed and inspected in the same way."""
 
 from collections.abc import Iterable
 from typing import Literal, TypedDict
@@ -11,57 +11,59 @@ ENTRIES: dict[Kind, str] = {"corpora": "documents", "datasets": "items"}
 
 
 class Named(TypedDict):
-    """A corpus or a dataset."""
+    """A corpus or a dataset, by its name."""
 
     name: str
 
 
 class Orphans(TypedDict):
-    """Indexes that nothing uses."""
+    """Indexes that nothing uses, and whether they were deleted."""
 
     orphans: list[str]
     deleted: bool
 
 
 def upload(kind: Kind, lines: Iterable[bytes], name: str, **options: str) -> Request[Json]:
-    """Store lines under a name; the answer counts what was stored and what was not."""
+    """Request to store lines under a name; the answer counts the stored and the rejected ones."""
     query = {"name": name, **options}
-    return Request(method="POST", path=f"/v1/{kind}", lines=lines, query=query, timeout_s=INDEXED_S)
+    return Request(method="POST", path=f"/v1/{kind}", lines=lines, query=query, timeout_s=INDEXED_S, is_idempotent=True)
 
 
-def listed(kind: Kind, limit: int | None = None) -> Request[Page[Json]]:
-    """Newest first."""
+def list_texts(kind: Kind, limit: int | None = None) -> Request[Page[Json]]:
+    """Request a page of corpora or datasets, newest first."""
     return Request(path=f"/v1/{kind}", query={"limit": limit})
 
 
 def get(kind: Kind, name: str) -> Request[Json]:
-    """Its counts and the hash of its content."""
+    """Request the counts and the content hash."""
     return Request(path=f"/v1/{kind}/{segment(name)}")
 
 
 def entries(kind: Kind, name: str, limit: int) -> Request[Page[Json]]:
-    """Its documents or items, from the first."""
+    """Request the first documents or items."""
     return Request(path=f"/v1/{kind}/{segment(name)}/{ENTRIES[kind]}", query={"limit": limit})
 
 
 def index(corpus: str) -> Request[Json]:
-    """Build its indexes as the settings are now."""
-    return Request(method="POST", path=f"/v1/corpora/{segment(corpus)}/indexes", timeout_s=INDEXED_S)
+    """Request to build the indexes that the current settings ask for."""
+    return Request(
+        method="POST", path=f"/v1/corpora/{segment(corpus)}/indexes", timeout_s=INDEXED_S, is_idempotent=True
+    )
 
 
 def contamination(corpus: str, dataset: str) -> Request[Json]:
-    """Which questions have their problem in the corpus."""
+    """Request which questions of the dataset the corpus contains."""
     query = {"dataset": dataset}
     return Request(path=f"/v1/corpora/{segment(corpus)}/contamination", query=query, timeout_s=INDEXED_S)
 
 
 def orphans(*, delete: bool = False) -> Request[Orphans]:
-    """Indexes on Elasticsearch that nothing uses, before or after they are deleted."""
+    """Request the unused indexes on Elasticsearch, or request to delete them."""
     return Request(method="DELETE" if delete else "GET", path="/v1/indexes/orphans", timeout_s=INDEXED_S)
 
 
 def only(corpora: Page[Json]) -> str:
-    """The name of the only corpus on a page.
+    """Return the name of the only corpus on a page.
 
     Raises:
         Failed: there are several, or none.
@@ -70,5 +72,7 @@ def only(corpora: Page[Json]) -> str:
     if len(there) == 1:
         return there[0]
     if there:
-        raise Failed("invalid", f"`corpus`: name one of {', '.join(there)}", hint="or start mathrag mcp --corpus NAME")
-    raise Failed("not_found", "there is no corpus", hint="mathrag corpus create")
+        raise Failed(
+            "invalid", f"`corpus` is missing: name one of {', '.join(there)}", hint="or start mathrag mcp --corpus NAME"
+        )
+    raise Failed("not_found", "there is no corpus", hint="create one: mathrag corpus create")

@@ -1,1 +1,1 @@
-"""The API for programs that speak the Model Context Protocol: tools that send the requests a person would."""
+"""The API as tools of the Model Context Protocol."""

@@ -1,7 +1,7 @@
-"""What each tool takes: the schema that clients are shown, and what its arguments are read into.
+"""Arguments of each tool: the schema that clients see, and the struct that the arguments are parsed into.
 
-Names, types, values and defaults of `enhanced-search` and `enhanced-chat` are those of the source document; `corpus` is
-ours. What the document leaves open is `hybrid`, with CRAG, as its configuration has it.
+Names, types, values and defaults of `enhanced-search` and `enhanced-chat` are those of the source document, plus
+`corpus`. Where the document gives no default, its configuration does: `hybrid`, with CRAG.
 """
 
 from typing import Any, Literal, TypeVar
@@ -13,16 +13,16 @@ from mathrag.client.errors import Failed
 Schema = dict[str, Any]
 A = TypeVar("A", bound="Arguments")
 
-CORPUS: Schema = {"type": "string", "description": "What is searched; needed only where there are several."}
-JOB: Schema = {"type": "string", "description": "Its id, the first characters of it, or its name."}
+CORPUS: Schema = {"type": "string", "description": "Corpus to search; required only if there are several."}
+JOB: Schema = {"type": "string", "description": "Name, id, or the first characters of the id (four or more)."}
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of some tool."""
+    """Base of the arguments of a tool; unknown fields are refused."""
 
 
-class Search(Arguments, frozen=True, kw_only=True):
-    """`enhanced-search`."""
+class SearchArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `enhanced-search`."""
 
     query: str
     strategy: Literal["semantic", "hybrid", "bm25"] = "hybrid"
@@ -31,8 +31,8 @@ class Search(Arguments, frozen=True, kw_only=True):
     corpus: str | None = None
 
 
-class Chat(Arguments, frozen=True, kw_only=True):
-    """`enhanced-chat`."""
+class ChatArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `enhanced-chat`."""
 
     query: str
     context_length: int = 4000
@@ -40,8 +40,8 @@ class Chat(Arguments, frozen=True, kw_only=True):
     corpus: str | None = None
 
 
-class Submit(Arguments, frozen=True, kw_only=True):
-    """`job-submit`."""
+class SubmitArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `job-submit`."""
 
     name: str
     dataset: str
@@ -53,8 +53,8 @@ class Submit(Arguments, frozen=True, kw_only=True):
     models: dict[str, str] = {}
 
 
-class Job(Arguments, frozen=True, kw_only=True):
-    """`job-status` and `job-report`."""
+class JobArguments(Arguments, frozen=True, kw_only=True):
+    """Arguments of `job-status` and `job-report`."""
 
     job: str
 
@@ -81,11 +81,11 @@ CHAT: Schema = {
 SUBMIT: Schema = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "description": "What you call it."},
-        "dataset": {"type": "string", "description": "What is asked."},
-        "pipeline": {"type": "string", "description": "How it is answered, such as hybrid or mathrag-gate."},
+        "name": {"type": "string", "description": "Name of the new job."},
+        "dataset": {"type": "string", "description": "Dataset to run on."},
+        "pipeline": {"type": "string", "description": "Pipeline that answers, such as hybrid or mathrag-gate."},
         "corpus": CORPUS,
-        "limit": {"type": "integer", "description": "Only the first so many questions of the dataset."},
+        "limit": {"type": "integer", "description": "Number of questions, from the first; all by default."},
         "repeats": {"type": "integer", "default": 1, "description": "How often each question is asked."},
         "params": {"type": "object", "description": 'Parameters, nested, such as {"gate": {"tau": 0.3}}.'},
         "models": {"type": "object", "description": 'Model names by role, such as {"judge": "world-judge"}.'},
@@ -96,7 +96,7 @@ ONE_JOB: Schema = {"type": "object", "properties": {"job": JOB}, "required": ["j
 
 
 def read(given: dict[str, Any], kind: type[A]) -> A:
-    """`given` as the arguments of a tool.
+    """Parse `given` as the arguments of a tool.
 
     Raises:
         Failed: one is missing, unknown or of another type; the message names it.
@@ -105,5 +105,5 @@ def read(given: dict[str, Any], kind: type[A]) -> A:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         raise Failed(
-            "invalid", str(error).replace("`$.", "`"), hint=f"arguments: {', '.join(kind.__struct_fields__)}"
+            "invalid", str(error).replace("`$.", "`"), hint=f"the arguments are {', '.join(kind.__struct_fields__)}"
         ) from error

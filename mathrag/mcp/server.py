@@ -1,4 +1,4 @@
-"""The server: tools listed, tools called, over standard input and output. Nothing else is ever written there."""
+"""The MCP server: lists and calls tools over standard input and output, where nothing else may be written."""
 
 from importlib.metadata import version
 from typing import Any
@@ -25,14 +25,14 @@ from mathrag.mcp.tools import BY_NAME, TOOLS, Server
 INSTRUCTIONS = "Search a corpus of mathematics, ask questions about it, and run jobs over datasets of questions."
 
 
-def protocol(server: Server) -> Protocol[Any]:
-    """What answers a client."""
+def build_protocol(server: Server) -> Protocol[Any]:
+    """Build the MCP server that lists the tools and calls them."""
 
     async def list_tools(_context: Any, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=[_shown(name) for name in BY_NAME])
+        return ListToolsResult(tools=[_to_tool(name) for name in BY_NAME])
 
     async def call_tool(_context: Any, params: CallToolRequestParams) -> CallToolResult:
-        return await _called(server, params)
+        return await _call(server, params)
 
     return Protocol(
         "mathrag",
@@ -44,26 +44,28 @@ def protocol(server: Server) -> Protocol[Any]:
 
 
 async def serve(corpus: str | None, patience_s: float) -> None:
-    """Answer one client until it closes our standard input; `corpus` is searched where a call names none."""
-    async with AsyncClient(patience_s=patience_s) as client, stdio_server() as (reading, writing):
-        speaking = protocol(Server(client, corpus))
+    """Serve one client until it closes standard input; `corpus` is the default of calls that name none."""
+    async with AsyncClient(timeout_s=patience_s) as client, stdio_server() as (reading, writing):
+        speaking = build_protocol(Server(client, corpus))
         await speaking.run(reading, writing, speaking.create_initialization_options())
 
 
-def _shown(name: str) -> Tool:
+def _to_tool(name: str) -> Tool:
     tool = BY_NAME[name]
     hints = ToolAnnotations(read_only_hint=not tool.changes, destructive_hint=False, open_world_hint=False)
     return Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)
 
 
-async def _called(server: Server, params: CallToolRequestParams) -> CallToolResult:
-    """What a tool answers; what goes wrong is told to the model with its fix, as it may know better then."""
+async def _call(server: Server, params: CallToolRequestParams) -> CallToolResult:
+    """Call a tool, and return its result or, for the model to correct its call, the error with its fix."""
     tool = BY_NAME.get(params.name)
     if tool is None:
-        raise MCPError(INVALID_PARAMS, f"no tool {params.name!r}; there are {', '.join(each.name for each in TOOLS)}")
+        raise MCPError(
+            INVALID_PARAMS, f"there is no tool {params.name!r}; the tools are {', '.join(each.name for each in TOOLS)}"
+        )
     try:
         value = await tool.run(server, params.arguments or {})
-    except Exception as error:  # noqa: BLE001 - a defect of ours is told in words, too
+    except Exception as error:  # noqa: BLE001 - a defect must reach the model as a message, too
         failed = failure(error)
         words = failed.message + (f"\nfix: {failed.hint}" if failed.hint else "")
         return CallToolResult(content=[TextContent(text=words)], is_error=True)

@@ -1,4 +1,4 @@
-"""The tools: each is one request of the API, or two, sent by the command line's own client with its key."""
+"""The tools: each sends one or two requests to the API, with the command line's client and key."""
 
 import uuid
 from collections.abc import Awaitable, Callable
@@ -11,75 +11,75 @@ from mathrag.mcp import arguments
 from mathrag.mcp.arguments import Schema, read
 
 MODES = {"semantic": "dense", "hybrid": "hybrid", "bm25": "sparse"}
-"""The API's word for each strategy."""
+"""The API's search mode for each strategy."""
 PIPELINE = "enhanced"
 WAIT_S = 55
-"""A chat that takes longer goes on, and is told as a job: clients give a tool about a minute."""
+"""Longest wait for a chat in seconds; a longer one is returned as a job, because clients stop after about a minute."""
 
 
 class Server(NamedTuple):
-    """Whom the tools ask, and about what where nobody says."""
+    """The client that the tools use, and the default corpus."""
 
     client: AsyncClient
     corpus: str | None = None
 
     async def corpus_for(self, named: str | None) -> str:
-        """The corpus that is named, else the server's own, else the only one that there is.
+        """Return the named corpus, else the default, else the only one that exists.
 
         Raises:
-            Failed: there are several, or none.
+            Failed: no corpus is named, and there are several or none.
         """
-        return named or self.corpus or texts.only(await self.client.send(texts.listed("corpora", limit=5)))
+        return named or self.corpus or texts.only(await self.client.send(texts.list_texts("corpora", limit=5)))
 
 
 class Tool(NamedTuple):
-    """One of them."""
+    """A tool of the server."""
 
     name: str
     description: str
     schema: Schema
     run: Callable[[Server, Json], Awaitable[Any]]
     changes: bool
-    """Whether anything is stored by it."""
+    """Whether a call stores anything."""
 
 
 async def enhanced_search(server: Server, given: Json) -> Any:
-    """`POST /v1/search`, with everything that needs no model of the device."""
-    asked = read(given, arguments.Search)
+    """Send `POST /v1/search` with query enhancement and reranking, which need no model on a device."""
+    search = read(given, arguments.SearchArguments)
     body = {
-        "question": asked.query, "corpus": await server.corpus_for(asked.corpus), "mode": MODES[asked.strategy],
-        "k": asked.top_k, "enhance": True, "rerank": True, "crag": asked.enable_crag,
+        "question": search.query, "corpus": await server.corpus_for(search.corpus), "mode": MODES[search.strategy],
+        "k": search.top_k, "enhance": True, "rerank": True, "crag": search.enable_crag,
     }  # fmt: skip
     return await server.client.send(questions.search(body))
 
 
 async def enhanced_chat(server: Server, given: Json) -> Any:
-    """`POST /v1/chat` by the pipeline `enhanced`."""
-    asked = read(given, arguments.Chat)
-    compress = {"enabled": asked.enable_compression, "tokens": asked.context_length}
+    """Send `POST /v1/chat` with the pipeline `enhanced`."""
+    chat = read(given, arguments.ChatArguments)
+    compress = {"enabled": chat.enable_compression, "tokens": chat.context_length}
     body = {
-        "question": asked.query, "corpus": await server.corpus_for(asked.corpus), "pipeline": PIPELINE,
+        "question": chat.query, "corpus": await server.corpus_for(chat.corpus), "pipeline": PIPELINE,
         "params": {"compress": compress}, "wait_s": WAIT_S,
     }  # fmt: skip
     return await server.client.send(questions.chat(body))
 
 
 async def job_submit(server: Server, given: Json) -> Any:
-    """`POST /v1/jobs`; sent again by whatever stands in between, it is still one job."""
-    asked = read(given, arguments.Submit)
-    body = {name: getattr(asked, name) for name in asked.__struct_fields__}
-    body["corpus"] = asked.corpus or server.corpus
+    """Send `POST /v1/jobs` with an idempotency key, so that a retry on the way does not make a second job."""
+    request = read(given, arguments.SubmitArguments)
+    body = {name: getattr(request, name) for name in request.__struct_fields__}
+    body["corpus"] = request.corpus or server.corpus
     return await server.client.send(jobs.submit(body, str(uuid.uuid4())))
 
 
 async def job_status(server: Server, given: Json) -> Any:
-    """`GET /v1/jobs/{job}`."""
-    return await server.client.send(jobs.get(read(given, arguments.Job).job))
+    """Send `GET /v1/jobs/{job}`."""
+    return await server.client.send(jobs.get(read(given, arguments.JobArguments).job))
 
 
 async def job_report(server: Server, given: Json) -> Any:
-    """`GET /v1/jobs/{job}/report`."""
-    return await server.client.send(jobs.report(read(given, arguments.Job).job))
+    """Send `GET /v1/jobs/{job}/report`."""
+    return await server.client.send(jobs.report(read(given, arguments.JobArguments).job))
 
 
 TOOLS = (
@@ -92,15 +92,15 @@ TOOLS = (
         arguments.CHAT, enhanced_chat, changes=True,
     ),
     Tool(
-        "job-submit", "Answer every question of a dataset by a pipeline. Returns at once; ask job-status with its id.",
+        "job-submit", "Answer every question of a dataset by a pipeline. Returns at once; follow it with job-status.",
         arguments.SUBMIT, job_submit, changes=True,
     ),
     Tool(
-        "job-status", "State, counts and estimate of a job or of a chat.",
+        "job-status", "Show state, counts and estimated time of a job or of a chat.",
         arguments.ONE_JOB, job_status, changes=False,
     ),
     Tool(
-        "job-report", "Accuracy with its interval, failures and cost of a job.",
+        "job-report", "Show a job's accuracy with its interval, its failures and its cost.",
         arguments.ONE_JOB, job_report, changes=False,
     ),
 )  # fmt: skip

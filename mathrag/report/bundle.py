@@ -1,4 +1,4 @@
-"""The pages of a report, from the files of its `data/`; memory does not grow with the samples, but for their times."""
+"""Write the pages of a report from the files of its `data/`, one page of samples in memory at a time."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,28 +7,29 @@ from typing import Any
 
 import msgspec
 
-from mathrag.client.audits import audited
+from mathrag.client.audits import summarise_audit
 from mathrag.report import overview, source
-from mathrag.report.commands import again
-from mathrag.report.drilldown import entry
-from mathrag.report.measured import Measured
-from mathrag.report.source import Sample, Source
-from shared.pages.pages import Pages, when
-from shared.pages.report_lines import lines
+from mathrag.report.commands import submit_again_command
+from mathrag.report.drilldown import prepare_sample
+from mathrag.report.figure_data import FigureData
+from mathrag.report.source import JobFiles, ReportSample
+from shared.pages.pages import Pages, format_time
+from shared.pages.report_lines import build_lines
+from shared.pages.texts import format_json
 
 SIZE = 200
-"""Samples of a page: some megabytes, which every browser filters and sorts at once."""
-NAMED = ("judge", "generate")
-"""Roles that a submission names models for; the others are built in, or the corpus has them."""
+"""Samples per page: a few megabytes, which a browser filters and sorts at once."""
+ROLES = ("judge", "generate")
+"""Roles whose models a submission can name; the others are built in or belong to the corpus."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of samples."""
+class SamplesPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of samples: its file, its items and how they ended."""
 
     file: str
     first: int
     last: int
-    """Items, by position in the dataset."""
+    """First and last item of the page, by position in the dataset."""
     endings: dict[str, int]
 
 
@@ -38,105 +39,108 @@ def write(out: Path, jobs: Sequence[Path], title: str, comparison: Any = None, e
     Args:
         out: the report's folder, which holds `data/`.
         jobs: folders of `data/`, one for each job.
-        title: of the report.
-        comparison: what GET /v1/comparison says of the jobs, where it was asked.
-        experiment: what GET /v1/experiments/{experiment}/report says, where the jobs are one.
+        title: title of the report.
+        comparison: answer of GET /v1/comparison for the jobs, if they were compared.
+        experiment: answer of GET /v1/experiments/{experiment}/report, if the jobs are an experiment.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is not installed.
         Invalid: a job's chain is broken, or its files do not belong together.
     """
-    _kept(out / "data", comparison=comparison, experiment=experiment)
+    _write_data(out / "data", comparison=comparison, experiment=experiment)
     pages = Pages()
-    told = []
+    sources = []
     for folder in jobs:
-        read = Source(folder)
-        _job(pages, out / "jobs" / read.slug, read, title)
-        told.append(read)
+        read = JobFiles(folder)
+        _write_job(pages, out / "jobs" / read.slug, read, title)
+        sources.append(read)
     drawn = [
-        pages.drawn(figure, out / "figures") for figure in overview.figures([each.report for each in told], experiment)
+        pages.draw(figure, out / "figures")
+        for figure in overview.list_figures([each.report for each in sources], experiment)
     ]
     pages.render(
         "frozen/index.html",
         index := out / "index.html",
         title=title,
-        jobs=sorted(map(_listed, told), key=lambda job: -(job["report"]["accuracy"]["value"] or 0.0)),
-        period=_period(told),
-        headline=overview.headline([each.report for each in told], comparison, experiment),
-        notes=list(overview.notes([each.report for each in told], experiment)),
+        jobs=sorted(map(_list_job, sources), key=lambda job: -(job["report"]["accuracy"]["value"] or 0.0)),
+        period=_describe_period(sources),
+        headline=overview.find_headline([each.report for each in sources], comparison, experiment),
+        notes=list(overview.list_notes([each.report for each in sources], experiment)),
         drawn=drawn,
-        comparisons=list(overview.comparisons(comparison, experiment)),
+        comparisons=list(overview.list_comparisons(comparison, experiment)),
         cells=experiment["rows"] if experiment else [],
-        slugs={each.report["id"]: each.slug for each in told},
+        slugs={each.report["id"]: each.slug for each in sources},
     )
     return index
 
 
-def _kept(data: Path, **said: Any) -> None:
+def _write_data(data: Path, **contents: Any) -> None:
     data.mkdir(parents=True, exist_ok=True)
-    for name, value in said.items():
+    for name, value in contents.items():
         if value is not None:
             (data / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
-def _job(pages: Pages, folder: Path, read: Source, title: str) -> None:
-    measured = Measured()
-    listed = list(_samples(pages, folder, read, measured, title))
-    drawn = [pages.drawn(figure, folder / "figures") for figure in measured.figures(read.report)]
-    parameters = msgspec.json.format(msgspec.json.encode(read.report["settings"]["params"]), indent=2).decode()
+def _write_job(pages: Pages, folder: Path, read: JobFiles, title: str) -> None:
+    measured = FigureData()
+    listed = list(_write_samples(pages, folder, read, measured, title))
+    drawn = [pages.draw(figure, folder / "figures") for figure in measured.figures(read.report)]
     pages.render(
         "frozen/job.html", folder / "index.html", title=title, report=read.report, audit=read.audit, drawn=drawn,
-        lines=list(lines(read.report)), listed=listed, size=SIZE, parameters=parameters,
-        provenance=list(_provenance(read)), command=_command(read),
+        lines=list(build_lines(read.report)), listed=listed, size=SIZE,
+        parameters=format_json(read.report["settings"]["params"]), provenance=list(_list_provenance(read)),
+        command=_submit_command(read),
     )  # fmt: skip
 
 
-def _samples(pages: Pages, folder: Path, read: Source, measured: Measured, title: str) -> Iterator[Told]:
+def _write_samples(
+    pages: Pages, folder: Path, read: JobFiles, measured: FigureData, title: str
+) -> Iterator[SamplesPage]:
     total = read.report["request_counts"]["total"] - read.report["request_counts"]["in_progress"]
-    models = _models(read)
-    for number, some in enumerate(source.pages(read.samples(), SIZE), 1):
+    models = _map_models(read)
+    for number, some in enumerate(source.split_pages(read.samples(), SIZE), 1):
         for sample in some:
             measured.add(sample)
-        page = _told(number, some)
+        page = _summarise_page(number, some)
         pages.render(
             "frozen/samples.html", folder / page.file, title=title, name=read.report["name"], page=page,
-            entries=[entry(sample, models) for sample in some],
-            earlier=_file(number - 1) if number > 1 else None,
-            later=_file(number + 1) if number * SIZE < total else None,
+            entries=[prepare_sample(sample, models) for sample in some],
+            earlier=_name_file(number - 1) if number > 1 else None,
+            later=_name_file(number + 1) if number * SIZE < total else None,
         )  # fmt: skip
         yield page
 
 
-def _told(number: int, some: Sequence[Sample]) -> Told:
+def _summarise_page(number: int, some: Sequence[ReportSample]) -> SamplesPage:
     endings = Counter(sample.row.ending or sample.row.state for sample in some)
     first, last = some[0].row.index, some[-1].row.index
-    return Told(file=_file(number), first=first, last=last, endings=dict(sorted(endings.items())))
+    return SamplesPage(file=_name_file(number), first=first, last=last, endings=dict(sorted(endings.items())))
 
 
-def _file(number: int) -> str:
+def _name_file(number: int) -> str:
     return f"samples-{number:03}.html"
 
 
-def _models(read: Source) -> Mapping[str, str]:
-    named = read.report["settings"]["models"]
-    return {pin["hash"]: named[role]["name"] for role, pin in read.record.pins.items() if role in named}
+def _map_models(read: JobFiles) -> Mapping[str, str]:
+    models = read.report["settings"]["models"]
+    return {pin["hash"]: models[role]["name"] for role, pin in read.record.pins.items() if role in models}
 
 
-def _listed(read: Source) -> dict[str, Any]:
+def _list_job(read: JobFiles) -> dict[str, Any]:
     return {
         "slug": read.slug,
         "report": read.report,
-        "audited": audited(read.audit["violations"]),
-        "command": _command(read),
+        "audited": summarise_audit(read.audit["violations"]),
+        "command": _submit_command(read),
     }
 
 
-def _command(read: Source) -> str:
+def _submit_command(read: JobFiles) -> str:
     models = read.report["settings"]["models"]
-    return again(read.job, read.record, {role: models[role]["name"] for role in NAMED if role in models})
+    return submit_again_command(read.job, read.record, {role: models[role]["name"] for role in ROLES if role in models})
 
 
-def _provenance(read: Source) -> Iterator[tuple[str, object]]:
+def _list_provenance(read: JobFiles) -> Iterator[tuple[str, object]]:
     record, code = read.record, read.record.code
     yield "job", record.job
     yield "pipeline hash", record.pipeline_hash
@@ -151,9 +155,9 @@ def _provenance(read: Source) -> Iterator[tuple[str, object]]:
         yield f"{kind} index", f"signature {index['signature']}, file {index['file_hash']}"
     yield "gate's decision", record.prepared
     yield "chain", read.chain and f"{read.chain}: every link was recomputed when this page was written"
-    yield "audit", audited(read.audit["violations"])
+    yield "audit", summarise_audit(read.audit["violations"])
 
 
-def _period(told: Sequence[Source]) -> str:
-    ended = sorted({when(each.report["ended_at"]) for each in told if each.report["ended_at"]})
+def _describe_period(sources: Sequence[JobFiles]) -> str:
+    ended = sorted({format_time(each.report["ended_at"]) for each in sources if each.report["ended_at"]})
     return f"{ended[0]} to {ended[-1]}" if len(ended) > 1 else "".join(ended)

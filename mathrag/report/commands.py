@@ -1,19 +1,19 @@
-"""The commands that ask for the same job again."""
+"""Writes the command that submits a reported job again."""
 
 import shlex
 from typing import Any
 
 import msgspec
 
-from shared.contracts.changed_params import changed
+from shared.contracts.changed_params import list_changes
 from shared.contracts.records import JobRecord
 from shared.pipelines import registry
 
 
-def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
-    """`mathrag job submit` with every parameter that is not its default, and every model by role.
+def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) -> str:
+    """Return `mathrag job submit` with every parameter that differs from its default, and every model by role.
 
-    Nothing of other jobs is reused: a reproduction that reads the replies of the original has shown nothing.
+    The command has `--reuse none`: a reproduction that reused the original's replies would prove nothing.
     """
     words = ["mathrag", "job", "submit", "--name", f"{job['name']}-again", "--dataset", record.dataset.name]
     words += ["--pipeline", record.pipeline, "--repeats", str(record.repeats), "--reuse", "none"]
@@ -21,13 +21,13 @@ def again(job: Any, record: JobRecord, models: dict[str, str]) -> str:
         words += ["--limit", str(limit)]
     if record.corpus is not None:
         words += ["--corpus", record.corpus.name]
-    for key, value in changed(_accepted(record.pipeline, job["params"])):
+    for key, value in list_changes(_select_accepted(record.pipeline, job["params"])):
         words += ["--set", f"{key}={msgspec.json.encode(value).decode()}"]
     for role, name in models.items():
         words += ["--model", f"{role}={name}"]
     return shlex.join(words)
 
 
-def _accepted(pipeline: str, params: Any) -> Any:
-    """Without what the pipeline does not read, such as a value of the configuration: a submit refuses it."""
-    return registry.get(pipeline).only_read(params) if pipeline in registry.names() else params
+def _select_accepted(pipeline: str, params: Any) -> Any:
+    """Return only the parameters that the pipeline reads: a submission refuses others."""
+    return registry.get(pipeline).select_read(params) if pipeline in registry.names() else params

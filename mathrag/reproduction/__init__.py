@@ -1,1 +1,1 @@
-"""The paper's experiment on MATH with a person's own models: presets, checks, tables, figures."""
+"""Repeat the paper's experiment on MATH with other models: presets, checks, tables and figures."""

@@ -1,4 +1,4 @@
-"""The paper's figures 3 to 6 from a run: memory over time, accuracy, the gate's correlation, the grid of weights."""
+"""Draw the paper's figures 3 to 6 from a run: memory over time, accuracy, gate correlation, grid of weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,33 +7,33 @@ from typing import Any
 import msgspec
 
 from mathrag.reproduction.page import Results
-from mathrag.reproduction.table import Line
+from mathrag.reproduction.table import VariantLine
 from shared.contracts.samples import GateDecision
 from shared.pages.figures import accuracy, heatmap, memory, rho
 from shared.pages.figures.figure import Figure
 
 
-def drawn(results: Results) -> Iterator[Figure]:
-    """In the paper's order; what a run has no data for is left out.
+def draw_figures(results: Results) -> Iterator[Figure]:
+    """Yield the figures in the paper's order; those without data are left out.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is not installed.
     """
-    if rows := residencies(results.jobs):
-        yield memory.chart(rows, title="Memory over time: one model at a time", name="memory")
-    yield accuracy.chart(points(results.lines), title="Accuracy, and the paper's", name="accuracy")
+    if rows := list_residencies(results.jobs):
+        yield memory.draw(rows, title="Memory over time: one model at a time", name="memory")
+    yield accuracy.draw(list_points(results.lines), title="Accuracy, and the paper's", name="accuracy")
     for variant, report in results.jobs.items():
         decision = report["gate"] and msgspec.convert(report["gate"], GateDecision)
         if decision and decision.documents:
-            yield rho.chart(decision, title="Do rules agree with the judge?", name=f"rho-{variant}")
+            yield rho.draw(decision, title="Do rules agree with the judge?", name=f"rho-{variant}")
     if results.heatmap is not None:
-        yield heatmap.chart(cells(results.heatmap), title="Accuracy by weights", name="weights")
+        yield heatmap.draw(list_cells(results.heatmap), title="Accuracy by weights", name="weights")
 
 
-def points(lines: Sequence[Line]) -> list[accuracy.Row]:
-    """Ours with Wilson's interval, the paper's as a diamond."""
+def list_points(lines: Sequence[VariantLine]) -> list[accuracy.AccuracyRow]:
+    """Return the points of the accuracy figure: ours with Wilson's interval, the paper's as a diamond."""
     return [
-        accuracy.Row(
+        accuracy.AccuracyRow(
             label=each.variant, value=each.accuracy.value, low=each.accuracy.low, high=each.accuracy.high, n=each.items,
             published=each.paper.accuracy if each.paper else None,
         )
@@ -41,11 +41,11 @@ def points(lines: Sequence[Line]) -> list[accuracy.Row]:
     ]  # fmt: skip
 
 
-def residencies(jobs: Mapping[str, Any]) -> list[memory.Row]:
-    """Each once, however many jobs it answered; models that are named by several jobs are in one residency."""
+def list_residencies(jobs: Mapping[str, Any]) -> list[memory.MemoryRow]:
+    """Return a row for each model of each residency; a residency that several jobs share occurs once."""
     found = {each["epoch"]: each for report in jobs.values() for each in report["residencies"]}
     return [
-        memory.Row(
+        memory.MemoryRow(
             device=each["device"], epoch=epoch, model=model, opened_at=datetime.fromisoformat(each["opened_at"]),
             closed_at=datetime.fromisoformat(each["closed_at"]) if each["closed_at"] else None,
             mib=each["memory_mib"].get(model),
@@ -56,15 +56,15 @@ def residencies(jobs: Mapping[str, Any]) -> list[memory.Row]:
     ]  # fmt: skip
 
 
-def cells(report: Mapping[str, Any]) -> list[heatmap.Row]:
-    """Of the grid over both weights."""
-    return [_cell(row, row["result"]) for row in report["rows"]]
+def list_cells(report: Mapping[str, Any]) -> list[heatmap.WeightsRow]:
+    """Return the cells of the grid over both weights."""
+    return [_make_cell(row, row["result"]) for row in report["rows"]]
 
 
-def _cell(row: Mapping[str, Any], result: Mapping[str, Any] | None) -> heatmap.Row:
-    """Without a job nothing was run: no order follows from two weights of 0."""
+def _make_cell(row: Mapping[str, Any], result: Mapping[str, Any] | None) -> heatmap.WeightsRow:
+    """Return a cell; without a result (both weights 0, which gives no order) its values are None."""
     known = result["accuracy"] if result else {}
-    return heatmap.Row(
+    return heatmap.WeightsRow(
         rrf_weight=row["point"]["rrf_weight"], quality_weight=row["point"]["quality_weight"], value=known.get("value"),
         low=known.get("low"), high=known.get("high"), n=known.get("graded", 0), job=row["job"],
     )  # fmt: skip

@@ -1,14 +1,14 @@
-"""The report of a run as Markdown: table, comparisons, what can be compared with the paper, figures, provenance."""
+"""Write the report of a run as Markdown: table, differences, caveats on the paper, figures, provenance."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from mathrag.reproduction.caveats import caveats, rho
+from mathrag.reproduction.caveats import describe_caveats, describe_rho
 from mathrag.reproduction.preset import Preset
 from mathrag.reproduction.problems import Problems
-from mathrag.reproduction.table import Line, line, percent, table
+from mathrag.reproduction.table import VariantLine, format_percent, make_line, make_table
 from shared.pages.figures.figure import Figure
 
 FIGURES = "figures"
@@ -16,86 +16,86 @@ FIGURES = "figures"
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service says of a run."""
+    """The service's reports of a run."""
 
     experiment: dict[str, Any]
-    """Its report."""
+    """Report of the experiment."""
     jobs: dict[str, Any]
     """Reports of the jobs, by variant."""
     comparison: dict[str, Any]
-    """Each variant with each, as the experiment's report has it."""
+    """Comparison of every pair of variants, from the experiment's report."""
     heatmap: dict[str, Any] | None = None
-    """Report of the second experiment, where it was asked for."""
+    """Report of the grid of weights; None if it was not run."""
 
     @property
-    def lines(self) -> list[Line]:
-        """Of the table, in the preset's order."""
-        return [line(variant, report) for variant, report in self.jobs.items()]
+    def lines(self) -> list[VariantLine]:
+        """The lines of the table, in the preset's order."""
+        return [make_line(variant, report) for variant, report in self.jobs.items()]
 
 
-def page(name: str, preset: Preset, problems: Problems, results: Results, figures: Sequence[Figure]) -> str:
-    """All of it."""
+def write_page(name: str, preset: Preset, problems: Problems, results: Results, figures: Sequence[Figure]) -> str:
+    """Return the whole report as Markdown."""
     lines = results.lines
     parts = [
         f"# The paper's experiment, preset `{name}`",
         f"{preset.about}.",
-        _bullets(_asked(problems)),
+        _make_bullets(_describe_problems(problems)),
         "## Results",
-        table(lines),
-        _bullets(_notes(results)),
+        make_table(lines),
+        _make_bullets(_list_notes(results)),
         "## Differences",
-        "Left minus right over the questions that both answered; paired tests, corrected together:",
-        _bullets(differences(results)),
+        "Left minus right over the questions that both answered, by paired tests with a joint correction:",
+        _make_bullets(list_differences(results)),
         "## Errors",
-        "Every answer has one ending; the rules are in docs/statistics.md.",
-        endings(results.jobs),
+        "Every answer has one ending; the rules are in docs/explanation/statistics.md.",
+        make_endings_table(results.jobs),
         "## The gate",
-        _bullets(rho(results.jobs)) or "No variant has one.",
-        "## Beside the paper",
-        _bullets(caveats(lines, results.jobs, problems.documents)),
-        *_drawn(figures),
-        "## What answered",
-        _bullets(_models(results)),
+        _make_bullets(describe_rho(results.jobs)) or "No variant has a gate.",
+        "## Compared with the paper",
+        _make_bullets(describe_caveats(lines, results.jobs, problems.documents)),
+        *_list_figures(figures),
+        "## Models",
+        _make_bullets(_list_models(results)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def differences(results: Results) -> Iterator[str]:
-    """Such as "gate against hybrid: not separable at n = 100: ..."."""
+def list_differences(results: Results) -> Iterator[str]:
+    """Yield each pair's result, such as "gate against hybrid: not separable at n = 100: ..."."""
     for pair in results.comparison["pairs"]:
         yield f"{pair['left']} against {pair['right']}: {pair['words']}"
 
 
-def endings(jobs: Mapping[str, Any]) -> str:
-    """How each variant's answers ended, as Markdown."""
+def make_endings_table(jobs: Mapping[str, Any]) -> str:
+    """Return a Markdown table of how each variant's answers ended."""
     kinds = sorted({kind for report in jobs.values() for kind in report["endings"]})
     rows = [["", *kinds], ["---"] * (len(kinds) + 1)]
     rows += [[name, *(str(report["endings"].get(kind, 0)) for kind in kinds)] for name, report in jobs.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _bullets(said: Iterable[str]) -> str:
-    return "\n".join(f"- {each}" for each in said)
+def _make_bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {each}" for each in lines)
 
 
-def _asked(problems: Problems) -> Iterator[str]:
+def _describe_problems(problems: Problems) -> Iterator[str]:
     yield f"questions: {problems.items} of {problems.questions.name}, SHA-256 {problems.asked_digest}"
     yield f"corpus: {problems.documents:,} documents of {problems.corpus.name}, SHA-256 {problems.corpus_digest}"
     yield from problems.notes
 
 
-def _notes(results: Results) -> Iterator[str]:
-    """What each job's report says that a reader must know, once."""
+def _list_notes(results: Results) -> Iterator[str]:
+    """Yield the notes of the jobs and of the comparison, each once, with the variants that it is about."""
     said: dict[str, list[str]] = {}
     for variant, report in results.jobs.items():
         for note in report["notes"]:
             said.setdefault(note, []).append(variant)
     yield from (f"{', '.join(variants)}: {note}" for note, variants in said.items())
-    # The comparison says of each job again what its report says.
+    # The comparison repeats the notes of the jobs.
     yield from (note for note in results.comparison["notes"] if note.partition(": ")[2] not in said)
 
 
-def _drawn(figures: Sequence[Figure]) -> Iterator[str]:
+def _list_figures(figures: Sequence[Figure]) -> Iterator[str]:
     if figures:
         yield "## Figures"
     for each in figures:
@@ -103,7 +103,7 @@ def _drawn(figures: Sequence[Figure]) -> Iterator[str]:
         yield each.caption
 
 
-def _models(results: Results) -> Iterator[str]:
+def _list_models(results: Results) -> Iterator[str]:
     answered = {
         (role, model["name"], model["backend"], model["version"], model["digest"])
         for report in results.jobs.values()
@@ -115,16 +115,16 @@ def _models(results: Results) -> Iterator[str]:
         yield f"{variant}: job {report['id']}, pipeline {report['settings']['pipeline_hash']}"
 
 
-def terminal(lines: Sequence[Line]) -> Iterator[tuple[str, ...]]:
-    """The table as a person sees it who waited for it: ours, then the paper's."""
+def list_terminal_rows(lines: Sequence[VariantLine]) -> Iterator[tuple[str, ...]]:
+    """Yield the table's rows for a terminal: our figures, then the paper's accuracy."""
     for each in lines:
         low, high = each.accuracy.low, each.accuracy.high
         yield (
             each.variant,
-            percent(each.accuracy.value),
+            format_percent(each.accuracy.value),
             f"{100 * low:.1f} to {100 * high:.1f}",
             "-" if each.std is None else f"{100 * each.std:.2f}",
             "-" if each.latency_s is None else f"{each.latency_s:.3g}",
             str(each.loads),
-            percent(each.paper.accuracy) if each.paper else "-",
+            format_percent(each.paper.accuracy) if each.paper else "-",
         )

@@ -1,6 +1,6 @@
-"""Presets: a configuration and an experiment in one file, and what a person may change of both from the command line.
+"""Presets: a configuration and an experiment in one file, with the changes that the command line can make to both.
 
-A preset is named by the committed file that holds it, or is a file of a person's own.
+A preset is a committed file, chosen by its name, or a user's own file, chosen by its path.
 """
 
 from pathlib import Path
@@ -15,30 +15,30 @@ from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
 from shared.settings import Settings
-from shared.storage.configurations import merged
+from shared.storage.configurations import merge
 
 PRESETS = Path(__file__).parent / "presets"
 SAMPLED_TEMPERATURE = 0.7
-"""Qwen2.5-Instruct's own, by its `generation_config.json`."""
+"""Temperature of Qwen2.5-Instruct in its `generation_config.json`."""
 HEATMAP = tuple(round(step / 10, 1) for step in range(11))
-"""Of the paper's grid search: 0, 0.1 ... 1 for either weight."""
+"""Values of each weight in the paper's grid search: 0, 0.1 ... 1."""
 GATE = "mathrag-gate"
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a run needs but the problems."""
+    """Everything that a run needs except the problems."""
 
     about: str
     configuration: dict[str, Any]
-    """As in mathrag.yaml; what it leaves out is the default."""
+    """Settings as in mathrag.yaml; omitted ones have their defaults."""
     items: int
-    """Questions, unless a person says otherwise."""
+    """Number of questions, unless --items is given."""
     experiment: dict[str, Any]
-    """As `mathrag experiment` takes it, without name and datasets."""
+    """An experiment file without name and datasets."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says otherwise; None: as the preset has it."""
+    """Options that override the preset; None keeps the preset's value."""
 
     server: str | None = None
     """Base URL of the Ollama server."""
@@ -53,41 +53,41 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def configures(self) -> list[str]:
-        """Options that say how a service is configured."""
-        said = {
+        """The given options that change the configuration of a service."""
+        message = {
             "--server": self.server, "--device": self.device, "--budget": self.budget_mib, "--slots": self.slots,
             "--embedder": self.embedder,
         }  # fmt: skip
-        return [option for option, value in said.items() if value is not None]
+        return [option for option, value in message.items() if value is not None]
 
 
-def names() -> list[str]:
-    """Of those that are committed."""
+def list_names() -> list[str]:
+    """Return the names of the committed presets."""
     return sorted(file.stem for file in PRESETS.glob("*.yaml"))
 
 
-def text(name: str) -> str:
-    """The file of a preset, committed or a person's own.
+def read_text(name: str) -> str:
+    """Return the text of a preset, chosen by its name or path.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no such preset.
     """
     for file in (PRESETS / f"{name}.yaml", Path(name)):
         if file.is_file():
             return file.read_text("utf-8")
-    hint = suggestions.hint(name, names(), f"--preset {', '.join(names())}, or a YAML file of your own")
+    hint = suggestions.make_hint(name, list_names(), f"--preset {', '.join(list_names())}, or a YAML file of your own")
     raise NotFound(f"there is no preset {name!r}", hint=hint)
 
 
 def load(name: str) -> Preset:
-    """A preset.
+    """Read and check a preset.
 
     Raises:
-        NotFound: there is none.
-        Invalid: the file is no preset; the message names the field.
+        NotFound: there is no such preset.
+        Invalid: the file is not a valid preset; the message names the field.
     """
     try:
-        found = msgspec.yaml.decode(text(name), type=Preset)
+        found = msgspec.yaml.decode(read_text(name), type=Preset)
         msgspec.convert(Experiment.model_validate(document(found, "x", "x", "x")).params, Params)
     except (msgspec.MsgspecError, ValueError) as error:
         raise Invalid(
@@ -96,32 +96,38 @@ def load(name: str) -> Preset:
     return found
 
 
-def changed(preset: Preset, changes: Changes, data: Path) -> Preset:
-    """The preset as a person wants it; `data`: the folder beside whose problems the embedder's file lies."""
+def apply_changes(preset: Preset, changes: Changes, data: Path) -> Preset:
+    """Return the preset with the changes; a relative path of the embedder is resolved from the folder `data`."""
     experiment = dict(preset.experiment)
     if changes.repeats is not None:
         experiment["repeats"] = changes.repeats
     if changes.sampled:
-        experiment["params"] = merged(experiment.get("params", {}), {"generate": {"temperature": SAMPLED_TEMPERATURE}})
+        experiment["params"] = merge(experiment.get("params", {}), {"generate": {"temperature": SAMPLED_TEMPERATURE}})
     if changes.redraw_judge:
-        experiment["params"] = merged(experiment.get("params", {}), {"judge": {"per_repeat": True}})
-    return replace(preset, experiment=experiment, configuration=_configuration(preset.configuration, changes, data))
+        experiment["params"] = merge(experiment.get("params", {}), {"judge": {"per_repeat": True}})
+    return replace(
+        preset, experiment=experiment, configuration=_change_configuration(preset.configuration, changes, data)
+    )
 
 
-def _configuration(given: dict[str, Any], changes: Changes, data: Path) -> dict[str, Any]:
-    models = {name: _model(model, changes) for name, model in given.get("models", {}).items()}
+def _change_configuration(given: dict[str, Any], changes: Changes, data: Path) -> dict[str, Any]:
+    models = {name: _change_model(model, changes) for name, model in given.get("models", {}).items()}
     device = {"id": changes.device, "budget_mib": changes.budget_mib}
     wanted = {key: value for key, value in device.items() if value is not None}
-    found = {**given, "device": {**given.get("device", {}), **wanted}, "retrieval": _retrieval(given, changes, data)}
+    found = {
+        **given,
+        "device": {**given.get("device", {}), **wanted},
+        "retrieval": _change_retrieval(given, changes, data),
+    }
     return {**found, **({"models": models} if models else {})}
 
 
-def _model(model: dict[str, Any], changes: Changes) -> dict[str, Any]:
+def _change_model(model: dict[str, Any], changes: Changes) -> dict[str, Any]:
     server = {"url": changes.server} if changes.server and model["driver"] == "ollama" else {}
     return {**model, **server, **({"parallel": changes.slots} if changes.slots else {})}
 
 
-def _retrieval(given: dict[str, Any], changes: Changes, data: Path) -> dict[str, Any]:
+def _change_retrieval(given: dict[str, Any], changes: Changes, data: Path) -> dict[str, Any]:
     retrieval = given.get("retrieval", {})
     embeddings = retrieval.get("embeddings", {})
     match changes.embedder:
@@ -137,8 +143,8 @@ def _retrieval(given: dict[str, Any], changes: Changes, data: Path) -> dict[str,
     return {**retrieval, "embeddings": embeddings}
 
 
-class Configured(Settings):
-    """Settings of a preset; what the environment says goes before it, as it goes before mathrag.yaml."""
+class PresetSettings(Settings):
+    """Settings of a preset; environment variables override it as they override mathrag.yaml."""
 
     @classmethod
     def settings_customise_sources(
@@ -149,28 +155,30 @@ class Configured(Settings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Order: environment, secret files, the preset."""
+        """Return the sources in order of precedence: environment, secret files, the preset."""
         return env_settings, file_secret_settings, init_settings
 
 
 def settings(preset: Preset) -> Settings:
-    """As services read them from the file that is written of the preset."""
-    return Configured(**preset.configuration)
+    """Return the settings as services will read them from the preset's configuration file."""
+    return PresetSettings(**preset.configuration)
 
 
 def document(preset: Preset, name: str, dataset: str, corpus: str) -> dict[str, Any]:
-    """The body of `POST /v1/experiments`."""
+    """Return the body of `POST /v1/experiments`."""
     return {"name": name, "datasets": [{"dataset": dataset, "corpus": corpus}], **preset.experiment}
 
 
 def heatmap(preset: Preset, name: str, dataset: str, corpus: str) -> dict[str, Any]:
-    """The paper's grid search over both weights, once: equal ratios are one job, and judgements are shared.
+    """Return the experiment of the paper's grid search over both weights, with one repeat.
+
+    Cells with equal ratios of the weights share one job, and all share the judge's ratings.
 
     Raises:
         Invalid: no variant has weights.
     """
     gates = [each for each in preset.experiment["variants"] if each["pipeline"] == GATE]
     if not gates:
-        raise Invalid(f"--heatmap: no variant of the preset is {GATE}", hint="leave it out")
+        raise Invalid(f"--heatmap: no variant of the preset is {GATE}", hint="omit --heatmap")
     grid = {"rrf_weight": list(HEATMAP), "quality_weight": list(HEATMAP)}
     return {**document(preset, name, dataset, corpus), "variants": gates[:1], "repeats": 1, "grid": grid}

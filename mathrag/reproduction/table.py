@@ -1,4 +1,4 @@
-"""The paper's table from the jobs' reports, a line for each variant, with the paper's own line beside it."""
+"""The paper's table from the jobs' reports: a line for each variant, with the paper's figures next to ours."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,55 +9,55 @@ from mathrag.reproduction import paper
 
 RECALL = "Recall@5"
 MODELS = ("judge", "rerank", "write", "generate")
-"""Stages that a model answers."""
+"""Stages whose calls a model answers."""
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """With its 95 % interval, from 0 to 1."""
+    """A share from 0 to 1 with its 95 % interval."""
 
     value: float | None
     low: float
     high: float
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant."""
+class VariantLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the figures of one variant as the table shows them."""
 
     variant: str
     job: str
     items: int
     graded: int
-    """Answers with a verdict, of all repeats."""
+    """Answers with a verdict, over all repeats."""
     failed: int
-    """Answers that there are none of; they are in no accuracy."""
+    """Samples without an answer, which no accuracy counts."""
     accuracy: Share
-    """Over items, Wilson's interval."""
+    """Accuracy over items with Wilson's interval."""
     bootstrap: Share | None
-    """Over items, percentile bootstrap."""
+    """Accuracy over items with a percentile bootstrap interval."""
     strict: Share
-    """By the strict grader: the nearest to the paper's exact match."""
+    """Accuracy by the strict grader, which is closest to the paper's exact match."""
     mean: float | None
     std: float | None
-    """Over repeats, ddof 1; None: there was one."""
+    """Standard deviation over repeats (ddof 1); None for one repeat."""
     recall: float | None
-    """Recall of the five best documents; None: the problems name no relevant documents."""
+    """Recall of the five best documents; None if the problems name no relevant documents."""
     latency_s: float | None
-    """Of the device, by answer drawn: as if nothing of another job had been reused and no model been loaded."""
+    """Device seconds per answer, as if no reply had been reused from other jobs and no model loaded."""
     loads: int
     """Model loads for the calls that this variant made."""
     made: int
     reused: int
-    """Of the model calls."""
+    """Model calls that were answered by replies of other jobs."""
     duplicates: int
-    """Near-duplicates of a question that searches left out."""
-    paper: paper.Row | None
+    """Near-duplicates of questions that searches removed."""
+    paper: paper.PaperRow | None
 
 
-def line(variant: str, report: Mapping[str, Any]) -> Line:
-    """Of a job's report."""
+def make_line(variant: str, report: Mapping[str, Any]) -> VariantLine:
+    """Build the line of a variant from its job's report."""
     counts, repeats = report["request_counts"], report["repeats"]
     items = counts["total"] // report["settings"]["repeats"]
-    return Line(
+    return VariantLine(
         variant=variant,
         job=report["id"],
         items=items,
@@ -68,8 +68,8 @@ def line(variant: str, report: Mapping[str, Any]) -> Line:
         strict=_share(report["strict"]),
         mean=repeats["mean"],
         std=repeats["std"],
-        recall=_recall(report),
-        latency_s=_latency(report, items),
+        recall=_find_recall(report),
+        latency_s=_compute_latency(report, items),
         loads=report["model_loads"],
         made=sum(report["calls_made"].get(role, 0) for role in MODELS),
         reused=sum(report["calls_reused"].get(role, 0) for role in MODELS),
@@ -82,8 +82,8 @@ def _share(figure: Mapping[str, Any]) -> Share:
     return Share(value=figure["value"], low=figure["low"], high=figure["high"])
 
 
-def _recall(report: Mapping[str, Any]) -> float | None:
-    """Of the context where that holds five documents; it is measured only where the problems say what is relevant."""
+def _find_recall(report: Mapping[str, Any]) -> float | None:
+    """Return the recall of the context; None unless it holds five documents and relevance is known."""
     found = report["retrieval"]
     if found is None or report["settings"]["params"]["context_size"] != 5:
         return None
@@ -91,22 +91,25 @@ def _recall(report: Mapping[str, Any]) -> float | None:
     return value
 
 
-def _latency(report: Mapping[str, Any], items: int) -> float | None:
-    """Seconds of each stage over the answers that it was done for: one a question, or one a repeat of it."""
+def _compute_latency(report: Mapping[str, Any], items: int) -> float | None:
+    """Return device seconds per answer, summed over the stages; None if no stage was timed.
+
+    A stage counts one answer per question, or one per repeat if every repeat drew its own reply.
+    """
     stages = report["stages"]
     timed = [role for role in MODELS if role in stages and stages[role]["device_s"] is not None]
     if not timed or not items:
         return None
-    return sum(float(stages[role]["device_s"]) / _answers(role, report, items) for role in timed)
+    return sum(float(stages[role]["device_s"]) / _count_answers(role, report, items) for role in timed)
 
 
-def _answers(role: str, report: Mapping[str, Any], items: int) -> int:
+def _count_answers(role: str, report: Mapping[str, Any], items: int) -> int:
     most = items * int(report["settings"]["repeats"])
     drawn = report["settings"]["drawn"] or ()
     if role in drawn:
         return most
     if role == "generate" and drawn:
-        # Greedy answers to contexts of which some changed, because the judge was asked anew.
+        # Greedy answers are shared between repeats unless new ratings changed the context.
         stage = report["stages"][role]
         return min(most, max(items, int(stage["made"]) + int(stage["reused"])))
     return items
@@ -119,42 +122,42 @@ HEAD = (
 )  # fmt: skip
 
 
-def table(lines: Sequence[Line]) -> str:
-    """As Markdown."""
-    rows = [HEAD, ("---",) * len(HEAD), *map(_cells, lines)]
+def make_table(lines: Sequence[VariantLine]) -> str:
+    """Return the table as Markdown."""
+    rows = [HEAD, ("---",) * len(HEAD), *map(_make_cells, lines)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _cells(each: Line) -> tuple[str, ...]:
+def _make_cells(each: VariantLine) -> tuple[str, ...]:
     theirs = each.paper
-    bootstrap = f"; {_interval(each.bootstrap)}" if each.bootstrap else ""
+    bootstrap = f"; {_format_interval(each.bootstrap)}" if each.bootstrap else ""
     return (
         each.variant,
-        spread(each.mean, each.std),
-        f"{_interval(each.accuracy)}{bootstrap}",
-        percent(each.strict.value),
-        percent(each.recall),
+        format_spread(each.mean, each.std),
+        f"{_format_interval(each.accuracy)}{bootstrap}",
+        format_percent(each.strict.value),
+        format_percent(each.recall),
         "-" if each.latency_s is None else f"{each.latency_s:.3g}",
         str(each.loads),
         f"{each.made:,}, {each.reused:,}",
         str(each.failed),
-        spread(theirs.accuracy, theirs.std) if theirs else "-",
-        percent(theirs.recall) if theirs else "-",
+        format_spread(theirs.accuracy, theirs.std) if theirs else "-",
+        format_percent(theirs.recall) if theirs else "-",
         f"{theirs.latency_s:.2f}" if theirs else "-",
     )
 
 
-def spread(mean: float | None, std: float | None) -> str:
-    """Such as "86.80 ± 1.10 %"."""
+def format_spread(mean: float | None, std: float | None) -> str:
+    """Format mean and standard deviation as percentages, such as "86.80 ± 1.10 %"; "-" without a mean."""
     if mean is None:
         return "-"
     return f"{100 * mean:.2f} %" if std is None else f"{100 * mean:.2f} ± {100 * std:.2f} %"
 
 
-def percent(value: float | None) -> str:
-    """Such as "86.0 %"."""
+def format_percent(value: float | None) -> str:
+    """Format a share as a percentage, such as "86.0 %"; "-" for None."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
-def _interval(share: Share) -> str:
+def _format_interval(share: Share) -> str:
     return f"{100 * share.low:.1f} to {100 * share.high:.1f}"

@@ -1,17 +1,17 @@
-"""When a process began, by a clock that nobody sets: it tells a process from a later one with the same id."""
+"""The start of a process by a clock that cannot be set, which tells it from a later process with the same id."""
 
 from pathlib import Path
 
 import psutil
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Another one after every boot of the machine."""
+"""File with an id that changes at every boot of the machine."""
 START = 19
-"""Place of the start among the fields of /proc/PID/stat behind the name: proc(5), field 22."""
+"""Index of the start time among the fields of /proc/PID/stat after the name: proc(5), field 22."""
 
 
-def birth(pid: int) -> str:
-    """The boot and the clock ticks since then; empty when there is no such process."""
+def read_birth(pid: int) -> str:
+    """Return the boot id and the start in clock ticks since boot; "" if there is no such process."""
     try:
         if not BOOT.exists():
             return str(psutil.Process(pid).create_time())

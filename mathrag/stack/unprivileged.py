@@ -1,4 +1,4 @@
-"""PostgreSQL refuses to run as root. As root, it is started as somebody else, without creating a user.
+"""Start PostgreSQL as another user if this process is root, as which it refuses to run; no account is created.
 
 In a user namespace the same files belong to user 1000, so nothing outside the namespace changes: no new account, no
 chmod. Where user namespaces are refused (some containers), the server runs as `nobody`, which must then be able to
@@ -20,8 +20,12 @@ AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-group
 
 
 @functools.cache
-def prefix() -> tuple[str, ...]:
-    """What to put before a command so that it does not run as root; empty when we are not root."""
+def find_command_prefix() -> tuple[str, ...]:
+    """Return the command prefix that drops root; empty if this process is not root.
+
+    Raises:
+        Unavailable: neither `unshare` nor `setpriv` works.
+    """
     if os.geteuid() != 0:
         return ()
     for candidate in (NAMESPACE, AS_NOBODY):
@@ -40,6 +44,6 @@ def _works(candidate: tuple[str, ...]) -> bool:
 
 
 def hand_over(path: Path) -> None:
-    """Give a file or folder of ours to the user that the server will run as; nothing to do in a namespace."""
-    if prefix() == AS_NOBODY:
+    """Give a file or folder to the user that the server will run as; in a user namespace nothing needs to change."""
+    if find_command_prefix() == AS_NOBODY:
         os.chown(path, NOBODY, NOBODY)

@@ -1,18 +1,18 @@
-"""`python -m services.generator`: the worker of the generate lane."""
+"""Run the worker of the generate lane: `python -m services.generator`."""
 
 from collections.abc import Mapping
 
 from shared.contracts.calls import Lane
 from shared.runtime.execution import Executor
 from shared.runtime.process import Tools, serve
-from shared.runtime.prompting import Prompting
+from shared.runtime.prompting import PromptExecutor
 from shared.settings import load
 
 
-async def executors(tools: Tools) -> Mapping[str, Executor]:
-    """The generator's one role."""
-    return {"generate": Prompting(tools.database, tools.guards)}
+async def make_executors(tools: Tools) -> Mapping[str, Executor]:
+    """Return the executor of the generator's only role."""
+    return {"generate": PromptExecutor(tools.database, tools.guards)}
 
 
 if __name__ == "__main__":
-    serve(Lane.GENERATE, load(), executors)
+    serve(Lane.GENERATE, load(), make_executors)

@@ -1,4 +1,4 @@
-"""`python -m services.guard --device ID --port P`: the guard of one device."""
+"""Run the guard of one device: `python -m services.guard --device ID --port P`."""
 
 import argparse
 import os
@@ -8,31 +8,31 @@ from shared import telemetry
 from shared.access import binding
 from shared.access.serving import serve
 from shared.errors import Invalid
-from shared.runtime.placement import narrowed
+from shared.runtime.placement import settings_for_device
 from shared.settings import load
 
 
 def main() -> None:
-    """Serve on loopback; elsewhere only with a service key."""
+    """Serve on loopback, and on other addresses only with a service key."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--device", help="one of the configuration's; by default its `device`")
+    parser.add_argument("--device", help="id of a configured device; by default that of `device`")
     parser.add_argument("--port", type=int, default=8082)
     parser.add_argument("--host", default="127.0.0.1")
     options = parser.parse_args()
     settings = load()
     try:
-        settings = narrowed(settings, options.device or settings.device.id)
+        settings = settings_for_device(settings, options.device or settings.device.id)
     except Invalid as error:
         parser.error(error.message)
-    if refusal := binding.refusal(settings, options.host):
+    if refusal := binding.explain_refusal(settings, options.host):
         parser.error(refusal)
-    _see_only(settings.device.id)
+    _restrict_to_gpu(settings.device.id)
     telemetry.start("guard", settings)
     serve(create_app(settings), settings.limits, host=options.host, port=options.port)
 
 
-def _see_only(device: str) -> None:
-    """Model servers are children of the guard: what it starts finds no other GPU than its own."""
+def _restrict_to_gpu(device: str) -> None:
+    """Hide every other GPU from this process and from the model servers that it starts."""
     if device.startswith(("GPU-", "MIG-")):
         os.environ["CUDA_VISIBLE_DEVICES"] = device
 

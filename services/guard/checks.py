@@ -1,4 +1,4 @@
-"""What `mathrag doctor` asks a guard: whether a model is there, and still the one that was registered."""
+"""Checks for `mathrag doctor`: whether a model is there, and is still the one that was registered."""
 
 from collections.abc import Mapping
 
@@ -6,25 +6,29 @@ from sqlalchemy import text
 
 from services.guard.drivers.ports import Driver, DriverError
 from shared.checks import models
-from shared.checks.check import RESTART, Check, NotReady, checked, correct
+from shared.checks.check import RESTART, Check, NotReady, advise_setting
+from shared.checks.run_check import run_check
 from shared.settings import Settings
 from shared.storage.database import Database
 
 REGISTERED = text("""
     SELECT hash, digest, version FROM models WHERE name = :name AND device = :device AND served
     ORDER BY registered_at DESC LIMIT 1""")
-CHANGED = f"put the old one back, and all goes on; or {RESTART} and submit again what waits for the old one"
+CHANGED_FIX = f"put the old one back; or {RESTART} and submit again the jobs that wait for the old one"
 
 
-async def look(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> Check:
-    """The model of this name, with the settings of this process."""
-    return await checked(f"model {name}", _look(name, settings, drivers, database), fix=correct(f"models.{name}"))
+async def check_model(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> Check:
+    """Check the model of this name against the settings of this guard's process."""
+    described = _describe_model(name, settings, drivers, database)
+    return await run_check(f"model {name}", described, fix=advise_setting(f"models.{name}"))
 
 
-async def _look(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> str:
+async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, Driver], database: Database) -> str:
     if name not in drivers:
-        raise NotReady(f"the guard of {settings.device.id} runs with settings that have no model {name!r}", fix=RESTART)
-    said = await models.look(name, settings)
+        raise NotReady(
+            f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with", fix=RESTART
+        )
+    summary = await models.check_model(name, settings)
     try:
         now = await drivers[name].identify()
     except DriverError as error:
@@ -33,12 +37,13 @@ async def _look(name: str, settings: Settings, drivers: Mapping[str, Driver], da
         values = {"name": name, "device": settings.device.id}
         registered = (await connection.execute(REGISTERED, values)).first()
     if registered is None:
-        raise NotReady("it is there, and not registered yet", fix="wait 5 s: the guard looks again by itself")
+        raise NotReady("it is found, but not registered yet", fix="wait 5 s: the guard registers it by itself")
     if registered.hash != now.hash:
-        changed = _difference(registered.digest, now.digest) or _difference(registered.version, now.version)
-        raise NotReady(f"it is not the one that was registered: {changed or 'its options differ'}", fix=CHANGED)
-    return said
+        changed = _describe_difference(registered.digest, now.digest)
+        changed = changed or _describe_difference(registered.version, now.version) or "its options differ"
+        raise NotReady(f"it is not the one that was registered: {changed}", fix=CHANGED_FIX)
+    return summary
 
 
-def _difference(before: str | None, now: str | None) -> str:
+def _describe_difference(before: str | None, now: str | None) -> str:
     return f"{(before or 'none')[:12]} then, {(now or 'none')[:12]} now" if before != now else ""

@@ -1,7 +1,7 @@
 """The guard: one per device, the only process that reaches the model servers.
 
-A chunk of calls is admitted only under the open epoch, and the check and the count of what is in flight happen without
-an `await` between them, so a drain can never overlook a chunk that passed the check.
+A chunk of calls is admitted only under the open epoch. There is no `await` between that check and the count of calls in
+flight, so a drain cannot overlook a chunk that passed the check.
 """
 
 import asyncio
@@ -9,32 +9,38 @@ from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
-from services.guard.clock import Clock
-from services.guard.drivers.ports import Server
+from services.guard.clock import GuardClock
+from services.guard.drivers.ports import ModelServer
 from shared.contracts.guard import Completion, End, ModelAnswer, ModelCall, RunRequest
 from shared.contracts.replies import FailureKind
 from shared.errors import Conflict
-from shared.models.chat import Away, ChatFailed, Unreached
+from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.telemetry import model_calls, traces
 
 RELEASED = ModelAnswer(end=End.RELEASED)
-"""Of a call that no model server has seen, or that was aborted: it goes back uncharged."""
+"""The answer for a call that reached no model server or was aborted: it goes back to the queue uncharged."""
 
 
 class StaleEpoch(Conflict):
-    """The chunk's epoch is not the open one: nothing was sent to a model."""
+    """The chunk's epoch is not the open one; nothing was sent to a model."""
 
     kind = "stale_epoch"
 
 
-class Resident:
-    """A model server with its slots; `name` and `driver` are the operator's words for it.
+class ServedModel:
+    """A model server with its slots; `name` and `driver` are those of the settings.
 
-    No call may take longer than `call_timeout_s`: a server that sends a byte now and then keeps every client waiting.
+    `call_timeout_s` bounds a whole call: a server that sends a byte now and then would never run into a read timeout.
     """
 
     def __init__(
-        self, server: Server, parallel: int, call_timeout_s: float | None = None, *, name: str = "", driver: str = ""
+        self,
+        server: ModelServer,
+        parallel: int,
+        call_timeout_s: float | None = None,
+        *,
+        name: str = "",
+        driver: str = "",
     ) -> None:
         self.server = server
         self.call_timeout_s = call_timeout_s
@@ -47,58 +53,58 @@ class Resident:
 class Guard:
     """Admission, execution and receipts of model calls on one device."""
 
-    def __init__(self, device: str, clock: Clock) -> None:
+    def __init__(self, device: str, clock: GuardClock) -> None:
         self.device = device
         self.clock = clock
         self.epoch: int | None = None
         """The open epoch; None while nothing may run."""
-        self._residents: dict[int, Resident] = {}
-        self._remote: dict[int, Resident] = {}
+        self._residents: dict[int, ServedModel] = {}
+        self._remote: dict[int, ServedModel] = {}
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._running: set[asyncio.Task[Completion]] = set()
 
-    def open(self, epoch: int, residents: Mapping[int, Resident]) -> None:
-        """From now on, calls of `epoch` for these models are admitted."""
+    def open(self, epoch: int, residents: Mapping[int, ServedModel]) -> None:
+        """Admit calls of `epoch` for these models from now on."""
         self._residents = dict(residents)
         self.epoch = epoch
 
     def close(self) -> None:
-        """Admit nothing more; what is in flight goes on."""
+        """Admit no further leased calls; those in flight go on."""
         self.epoch = None
 
-    def serve_remote(self, model_id: int, resident: Resident) -> None:
+    def serve_remote(self, model_id: int, resident: ServedModel) -> None:
         """Admit calls of a model that needs no lease, whatever the epoch."""
         self._remote[model_id] = resident
 
     @property
     def models(self) -> tuple[int, ...]:
-        """Those that are resident, while an epoch is open."""
+        """Ids of the resident models, while an epoch is open."""
         return tuple(self._residents)
 
     @property
     def in_flight(self) -> int:
-        """Leased calls that were admitted and have not ended."""
+        """Number of leased calls that were admitted and have not ended."""
         return self._in_flight
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Return when no leased call is in flight."""
         await self._idle.wait()
 
     async def cancel(self) -> None:
-        """Abort what is in flight: it goes back uncharged. Returns when nothing is in flight."""
-        await asyncio.sleep(0)  # a call that has not begun cannot say that it was released
+        """Abort the leased calls in flight, which go back uncharged, and return when none is left."""
+        await asyncio.sleep(0)  # a task that is cancelled before it begins would not report its call as released
         for task in tuple(self._running):
             task.cancel()
-        await self.idle()
+        await self.wait_idle()
 
     async def run(self, request: RunRequest) -> AsyncIterator[list[Completion]]:
-        """Yield an empty list once the chunk is admitted, then its completions as they end, together those that end
-        together. Closing it aborts the rest.
+        """Yield an empty list once the chunk is admitted, then lists of its completions as they end. Closing the
+        generator aborts the rest.
 
         Raises:
-            StaleEpoch: nothing of the chunk was sent.
+            StaleEpoch: the chunk was refused, and nothing of it was sent.
         """
         leased = self._admit(request)
         tasks = [asyncio.create_task(self._complete(call, request.epoch)) for call in request.calls]
@@ -106,7 +112,7 @@ class Guard:
             if call in leased:
                 self._running.add(task)
                 # Not in the `finally`: a disconnect cancels every await of this generator.
-                task.add_done_callback(self._left)
+                task.add_done_callback(self._end_call)
         try:
             yield []
             pending = set(tasks)
@@ -119,7 +125,7 @@ class Guard:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _admit(self, request: RunRequest) -> list[ModelCall]:
-        """Check the epoch and count the leased calls, in one breath."""
+        """Check the epoch and count the leased calls, without an `await` in between; return the leased calls."""
         far = [self._remote[call.model_id] for call in request.calls if call.model_id in self._remote]
         if lost := next((resident.name for resident in far if not resident.server.alive), None):
             raise StaleEpoch(f"the server of {lost!r} serves something else now")
@@ -134,7 +140,7 @@ class Guard:
             self._idle.clear()
         return leased
 
-    def _left(self, task: "asyncio.Task[Completion]") -> None:
+    def _end_call(self, task: "asyncio.Task[Completion]") -> None:
         self._running.discard(task)
         self._in_flight -= 1
         if self._in_flight == 0:
@@ -150,14 +156,14 @@ class Guard:
                 resident.running += 1
                 started, concurrency = self.clock.now(), resident.running
                 try:
-                    answer = await _traced(resident, call)
+                    answer = await _answer_traced(resident, call)
                 finally:
                     resident.running -= 1
         except asyncio.CancelledError:
-            # By the guard, or because nobody listens any more; then nobody reads this, either.
-            answer = _undone(resident.server) if concurrency else RELEASED
+            # The guard has aborted the call, or the client has disconnected and will not read this.
+            answer = _end_unanswered(resident.server) if concurrency else RELEASED
         ended = self.clock.now()
-        answer = await _believed(resident.server, answer)
+        answer = await _confirm_answer(resident.server, answer)
         return Completion(
             id=call.id,
             started_at=started,
@@ -169,16 +175,18 @@ class Guard:
         )
 
 
-async def _traced(resident: Resident, call: ModelCall) -> ModelAnswer:
-    if not traces.on():
+async def _answer_traced(resident: ServedModel, call: ModelCall) -> ModelAnswer:
+    if not traces.is_on():
         return await _answer(resident, call)
-    with model_calls.span(call, model=resident.name, backend=resident.driver, concurrency=resident.running) as span:
+    with model_calls.open_span(
+        call, model=resident.name, backend=resident.driver, concurrency=resident.running
+    ) as span:
         answer = await _answer(resident, call)
-        model_calls.note(span, call, answer)
+        model_calls.record_answer(span, call, answer)
         return answer
 
 
-async def _answer(resident: Resident, call: ModelCall) -> ModelAnswer:
+async def _answer(resident: ServedModel, call: ModelCall) -> ModelAnswer:
     if not resident.server.alive:  # it died while this call waited for a slot, or before it came
         return RELEASED
     try:
@@ -187,9 +195,9 @@ async def _answer(resident: Resident, call: ModelCall) -> ModelAnswer:
     except TimeoutError:
         return ModelAnswer(failure=FailureKind.TIMEOUT, detail=f"no answer within {resident.call_timeout_s} s")
     except ChatFailed as failed:
-        if failed.kind is FailureKind.CONNECTION and not await _survives(resident.server):
-            return RELEASED if isinstance(failed, Unreached) else _undone(resident.server)
-        if isinstance(failed, Away):
+        if failed.kind is FailureKind.CONNECTION and not await _is_still_alive(resident.server):
+            return RELEASED if isinstance(failed, ServerUnreached) else _end_unanswered(resident.server)
+        if isinstance(failed, ServerAway):
             what = f"the server of model {resident.name!r}"
             return ModelAnswer(end=End.WAITS, what=what, detail=failed.detail[:500])
         return ModelAnswer(failure=failed.kind, detail=failed.detail[:500])
@@ -197,25 +205,25 @@ async def _answer(resident: Resident, call: ModelCall) -> ModelAnswer:
         return ModelAnswer(failure=FailureKind.BACKEND_ERROR, detail=repr(error)[:500])
 
 
-async def _believed(server: Server, answer: ModelAnswer) -> ModelAnswer:
-    """What a model said, once a look after it has found the model that was verified; its slot is free meanwhile."""
+async def _confirm_answer(server: ModelServer, answer: ModelAnswer) -> ModelAnswer:
+    """Return the answer once a later check has found the verified model, else RELEASED; the slot is already free."""
     if answer.end is not End.ANSWERED:
         return answer
     try:
         return answer if await server.confirm() else RELEASED
-    except asyncio.CancelledError:  # as in `_complete`; it had ended, so it is no suspect
+    except asyncio.CancelledError:  # as in `_complete`; the call had ended, so it is no suspect
         return RELEASED
 
 
-def _undone(server: Server) -> ModelAnswer:
-    """Of a call that nobody answers: what ran on a server that died may have killed it, and is a suspect."""
+def _end_unanswered(server: ModelServer) -> ModelAnswer:
+    """Return the ending of a call that got no answer: a suspect if its server died, since the call may be the cause."""
     return ModelAnswer(end=End.LAPSED, detail="the model server died") if server.died else RELEASED
 
 
-async def _survives(server: Server) -> bool:
-    """A lost connection is seen before the exit status of who lost it: give it a moment."""
+async def _is_still_alive(server: ModelServer) -> bool:
+    """Tell whether the server is alive, 0.5 s after a lost connection: its exit status is seen later than the loss."""
     try:
-        await asyncio.wait_for(server.exited(), 0.5)
+        await asyncio.wait_for(server.wait_exited(), 0.5)
     except TimeoutError:
         return server.alive
     return False

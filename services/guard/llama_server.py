@@ -1,6 +1,6 @@
-"""The child that serves one GGUF model; it says where it listens in one JSON line and ends at SIGTERM.
+"""A child process that serves one GGUF model: it prints its URL as one JSON line and ends at SIGTERM.
 
-The API key comes through the environment: a process list shows arguments.
+The API key comes through the environment, because a process list shows arguments.
 """
 
 import argparse
@@ -14,7 +14,10 @@ import xllamacpp
 
 
 def serve(path: Path, *, context: int, parallel: int, threads: int, cache_prompt: bool) -> xllamacpp.Server:
-    """A server on a free loopback port; `context` is tokens per slot, whose last prompt is kept with `cache_prompt`."""
+    """Start a server on a free loopback port; `context` is in tokens per slot.
+
+    With `cache_prompt` each slot keeps the state of its last prompt.
+    """
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx = context * parallel  # the slots share it
@@ -26,13 +29,13 @@ def serve(path: Path, *, context: int, parallel: int, threads: int, cache_prompt
     params.verbosity = -1
     params.cache_ram_mib = 0
     params.cache_prompt = cache_prompt
-    params.ctx_shift = False  # a text that does not fit must end as truncated, not silently lose its beginning
+    params.ctx_shift = False  # an overlong text must end as truncated instead of silently losing its beginning
     params.api_keys = [os.environ["MATHRAG_SERVER_KEY"]]
     return xllamacpp.Server(params)
 
 
 def main() -> int:
-    """Serve until told to stop."""
+    """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser()
     parser.add_argument("path", type=Path)
     parser.add_argument("--context", type=int, required=True)
@@ -43,7 +46,7 @@ def main() -> int:
     sys.stdout.write(json.dumps({"url": server.listening_address}) + "\n")
     sys.stdout.flush()
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
-    os._exit(0)  # the process's end frees everything; a clean teardown would only take longer
+    os._exit(0)  # the exit frees everything, sooner than a clean teardown
 
 
 if __name__ == "__main__":

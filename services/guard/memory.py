@@ -1,7 +1,7 @@
-"""What is taken on a device, as NVML tells it, which sees what every process holds: no model server's word is enough.
+"""Device memory as NVML reports it, which counts every process, unlike the reports of model servers.
 
-Figures are the device's. Those of single processes go by process ids of the host, which are wrong or missing in
-containers: they name who is in the way, and decide nothing alone.
+Decisions rest on the figures of the device. Figures per process go by process ids of the host, which are wrong or
+missing in containers: they only name the processes in messages and let the guard kill its own children.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from shared.device_settings import Device
 MIB = 1 << 20
 
 
-class Process(NamedTuple):
-    """Somebody who computes on the device; `mib` is 0 where the driver does not tell."""
+class DeviceProcess(NamedTuple):
+    """A process that uses the device; `mib` is 0 if the driver does not tell."""
 
     pid: int
     name: str
@@ -29,61 +29,61 @@ class Process(NamedTuple):
         return f"{self.name} (pid {self.pid}) holds {self.mib:.0f} MiB"
 
 
-class Reading(NamedTuple):
-    """A device's memory at one moment, in MiB."""
+class MemoryReading(NamedTuple):
+    """Holds a device's memory at one moment, in MiB."""
 
     total: float
     used: float
     free: float
-    processes: tuple[Process, ...] = ()
+    processes: tuple[DeviceProcess, ...] = ()
     driver: str = ""
-    """Its version: with another one the same load takes something else."""
+    """Version of the driver, on which the memory of a load depends."""
 
 
 class NotMeasured(Exception):
-    """A device that is to be measured cannot be: nothing about it may be called verified."""
+    """The memory of a device that is to be measured cannot be read, so nothing about it is verified."""
 
 
-class Memory(Protocol):
-    """Where a device's memory is read."""
+class MemoryMeter(Protocol):
+    """Reads a device's memory."""
 
-    async def read(self) -> Reading | None:
-        """Now; None on a device whose memory is declared.
+    async def read(self) -> MemoryReading | None:
+        """Read the memory now; None on a device whose memory is declared.
 
         Raises:
-            NotMeasured: no figure can be had, and why.
+            NotMeasured: the memory cannot be read; the message says why.
         """
         ...
 
 
-class Declared:
-    """Memory that nobody measures: a processor's, or a GPU whose operator says so."""
+class DeclaredMemory:
+    """Memory that is not measured: a processor's, or that of a GPU with `memory: declared`."""
 
     async def read(self) -> None:
-        """Nothing is known."""
+        """Return None."""
 
 
-class Nvml:
-    """A GPU, by its UUID. The library stays open between readings, and is opened anew after an error."""
+class NvmlMemory:
+    """Reads the memory of the GPU with this UUID. NVML stays open, and is opened again after an error."""
 
     def __init__(self, uuid: str) -> None:
         self._uuid = uuid
         self._handle: Any = None
         self._driver = ""
 
-    async def read(self) -> Reading:
-        """Now.
+    async def read(self) -> MemoryReading:
+        """Read the memory now.
 
         Raises:
             NotMeasured: no library, no driver, no such GPU, or it fell off the bus.
         """
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> Reading:
+    def _read(self) -> MemoryReading:
         try:
             import pynvml
         except ImportError as error:
-            raise self._lost("nvidia-ml-py is not installed (pip install nvidia-ml-py)") from error
+            raise self._make_error("nvidia-ml-py is not installed (pip install nvidia-ml-py)") from error
         try:
             if self._handle is None:
                 pynvml.nvmlInit()
@@ -94,43 +94,43 @@ class Nvml:
             self._handle = None
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
-            raise self._lost(f"NVML: {error} (see nvidia-smi)") from error
-        processes = _processes(pynvml, self._handle)
-        return Reading(found.total / MIB, found.used / MIB, found.free / MIB, processes, self._driver)
+            raise self._make_error(f"NVML: {error} (see nvidia-smi)") from error
+        processes = _read_processes(pynvml, self._handle)
+        return MemoryReading(found.total / MIB, found.used / MIB, found.free / MIB, processes, self._driver)
 
-    def _lost(self, why: str) -> NotMeasured:
+    def _make_error(self, why: str) -> NotMeasured:
         return NotMeasured(f"the memory of {self._uuid} cannot be measured: {why}; or set `device.memory: declared`")
 
 
-def memory_of(device: Device) -> Memory:
-    """How a device's memory is read, as its settings say."""
-    return Nvml(device.id) if device.measured else Declared()
+def make_meter(device: Device) -> MemoryMeter:
+    """Return the meter that the device's settings select."""
+    return NvmlMemory(device.id) if device.measured else DeclaredMemory()
 
 
-def ours(processes: Iterable[Process]) -> tuple[Process, ...]:
-    """Those that are children of this process."""
+def find_children(processes: Iterable[DeviceProcess]) -> tuple[DeviceProcess, ...]:
+    """Return those that are descendants of this process."""
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     return tuple(process for process in processes if process.pid in children)
 
 
-def kill(processes: Iterable[Process]) -> None:
-    """End them, whatever they do."""
+def kill(processes: Iterable[DeviceProcess]) -> None:
+    """Send SIGKILL to all of them."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
 
 
-def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
-    """Who computes there; nobody, where a driver or a container does not tell."""
+def _read_processes(nvml: Any, handle: Any) -> tuple[DeviceProcess, ...]:
+    """Read the processes that use the device; empty if the driver or the container does not tell."""
     try:
         found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except Exception:  # noqa: BLE001 - the library raises a class of its own where the driver is too old to tell
         return ()
-    return tuple(Process(each.pid, _name(nvml, each.pid), (each.usedGpuMemory or 0) / MIB) for each in found)
+    return tuple(DeviceProcess(each.pid, _read_name(nvml, each.pid), (each.usedGpuMemory or 0) / MIB) for each in found)
 
 
-def _name(nvml: Any, pid: int) -> str:
-    """As the driver knows it: a process id of the host says nothing in a container."""
+def _read_name(nvml: Any, pid: int) -> str:
+    """Ask the driver for a process's name, since process ids of the host mean nothing in a container."""
     with suppress(nvml.NVMLError):
         return str(nvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
     return "a process"

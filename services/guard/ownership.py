@@ -1,6 +1,5 @@
-"""One guard per device: among all guards of this host by the kernel's lock, among all of this database by its lock.
-
-Both end with the process that holds them, however it ends.
+"""Two locks that allow one guard per device: a file lock among the guards of this host, and an advisory lock of
+PostgreSQL among those of this database. Both are released when their process ends, however it ends.
 """
 
 import asyncio
@@ -11,23 +10,26 @@ import os
 import pwd
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import asyncpg
 
 from shared.settings import Settings
 
-LOOK_S = 2.0
+POLL_S = 2.0
+CLOSE_S = 5.0
 SESSION = {
     "application_name": "mathrag-guard",
-    # The server may need a moment to notice that a guard before us is dead.
+    # PostgreSQL may need a moment to notice that the previous guard is dead.
     "lock_timeout": "5s",
-    # A host that lost its power holds the device for half a minute, not for hours.
+    # A host that lost its power then holds the device for half a minute instead of hours.
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
+# What asyncpg raises where the connection is lost; the last of them speaks of the library's own state.
+LOST = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 TAKE = "SELECT pg_advisory_lock(hashtextextended('mathrag-guard:' || $1, 0))"
 
 _log = logging.getLogger(__name__)
@@ -38,42 +40,44 @@ class DeviceTaken(RuntimeError):
 
 
 @contextmanager
-def of_host(settings: Settings) -> Iterator[None]:
-    """Own the device among the guards of this host; a CPU device, which is only a name, among those of the data folder.
+def own_on_host(settings: Settings) -> Iterator[None]:
+    """Hold the lock of the device among the guards of this host inside the block.
+
+    A CPU device is only a name, so its lock is shared only with guards of the same data folder.
 
     Raises:
-        DeviceTaken: another guard runs, or the lock belongs to another user; the message says whose it is.
+        DeviceTaken: another guard runs, or the lock belongs to another user, whom the message names.
     """
-    path = lock_of_host(settings)
+    path = host_lock_path(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _locked(path, settings.device.id)
+    descriptor = _lock_file(path, settings.device.id)
     try:
         yield
     finally:
-        # Whoever comes next may be another user, who cannot open this one.
+        # The next guard may run as another user, who cannot open this file.
         path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _locked(path: Path, device: str) -> int:
-    """A descriptor that holds the lock of the file that is at `path`."""
+def _lock_file(path: Path, device: str) -> int:
+    """Lock the file at `path` and return the descriptor that holds the lock."""
     while True:
         try:
-            # Only its owner opens it, so nobody else can hold it; a link that somebody put there is not followed.
+            # Mode 0600: only its owner can open and hold it. A link that another user put there is not followed.
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.ELOOP):
                 raise
-            raise _foreign(path, device) from error
-        os.fchmod(descriptor, 0o600)  # earlier releases let everybody read it
+            raise _make_foreign_error(path, device) from error
+        os.fchmod(descriptor, 0o600)  # earlier releases created it readable for all
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise _taken(device) from error
+            raise _make_taken_error(device) from error
         if _is_at(path, descriptor):
             return descriptor
-        os.close(descriptor)  # its last holder has just removed it
+        os.close(descriptor)  # its last holder has just removed the file
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -83,7 +87,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _foreign(path: Path, device: str) -> DeviceTaken:
+def _make_foreign_error(path: Path, device: str) -> DeviceTaken:
     uid = path.lstat().st_uid
     try:
         owner = pwd.getpwuid(uid).pw_name
@@ -91,19 +95,19 @@ def _foreign(path: Path, device: str) -> DeviceTaken:
         owner = str(uid)
     return DeviceTaken(
         f"device {device!r} belongs to a MathRAG-Gate of another user, {owner}: stop it (`mathrag down` as {owner}), "
-        f"or take another `device.id`; where none runs any more it was killed, and {owner} or root removes `{path}`"
+        f"or set another `device.id`; if it was killed, have {owner} or root remove `{path}`"
     )
 
 
-def lock_of_host(settings: Settings) -> Path:
-    """The file that the device's guard holds: whoever has it, and nobody else, is this guard."""
+def host_lock_path(settings: Settings) -> Path:
+    """Return the path of the file that the device's guard holds locked."""
     device = settings.device.id
     folder = settings.data_dir if device.startswith("cpu") else Path(tempfile.gettempdir())
     return folder.resolve() / f"guard-{device.replace('/', '_')}.lock"
 
 
 class DatabaseLock:
-    """The device among all guards of the database, wherever they run; lost with its connection, then taken again."""
+    """The lock of the device among all guards of the database, on any host; lost with its connection, then retaken."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_url.replace("+asyncpg", "")
@@ -111,7 +115,7 @@ class DatabaseLock:
         self._connection: asyncpg.Connection | None = None
 
     async def take(self) -> None:
-        """Take it, waiting for a dead guard to be noticed.
+        """Take the lock, after waiting up to 5 s for PostgreSQL to notice that its last holder is dead.
 
         Raises:
             DeviceTaken: another guard holds it.
@@ -119,13 +123,16 @@ class DatabaseLock:
         connection = await asyncpg.connect(self._url, server_settings=SESSION)
         try:
             await connection.fetchval(TAKE, self._device)
-        except asyncpg.LockNotAvailableError as error:
-            await connection.close()
-            raise _taken(self._device) from error
+        except BaseException as error:
+            # Also of a cancelled call: the session may hold the lock already.
+            await _close(connection)
+            if isinstance(error, asyncpg.LockNotAvailableError):
+                raise _make_taken_error(self._device) from error
+            raise
         self._connection = connection
 
     async def keep(self) -> None:
-        """Return when it is lost to another guard. While the database is away nobody can take it."""
+        """Keep the lock and return when another guard has taken it. While the database is away, none can."""
         while True:
             try:
                 if self._connection is None or self._connection.is_closed():
@@ -134,19 +141,25 @@ class DatabaseLock:
                     await self._connection.execute("SELECT 1")
             except DeviceTaken:
                 return
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-                _log.warning("the lock of %s cannot be looked at, trying again: %r", self._device, error)
-            await asyncio.sleep(LOOK_S)
+            except LOST as error:
+                _log.warning("cannot check the lock of %s, trying again: %r", self._device, error)
+            await asyncio.sleep(POLL_S)
 
     async def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._connection is not None:
-            await self._connection.close()
+            await _close(self._connection)
+
+
+async def _close(connection: asyncpg.Connection) -> None:
+    """Close a connection; where the database does not answer, drop it after 5 s."""
+    with suppress(*LOST):
+        await connection.close(timeout=CLOSE_S)
 
 
 @asynccontextmanager
-async def of_database(settings: Settings) -> AsyncIterator[DatabaseLock]:
-    """Own the device among the guards of the database.
+async def own_in_database(settings: Settings) -> AsyncIterator[DatabaseLock]:
+    """Hold the lock of the device among the guards of the database inside the block.
 
     Raises:
         DeviceTaken: another guard runs.
@@ -159,5 +172,5 @@ async def of_database(settings: Settings) -> AsyncIterator[DatabaseLock]:
         await lock.release()
 
 
-def _taken(device: str) -> DeviceTaken:
-    return DeviceTaken(f"device {device!r} has a guard already; stop it, or give this guard another `device.id`")
+def _make_taken_error(device: str) -> DeviceTaken:
+    return DeviceTaken(f"device {device!r} has a guard already; stop it, or set another `device.id` for this one")

@@ -1,4 +1,4 @@
-"""Files that will be read soon: brought into the page cache by a thread that everybody else goes before."""
+"""Read files into the page cache ahead of their use, in a thread of the lowest priority."""
 
 import asyncio
 import logging
@@ -12,21 +12,21 @@ from pathlib import Path
 import psutil
 
 CHUNK = 4 << 20
-"""Bytes between two looks whether to stop."""
+"""Bytes that are read between two checks whether to stop."""
 RESERVE = 1 << 30
-"""Bytes of memory that must stay available: a page that pushes out another one helps nobody."""
+"""Bytes of memory that must stay available, so that reading ahead evicts no other pages."""
 
 _log = logging.getLogger(__name__)
 
 
 async def read_ahead(path: Path) -> int:
-    """Read a file, or all files of a folder, once; a cancellation ends it at the next chunk.
+    """Read a file, or all files of a folder, and return the bytes read: 0 if memory is short.
 
-    Returns the bytes that were read: 0 where memory is short.
+    A cancellation ends it at the next chunk.
     """
     stopping = threading.Event()
-    # A thread of its own, since its priority cannot be given back.
-    executor = ThreadPoolExecutor(1, "read-ahead", initializer=_go_last)
+    # A thread of its own, since a lowered priority cannot be raised again.
+    executor = ThreadPoolExecutor(1, "read-ahead", initializer=_lower_priority)
     try:
         return await asyncio.get_running_loop().run_in_executor(executor, _read_all, path, stopping)
     finally:
@@ -43,7 +43,7 @@ def _read_all(path: Path, stopping: threading.Event) -> int:
         began = time.monotonic()
         done = sum(_read(file, stopping) for file in files)
     except OSError as error:
-        _log.warning("not read ahead: %s", error)
+        _log.warning("cannot read ahead: %s", error)
         return 0
     if not stopping.is_set():
         _log.info("read %d MiB ahead in %.1f s", done >> 20, time.monotonic() - began)
@@ -51,7 +51,7 @@ def _read_all(path: Path, stopping: threading.Event) -> int:
 
 
 def _read(file: Path, stopping: threading.Event) -> int:
-    """Bytes that were read; they are thrown away, the kernel keeps its copy."""
+    """Read a file, discard its bytes, which stay in the kernel's page cache, and return how many there were."""
     buffer, done = bytearray(CHUNK), 0
     with file.open("rb", buffering=0) as opened:
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -60,8 +60,8 @@ def _read(file: Path, stopping: threading.Event) -> int:
     return done
 
 
-def _go_last() -> None:
-    """This thread's reads wait for everybody else's, and so does its work."""
+def _lower_priority() -> None:
+    """Give this thread the lowest priority for I/O and for the processor."""
     thread = threading.get_native_id()
     with suppress(psutil.Error, OSError):
         psutil.Process(thread).ionice(psutil.IOPRIO_CLASS_IDLE)

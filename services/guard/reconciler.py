@@ -1,4 +1,4 @@
-"""Bring the device to the residency that is wanted: the flip machine's effects, carried out one after another."""
+"""Bring the device to the wanted residency by carrying out the effects of the flip machine one after another."""
 
 import asyncio
 import logging
@@ -8,19 +8,19 @@ from functools import partial
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.guard.drivers.ports import Driver, DriverError, Server
-from services.guard.guard import Guard, Resident
-from services.guard.memory import Memory, NotMeasured, memory_of
+from services.guard.drivers.ports import Driver, DriverError, ModelServer
+from services.guard.guard import Guard, ServedModel
+from services.guard.memory import MemoryMeter, NotMeasured, make_meter
 from services.guard.verification import Sleep, Verification
 from shared.device_settings import Device
 from shared.lease import learned_memory, policy, residencies
-from shared.lease.flip import Effect, Event, FlipMachine, FlipState
+from shared.lease.flip import Effect, FlipEvent, FlipMachine, FlipState
 from shared.lease.lease import Phase
-from shared.lease.residencies import Residency
+from shared.lease.residencies import ResidencyRow
 from shared.model_settings import Model
 from shared.runtime import outages
 from shared.storage.database import Database
-from shared.storage.outages import again
+from shared.storage.outages import retry_through_outage
 from shared.telemetry import logs, traces
 
 _log = logging.getLogger(__name__)
@@ -29,14 +29,14 @@ MODELS = text("SELECT id, name, hash FROM models WHERE id = ANY(:ids)")
 UNFINISHED = ("draining", "unloading", "loading", "open")
 ENDED = (FlipState.CLOSED, FlipState.QUARANTINED)
 OUTAGE_S = 5.0
-"""So long a step waits for PostgreSQL before its flip is given up."""
+"""How long a step waits for PostgreSQL before its flip is given up."""
 Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
 
 
 class Reconciler:
-    """The flips of one device. `announce` publishes the lease and, once it is open, ticks the lanes.
+    """Carries out the flips of one device. `announce` publishes the lease and, once it is open, ticks the lanes.
 
-    `memory` is by default what the device's settings say; `sleep` is what waiting for it takes.
+    `memory` is by default the meter that the device's settings select; `sleep` waits between its readings.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Reconciler:
         drivers: Mapping[str, Driver],
         announce: Announce,
         *,
-        memory: Memory | None = None,
+        memory: MemoryMeter | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._database = database
@@ -57,106 +57,108 @@ class Reconciler:
         self._models = models
         self._drivers = drivers
         self._announce = announce
-        self._verification = Verification(memory or memory_of(device), device, guard.clock, self._measured, sleep)
+        self._verification = Verification(
+            memory or make_meter(device), device, guard.clock, self._record_figures, sleep
+        )
         self._machine = FlipMachine()
-        self._servers: dict[int, Server] = {}
+        self._servers: dict[int, ModelServer] = {}
         self._resident_names: dict[int, str] = {}
         self._hashes: dict[int, bytes] = {}
-        self._current: Residency | None = None
-        self._wanted: Residency | None = None
+        self._current: ResidencyRow | None = None
+        self._wanted: ResidencyRow | None = None
         self._reason: str | None = None
 
     @property
     def state(self) -> FlipState:
-        """The machine's state."""
+        """State of the flip machine."""
         return self._machine.state
 
     @property
-    def current(self) -> Residency | None:
-        """The residency that is open, or the last that was."""
+    def current(self) -> ResidencyRow | None:
+        """The open residency, or the last one that was open."""
         return self._current
 
     async def take_over(self) -> None:
-        """Close what a dead guard left, free what did not die with it: its epoch must never be served again.
+        """Close the residencies that a dead guard left open, and free what did not die with it.
 
-        Whoever restarts a guard has looked at why the device was quarantined: it is tried again.
+        A quarantine is lifted: the operator who restarted the guard is assumed to have dealt with its reason.
         """
         await asyncio.gather(*(driver.take_over() for driver in self._drivers.values()))
         async with self._database.transaction() as connection:
-            self._guard.clock.set(await residencies.time_of(connection, self._device.id))
-            for left in await residencies.unclosed(connection, self._device.id):
-                await residencies.move(connection, left.epoch, "closed", self._guard.clock.now(), "guard_restart")
-            await residencies.forgive(connection, self._device.id)
+            self._guard.clock.set(await residencies.read_clock(connection, self._device.id))
+            for left in await residencies.find_unclosed(connection, self._device.id):
+                await residencies.set_state(connection, left.epoch, "closed", self._guard.clock.now(), "guard_restart")
+            await residencies.close_quarantined(connection, self._device.id)
 
     async def reconcile(self) -> None:
-        """One look: flip if a newer residency is wanted, close if a server has died or the device is lost."""
+        """Flip if a newer residency is wanted; close the open one if a server has died or the device is lost."""
         if self._machine.state is FlipState.OPEN:
-            await self._look()
+            await self._check_open()
         async with self._database.transaction() as connection:
-            newest = await residencies.newest(connection, self._device.id)
+            newest = await residencies.find_newest(connection, self._device.id)
         if newest is not None and newest.state == "wanted":
             self._wanted = newest
             self._reason = None
-            await self._flip(Event.WANTED, newest)
+            await self._flip(FlipEvent.WANTED, newest)
         elif newest is not None and newest.state in UNFINISHED and self._machine.state in ENDED:
-            # The flip ended while the database could not be told.
+            # The flip ended while PostgreSQL was away, so its row was not updated.
             await self._move(newest.epoch, "quarantined", self._reason or "the flip was interrupted")
 
-    async def _look(self) -> None:
-        """While it is open: its servers live, and its memory can be measured."""
+    async def _check_open(self) -> None:
+        """Flip out of the open residency if one of its servers has died or its memory cannot be measured."""
         dead = {self._resident_names[model]: server for model, server in self._servers.items() if not server.alive}
         if dead:
             _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
             self._reason = "server_exit"
-            await self._flip(Event.SERVER_EXIT, self._current)
+            await self._flip(FlipEvent.SERVER_EXIT, self._current)
             return
         try:
             await self._verification.sample()
         except NotMeasured as lost:
             self._reason = str(lost)
-            await self._flip(Event.FAILED, self._current)
+            await self._flip(FlipEvent.FAILED, self._current)
 
     async def close(self) -> None:
-        """Shut down: close the residency and stop the servers."""
+        """Close the residency and stop its servers."""
         self._guard.close()
         if self._machine.state is FlipState.OPEN:
             self._reason = "guard_stopped"
             await self._close_row()
         await self._unload()
 
-    async def _flip(self, event: Event, residency: Residency | None) -> None:
-        """Run the machine, as a trace of its own: a span a step, each with its time."""
+    async def _flip(self, event: FlipEvent, residency: ResidencyRow | None) -> None:
+        """Run the machine in a trace of its own, with one span per step."""
         fields = {"device": self._device.id, "epoch": residency.epoch if residency else None}
-        cause = residency.cause if residency and event is Event.WANTED else self._reason
+        cause = residency.cause if residency and event is FlipEvent.WANTED else self._reason
         with (
-            logs.bound(**fields),
+            logs.bind_in_block(**fields),
             traces.span(
                 f"flip {event.value}",
                 {"mathrag.cause": cause, **{f"mathrag.{name}": value for name, value in fields.items()}},
                 root=True,
             ) as span,
         ):
-            await self._run(event)
+            await self._run_machine(event)
             if self._machine.state is FlipState.QUARANTINED:
                 traces.fail(span, "quarantined")
 
-    async def _run(self, event: Event) -> None:
+    async def _run_machine(self, event: FlipEvent) -> None:
         """Feed the machine until it has no more effects."""
-        pending: Event | None = event
+        pending: FlipEvent | None = event
         while pending is not None:
-            effects, pending = self._machine.on(pending), None
+            effects, pending = self._machine.handle(pending), None
             for effect in effects:
                 try:
                     with traces.span(effect.value):
-                        pending = await self._effect(effect) or pending
+                        pending = await self._carry_out(effect) or pending
                 except Exception as error:  # noqa: BLE001 - whatever fails in a step, the device ends in quarantine and says why
                     _log.exception("%s failed", effect.value)
                     self._reason = f"{effect.value}: {error}"
-                    pending = Event.FAILED
+                    pending = FlipEvent.FAILED
                     break
 
-    async def _effect(self, effect: Effect) -> Event | None:
-        effects: dict[Effect, Callable[[], Awaitable[Event | None]]] = {
+    async def _carry_out(self, effect: Effect) -> FlipEvent | None:
+        effects: dict[Effect, Callable[[], Awaitable[FlipEvent | None]]] = {
             Effect.DRAIN: self._drain,
             Effect.CANCEL: self._cancel,
             Effect.CLOSE: self._close_row,
@@ -169,14 +171,14 @@ class Reconciler:
         }
         return await effects[effect]()
 
-    async def _drain(self) -> Event:
+    async def _drain(self) -> FlipEvent:
         self._guard.close()
-        await self._say("draining", Phase.DRAINING)
+        await self._report_phase("draining", Phase.DRAINING)
         try:
-            await asyncio.wait_for(self._guard.idle(), self._device.drain_timeout_s)
+            await asyncio.wait_for(self._guard.wait_idle(), self._device.drain_timeout_s)
         except TimeoutError:
-            return Event.DRAIN_TIMEOUT
-        return Event.DRAINED
+            return FlipEvent.DRAIN_TIMEOUT
+        return FlipEvent.DRAINED
 
     async def _cancel(self) -> None:
         self._guard.close()
@@ -187,39 +189,39 @@ class Reconciler:
         if self._current is not None:
             await self._move(self._current.epoch, "closed", self._reason)
 
-    async def _unload(self) -> Event:
+    async def _unload(self) -> FlipEvent:
         if self._machine.state is FlipState.UNLOADING:
-            await self._say("unloading", Phase.LOADING)
+            await self._report_phase("unloading", Phase.LOADING)
         await asyncio.gather(*(server.stop() for server in self._servers.values()))
-        return Event.UNLOADED
+        return FlipEvent.UNLOADED
 
-    async def _verify_free(self) -> Event:
-        """What comes must fit the budget and find room, and nothing that was started may still be alive."""
-        wanted = self._want()
-        names = await self._names(wanted)
+    async def _verify_free(self) -> FlipEvent:
+        """Verify that the wanted models fit the budget and the free memory, and that no old server is alive."""
+        wanted = self._require_wanted()
+        names = await self._find_names(wanted)
         needed = wanted.memory_mib or sum(self._models[name].footprint_mib for name in names.values())
         if needed > self._device.models_mib:
-            said = ", ".join(sorted(names.values()))
-            raise DriverError(f"{said} need {needed} MiB, the budget is {self._device.models_mib} MiB")
-        await self._verification.free(needed if names else None, self._reclaim)
-        if self._alive():
+            models = ", ".join(sorted(names.values()))
+            raise DriverError(f"{models} need {needed} MiB, the budget is {self._device.models_mib} MiB")
+        await self._verification.verify_free(needed if names else None, self._reclaim)
+        if self._find_alive():
             await self._unload()
-        if alive := self._alive():
+        if alive := self._find_alive():
             raise DriverError(f"model servers {alive} are still alive after their stop")
         self._servers.clear()
         self._resident_names = names
-        return Event.FREE
+        return FlipEvent.FREE
 
-    def _alive(self) -> list[str | int]:
+    def _find_alive(self) -> list[str | int]:
         return [server.pid or self._resident_names[model] for model, server in self._servers.items() if server.alive]
 
     async def _reclaim(self) -> None:
-        """What was told to go and has not gone is told once more, and what nobody knows of any more as well."""
+        """Stop the servers once more, and have every driver free what an earlier guard or stop has left."""
         await self._unload()
         await asyncio.gather(*(driver.take_over() for driver in self._drivers.values()))
 
-    async def _load(self) -> Event:
-        wanted = self._want()
+    async def _load(self) -> FlipEvent:
+        wanted = self._require_wanted()
         await self._move(wanted.epoch, "loading")
         for model_id, name in self._resident_names.items():
             began = self._guard.clock.now()
@@ -228,91 +230,94 @@ class Reconciler:
             self._servers[model_id] = server
             seconds = (self._guard.clock.now() - began).total_seconds()
             entry = {"model": model_id, "name": name, "pid": server.pid, "seconds": round(seconds, 3)}
-            await self._write(partial(residencies.started, epoch=wanted.epoch, server=entry))
-        return Event.LOADED
+            await self._write(partial(residencies.record_server, epoch=wanted.epoch, server=entry))
+        return FlipEvent.LOADED
 
-    async def _verify_resident(self) -> Event:
-        """Every server is alive, and serves what its row says: a file that was replaced would be another model."""
+    async def _verify_resident(self) -> FlipEvent:
+        """Verify that every server is alive and its model is still the registered one, then record its memory."""
         for model_id, server in self._servers.items():
             identity = await self._drivers[self._resident_names[model_id]].identify()
             if identity.hash != self._hashes[model_id]:
                 raise DriverError(f"model {identity.name!r} is not the one jobs were submitted with; restart the guard")
             if not server.alive:
                 raise DriverError(f"the server of {identity.name!r} died while it was loading")
-        await self._measured(
+        await self._record_figures(
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
-        await self._verification.resident()
-        await self._write(partial(learned_memory.learn, epoch=self._want().epoch, driver=self._verification.driver))
-        return Event.RESIDENT
+        await self._verification.verify_resident()
+        await self._write(
+            partial(learned_memory.learn, epoch=self._require_wanted().epoch, driver=self._verification.driver)
+        )
+        return FlipEvent.RESIDENT
 
     async def _open(self) -> None:
-        wanted = self._want()
+        wanted = self._require_wanted()
         await self._close_older(wanted.epoch)
         await self._move(wanted.epoch, "open")
-        await self._write(partial(outages.end, models=wanted.models))
+        await self._write(partial(outages.end_outages, models=wanted.models))
         self._current, self._reason = wanted, None
-        residents = {model_id: self._resident(model_id, server) for model_id, server in self._servers.items()}
+        residents = {model_id: self._make_served(model_id, server) for model_id, server in self._servers.items()}
         self._guard.open(wanted.epoch, residents)
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
 
-    def _resident(self, model_id: int, server: Server) -> Resident:
+    def _make_served(self, model_id: int, server: ModelServer) -> ServedModel:
         name = self._resident_names[model_id]
         model = self._models[name]
-        slots = self._want().parallel(model_id) or model.parallel
-        return Resident(server, slots, model.call_timeout_s, name=name, driver=model.driver)
+        slots = self._require_wanted().parallel(model_id) or model.parallel
+        return ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
 
     async def _close_older(self, epoch: int) -> None:
-        """A residency whose end the database could not be told must not stay open beside this one."""
+        """Close the rows of older residencies that ended while PostgreSQL was away."""
         at = self._guard.clock.now()
 
         async def close(connection: AsyncConnection) -> None:
-            for left in await residencies.unclosed(connection, self._device.id):
+            for left in await residencies.find_unclosed(connection, self._device.id):
                 if left.epoch < epoch:
-                    await residencies.move(connection, left.epoch, "closed", at, "interrupted")
+                    await residencies.set_state(connection, left.epoch, "closed", at, "interrupted")
 
         await self._write(close)
 
     async def _quarantine(self) -> None:
-        wanted = self._want()
+        wanted = self._require_wanted()
         if self._current is not None and self._current.epoch != wanted.epoch:
             await self._move(self._current.epoch, "closed", self._reason)
-        await self._say("quarantined", Phase.QUARANTINED)
+        await self._report_phase("quarantined", Phase.QUARANTINED)
         await self._write(self._note_outage)
 
     async def _note_outage(self, connection: AsyncConnection) -> None:
-        """Calls of what could not be loaded wait until the device is tried again."""
-        said = self._reason or "it was interrupted"
-        rest_s = policy.rest_s(await residencies.failures(connection, self._device.id))
-        await outages.note(connection, self._want().models, f"device {self._device.id}", said, rest_s)
+        """Record an outage of the models that could not be loaded: their calls wait until the device is tried again."""
+        reason = self._reason or "it was interrupted"
+        rest_s = policy.retry_wait_s(await residencies.count_failures(connection, self._device.id))
+        models = self._require_wanted().models
+        await outages.note_outage(connection, models, f"device {self._device.id}", reason, rest_s)
 
-    async def _measured(self, figures: Mapping[str, object]) -> None:
-        await self._write(partial(residencies.measured, epoch=self._want().epoch, figures=figures))
+    async def _record_figures(self, figures: Mapping[str, object]) -> None:
+        await self._write(partial(residencies.record_figures, epoch=self._require_wanted().epoch, figures=figures))
 
-    def _want(self) -> Residency:
+    def _require_wanted(self) -> ResidencyRow:
         if self._wanted is None:
             raise RuntimeError("no residency is wanted")
         return self._wanted
 
-    async def _say(self, state: str, phase: Phase) -> None:
-        await self._move(self._want().epoch, state, self._reason)
-        await self._announce(self._want().epoch, phase, ())
+    async def _report_phase(self, state: str, phase: Phase) -> None:
+        await self._move(self._require_wanted().epoch, state, self._reason)
+        await self._announce(self._require_wanted().epoch, phase, ())
 
     async def _move(self, epoch: int, state: str, reason: str | None = None) -> None:
         at = self._guard.clock.now()
-        await self._write(partial(residencies.move, epoch=epoch, state=state, at=at, reason=reason))
+        await self._write(partial(residencies.set_state, epoch=epoch, state=state, at=at, reason=reason))
 
     async def _write(self, write: Callable[[AsyncConnection], Awaitable[object]]) -> None:
-        """Commit what a step has to say. Twice is as good as once, so a moment without PostgreSQL ends no flip."""
+        """Commit a write, retrying up to `OUTAGE_S` while PostgreSQL is away: every write may be repeated."""
 
         async def once() -> None:
             async with self._database.transaction() as connection:
                 await write(connection)
 
-        await again(once, OUTAGE_S)
+        await retry_through_outage(once, OUTAGE_S)
 
-    async def _names(self, wanted: Residency) -> dict[int, str]:
-        """Names of the wanted models in this guard's configuration."""
+    async def _find_names(self, wanted: ResidencyRow) -> dict[int, str]:
+        """Find the configured names of the wanted models by id, and remember their hashes."""
         async with self._database.transaction() as connection:
             rows = (await connection.execute(MODELS, {"ids": list(wanted.models)})).all()
         unknown = [row.name for row in rows if row.name not in self._drivers]

@@ -1,48 +1,58 @@
-"""`python -m services.judge`: the worker of the judge lane: whatever the generator does not do."""
+"""Run the worker of the judge lane, which has all roles but the generator's: `python -m services.judge`."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
-from services.judge.absent import Absent
-from services.judge.estimates import Estimates
-from services.judge.finding_rules import FindingRules
-from services.judge.grades import Grades
-from services.judge.mining import Mining
+from services.judge.embed_executor import EmbedExecutor
+from services.judge.estimate_executor import EstimateExecutor
+from services.judge.grade_executor import GradeExecutor
+from services.judge.mine_executor import MineExecutor
 from services.judge.mining_pool import MiningPool
-from services.judge.reranking import Reranking
-from services.judge.retrieving import Retrieving
-from services.judge.verifying import Verifying
-from services.judge.verifying_pool import VerifyingPool
+from services.judge.rerank_executor import RerankExecutor
+from services.judge.retrieve_executor import RetrieveExecutor
+from services.judge.rules_executor import RulesExecutor
+from services.judge.unconfigured_executor import UnconfiguredExecutor
+from services.judge.verification_pool import VerificationPool
+from services.judge.verify_executor import VerifyExecutor
 from shared.contracts.calls import Lane
 from shared.processes.grading_pool import GradingPool
 from shared.runtime.execution import Executor
 from shared.runtime.models import WEIGHTS
 from shared.runtime.process import Tools, serve
-from shared.runtime.prompting import Prompting
+from shared.runtime.prompting import PromptExecutor
 from shared.settings import load
 
 
-async def executors(tools: Tools) -> Mapping[str, Executor]:
-    """One executor a role."""
+async def make_executors(tools: Tools) -> Mapping[str, Executor]:
+    """Return one executor per role."""
     limits = tools.settings.workers
-    prompting = Prompting(tools.database, tools.guards)
+    prompting = PromptExecutor(tools.database, tools.guards)
     return {
-        "retrieve": Retrieving(tools.database, tools.settings),
-        "rerank": Reranking(tools.database, tools.settings),
+        "retrieve": RetrieveExecutor(tools.database, tools.settings),
+        "rerank": RerankExecutor(tools.database, tools.settings),
+        "embed": EmbedExecutor(tools.settings),
         "judge": prompting,
         "write": prompting,
-        "grade": Grades(GradingPool(limits.graders, deadline_s=limits.grade_deadline_s)),
-        "verify": Verifying(tools.database, VerifyingPool(limits.verifiers, deadline_s=limits.verify_deadline_s)),
-        "estimate": Estimates() if WEIGHTS.exists() else Absent("no difficulty classifier is installed"),
-        "rules": FindingRules(tools.database),
+        "grade": GradeExecutor(
+            GradingPool(limits.graders, limits.grade_deadline_s),
+            partial(GradingPool, limits.graders, limits.grade_deadline_s),
+        ),
+        "verify": VerifyExecutor(
+            tools.database, VerificationPool(limits.verifiers, deadline_s=limits.verify_deadline_s)
+        ),
+        "estimate": EstimateExecutor()
+        if WEIGHTS.exists()
+        else UnconfiguredExecutor("no difficulty classifier is installed"),
+        "rules": RulesExecutor(tools.database),
     }
 
 
 @asynccontextmanager
-async def miners(tools: Tools) -> AsyncIterator[Mapping[str, Executor]]:
-    """The executor of what is mined, until the process is told to stop."""
+async def run_miner(tools: Tools) -> AsyncIterator[Mapping[str, Executor]]:
+    """Yield the executor of mine calls, and close it when the process is told to stop."""
     limits = tools.settings.workers
-    mining = Mining(tools.database, MiningPool(limits.miners, limits.mine_deadline_s, limits.mining_mib))
+    mining = MineExecutor(tools.database, MiningPool(limits.miners, limits.mine_deadline_s, limits.mining_mib))
     try:
         yield {"mine": mining}
     finally:
@@ -50,4 +60,4 @@ async def miners(tools: Tools) -> AsyncIterator[Mapping[str, Executor]]:
 
 
 if __name__ == "__main__":
-    serve(Lane.JUDGE, load(), executors, miners)
+    serve(Lane.JUDGE, load(), make_executors, run_miner)

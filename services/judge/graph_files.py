@@ -1,4 +1,4 @@
-"""Graphs of the database as files: a part of it each."""
+"""Write graphs from the database to files, one per part."""
 
 from pathlib import Path
 from typing import IO
@@ -8,11 +8,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.storage import graph_blocks
 
 
-async def write(connection: AsyncConnection, graph: int, folder: Path) -> None:
-    """Write the graph with this row id into `folder`; a few blocks are in memory at a time."""
+async def write_graph(connection: AsyncConnection, graph: int, folder: Path) -> None:
+    """Write the graph with this row id into `folder`, with only a few blocks in memory at a time."""
     files: dict[graph_blocks.Part, IO[bytes]] = {}
     try:
-        async for block in graph_blocks.blocks(connection, graph):
+        async for block in graph_blocks.stream_blocks(connection, graph):
             if block.part not in files:
                 files[block.part] = (folder / block.part).open("wb")
             files[block.part].write(block.content)

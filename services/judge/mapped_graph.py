@@ -1,4 +1,4 @@
-"""A graph that several processes map into their memory: arrays as `graph_files` has written them, names as lines."""
+"""Map a graph that `graph_files` has written into memory, which several processes share."""
 
 import mmap
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from shared.rules.graph import Graph
 
 LINE_END = ord("\n")
 TRIPLE, TIME = "<i4", "<i8"
-"""As `shared.storage.graph_blocks` has them, which a process that only mines need not import."""
+"""The types of `shared.storage.graph_blocks`, which a mining process need not import."""
 
 
-class Names(Sequence[str]):
-    """The lines of a file; they are decoded when they are asked for, and take 8 bytes each."""
+class MappedLines(Sequence[str]):
+    """The lines of a mapped file, decoded when they are read; each takes 8 bytes of memory."""
 
     def __init__(self, file: Path) -> None:
         with file.open("rb") as opened:
@@ -38,12 +38,12 @@ class Names(Sequence[str]):
         return self._text[first : int(self._ends[place])].decode()
 
 
-def read(folder: Path) -> Graph:
-    """The graph that was written into `folder`."""
+def map_graph(folder: Path) -> Graph:
+    """Map the graph that was written into `folder`."""
     times = folder / "times"
     return Graph(
         triples=np.memmap(folder / "triples", TRIPLE, mode="r").reshape(-1, 3),
         times=np.memmap(times, TIME, mode="r") if times.exists() else None,
-        entities=Names(folder / "entities"),
-        relations=Names(folder / "relations"),
+        entities=MappedLines(folder / "entities"),
+        relations=MappedLines(folder / "relations"),
     )

@@ -1,4 +1,4 @@
-"""Mining on processes that can be killed, each within its part of the memory that mining may take."""
+"""Mine rules in processes that can be killed, each within its share of the memory for mining."""
 
 import asyncio
 import tempfile
@@ -12,16 +12,16 @@ from shared.contracts.rules import Rule
 from shared.processes.child_pool import ChildPool
 
 MIB = 1 << 20
-MOST_BYTES = 256 * MIB
-"""Of one relation's rules: a reply is one value of the database."""
+MAX_BYTES = 256 * MIB
+"""Upper bound of one relation's rules, which are stored as one value in the database."""
 PROCESS = "services.judge.mining_process"
 
 
 class MiningPool(ChildPool):
-    """At most `size` relations are mined at once, each within `deadline_s` seconds of the processor or not at all."""
+    """Mines at most `size` relations at once, each for at most `deadline_s` seconds of processor time."""
 
     def __init__(self, size: int, deadline_s: float, memory_mib: int, module: str = PROCESS) -> None:
-        """`memory_mib` is what all processes may take together."""
+        """`memory_mib` is the memory of all processes together."""
         self._each_mib = memory_mib // size
         bound = str(self._each_mib * MIB)
         super().__init__(
@@ -29,7 +29,7 @@ class MiningPool(ChildPool):
         )
 
     async def mine(self, graph: Path, relation: str, mining: Mining) -> Mined | Failure:
-        """The rules of one relation of the graph in that folder.
+        """Mine the rules of one relation of the graph in the folder `graph`.
 
         Raises:
             RuntimeError: if the pool is closed.
@@ -40,13 +40,13 @@ class MiningPool(ChildPool):
             }  # fmt: skip
             reply = await self.ask(request)
             if isinstance(reply, Failure):
-                return self._in_words(reply, relation)
+                return self._explain(reply, relation)
             if "kind" in reply:
                 failure = Failure(kind=FailureKind(reply["kind"]), detail=reply["detail"])
-                return self._in_words(failure, relation)
-            return await asyncio.to_thread(_read, Path(file.name), relation)
+                return self._explain(failure, relation)
+            return await asyncio.to_thread(_read_rules, Path(file.name), relation)
 
-    def _in_words(self, failure: Failure, relation: str) -> Failure:
+    def _explain(self, failure: Failure, relation: str) -> Failure:
         fewer = "or ask for fewer rules, as with a higher support"
         match failure.kind:
             case FailureKind.OUT_OF_MEMORY:
@@ -64,11 +64,11 @@ class MiningPool(ChildPool):
         return Failure(kind=failure.kind, detail=detail)
 
 
-def _read(file: Path, relation: str) -> Mined | Failure:
-    """In a thread: a relation may have a hundred thousand rules."""
-    if (size := file.stat().st_size) > MOST_BYTES:
+def _read_rules(file: Path, relation: str) -> Mined | Failure:
+    """Read the mined rules; slow enough for a thread, since a relation may have 100,000 rules."""
+    if (size := file.stat().st_size) > MAX_BYTES:
         detail = (
-            f"the rules of {relation!r} take {size // MIB} MiB, and {MOST_BYTES // MIB} MiB can be kept;"
+            f"the rules of {relation!r} take {size // MIB} MiB, and {MAX_BYTES // MIB} MiB can be kept;"
             " ask for fewer rules, as with a higher support"
         )
         return Failure(kind=FailureKind.REFUSED, detail=detail)

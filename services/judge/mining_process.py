@@ -1,7 +1,7 @@
-"""The process that mines relations one at a time; `MiningPool` starts it, and kills it when it takes too long.
+"""The child process of `MiningPool`, which mines relations one at a time and is killed when it takes too long.
 
-{"graph", "relation", "mining", "file"} in. The rules are written to the file, as they are too long for a line; out
-comes {"rules": how many}, or {"kind", "detail"} of a failure.
+It reads {"graph", "relation", "mining", "file"}, writes the rules to the file, since they are too long for a line, and
+answers {"rules": their number}, or {"kind", "detail"} of a failure.
 """
 
 import os
@@ -17,11 +17,11 @@ from shared.contracts.replies import FailureKind
 from shared.processes.child_process import serve
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""Each process is for one core; threads would take address space, too."""
+"""Variables that limit each process to one thread: more would take other cores and address space."""
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The function that mines, with its libraries; it keeps the last graph open."""
+    """Import the libraries and return the function that mines, which keeps the last graph open."""
     os.environ.update(dict.fromkeys(THREADS, "1"))
     from services.judge import mapped_graph
     from shared.rules import miners
@@ -34,7 +34,7 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
         try:
             if folder not in opened:
                 opened.clear()
-                opened[folder] = mapped_graph.read(Path(folder))
+                opened[folder] = mapped_graph.map_graph(Path(folder))
             rules = miners.mine(opened[folder], request["relation"], mining)
             Path(request["file"]).write_bytes(msgspec.json.encode(rules))
         except MemoryError:

@@ -1,4 +1,4 @@
-"""Work that runs side by side and leaves no task behind."""
+"""Run coroutines concurrently without leaving a task behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Iterable
@@ -8,10 +8,9 @@ T = TypeVar("T")
 
 
 async def as_completed(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
-    """Results in the order in which they are ready; close it, and what still runs is cancelled and awaited.
+    """Yield results in the order in which they are ready; closing it cancels and awaits the rest.
 
-    Raises:
-        Whatever one of the coroutines raises; the others are cancelled then.
+    An exception of a coroutine is raised, and the others are cancelled.
     """
     tasks = [asyncio.create_task(each) for each in work]
     try:

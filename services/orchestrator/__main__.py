@@ -1,4 +1,4 @@
-"""`python -m services.orchestrator --port P`: serve the API and run the scheduler."""
+"""Serves the API and runs the scheduler: `python -m services.orchestrator --port P`."""
 
 import argparse
 
@@ -9,21 +9,20 @@ from shared.access.serving import serve
 from shared.runtime.jobs import read_code
 
 STOP_S = 5
-"""Longest that open requests hold back the end."""
+"""Seconds for which open requests may delay the end of the process."""
 
 
 def main() -> None:
-    """Command line."""
     loaded = settings.load()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default=loaded.host)
     parser.add_argument("--port", type=int, default=loaded.port)
-    parser.add_argument("--bind", help="listen here instead: behind a port that something else publishes on `host`")
+    parser.add_argument("--bind", help="address to listen on, if another program publishes the port on `host`")
     arguments = parser.parse_args()
     loaded = loaded.model_copy(update={"host": arguments.host})
     telemetry.start("orchestrator", loaded)
-    binding.announce(loaded)
-    read_code()
+    binding.log_exposure(loaded)
+    read_code(loaded.plugins)
     host = arguments.bind or arguments.host
     serve(create_app(loaded), loaded.limits, host=host, port=arguments.port, stop_s=STOP_S)
 

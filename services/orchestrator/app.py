@@ -1,4 +1,6 @@
-"""The orchestrator: REST in front; schedulers, sweeper, finaliser and sealer behind it; they share PostgreSQL alone."""
+"""The orchestrator: the REST API, and behind it schedulers, sweeper, finaliser, sealer and batches, which share only
+PostgreSQL.
+"""
 
 import asyncio
 import logging
@@ -13,9 +15,9 @@ from redis.asyncio import Redis
 from services.orchestrator.access.headers import SecurityHeaders
 from services.orchestrator.access.identity import Identity
 from services.orchestrator.access.keyring import Keyring
-from services.orchestrator.access.limits import UPLOADS, AtOnce
-from services.orchestrator.access.scopes import authorised
-from services.orchestrator.access.values import storable
+from services.orchestrator.access.limits import UPLOADS, ConcurrencyLimit
+from services.orchestrator.access.scopes import authorise
+from services.orchestrator.access.values import check_storable
 from services.orchestrator.api import (
     calibration,
     chat,
@@ -39,6 +41,7 @@ from services.orchestrator.api import (
     orphans,
     pipelines,
     plans,
+    plugins,
     problems,
     provenance,
     questions,
@@ -53,6 +56,8 @@ from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.job_spans import JobSpans
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.requests import CountRequests
+from services.orchestrator.openai import endpoints
+from services.orchestrator.openai.batch_advancer import BatchAdvancer
 from services.orchestrator.scheduling.finaliser import Finaliser
 from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.scheduler import Scheduler
@@ -60,10 +65,10 @@ from services.orchestrator.scheduling.sealer import Sealer
 from services.orchestrator.scheduling.sweeper import Sweeper
 from services.orchestrator.web import site
 from shared.access.binding import keys_required
-from shared.access.bodies import Bodies
-from shared.access.browsers import Browsers
+from shared.access.body_limit import BodyLimit
+from shared.access.browser_filter import BrowserFilter
 from shared.bearer import authorization
-from shared.runtime.placement import narrowed
+from shared.runtime.placement import settings_for_device
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
@@ -77,27 +82,32 @@ _log = logging.getLogger(__name__)
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application; while it runs, so do a scheduler for each device, the sweeper, the finaliser and the sealer."""
+    """Return the application. While it runs, so do its routines: one scheduler per device, and the others."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         redis = Redis.from_url(settings.redis_url)
-        # The runtime's statements want the planner settings of the hot path, reports do not.
+        # The runtime's statements need the planner settings of the hot path, reports do not.
         scheduling, reporting = (Database(settings.database_url, pinned=pinned) for pinned in (True, False))
-        schedulers = [Scheduler(narrowed(settings, device.id), scheduling, redis) for device in settings.all_devices()]
+        schedulers = [
+            Scheduler(settings_for_device(settings, device.id), scheduling, redis) for device in settings.all_devices()
+        ]
         sweeper = Sweeper(settings, scheduling, redis)
-        routines: list[Routine] = [*schedulers, sweeper, Finaliser(scheduling, sweeper.wake), Sealer(scheduling)]
+        routines: list[Routine] = [
+            *schedulers, sweeper, Finaliser(scheduling, sweeper.wake), Sealer(scheduling),
+            BatchAdvancer(reporting, settings, sweeper.wake),
+        ]  # fmt: skip
         loops = [asyncio.create_task(routine.run()) for routine in routines]
         for running in loops:
             running.add_done_callback(_stop_without_routine)
-        if traces.on():
+        if traces.is_on():
             loops.append(asyncio.create_task(JobSpans(reporting, redis).follow(settings.sweep_s)))
 
         def wake() -> None:
             for routine in routines:
                 routine.wake()
 
-        # Reaches the retriever and the guards, nobody else.
+        # This client calls only the retriever and the guards.
         known = authorization(settings.service_key)
         async with httpx2.AsyncClient(
             timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks={"request": [add_trace_headers]}
@@ -115,51 +125,54 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def build(settings: Settings, lifespan: Lifespan | None = None) -> FastAPI:
-    """Routes, problems and documentation; `app.state.deps` is what they stand on."""
+    """Return the application with routes, problems and documentation; `app.state.deps` holds its resources."""
     app = FastAPI(
         title="MathRAG-Gate",
         version="1",
         summary="Batches of questions answered with retrieval-augmented generation, measured honestly.",
         lifespan=lifespan,
         openapi_url=None,
-        dependencies=[Depends(authorised), Depends(storable)],
-        telemetry=traces.server(),
+        dependencies=[Depends(authorise), Depends(check_storable)],
+        telemetry=traces.make_server_options(),
     )
     for part in (
         corpora, orphans, datasets, questions, training, graphs, rules, rule_files, imports, jobs, samples, events,
         provenance, calibration, comparison, search, chat, plans, experiments, labels, gpus, now, models, pipelines,
-        configuration, effective_settings, health, reference,
+        plugins, configuration, effective_settings, health, reference,
     ):  # fmt: skip
         app.include_router(part.router)
     _protect(app, settings)
     if settings.telemetry.metrics:
         _measure(app)
     problems.install(app)
+    endpoints.install(app)
     site.install(app)
     openapi.install(app)
     return app
 
 
 def _protect(app: FastAPI, settings: Settings) -> None:
-    """What a request passes on its way to a route, from the inside out."""
+    """Add the middleware that a request passes on its way to a route, from the inside out."""
     required = keys_required(settings)
-    app.add_middleware(AtOnce, limits=settings.limits)
+    app.add_middleware(ConcurrencyLimit, limits=settings.limits)
     app.add_middleware(Identity, keyring=Keyring() if required else None)
-    app.add_middleware(Bodies, most=settings.limits.body_bytes, hint="see `limits.body_bytes`", streams=UPLOADS)
+    app.add_middleware(BodyLimit, most=settings.limits.body_bytes, hint="see `limits.body_bytes`", streams=UPLOADS)
     if not required:
-        app.add_middleware(Browsers, hosts=settings.access.hosts, host=settings.host)
+        app.add_middleware(BrowserFilter, hosts=settings.access.hosts, host=settings.host)
     app.add_middleware(SecurityHeaders)
 
 
 def _measure(app: FastAPI) -> None:
-    """Outermost, so that refused requests are counted, too."""
+    """Add the request counter as the outermost middleware, so that refused requests are counted, too."""
     app.state.metrics = Metrics()
     app.include_router(metrics.router)
     app.add_middleware(CountRequests, requests=app.state.metrics.requests)
 
 
 def _stop_without_routine(task: "asyncio.Task[None]") -> None:
-    """Without a scheduler no job would ever move: end the process in order, so that it is started again."""
+    """End the process in order when a routine ends, so that it is restarted: without a scheduler no job would
+    proceed.
+    """
     if not task.cancelled():
         _log.critical("a routine ended", exc_info=task.exception())
         signal.raise_signal(signal.SIGTERM)

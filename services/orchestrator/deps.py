@@ -1,4 +1,4 @@
-"""What a request needs: settings, database, Redis, the scheduler to wake, a client for the other services."""
+"""The resources of a request: settings, database, Redis, the schedulers, and a client for the other services."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,38 +16,38 @@ from shared.storage.database import Database
 
 
 class DeviceScheduler(Protocol):
-    """The scheduler of one device, as readiness asks for it."""
+    """Declares what readiness needs to know of the scheduler of one device."""
 
     @property
     def device(self) -> str:
-        """Whose flips it decides."""
+        """Return the id of the device."""
 
     @property
     def silent_s(self) -> float:
-        """Seconds since its last complete look at the work."""
+        """Return the seconds since its last complete observation of the work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deps:
-    """What the application opens at its start and closes at its end."""
+    """The resources that the application opens at its start and closes at its end."""
 
     settings: Settings
     database: Database
     redis: Redis
     http: httpx2.AsyncClient
     wake: Callable[[], None]
-    """Tells the scheduler that a job came or went."""
+    """Tells the scheduler that a job was submitted or has ended."""
     schedulers: Sequence[DeviceScheduler] = ()
-    """Those of this process; the doctor, which is another one, has none."""
+    """Schedulers of this process; empty in the doctor, which is another process."""
     polls: Polls = field(default_factory=Polls)
     job_views: JobViewCache = field(default_factory=JobViewCache)
     verdicts: EndedVerdicts = field(default_factory=EndedVerdicts)
 
 
-def _deps(request: Request) -> Deps:
+def _get_deps(request: Request) -> Deps:
     deps: Deps = request.app.state.deps
     return deps
 
 
-RequestDeps = Annotated[Deps, Depends(_deps)]
-"""The parameter of a route that needs them."""
+RequestDeps = Annotated[Deps, Depends(_get_deps)]
+"""Type of the parameter of a route that needs the resources."""

@@ -1,4 +1,4 @@
-"""`python -m services.retriever --port P`: serve on loopback; elsewhere only with a service key."""
+"""Serve the retriever (`python -m services.retriever --port P`) on loopback; elsewhere only with a service key."""
 
 import argparse
 
@@ -9,13 +9,12 @@ from shared.access.serving import serve
 
 
 def main() -> None:
-    """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     arguments = parser.parse_args()
     loaded = settings.load()
-    if refusal := binding.refusal(loaded, arguments.host):
+    if refusal := binding.explain_refusal(loaded, arguments.host):
         parser.error(refusal)
     telemetry.start("retriever", loaded)
     serve(create_app(loaded), loaded.limits, host=arguments.host, port=arguments.port)

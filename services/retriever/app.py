@@ -1,4 +1,4 @@
-"""HTTP of the retriever: build a corpus's indexes, search them, rerank what was found."""
+"""The retriever's HTTP API, for the project's own services: build a corpus's indexes, search them, rerank and embed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,11 +13,12 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.retriever import builds, checks
-from services.retriever.backends import backends
-from services.retriever.questions import Questions
-from services.retriever.reranks import Rerank, Reranks, identity
-from services.retriever.searches import Search, Searcher
-from services.retriever.shelf import Documents, Shelf
+from services.retriever.backends import make_backends
+from services.retriever.embeddings import TextEmbedder
+from services.retriever.questions import QuestionVectors
+from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
+from services.retriever.searches import IndexSearch, Searcher
+from services.retriever.shelf import DocumentCache, IndexCache
 from shared.access import internal
 from shared.contracts.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
 from shared.errors import Invalid, MathragError, TooLarge, Unavailable
@@ -31,8 +32,9 @@ MAX_SEARCHES = 256
 MAX_K = 1_000
 MAX_HYPOTHETICAL = 64
 MAX_RERANKED = 1_000
+MAX_EMBEDDED = 2048
 MAX_BODY = 16 << 20
-"""Bytes of a request."""
+"""Upper bound of a request's body, in bytes."""
 
 
 T = TypeVar("T")
@@ -41,15 +43,15 @@ Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
 
 
 class BuildRequest(BaseModel):
-    """Which corpus to index."""
+    """Names the corpus to index."""
 
     model_config = ConfigDict(extra="forbid")
 
     corpus: Annotated[int, Field(gt=0)]
 
 
-class SearchRequest(BaseModel):
-    """One question to one index."""
+class IndexSearchRequest(BaseModel):
+    """Asks one index one question; `Retrieve` says what the fields mean."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -64,58 +66,72 @@ class SearchRequest(BaseModel):
 
 
 class SearchesRequest(BaseModel):
-    """Many searches, answered in order."""
+    """Holds searches that are answered together, in their order."""
 
     model_config = ConfigDict(extra="forbid")
 
-    searches: Annotated[list[SearchRequest], Field(min_length=1, max_length=MAX_SEARCHES)]
+    searches: Annotated[list[IndexSearchRequest], Field(min_length=1, max_length=MAX_SEARCHES)]
 
 
-class RerankRequest(BaseModel):
-    """One question and the texts to score."""
+class ScoreRequest(BaseModel):
+    """Holds a question and the texts to score for it."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str
-    """Hash of the row of `models` that the caller's job is pinned to."""
+    """Hash of the row in `models` to which the caller's job is pinned."""
     question: Question
     documents: Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_RERANKED)]
 
 
-class State:
-    """What the process holds while it serves."""
+class EmbedRequest(BaseModel):
+    """Holds texts to embed as documents."""
 
-    def __init__(self, settings: Settings, database: Database, embedder: Embedder, reranks: Reranks) -> None:
+    model_config = ConfigDict(extra="forbid")
+
+    texts: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1, max_length=MAX_EMBEDDED)]
+    model: str = ""
+    """Hash of the row in `models` to which the caller's job is pinned; "" takes the configured embedder."""
+
+
+class RetrieverState:
+    """Holds what the process shares between requests: the caches, the models and the lock of builds."""
+
+    def __init__(self, settings: Settings, database: Database, embedder: Embedder, reranks: PinnedReranker) -> None:
         self.settings = settings
         self.database = database
-        self.backends = backends(settings.retrieval, embedder)
-        self.shelf = Shelf(database, settings.data_dir, self.backends)
-        self.questions = Questions(embedder, settings.retrieval.embeddings.cache)
-        self.searcher = Searcher(self.shelf, Documents(database), self.questions)
+        self.backends = make_backends(settings.retrieval, embedder)
+        self.shelf = IndexCache(database, settings.data_dir, self.backends)
+        self.questions = QuestionVectors(embedder, settings.retrieval.embeddings.cache)
+        self.searcher = Searcher(self.shelf, DocumentCache(database), self.questions)
+        self.embeddings = TextEmbedder(embedder, self.questions)
         self.reranks = reranks
         self.building = anyio.Lock()
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application; embeddings and the database are opened when it starts."""
+    """Make the application, which opens the models and the database when it starts."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             retrieval = settings.retrieval
-            embedder = await _opened(stack, retrieval_models.embedder(retrieval.embeddings))
-            reranker = await _opened(stack, retrieval_models.reranker(retrieval.reranker))
-            reranks = Reranks(await to_thread.run_sync(identity, retrieval.reranker), reranker)
+            embedder = await _open_model(stack, retrieval_models.open_embedder(retrieval.embeddings))
+            reranker = await _open_model(stack, retrieval_models.open_reranker(retrieval.reranker))
+            reranks = PinnedReranker(await to_thread.run_sync(identify_reranker, retrieval.reranker), reranker)
             database = Database(settings.database_url, pinned=False)
             stack.push_async_callback(database.close)
-            app.state.retriever = State(settings, database, embedder, reranks)
-            stack.push_async_callback(_ended, asyncio.create_task(reranks.register(database)))
+            app.state.retriever = RetrieverState(settings, database, embedder, reranks)
+            for models in (reranks, app.state.retriever.embeddings):
+                stack.push_async_callback(_cancel_task, asyncio.create_task(models.register(database)))
             yield
 
-    app = FastAPI(title="MathRAG-Gate retriever", lifespan=lifespan, openapi_url=None, telemetry=traces.server())
+    app = FastAPI(
+        title="MathRAG-Gate retriever", lifespan=lifespan, openapi_url=None, telemetry=traces.make_server_options()
+    )
     internal.protect(app, settings, most=MAX_BODY)
-    app.add_exception_handler(MathragError, _problem)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(MathragError, _answer_problem)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.get("/healthz")(health)
     app.get("/checks/{name}")(check)
     app.post("/indexes")(build)
@@ -123,91 +139,97 @@ def create_app(settings: Settings) -> FastAPI:
     app.delete("/orphans")(delete_orphans)
     app.post("/search")(search)
     app.post("/rerank")(rerank)
+    app.post("/embed")(embed)
     return app
 
 
-async def _opened(stack: AsyncExitStack, model: AbstractContextManager[T]) -> T:
-    """In a thread: files are read."""
+async def _open_model(stack: AsyncExitStack, model: AbstractContextManager[T]) -> T:
+    """Open a model in a thread, because opening reads files."""
     return await to_thread.run_sync(stack.enter_context, model)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
-    """Before the database is closed that it uses."""
+async def _cancel_task(task: asyncio.Task[None]) -> None:
+    """Cancel a task before the database is closed that it uses."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _state(request: Request) -> State:
-    state: State = request.app.state.retriever
+def _state(request: Request) -> RetrieverState:
+    state: RetrieverState = request.app.state.retriever
     return state
 
 
-Held = Annotated[State, Depends(_state)]
+StateDependency = Annotated[RetrieverState, Depends(_state)]
 
 
-async def health(state: Held) -> Response:
-    """Alive, which indexes are loaded, and how often a question's vector was there already."""
+async def health(state: StateDependency) -> Response:
+    """Tell which indexes are loaded, and how often a question's vector came from the cache."""
     embeddings = msgspec.structs.asdict(state.questions.counted)
-    return _json({"status": "ok", "indexes": state.shelf.loaded, "embeddings": embeddings})
+    return _answer_json({"status": "ok", "indexes": state.shelf.loaded, "embeddings": embeddings})
 
 
-async def check(name: str, state: Held) -> Response:
-    """A `Check` of what this process needs; one of `checks.NAMES`."""
-    kept = checks.Kept(
+async def check(name: str, state: StateDependency) -> Response:
+    """Check one part of this process, a name in `checks.NAMES`, and return its `Check`."""
+    kept = checks.ServedIndexes(
         database=state.database,
         data_dir=state.settings.data_dir,
         backends={backend.kind: backend for backend in state.backends},
     )
-    return _json(await checks.look(name, state.settings.retrieval, kept))
+    return _answer_json(await checks.check_part(name, state.settings.retrieval, kept))
 
 
-async def build(request: BuildRequest, state: Held) -> Response:
-    """Build the dense and the sparse index of a corpus, as far as they are missing; answers when they are ready."""
+async def build(request: BuildRequest, state: StateDependency) -> Response:
+    """Build the corpus's dense and sparse index as far as they are missing; answer when both are ready."""
     try:
         async with state.building:
             made = await builds.build_corpus(state.database, state.settings.data_dir, state.backends, request.corpus)
     except TooLarge as error:  # a document, not the request: the same request works once the setting is another
         raise Unavailable(error.message, hint=error.hint) from error
-    return _json({"corpus": request.corpus, "indexes": made})
+    return _answer_json({"corpus": request.corpus, "indexes": made})
 
 
-async def list_orphans(state: Held) -> Response:
-    """Indexes on Elasticsearch that nothing uses; one that is being built is waited for."""
+async def list_orphans(state: StateDependency) -> Response:
+    """List the indexes on Elasticsearch that nothing uses; a build in progress is waited for."""
     return await _orphans(state, delete=False)
 
 
-async def delete_orphans(state: Held) -> Response:
-    """The same, and delete them."""
+async def delete_orphans(state: StateDependency) -> Response:
+    """Delete the indexes that `GET /orphans` lists, and return their names."""
     return await _orphans(state, delete=True)
 
 
-async def _orphans(state: State, *, delete: bool) -> Response:
+async def _orphans(state: RetrieverState, *, delete: bool) -> Response:
     from services.retriever import orphans
-    from services.retriever.elasticsearch.server import Server
+    from services.retriever.elasticsearch.server import ElasticsearchServer
 
-    server = Server(state.settings.retrieval.elasticsearch)
+    server = ElasticsearchServer(state.settings.retrieval.elasticsearch)
     async with state.building:
         work = orphans.delete if delete else orphans.find
         found = await work(state.database, state.settings.data_dir, server)
-    return _json({"orphans": found, "deleted": delete})
+    return _answer_json({"orphans": found, "deleted": delete})
 
 
-async def search(request: SearchesRequest, state: Held) -> Response:
-    """A JSON array of `Retrieved`, one per search, in the same order."""
-    return _json(await state.searcher.answer([Search(**dict(each)) for each in request.searches]))
+async def search(request: SearchesRequest, state: StateDependency) -> Response:
+    """Answer the searches with a JSON array of `Retrieved`, in the same order."""
+    return _answer_json(await state.searcher.answer([IndexSearch(**dict(each)) for each in request.searches]))
 
 
-async def rerank(request: RerankRequest, state: Held) -> Response:
-    """`Scored`, one score a document in the same order, or the `Failure` to score them."""
-    return _json(await state.reranks.answer(Rerank(**dict(request))))
+async def rerank(request: ScoreRequest, state: StateDependency) -> Response:
+    """Answer `Scored` with one score per document, in the same order, or the `Failure` of the reranker."""
+    return _answer_json(await state.reranks.answer(RerankQuestion(**dict(request))))
 
 
-def _json(value: Any) -> Response:
+async def embed(request: EmbedRequest, state: StateDependency) -> Response:
+    """Answer `Embedded`: one vector of length 1 per text, in the same order."""
+    return _answer_json(await state.embeddings.embed(request.texts, request.model))
+
+
+def _answer_json(value: Any) -> Response:
     return Response(msgspec.json.encode(value), media_type="application/json")
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    """RFC 9457; the hint says what to do."""
+async def _answer_problem(_: Request, error: Exception) -> Response:
+    """Answer an error as a problem (RFC 9457); the hint tells what to do."""
     assert isinstance(error, MathragError)  # noqa: S101 - registered for this class alone
     body = {"type": error.kind, "title": type(error).__name__, "status": error.status, "detail": error.message}
     if error.hint is not None:
@@ -217,8 +239,8 @@ async def _problem(_: Request, error: Exception) -> Response:
     return Response(msgspec.json.encode(body), status_code=error.status, media_type="application/problem+json")
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class alone
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:]) or "body"
-    return await _problem(request, Invalid(f"`{field}`: {first['msg']}"))
+    return await _answer_problem(request, Invalid(f"`{field}`: {first['msg']}"))

@@ -1,6 +1,6 @@
-"""Building a corpus's indexes: documents stream out of the database, files and rows come into being once.
+"""Build the indexes of a corpus from the documents in the database.
 
-An index is determined by its recipe and the corpus's content, so the same signature is never built twice.
+An index is determined by its recipe and the corpus's content, so no signature is built twice.
 """
 
 import time
@@ -14,14 +14,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.retriever import files
-from services.retriever.ports import Backend, Batch, Index
-from services.retriever.texts import FIELDS, indexed_text
+from services.retriever.ports import Backend, Batch, SearchIndex
+from services.retriever.texts import FIELDS, make_indexed_text
 from shared.contracts import canonical
 from shared.errors import Conflict, NotFound
 from shared.storage.database import Database
 
 VERSION = "1"
-"""Of this package's code as far as it determines scores; a new one makes new indexes."""
+"""Version of the code that determines scores; a new version makes new indexes."""
 FOLDER = "indexes"
 BATCH = 1000
 _POINTERS = {
@@ -30,15 +30,15 @@ _POINTERS = {
 }
 
 
-class Corpus(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `corpora`."""
+class CorpusRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the columns of `corpora` that a build needs."""
 
     id: int
     hash: bytes
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that a corpus now points to."""
+    """Tells which index a corpus now uses, and whether it was built for it."""
 
     index: int
     """indexes.id"""
@@ -46,63 +46,65 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     signature: str
     documents: int
     reused: bool
-    """It existed already and is sound."""
+    """Whether an existing, undamaged index was used."""
     seconds: float
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of `indexes` that is ready."""
+class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table `indexes` whose state is `ready`."""
 
     id: int
     kind: str
     corpus: str
-    """The corpus hash in its recipe, in hex."""
+    """Hash of the corpus, in hex, as the recipe has it."""
     path: str
     file_hash: bytes
     documents: int
 
 
-def recipe(backend: Backend[Index], corpus_hash: str) -> dict[str, Any]:
-    """Everything that determines an index; its canonical digest is the index's signature."""
+def make_recipe(backend: Backend[SearchIndex], corpus_hash: str) -> dict[str, Any]:
+    """Return everything that determines an index; its canonical digest is the index's signature."""
     return {"kind": backend.kind, "version": VERSION, "text": FIELDS, "corpus": corpus_hash, **backend.recipe()}
 
 
-async def build_corpus(database: Database, data_dir: Path, backends: list[Backend[Index]], corpus: int) -> list[Build]:
-    """Build what is missing or damaged, one index per backend, and point the corpus to all of them.
+async def build_corpus(
+    database: Database, data_dir: Path, backends: list[Backend[SearchIndex]], corpus: int
+) -> list[Build]:
+    """Build the missing or damaged indexes, one per back end, and let the corpus use all of them.
 
     Raises:
-        NotFound: no such corpus.
+        NotFound: there is no such corpus.
         Invalid: the corpus is empty.
         Conflict: the corpus was deleted or replaced meanwhile.
     """
-    row = await _corpus(database, corpus)
+    row = await _find_corpus(database, corpus)
     return [await _build(database, data_dir, backend, row) for backend in backends]
 
 
-async def stored(database: Database, index: int) -> Stored:
-    """The ready index with this id.
+async def find_index(database: Database, index: int) -> IndexRow:
+    """Find the ready index with this id.
 
     Raises:
         NotFound: there is none.
     """
-    found = await _stored(database, index=index)
+    found = await _query_index(database, index=index)
     if found is None:
-        raise NotFound(f"There is no index {index}", hint=files.REBUILD)
+        raise NotFound(f"there is no index {index}", hint=files.REBUILD)
     return found
 
 
-async def _build(database: Database, data_dir: Path, backend: Backend[Index], corpus: Corpus) -> Build:
+async def _build(database: Database, data_dir: Path, backend: Backend[SearchIndex], corpus: CorpusRow) -> Build:
     started = time.monotonic()
-    made = await to_thread.run_sync(recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
+    made = await to_thread.run_sync(make_recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
-    reused = await _reusable(database, data_dir, backend, made, signature)
+    reused = await _find_reusable(database, data_dir, backend, made, signature)
     if reused is None:
         folder, file_hash, documents = await _make(database, data_dir, backend, made, corpus)
         values = {"path": f"{FOLDER}/{folder.name}", "file_hash": file_hash, "documents": documents}
         index = await _register(database, made, signature, values)
     else:
         index, documents, folder = reused.id, reused.documents, data_dir / reused.path
-    await _point(database, corpus, backend.kind, index)
+    await _point_corpus(database, corpus, backend.kind, index)
     await to_thread.run_sync(backend.point, folder, corpus.id)
     return Build(
         index=index,
@@ -114,40 +116,40 @@ async def _build(database: Database, data_dir: Path, backend: Backend[Index], co
     )
 
 
-async def _reusable(
-    database: Database, data_dir: Path, backend: Backend[Index], made: dict[str, Any], signature: bytes
-) -> Stored | None:
-    """The index of this signature, if it is sound.
+async def _find_reusable(
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], signature: bytes
+) -> IndexRow | None:
+    """Find the index of this signature; None if there is none, or it is damaged.
 
     Raises:
-        Unavailable: nobody can tell, as its server does not answer.
+        Unavailable: its server does not answer.
     """
-    found = await _stored(database, signature=signature)
+    found = await _query_index(database, signature=signature)
     if found is None:
         return None
     try:
         await to_thread.run_sync(files.verify, data_dir / found.path, made, found.file_hash)
         await to_thread.run_sync(backend.check, data_dir / found.path)
-    except files.Unsound:
+    except files.UnsoundIndex:
         return None
     return found
 
 
 async def _make(
-    database: Database, data_dir: Path, backend: Backend[Index], made: dict[str, Any], corpus: Corpus
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: CorpusRow
 ) -> tuple[Path, bytes, int]:
-    """Build and write in a worker thread, which asks this loop for each batch: (folder, file hash, documents)."""
-    batches = _batches(database, corpus.id)
+    """Build an index in a worker thread, which reads batches through this loop: (folder, file hash, documents)."""
+    batches = _read_batches(database, corpus.id)
 
     def work() -> tuple[Path, bytes, int]:
-        index = backend.build(_blocking(batches), canonical.digest(made).hex())
+        index = backend.build(_iterate_blocking(batches), canonical.digest(made).hex())
         return *files.write(data_dir / FOLDER, made, index), len(index.documents)
 
     return await to_thread.run_sync(work)
 
 
-async def _batches(database: Database, corpus: int) -> AsyncIterator[Batch]:
-    """Every distinct document once, in short transactions, so that a long build holds back no vacuum."""
+async def _read_batches(database: Database, corpus: int) -> AsyncIterator[Batch]:
+    """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum."""
     query = text(
         "SELECT c.ordinal, c.hash, d.problem, d.body FROM corpus_documents c JOIN documents d USING (hash)"
         " WHERE c.corpus_id = :corpus AND c.ordinal > :after ORDER BY c.ordinal LIMIT :batch"
@@ -161,39 +163,41 @@ async def _batches(database: Database, corpus: int) -> AsyncIterator[Batch]:
         after = rows[-1].ordinal
         fresh = {row.hash: row for row in rows if row.hash not in seen}
         seen |= fresh.keys()
-        yield [(document.hex(), indexed_text(row.problem, row.body)) for document, row in fresh.items()]
+        yield [(document.hex(), make_indexed_text(row.problem, row.body)) for document, row in fresh.items()]
 
 
-def _blocking(batches: AsyncIterator[Batch]) -> Iterator[Batch]:
-    """The same batches for a worker thread."""
+def _iterate_blocking(batches: AsyncIterator[Batch]) -> Iterator[Batch]:
+    """Iterate over the batches from a worker thread."""
 
-    async def following() -> Batch | None:
+    async def read_next() -> Batch | None:
         return await anext(batches, None)
 
-    while (batch := from_thread.run(following)) is not None:
+    while (batch := from_thread.run(read_next)) is not None:
         yield batch
 
 
-async def _corpus(database: Database, corpus: int) -> Corpus:
+async def _find_corpus(database: Database, corpus: int) -> CorpusRow:
     async with database.transaction() as connection:
         row = (await connection.execute(text("SELECT id, hash FROM corpora WHERE id = :id"), {"id": corpus})).first()
     if row is None:
-        raise NotFound(f"There is no corpus {corpus}", hint="List the corpora, or upload one")
-    return Corpus(id=row.id, hash=row.hash)
+        raise NotFound(f"there is no corpus {corpus}", hint="list the corpora, or upload one")
+    return CorpusRow(id=row.id, hash=row.hash)
 
 
-async def _stored(database: Database, *, index: int | None = None, signature: bytes | None = None) -> Stored | None:
+async def _query_index(
+    database: Database, *, index: int | None = None, signature: bytes | None = None
+) -> IndexRow | None:
     query = text(
         "SELECT id, kind, params->>'corpus' AS corpus, path, file_hash, documents FROM indexes WHERE state = 'ready'"
         " AND (id = CAST(:index AS integer) OR signature = CAST(:signature AS bytea))"
     )
     async with database.transaction() as connection:
         row = (await connection.execute(query, {"index": index, "signature": signature})).mappings().first()
-    return None if row is None else Stored(**row)
+    return None if row is None else IndexRow(**row)
 
 
 async def _register(database: Database, made: dict[str, Any], signature: bytes, values: dict[str, Any]) -> int:
-    """The id of the index's row, which exists afterwards with these files."""
+    """Insert or update the row of an index and return its id."""
     statement = text(
         "INSERT INTO indexes (kind, signature, model_id, path, file_hash, params, documents, state)"
         " VALUES (:kind, :signature, :model, :path, :file_hash, CAST(:params AS jsonb), :documents, 'ready')"
@@ -201,14 +205,14 @@ async def _register(database: Database, made: dict[str, Any], signature: bytes, 
         " RETURNING id"
     )
     async with database.transaction() as connection:
-        model = await _model(connection, made["kind"], signature.hex())
+        model = await _register_model(connection, made["kind"], signature.hex())
         values = {**values, "kind": made["kind"], "signature": signature, "model": model}
         values["params"] = canonical.encode(made).decode()
         return int((await connection.execute(statement, values)).scalar_one())
 
 
-async def _model(connection: AsyncConnection, kind: str, digest: str) -> int:
-    """The id of the `models` row that retrieval calls are bound to: another index is another call."""
+async def _register_model(connection: AsyncConnection, kind: str, digest: str) -> int:
+    """Insert the row of `models` to which retrieve calls of this index are pinned, and return its id."""
     options: dict[str, Any] = {}
     key = {"hash": canonical.digest(["retriever", digest, VERSION, options])}
     statement = text(
@@ -219,7 +223,7 @@ async def _model(connection: AsyncConnection, kind: str, digest: str) -> int:
     return int((await connection.execute(text("SELECT id FROM models WHERE hash = :hash"), key)).scalar_one())
 
 
-async def _point(database: Database, corpus: Corpus, kind: str, index: int) -> None:
+async def _point_corpus(database: Database, corpus: CorpusRow, kind: str, index: int) -> None:
     async with database.transaction() as connection:
         result = await connection.execute(_POINTERS[kind], {"index": index, "id": corpus.id, "hash": corpus.hash})
     if result.rowcount == 0:

@@ -1,7 +1,7 @@
-"""What `mathrag doctor` asks the retriever: embedder, reranker, Elasticsearch and the indexes that lie there.
+"""Check the parts of retrieval for `mathrag doctor`: embedder, reranker, Elasticsearch and the indexes on it.
 
-`GET /checks/NAME` looks with the settings of the process that serves; `python -m services.retriever.checks`, where none
-does, at what the configuration names.
+`GET /checks/NAME` checks with the settings of the running retriever. `python -m services.retriever.checks` checks what
+the configuration names, for an installation where no retriever runs.
 """
 
 import shlex
@@ -15,12 +15,13 @@ from sqlalchemy import text
 
 from services.retriever.elasticsearch.backend import FILE
 from services.retriever.elasticsearch.failures import MAJOR, URL
-from services.retriever.elasticsearch.server import Server
-from services.retriever.files import Unsound
-from services.retriever.ports import Backend, Index
+from services.retriever.elasticsearch.server import ElasticsearchServer
+from services.retriever.files import UnsoundIndex
+from services.retriever.ports import Backend, SearchIndex
 from shared import settings
 from shared.checks import retrieval
-from shared.checks.check import Check, NotReady, checked, correct
+from shared.checks.check import Check, NotReady, advise_setting
+from shared.checks.run_check import run_check
 from shared.errors import NotFound
 from shared.retrieval_settings import Retrieval
 from shared.storage.database import Database
@@ -31,61 +32,61 @@ USED = text("""
     WHERE i.state = 'ready' ORDER BY c.name, i.kind""")
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the indexes are that this retriever serves."""
+class ServedIndexes(msgspec.Struct, frozen=True, kw_only=True):
+    """Tells where the indexes lie that this retriever serves."""
 
     database: Database
     data_dir: Path
-    backends: Mapping[str, Backend[Index]]
-    """By kind."""
+    backends: Mapping[str, Backend[SearchIndex]]
+    """The back end of each kind, "dense" and "sparse"."""
 
 
-async def look(name: str, chosen: Retrieval, kept: Kept | None = None) -> Check:
-    """One of `NAMES`; without `kept` no index is looked at.
+async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = None) -> Check:
+    """Check one of `NAMES`; without `kept` no index is checked.
 
     Raises:
-        NotFound: there is nothing of this name.
+        NotFound: there is no check of this name.
     """
     match name:
         case "embeddings" | "reranker":
-            found = to_thread.run_sync(retrieval.look, name, chosen)
+            found = to_thread.run_sync(retrieval.check_retrieval_model, name, chosen)
         case "elasticsearch":
-            found = _elasticsearch(chosen, kept)
+            found = _check_elasticsearch(chosen, kept)
         case _:
-            raise NotFound(f"nothing here is called {name!r}; there are {', '.join(NAMES)}")
-    return await checked(name, found, fix=correct(f"retrieval.{name}"))
+            raise NotFound(f"there is no check {name!r}: name one of {', '.join(NAMES)}")
+    return await run_check(name, found, fix=advise_setting(f"retrieval.{name}"))
 
 
-async def _elasticsearch(chosen: Retrieval, kept: Kept | None) -> str:
-    """The server is an Elasticsearch of our version, and holds every index that a corpus uses, whole."""
-    once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": retrieval.LOOK_S})
-    major, minor = await to_thread.run_sync(lambda: Server(once).version)
+async def _check_elasticsearch(chosen: Retrieval, kept: ServedIndexes | None) -> str:
+    """Check that the server is an Elasticsearch of `MAJOR` and holds, complete, every index that a corpus uses."""
+    once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": retrieval.TIMEOUT_S})
+    major, minor = await to_thread.run_sync(lambda: ElasticsearchServer(once).version)
     if major != MAJOR:
-        said = f"Elasticsearch {major}.{minor} does not speak the language of version {MAJOR}"
-        raise NotReady(said, fix=f"{URL} must name a server of version {MAJOR}")
-    whole = 0 if kept is None else await _whole(kept)
-    return f"Elasticsearch {major}.{minor}" + (f"; {whole} indexes of corpora, as they were built" if kept else "")
+        message = f"Elasticsearch {major}.{minor} is not supported"
+        raise NotReady(message, fix=f"{URL} must name a server of version {MAJOR}")
+    whole = 0 if kept is None else await _count_whole(kept)
+    return f"Elasticsearch {major}.{minor}" + (f"; {whole} indexes of corpora are complete" if kept else "")
 
 
-async def _whole(kept: Kept) -> int:
+async def _count_whole(kept: ServedIndexes) -> int:
     async with kept.database.transaction() as connection:
         rows = (await connection.execute(USED)).all()
     there = [row for row in rows if (kept.data_dir / row.path / FILE).is_file()]
     for row in there:
         try:
             await to_thread.run_sync(kept.backends[row.kind].check, kept.data_dir / row.path)
-        except Unsound as unsound:
-            said = f"the {row.kind} index of corpus {row.name}: {unsound.message}"
-            raise NotReady(said, fix=f"mathrag corpus index {shlex.quote(row.name)}") from unsound
+        except UnsoundIndex as unsound:
+            message = f"the {row.kind} index of corpus {row.name}: {unsound.message}"
+            raise NotReady(message, fix=f"mathrag corpus index {shlex.quote(row.name)}") from unsound
     return len(there)
 
 
 def main() -> None:
-    """Print the checks of the names that are asked for, as JSON."""
+    """Print the checks that the arguments name, as a JSON array."""
     chosen = settings.load().retrieval
 
     async def every() -> list[Check]:
-        return [await look(name, chosen) for name in sys.argv[1:]]
+        return [await check_part(name, chosen) for name in sys.argv[1:]]
 
     sys.stdout.buffer.write(msgspec.json.encode(run(every)))
 

@@ -1,7 +1,7 @@
-"""How runs of Chinese, Japanese and Korean, which know no blanks, are cut into terms.
+"""Cut runs of Chinese, Japanese and Korean, which are written without blanks, into terms.
 
-By jieba's search mode, which yields a long word and the shorter ones inside it; or into every character and every pair
-of neighbours, which needs no dictionary (the way of Lucene's CJK analyser, and single characters beside it).
+This uses jieba's search mode, which yields a long word and those inside it; or every character and every pair
+of neighbours, which needs no dictionary (as Lucene's CJK analyser does, with single characters in addition).
 """
 
 import logging
@@ -13,71 +13,72 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any, Literal
 
-from shared.errors import Unavailable
+from shared.extras import not_installed
 
 Cut = Callable[[str], list[str]]
-"""A run of CJK characters to its terms, in order."""
+"""Cuts a run of CJK characters into its terms, in order."""
 
 _HAN = re.compile("([\u4e00-\u9fd5]+)")
-"""What jieba's dictionary knows; rarer characters, kana and hangul do not stand in it."""
+"""The characters in jieba's dictionary; rarer ones, kana and hangul are not in it."""
 _LOADING = Lock()
 
 
-def pairs(run: str) -> list[str]:
-    """Every character, then every pair of neighbours."""
+def split_pairs(run: str) -> list[str]:
+    """Return every character, then every pair of neighbours."""
     return [*run, *(run[at : at + 2] for at in range(len(run) - 1))]
 
 
-def words(run: str) -> list[str]:
-    """The words of jieba's search mode; what is not Chinese in pairs.
+def split_words(run: str) -> list[str]:
+    """Return the words of jieba's search mode, and pairs of what is not Chinese.
 
     Raises:
-        Unavailable: jieba is not installed.
+        NotInstalled: jieba is not installed.
     """
     return [
-        term for part in _HAN.split(run) for term in (_jieba().lcut_for_search if _HAN.match(part) else pairs)(part)
+        term
+        for part in _HAN.split(run)
+        for term in (_get_tokenizer().lcut_for_search if _HAN.match(part) else split_pairs)(part)
     ]
 
 
-def chosen(setting: Literal["auto", "jieba", "bigrams"]) -> tuple[Cut, str | None]:
-    """How runs are cut, and what must stand in a recipe of it; None: pairs, which depend on nothing.
+def choose_cut(setting: Literal["auto", "jieba", "bigrams"]) -> tuple[Cut, str | None]:
+    """Return how runs are cut, and what of it goes into the recipe; None for pairs, which depend on nothing.
 
     Raises:
-        Unavailable: jieba is asked for and not installed.
+        NotInstalled: jieba is asked for and not installed.
     """
     if setting == "bigrams" or (setting == "auto" and find_spec("jieba") is None):
-        return pairs, None
-    return words, f"jieba {_library().__version__}"
+        return split_pairs, None
+    return split_words, f"jieba {_import_jieba().__version__}"
 
 
-def _jieba() -> Any:
+def _get_tokenizer() -> Any:
     with _LOADING:
-        return _loaded()
+        return _load_tokenizer()
 
 
 @cache
-def _loaded() -> Any:
-    """A tokenizer of our own, with its dictionary read.
+def _load_tokenizer() -> Any:
+    """Make a tokenizer of our own, and read its dictionary: about a second and 64 MB.
 
-    Not by `initialize`, which takes whatever lies as `jieba.cache` in the machine's temporary folder for its
-    dictionary. It takes about a second and 64 MB.
+    jieba's `initialize` would take its dictionary from any file called `jieba.cache` in the machine's temporary folder.
     """
-    tokenizer = _library().Tokenizer()
+    tokenizer = _import_jieba().Tokenizer()
     tokenizer.FREQ, tokenizer.total = tokenizer.gen_pfdict(tokenizer.get_dict_file())
     tokenizer.initialized = True
     return tokenizer
 
 
 @cache
-def _library() -> Any:
-    """The package, which installs log handlers and has escapes in its strings that newer Pythons warn of."""
+def _import_jieba() -> Any:
+    """Import jieba without the log handlers that it installs, and without the warnings about escapes in its strings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             import jieba
     except ImportError:
-        hint = "install the extra: `pip install mathrag-gate[zh]`; or set `retrieval.sparse.chinese: bigrams`"
-        raise Unavailable("`retrieval.sparse.chinese` is `jieba`, and jieba is not installed", hint=hint) from None
+        needs_it = "`retrieval.sparse.chinese: jieba` needs it, `bigrams` does not"
+        raise not_installed("jieba", "zh", needs_it) from None
     log = logging.getLogger("jieba")
     log.setLevel(logging.WARNING)
     log.handlers.clear()

@@ -1,7 +1,7 @@
-"""Flat indexes on the GPU, within the memory that the settings set aside for them.
+"""Search flat indexes on the GPU, within the memory that the settings set aside for them.
 
-Nothing but FAISS's own count of GPUs tells whether there is one: the package for GPUs has its functions on machines
-without any, and the one for CPUs has not.
+Only FAISS's own count of GPUs tells whether there is one: FAISS's GPU package has its functions also on machines
+without a GPU, and the CPU package lacks them.
 """
 
 import logging
@@ -21,35 +21,36 @@ MIB = 1 << 20
 _log = logging.getLogger(__name__)
 
 
-class Copy:
-    """An index's vectors on the GPU, as long as somebody searches them."""
+class GpuCopy:
+    """A copy of an index's vectors on the GPU, which is freed with its last reference."""
 
     def __init__(self, index: Any, mib: float) -> None:
         self.index = index
         self.mib = mib
 
 
-class OnGpu(Flat):
-    """Flat, searched on the GPU as far as `mib` suffices: the same candidates, so the same index and the same scores.
+class GpuFlat(Flat):
+    """Searches a flat index on the GPU as far as `mib` suffices.
 
-    What does not fit, or what the GPU fails at, is searched on the CPU.
+    The candidates and so the scores are those of the CPU. What does not fit, or fails on the GPU, is searched on the
+    CPU.
     """
 
     def __init__(self, mib: int) -> None:
         self._mib = mib
         self._resources = faiss.StandardGpuResources()
         self._resources.setTempMemory(SCRATCH_MIB * MIB)
-        self._copies: WeakSet[Copy] = WeakSet()
+        self._copies: WeakSet[GpuCopy] = WeakSet()
         self._one_at_a_time = Lock()  # FAISS's GPU indexes are not safe for threads, and share the scratch memory
 
     @property
     def used_mib(self) -> float:
-        """Context, scratch memory and vectors that are there."""
+        """Return the memory in use, in MiB: CUDA's context, scratch memory and the vectors."""
         return CUDA_CONTEXT_MIB + SCRATCH_MIB + sum(copy.mib for copy in self._copies)
 
     def finder(self, index: Any) -> Near:
-        """On the GPU if there is room."""
-        on_cpu, copy = super().finder(index), self._copied(index)
+        """Return a function that searches on the GPU if there is room, and else on the CPU."""
+        on_cpu, copy = super().finder(index), self._copy_to_gpu(index)
         if copy is None:
             return on_cpu
 
@@ -64,15 +65,15 @@ class OnGpu(Flat):
 
         return near
 
-    def _copied(self, index: Any) -> Copy | None:
+    def _copy_to_gpu(self, index: Any) -> GpuCopy | None:
         needed = index.ntotal * index.d * 4 / MIB
         with self._one_at_a_time:
             if self.used_mib + needed > self._mib:
-                said = "an index of %d MiB stays on the CPU: %d of `retrieval.dense.gpu_mib` (%d) are taken"
-                _log.warning(said, needed, self.used_mib, self._mib)
+                message = "an index of %d MiB stays on the CPU: %d of `retrieval.dense.gpu_mib` (%d) are taken"
+                _log.warning(message, needed, self.used_mib, self._mib)
                 return None
             try:
-                copy = Copy(faiss.index_cpu_to_gpu(self._resources, 0, index), needed)
+                copy = GpuCopy(faiss.index_cpu_to_gpu(self._resources, 0, index), needed)
             except RuntimeError as error:
                 _log.warning("an index stays on the CPU: %s", error)
                 return None
@@ -80,6 +81,6 @@ class OnGpu(Flat):
             return copy
 
 
-def flat(setting: str, mib: int) -> Flat:
-    """On the GPU where it is wanted and FAISS sees one."""
-    return OnGpu(mib) if setting == "auto" and faiss.get_num_gpus() > 0 else Flat()
+def make_flat(setting: str, mib: int) -> Flat:
+    """Return the flat layout, on the GPU if the setting allows it and FAISS finds one."""
+    return GpuFlat(mib) if setting == "auto" and faiss.get_num_gpus() > 0 else Flat()

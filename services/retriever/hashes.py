@@ -1,4 +1,4 @@
-"""The documents of an index, as a file of 32 bytes each."""
+"""Read and write the hashes of an index's documents, a file of 32 bytes each."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,17 +15,17 @@ def write(folder: Path, documents: Sequence[str]) -> None:
 
 
 def read(folder: Path) -> list[str]:
-    """The hex hashes that `write` wrote, in order."""
+    """Read the hex hashes that `write` wrote, in order."""
     data = (folder / FILE).read_bytes()
     return [data[at : at + _SIZE].hex() for at in range(0, len(data), _SIZE)]
 
 
-def ascending(documents: Sequence[str]) -> list[int]:
-    """Positions of `documents` in ascending order of hash.
+def sort_positions(documents: Sequence[str]) -> list[int]:
+    """Return the positions of `documents` in ascending order of hash.
 
     Raises:
-        Invalid: there is none.
+        Invalid: there are no documents.
     """
     if not documents:
-        raise Invalid("The corpus has no documents, so there is nothing to index")
+        raise Invalid("the corpus has no documents to index: upload some")
     return sorted(range(len(documents)), key=documents.__getitem__)

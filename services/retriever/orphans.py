@@ -1,6 +1,6 @@
-"""Indexes of this installation on the server that nothing names any more.
+"""Find and delete indexes of this installation on the server that nothing uses any more.
 
-A build that broke off with its process leaves one, and so does a database that was replaced.
+They are left by builds whose process died, and by databases that were replaced.
 """
 
 from pathlib import Path
@@ -8,29 +8,29 @@ from pathlib import Path
 from anyio import to_thread
 from sqlalchemy import text
 
-from services.retriever.elasticsearch.server import Server
-from services.retriever.evaluation.searching import FOLDER
+from services.retriever.elasticsearch.server import ElasticsearchServer
+from services.retriever.evaluation.searcher import FOLDER
 from shared.storage.database import Database
 
 SIGNATURES = text("SELECT encode(signature, 'hex') FROM indexes")
 
 
-async def find(database: Database, data_dir: Path, server: Server) -> list[str]:
-    """Names of the indexes that neither a row of `database` nor an evaluation below `data_dir` uses.
+async def find(database: Database, data_dir: Path, server: ElasticsearchServer) -> list[str]:
+    """List the indexes that neither a row of `database` nor an evaluation below `data_dir` uses.
 
-    An index that is being built is one of them.
+    An index that is being built is among them.
 
     Raises:
         Unavailable: the server does not answer.
     """
-    held = await to_thread.run_sync(server.indexes)  # before the rows: what is registered meanwhile is no orphan
+    stored = await to_thread.run_sync(server.indexes)  # before the rows: what is registered meanwhile is no orphan
     async with database.transaction() as connection:
-        named = set((await connection.execute(SIGNATURES)).scalars())
-    named |= {folder.name for folder in (data_dir / FOLDER).glob("*")}
-    return [index for index in held if index.rpartition("-")[2] not in named]
+        signatures = set((await connection.execute(SIGNATURES)).scalars())
+    signatures |= {folder.name for folder in (data_dir / FOLDER).glob("*")}
+    return [index for index in stored if index.rpartition("-")[2] not in signatures]
 
 
-async def delete(database: Database, data_dir: Path, server: Server) -> list[str]:
+async def delete(database: Database, data_dir: Path, server: ElasticsearchServer) -> list[str]:
     """Delete the indexes that `find` names, and return their names.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a search index must do, so that Elasticsearch or a GPU can take the place of the shipped ones."""
+"""Interfaces of search indexes and of the back ends that build and load them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Match(NamedTuple):
-    """One document found."""
+class IndexMatch(NamedTuple):
+    """A document that an index has found."""
 
     document: str
     """Its hash, in hex."""
@@ -21,37 +21,37 @@ Batch = Sequence[tuple[str, str]]
 """Documents to index: (hash in hex, text). A hash occurs once per index."""
 
 
-class Index(Protocol):
+class SearchIndex(Protocol):
     """An immutable set of documents that can be searched. Safe to search from several threads."""
 
     @property
     def documents(self) -> Sequence[str]:
-        """Hashes of all documents, ascending."""
+        """Hashes of all documents in ascending order."""
 
-    def search(self, questions: Sequence[str], k: int) -> list[list[Match]]:
-        """Per question at most `k` matches, by descending score, then ascending hash.
+    def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
+        """Return at most `k` matches per question, by descending score, then ascending hash.
 
         The matches of a question do not depend on the other questions.
         """
 
     def save(self, folder: Path) -> None:
-        """Write everything that `load` needs into the empty folder `folder`."""
+        """Write all that `load` needs into the empty `folder`."""
 
 
 @runtime_checkable
-class DenseIndex(Index, Protocol):
-    """Nearest vectors; every document has a score but those whose vector is zero, which are never found."""
+class DenseIndex(SearchIndex, Protocol):
+    """Finds the nearest vectors; documents with a zero vector are never found."""
 
     @property
     def dimension(self) -> int:
-        """Length of a vector."""
+        """Return the length of a vector."""
 
-    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[Match]]:
-        """`search` for vectors [n, dimension] of length 1 instead of questions; a zero vector finds nothing."""
+    def search_vectors(self, vectors: NDArray[np.float32], k: int) -> list[list[IndexMatch]]:
+        """Search for vectors [n, dimension] of length 1; a zero vector finds nothing. See `search`."""
 
 
-class SparseIndex(Index, Protocol):
-    """Shared terms; a document that shares none is never found."""
+class SparseIndex(SearchIndex, Protocol):
+    """Finds documents that share terms with the question."""
 
     @property
     def terms(self) -> int:
@@ -59,9 +59,9 @@ class SparseIndex(Index, Protocol):
 
 
 UNSIGNED = "0" * 64
-"""Signature of an index that no row names."""
+"""Signature of an index without a row in the database."""
 
-I_co = TypeVar("I_co", bound=Index, covariant=True)
+I_co = TypeVar("I_co", bound=SearchIndex, covariant=True)
 
 
 class Backend(Protocol[I_co]):
@@ -69,42 +69,42 @@ class Backend(Protocol[I_co]):
 
     @property
     def kind(self) -> str:
-        """ "dense" or "sparse"."""
+        """Return "dense" or "sparse"."""
 
     def recipe(self) -> dict[str, Any]:
-        """Everything but the documents that determines scores; JSON values only. Hashed into the signature."""
+        """Return everything but the documents that determines scores, as JSON values; hashed into the signature."""
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> I_co:
         """Index all documents of `batches`, which are read once, in order.
 
         Args:
             batches: the documents.
-            signature: digest of the recipe, in hex; what a server calls the index by.
+            signature: digest of the recipe in hex, which is part of the index's name on a server.
 
         Raises:
             Invalid: there is no document.
         """
 
     def load(self, folder: Path) -> I_co:
-        """The index that `save` wrote into `folder`."""
+        """Load the index that `save` wrote into `folder`."""
 
     def check(self, folder: Path) -> None:
-        """Whether what the index needs outside of `folder` is there too.
+        """Check what the index needs outside of `folder`.
 
         Raises:
-            Unsound: it is not.
-            Unavailable: nobody can tell.
+            UnsoundIndex: it is missing or damaged.
+            Unavailable: the server does not answer.
         """
 
     def point(self, folder: Path, corpus: int) -> None:
-        """The corpus with this id now uses the index in `folder`."""
+        """Record that the corpus with this id now uses the index in `folder`."""
 
 
-class Embedded:
-    """Half of a `Backend` whose indexes lie in their folders, and nowhere else."""
+class FolderBackend:
+    """Base of a `Backend` whose indexes are completely in their folders."""
 
     def check(self, folder: Path) -> None:
-        """The files are all there is."""
+        """Do nothing: the index is completely in its folder."""
 
     def point(self, folder: Path, corpus: int) -> None:
-        """The row of the corpus says it."""
+        """Do nothing: the row of the corpus tells which index it uses."""

@@ -24,27 +24,31 @@ Ids = list[list[int]]
 
 
 def refine(vectors: NDArray[np.float32], tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-    """Trained vectors [tokens, dimension], from `vectors` and (problem, solution) pairs."""
+    """Train `vectors` [tokens, dimension] on (problem, solution) pairs, and return them."""
     torch.manual_seed(SEED)
     torch.set_num_threads(1)  # sums in one order: the same artefact again
     table = torch.tensor(vectors, requires_grad=True)
     optimiser = torch.optim.Adam([table], lr=RATE)
-    left, right = (_token_ids(tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
+    left, right = (_encode_texts(tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
     for epoch in range(EPOCHS):
-        losses = [_step(table, optimiser, left, right, batch) for batch in _batches(len(pairs))]
+        losses = [_train_step(table, optimiser, left, right, batch) for batch in _draw_batches(len(pairs))]
         print(f"epoch {epoch + 1}: loss {np.mean(losses):.3f}", flush=True)  # noqa: T201 - a script's progress
     trained: NDArray[np.float32] = table.detach().numpy()
     return trained
 
 
-def _batches(pairs: int) -> list[list[int]]:
-    """Positions in random order, `BATCH` at a time; the rest sits out this epoch."""
+def _draw_batches(pairs: int) -> list[list[int]]:
+    """Draw batches of positions in random order; what does not fill a batch is left out of this epoch."""
     order = torch.randperm(pairs).tolist()
     return [order[start : start + BATCH] for start in range(0, pairs - BATCH + 1, BATCH)]
 
 
-def _step(table: torch.Tensor, optimiser: torch.optim.Adam, left: Ids, right: Ids, batch: list[int]) -> float:
-    similar = _means(table, [left[at] for at in batch]) @ _means(table, [right[at] for at in batch]).T / TEMPERATURE
+def _train_step(table: torch.Tensor, optimiser: torch.optim.Adam, left: Ids, right: Ids, batch: list[int]) -> float:
+    similar = (
+        _embed_texts(table, [left[at] for at in batch])
+        @ _embed_texts(table, [right[at] for at in batch]).T
+        / TEMPERATURE
+    )
     own = torch.arange(len(batch))
     cross_entropy = torch.nn.functional.cross_entropy
     loss = (cross_entropy(similar, own) + cross_entropy(similar.T, own)) / 2
@@ -54,14 +58,14 @@ def _step(table: torch.Tensor, optimiser: torch.optim.Adam, left: Ids, right: Id
     return float(loss.detach())
 
 
-def _means(table: torch.Tensor, texts: Ids) -> torch.Tensor:
-    """Directions [len(texts), dimension]."""
+def _embed_texts(table: torch.Tensor, texts: Ids) -> torch.Tensor:
+    """Compute the mean vector of each text at length 1: [len(texts), dimension]."""
     starts = torch.tensor([0, *accumulate(len(ids) for ids in texts[:-1])])
     flat = torch.tensor([each for ids in texts for each in ids])
     return torch.nn.functional.normalize(torch.nn.functional.embedding_bag(flat, table, starts, mode="sum"), dim=1)
 
 
-def _token_ids(tokenizer: Tokenizer, texts: list[str]) -> Ids:
+def _encode_texts(tokenizer: Tokenizer, texts: list[str]) -> Ids:
     tokenizer.no_padding()
     tokenizer.enable_truncation(MAX_TOKENS)
     unknown = tokenizer.token_to_id("[UNK]")

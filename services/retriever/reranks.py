@@ -1,4 +1,4 @@
-"""Reranking for jobs that were pinned to what is configured here, and telling the database what that is."""
+"""Rerank for jobs that are pinned to the configured reranker, and register that reranker in the database."""
 
 import logging
 from importlib.metadata import version
@@ -8,37 +8,40 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
+from shared.contracts.plugins import Kind
 from shared.contracts.replies import Failure, FailureKind, Scored
 from shared.errors import Unavailable
 from shared.models import weights
+from shared.models.plugin_models import identity_of
 from shared.models.ports import ModelFailed, Reranker
+from shared.plugins.opening import find_usable
 from shared.retrieval_settings import Reranker as Settings
 from shared.runtime import models
 from shared.runtime.models import NO_RERANKER, ModelIdentity
 from shared.storage.database import Database
-from shared.storage.outages import again
+from shared.storage.outages import retry_through_outage
 
 AT_ONCE = 4
-"""Requests that are scored together; searches keep the other threads."""
+"""Requests that are scored at once; searches keep the other threads."""
 LIBRARIES = {"gguf": "xllamacpp", "sentence-transformers": "sentence-transformers"}
-"""What reads a model in this process: another version may score otherwise."""
+"""The library that computes with a model in this process; its version is part of the model's identity."""
 
-AWAY = "start the server that `retrieval.reranker` names, or correct its `url`"
+START_SERVER = "start the server that `retrieval.reranker` names, or correct its `url`"
 
 _log = logging.getLogger(__name__)
 
 
-class Rerank(msgspec.Struct, frozen=True, kw_only=True):
-    """One question and the texts to score."""
+class RerankQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a question and the texts to score for it."""
 
     model: str
-    """Hash, in hex, of the row of `models` that the job is pinned to."""
+    """Hash, in hex, of the row in `models` to which the job is pinned."""
     question: str
     documents: tuple[str, ...]
 
 
-class Reranks:
-    """The configured reranker; None: there is none."""
+class PinnedReranker:
+    """The configured reranker, or None where there is none."""
 
     def __init__(self, identity: ModelIdentity, reranker: Reranker | None) -> None:
         self._identity = identity
@@ -46,57 +49,72 @@ class Reranks:
         self._limiter = CapacityLimiter(AT_ONCE)
 
     async def register(self, database: Database) -> None:
-        """Make it what new jobs are pinned to, also if it is none; an outage of the database is waited for."""
+        """Register the reranker, or that there is none, so that new jobs are pinned to it; wait out database
+        outages."""
 
         async def write() -> None:
             async with database.transaction() as connection:
                 await models.register(connection, self._identity)
 
         try:
-            await again(write, inf)
+            await retry_through_outage(write, inf)
         except SQLAlchemyError:
-            _log.exception("the reranker could not be registered: jobs are pinned to the one before")
+            _log.exception("the reranker could not be registered: new jobs stay pinned to the previous one")
 
-    async def answer(self, asked: Rerank) -> Scored | Failure:
-        """One score a document, in order. A job that was given another reranker is not answered by this one.
+    async def answer(self, question: RerankQuestion) -> Scored | Failure:
+        """Return one score per document, in order, or a `Failure` if the job is pinned to another reranker.
 
         Raises:
-            Unavailable: the reranker's server answers nobody now.
+            Unavailable: the reranker's server does not answer now.
         """
-        if self._reranker is None or asked.model != self._identity.hash.hex():
-            said = "the retriever is configured with another reranker than the job was given, or with none"
-            return Failure(kind=FailureKind.BACKEND_ERROR, detail=said)
+        if self._reranker is None or question.model != self._identity.hash.hex():
+            detail = "the job is pinned to another reranker than the retriever is configured with: submit it again"
+            return Failure(kind=FailureKind.BACKEND_ERROR, detail=detail)
         try:
             scores = await to_thread.run_sync(
-                self._reranker.score, asked.question, asked.documents, limiter=self._limiter
+                self._reranker.score, question.question, question.documents, limiter=self._limiter
             )
         except ModelFailed as failed:
             if failed.kind is FailureKind.UNAVAILABLE:
-                raise Unavailable(f"no scores: {failed.detail}", hint=AWAY, what=failed.what) from failed
+                raise Unavailable(f"no scores: {failed.detail}", hint=START_SERVER, what=failed.what) from failed
             return Failure(kind=failed.kind, detail=failed.detail)
         return Scored(scores=tuple(scores))
 
 
-def identity(settings: Settings) -> ModelIdentity:
-    """Everything that changes scores; where a server stands has no part in it.
+def identify_reranker(settings: Settings) -> ModelIdentity:
+    """Return the identity of the reranker: everything that changes scores, which its address does not.
 
     Raises:
-        NoWeights: there is no such file or folder.
+        WeightsMissing: there is no such file or folder.
     """
     if settings.kind == "none":
         return NO_RERANKER
+    if settings.kind == "plugin":
+        return _identify_plugin(settings)
     library = LIBRARIES.get(settings.kind)
     return ModelIdentity(
         name=NO_RERANKER.name,
         backend=settings.kind,
-        digest=_digest(settings),
+        digest=_compute_digest(settings),
         version=version(library) if library else "",
         options=settings.model_dump(include={"model", "protocol", "activation", "max_chars"}),
     )
 
 
-def _digest(settings: Settings) -> str | None:
-    """None: nothing tells this version of the model from the next."""
+def _identify_plugin(settings: Settings) -> ModelIdentity:
+    plugin = find_usable(Kind.RERANKER, settings.plugin)
+    kept = settings.model_dump(include={"activation", "max_chars"})
+    return ModelIdentity(
+        name=NO_RERANKER.name,
+        backend="plugin",
+        digest=plugin.pin.hash,
+        version=f"{plugin.distribution} {plugin.version}",
+        options={**kept, "plugin": identity_of(plugin, settings.options)},
+    )
+
+
+def _compute_digest(settings: Settings) -> str | None:
+    """Return the digest or revision of the weights; None if nothing identifies the version of the model."""
     if settings.path is not None and not settings.model:
         return weights.digest(settings.path)
     return settings.revision or None

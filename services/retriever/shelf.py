@@ -1,4 +1,4 @@
-"""The indexes and documents that the process has at hand."""
+"""Caches of loaded indexes and of documents."""
 
 import sys
 from collections import OrderedDict
@@ -10,28 +10,28 @@ from anyio import to_thread
 from sqlalchemy import text
 
 from services.retriever import builds, files
-from services.retriever.ports import Backend, Index
+from services.retriever.ports import Backend, SearchIndex
 from shared.contracts.documents import Document
-from shared.recent import Recent
+from shared.recent import LruCache
 from shared.storage.database import Database
 
 INDEXES = 8
-"""Loaded at once; the one used least recently goes."""
+"""Indexes that are loaded at once; the least recently used one is evicted."""
 DOCUMENTS_BYTES = 64 << 20
-"""Memory of the documents that are kept; MATH's 7,500 for training take about 8 MB."""
+"""Memory of the cached documents; MATH's 7,500 training problems take about 8 MB."""
 ENTRY_BYTES = 256
-"""About what the cache adds to each: the hash, its entry, the links."""
+"""Approximate overhead of the cache per document: the hash, its entry, the links."""
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 
 
-class Shelf:
-    """Loads indexes when they are first searched; an index is immutable, so what is loaded stays right."""
+class IndexCache:
+    """Loads indexes at their first search; they are immutable, so loaded ones stay valid."""
 
-    def __init__(self, database: Database, data_dir: Path, backends: list[Backend[Index]]) -> None:
+    def __init__(self, database: Database, data_dir: Path, backends: list[Backend[SearchIndex]]) -> None:
         self._database = database
         self._data_dir = data_dir
         self._backends = {backend.kind: backend for backend in backends}
-        self._indexes: OrderedDict[int, Index] = OrderedDict()
+        self._indexes: OrderedDict[int, SearchIndex] = OrderedDict()
         self._loading = anyio.Lock()
 
     @property
@@ -39,55 +39,55 @@ class Shelf:
         """Ids of the indexes in memory."""
         return sorted(self._indexes)
 
-    async def index(self, index: int) -> Index:
-        """The index with this id.
+    async def index(self, index: int) -> SearchIndex:
+        """Return the index with this id, loading it if need be.
 
         Raises:
             NotFound: there is none.
             Unavailable: its files are missing or changed, or this code would build it otherwise.
         """
-        if (loaded := self._used(index)) is not None:
+        if (loaded := self._use_loaded(index)) is not None:
             return loaded
         async with self._loading:
-            loaded = self._used(index)  # whoever held the lock before may have loaded it
+            loaded = self._use_loaded(index)  # whoever held the lock before may have loaded it
             return await self._admit(index) if loaded is None else loaded
 
-    def _used(self, index: int) -> Index | None:
-        """The index, where it is loaded; it counts as used now."""
+    def _use_loaded(self, index: int) -> SearchIndex | None:
+        """Return the index if it is loaded, and mark it as used."""
         if index in self._indexes:
             self._indexes.move_to_end(index)
         return self._indexes.get(index)
 
-    async def _admit(self, index: int) -> Index:
-        """Load an index, in the place of the one used least recently; searches of the others go on meanwhile."""
+    async def _admit(self, index: int) -> SearchIndex:
+        """Load an index and evict the least recently used one; searches of other indexes go on meanwhile."""
         loaded = await self._load(index)
         while len(self._indexes) >= INDEXES:
             self._indexes.popitem(last=False)
         self._indexes[index] = loaded
         return loaded
 
-    async def _load(self, index: int) -> Index:
-        row = await builds.stored(self._database, index)
+    async def _load(self, index: int) -> SearchIndex:
+        row = await builds.find_index(self._database, index)
         backend = self._backends[row.kind]
         folder = self._data_dir / row.path
-        made = await to_thread.run_sync(builds.recipe, backend, row.corpus)
+        made = await to_thread.run_sync(builds.make_recipe, backend, row.corpus)
         await to_thread.run_sync(files.verify, folder, made, row.file_hash)
         await to_thread.run_sync(backend.check, folder)
         return await to_thread.run_sync(backend.load, folder)
 
 
-class Documents:
-    """Problem and text of each document, which near-duplicates are found by; documents never change."""
+class DocumentCache:
+    """Caches problem and text of documents, by which near-duplicates are found; documents never change."""
 
     def __init__(self, database: Database, most_bytes: int = DOCUMENTS_BYTES) -> None:
         self._database = database
-        self._recent: Recent[Document] = Recent(most_bytes, _bytes)
+        self._recent: LruCache[Document] = LruCache(most_bytes, _estimate_bytes)
 
     async def of(self, documents: Iterable[str]) -> dict[str, Document]:
-        """The documents by hash, as far as they exist.
+        """Return the existing documents by hash.
 
-        One that is missing here makes its document look like no near-duplicate, and the answer leaks: what was
-        found is held by the caller, and never read from the shared cache again after the query.
+        A missing document could not be recognised as a near-duplicate, and the answer would leak. So the caller keeps
+        what was found, and does not read from the shared cache again.
         """
         wanted = set(documents)
         found = self._recent.find(wanted)
@@ -99,6 +99,6 @@ class Documents:
         return found
 
 
-def _bytes(document: Document) -> int:
-    """About what it takes in memory: a character takes 1 to 4 bytes."""
+def _estimate_bytes(document: Document) -> int:
+    """Estimate the memory of a document, whose characters take 1 to 4 bytes each."""
     return ENTRY_BYTES + sys.getsizeof(document.problem) + sys.getsizeof(document.text)

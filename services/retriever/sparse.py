@@ -1,4 +1,5 @@
-"""BM25 in memory, as Lucene counts it: ln(1 + (N - n + .5) / (n + .5)) * f / (f + k1 (1 - b + b |d| / avgdl))."""
+"""Search words in this process: BM25 as in Lucene, ln(1 + (N - n + .5) / (n + .5)) * f / (f + k1 (1 - b + b |d| /
+avgdl))."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.retriever import hashes
-from services.retriever.ports import UNSIGNED, Batch, Embedded, Match
-from services.retriever.words import PAIRS, Words
+from services.retriever.ports import UNSIGNED, Batch, FolderBackend, IndexMatch
+from services.retriever.words import PAIRS, TermCutter
 
 K1 = 1.2
 B = 0.75
@@ -19,27 +20,29 @@ METHOD = "lucene"
 
 
 class Bm25Index:
-    """A `SparseIndex` over bm25s; a repeated term of the question counts as often as it is repeated."""
+    """A `SparseIndex` over bm25s; a term that the question repeats counts as often."""
 
-    def __init__(self, scorer: bm25s.BM25, documents: list[str], words: Words) -> None:
+    def __init__(self, scorer: bm25s.BM25, documents: list[str], words: TermCutter) -> None:
         self._scorer = scorer
         self._words = words
         self.documents = documents
 
     @property
     def terms(self) -> int:
-        """Number of distinct terms."""
+        """Return the number of distinct terms."""
         return len(self._scorer.vocab_dict) - 1  # without the empty term
 
-    def search(self, questions: Sequence[str], k: int) -> list[list[Match]]:
-        """Per question at most `k` matches that share a term with it."""
-        return [self._matches(question, k) for question in questions]
+    def search(self, questions: Sequence[str], k: int) -> list[list[IndexMatch]]:
+        """Return at most `k` matches per question, each of which shares a term with it."""
+        return [self._find_matches(question, k) for question in questions]
 
-    def _matches(self, question: str, k: int) -> list[Match]:
+    def _find_matches(self, question: str, k: int) -> list[IndexMatch]:
         terms = self._scorer.get_tokens_ids(self._words.of(question))
         scores: NDArray[np.float32] = self._scorer.get_scores_from_ids(terms)
-        chosen = best(scores, k)
-        return [Match(self.documents[at], score) for at, score in zip(chosen, scores[chosen].tolist(), strict=True)]
+        chosen = find_best(scores, k)
+        return [
+            IndexMatch(self.documents[at], score) for at, score in zip(chosen, scores[chosen].tolist(), strict=True)
+        ]
 
     def save(self, folder: Path) -> None:
         """Write bm25s's arrays and the document hashes."""
@@ -47,18 +50,18 @@ class Bm25Index:
         hashes.write(folder, self.documents)
 
 
-class Bm25(Embedded):
-    """The `Backend` of sparse indexes."""
+class Bm25(FolderBackend):
+    """The `Backend` of sparse indexes in this process."""
 
     kind = "sparse"
 
-    def __init__(self, words: Words = PAIRS, *, k1: float = K1, b: float = B) -> None:
+    def __init__(self, words: TermCutter = PAIRS, *, k1: float = K1, b: float = B) -> None:
         self._words = words
         self._k1 = k1
         self._b = b
 
     def recipe(self) -> dict[str, Any]:
-        """Library, formula and tokenizer."""
+        """Return the library, the formula and the tokenizer."""
         return {
             "backend": f"bm25s {bm25s.version.__version__}",
             "method": METHOD,
@@ -68,7 +71,7 @@ class Bm25(Embedded):
         }
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:  # noqa: ARG002 - files bear it
-        """Index all documents; of their texts only term numbers are kept."""
+        """Index all documents; of their texts only the numbers of the terms stay in memory."""
         vocabulary = {"": 0}
         documents: list[str] = []
         terms: list[list[int]] = []
@@ -76,7 +79,7 @@ class Bm25(Embedded):
             for document, text in batch:
                 documents.append(document)
                 terms.append([vocabulary.setdefault(term, len(vocabulary)) for term in self._words.of(text)])
-        order = hashes.ascending(documents)
+        order = hashes.sort_positions(documents)
         if not any(terms):
             terms = [[0]] * len(terms)  # the empty term: an average length of 0 cannot be divided by
         scorer = bm25s.BM25(method=METHOD, k1=self._k1, b=self._b, backend="numpy", csc_backend="scipy")
@@ -84,12 +87,12 @@ class Bm25(Embedded):
         return Bm25Index(scorer, [documents[at] for at in order], self._words)
 
     def load(self, folder: Path) -> Bm25Index:
-        """The index that was saved in `folder`."""
+        """Load the index that was saved in `folder`."""
         return Bm25Index(bm25s.BM25.load(folder, show_progress=False), hashes.read(folder), self._words)
 
 
-def best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
-    """Positions of the `k` largest positive scores, largest first; the smaller position among equals."""
+def find_best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
+    """Return the positions of the `k` largest positive scores, in descending order; ties by position."""
     least = np.partition(scores, -k)[-k] if len(scores) > k else np.float32(0)
     found = np.flatnonzero(scores >= least) if least > 0 else np.flatnonzero(scores > 0)
     return found[np.argsort(-scores[found], kind="stable")][:k]

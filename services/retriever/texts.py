@@ -1,11 +1,11 @@
-"""What of a document is indexed."""
+"""Choose the text of a document that is indexed."""
 
 from shared.contracts.documents import Document
 
 FIELDS = r"problem \n text"
-"""Part of every index's signature."""
+"""The fields that are indexed, as every index's signature has them."""
 
 
-def indexed_text(problem: str, text: str) -> str:
-    """Problem and text on separate lines; a plain passage has no problem."""
+def make_indexed_text(problem: str, text: str) -> str:
+    """Join problem and text on separate lines; a plain passage has no problem."""
     return Document(problem=problem, text=text).whole

@@ -1,4 +1,5 @@
-r"""Words of a mathematical text, for BM25: `\frac`, `x^2`, numbers and words survive; CJK runs are cut (`chinese`)."""
+r"""Cut mathematical text into tokens for BM25: `\frac`, `x^2`, numbers and words stay whole; CJK runs are cut
+(`chinese`)."""
 
 import re
 import unicodedata
@@ -6,7 +7,7 @@ import unicodedata
 from services.retriever import chinese
 
 VERSION = 1
-"""Part of every sparse index's signature: change it with anything below."""
+"""Version in every sparse index's signature: increase it with any change below."""
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _TOKEN = re.compile(
@@ -24,10 +25,10 @@ _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,)(?=\d{3}(?!\d))|(?<=\d),\\!(?=\d{3}(
 _DROPPED = str.maketrans("", "", "{}")
 
 
-def tokenise(text: str, cut: chinese.Cut = chinese.pairs) -> list[str]:
-    r"""The tokens of `text` in order, lower-cased, NFKC; `40{,}000`, `40,000` and `40000` are one token.
+def tokenise(text: str, cut: chinese.Cut = chinese.split_pairs) -> list[str]:
+    r"""Return the tokens of `text` in order, lower-cased, NFKC; `40{,}000`, `40,000` and `40000` are one token.
 
-    A run of CJK characters yields what `cut` makes of it; no token holds a blank.
+    A run of CJK characters yields the terms of `cut`; no token holds a blank.
     """
     normal = _THOUSANDS.sub("", unicodedata.normalize("NFKC", text).lower())
     tokens: list[str] = []
@@ -36,12 +37,12 @@ def tokenise(text: str, cut: chinese.Cut = chinese.pairs) -> list[str]:
         if _IS_CJK.match(found):
             tokens += cut(found)
         else:
-            tokens += _parts(found)
+            tokens += _split_power(found)
     return tokens
 
 
-def _parts(token: str) -> list[str]:
-    """`x^{10}` counts as `x^10` and as `x` and `10`, so that it also finds the bare variable."""
+def _split_power(token: str) -> list[str]:
+    """Yield `x^{10}` as `x^10` and also as `x` and `10`, so that it matches the bare variable."""
     if "^" not in token and "_" not in token:
         return [token]
     power = token.translate(_DROPPED)

@@ -1,1 +1,1 @@
-"""Who may call which process: API keys, the key that services share, and where a process may listen."""
+"""Access to the processes: where they listen, which requests they accept, and the key that services share."""

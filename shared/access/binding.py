@@ -1,4 +1,4 @@
-"""Where a process may listen: beyond loopback only with a key to ask for."""
+"""Where a process may listen, and whether it then requires a key."""
 
 import ipaddress
 import logging
@@ -9,35 +9,35 @@ _log = logging.getLogger(__name__)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a server that listens on `host`."""
-    address = _address(host)
+    """Tell whether only this machine reaches a server that listens on `host`."""
+    address = _parse_address(host)
     return host == "localhost" if address is None else address.is_loopback
 
 
 def is_address(host: str) -> bool:
-    """Whether `host` is an IP address, not a name."""
-    return _address(host) is not None
+    """Tell whether `host` is an IP address rather than a name."""
+    return _parse_address(host) is not None
 
 
 def keys_required(settings: Settings) -> bool:
-    """Whether the API asks for keys."""
+    """Tell whether the API requires keys."""
     if settings.access.keys == "auto":
         return not is_loopback(settings.host)
     return settings.access.keys == "required"
 
 
-def announce(settings: Settings) -> None:
-    """Say at start what an operator must know about who can reach the API."""
+def log_exposure(settings: Settings) -> None:
+    """Log, at start, who can reach the API if it listens beyond loopback."""
     if is_loopback(settings.host):
         return
     if keys_required(settings):
-        _log.info("the API listens on %s and asks for keys: `mathrag key create NAME --scope read`", settings.host)
+        _log.info("the API listens on %s and requires keys: `mathrag key create NAME --scope read`", settings.host)
     else:
-        _log.warning("the API listens on %s WITHOUT keys: whoever reaches it may do everything", settings.host)
+        _log.warning("the API listens on %s WITHOUT keys: any client that reaches it may do everything", settings.host)
 
 
-def refusal(settings: Settings, host: str) -> str | None:
-    """Why guard or retriever must not listen on `host`; None: it may."""
+def explain_refusal(settings: Settings, host: str) -> str | None:
+    """Explain why guard or retriever must not listen on `host`; None if it may."""
     if is_loopback(host) or settings.service_key:
         return None
     return (
@@ -46,7 +46,7 @@ def refusal(settings: Settings, host: str) -> str | None:
     )
 
 
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:

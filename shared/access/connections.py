@@ -1,7 +1,8 @@
-"""What one connection may ask of a service before anybody knows whose it is.
+"""Bounds of a connection before its request is authenticated.
 
 uvicorn bounds neither the size of a header nor the time in which header and body arrive, and it accepts any number of
-connections. `Connection` is its own protocol with these bounds; whoever breaks one is told which, and disconnected.
+connections. `Connection` is uvicorn's protocol with these bounds; a client that breaks one is told which, and
+disconnected.
 """
 
 import asyncio
@@ -14,56 +15,57 @@ from typing import Any, Literal
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from shared.access.refusals import HEADERS, MEDIA_TYPE, problem
+from shared.access.refusals import HEADERS, MEDIA_TYPE, encode_problem
 from shared.errors import BadRequest, HeaderTooLarge, MathragError, TimedOut, TooMany, Unavailable
 from shared.limits import Limits
 
 LINGER_S = 2.0
-"""Longest that a refused client may go on sending: closed at once, it would be reset before it has read why."""
+"""How long a refused client may go on sending: if closed at once, it would be reset before it has read the reason."""
 LINGER_BYTES = 1 << 20
-"""Most that is read of it meanwhile."""
-MOST_QUEUED = 16
+"""Upper bound of what is read from it meanwhile."""
+MAX_PIPELINED = 16
 """Requests that a client may send ahead of their answers."""
 FIELD_SEPARATORS = len(": \r\n")
 
 
 class Connection(HttpToolsProtocol):
-    """One client's connection, with a limit to everything that it makes the service keep or wait for."""
+    """One client's connection, with a limit on everything that it makes the service keep or wait for."""
 
     def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._limits = limits
         self._awaited: Literal["header", "body"] | None = "header"
-        """What of a request has to come next; None: the last one is here, and no other has begun."""
+        """The part of a request that must come next; None after a complete one while no other has begun."""
         self._deadline: asyncio.TimerHandle | None = None
         self._refusal: MathragError | None = None
         self._begun = False
-        """Anything of the present request has come."""
+        """Whether any byte of the present request has arrived."""
         self._header_bytes = self._header_fields = self._undecoded = 0
         self._body_from = self._body_at = 0.0
         self._body_bytes = 0
         self._running: RequestResponseCycle | None = None
-        """The request that is being answered; `cycle` is the newest one."""
+        """The request that is being answered; `cycle` is the newest request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
+        """Start to wait for a header, or refuse the client if there are too many connections."""
         super().connection_made(transport)
         _bound_unread_answers(transport, self._limits.idle_s)
         most = self._limits.connections
         if len(self.connections) > most:
-            self._refuse(Unavailable(f"{most} connections are open, as many as `limits.connections` allows"))
-            transport.close()  # at once: what lingers takes a file descriptor
+            self._refuse(
+                Unavailable(f"{most} connections are open, as many as `limits.connections` allows; try again later")
+            )
+            transport.close()  # at once: a lingering connection holds a file descriptor
         else:
             self._await_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is being answered, too: uvicorn tells the newest one alone."""
+        """Mark the request that is being answered as disconnected, too: uvicorn marks only the newest one."""
         self._stop_waiting()
         self._disconnect(self._running)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes have come."""
         if self._refusal is not None:
             self._discard(len(data))
         else:
@@ -78,14 +80,14 @@ class Connection(HttpToolsProtocol):
             self.parser.feed_data(data)
             self._check_undecoded()
         except httptools.HttpParserUpgrade:
-            pass  # no other protocol is spoken here: the request is answered as it is
+            pass  # no upgrade is supported: the request is answered as it is
         except (httptools.HttpParserError, HeaderTooLarge) as error:
-            self._refuse(_cause(error))
+            self._refuse(_find_cause(error))
 
     # Callbacks of the parser; what they raise reaches `data_received` as the context of a parser's error.
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
+        """Start to count a new request's header."""
         super().on_message_begin()
         self._begun = True
         self._header_bytes = self._header_fields = 0
@@ -93,12 +95,12 @@ class Connection(HttpToolsProtocol):
             self._await_header()
 
     def on_url(self, url: bytes) -> None:
-        """A part of the request line."""
+        """Count a part of the request line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the header; or of a trailer, which counts as well, and which nothing here reads."""
+        """Count a field of the header, or of a trailer, which is otherwise ignored."""
         self._header_fields += 1
         self._count(len(name) + len(value) + FIELD_SEPARATORS)
         if self._header_fields > self._limits.header_fields:
@@ -107,9 +109,9 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The header is here; the body follows."""
-        if len(self.pipeline) >= MOST_QUEUED:
-            raise TooMany(f"{MOST_QUEUED} requests wait on this connection", hint="wait for their answers")
+        """Start to wait for the body; refuse the request if too many are pipelined."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise TooMany(f"{MAX_PIPELINED} requests wait on this connection", hint="wait for their answers")
         super().on_headers_complete()
         self._awaited = "body"
         self._undecoded = self._body_bytes = 0
@@ -117,19 +119,19 @@ class Connection(HttpToolsProtocol):
         self._wait(self._limits.idle_s, self._check_body)
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Count a part of the body."""
         self._undecoded = 0
         self._body_bytes += len(body)
         self._body_at = self.loop.time()
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is here."""
+        """Stop waiting: the request is complete."""
         self._stop_waiting()
         self._awaited, self._begun, self._undecoded = None, False, 0
         super().on_message_complete()
         if not self._is_answering():
-            self._await_header()  # it was refused before all of it was here
+            self._await_header()  # the request was answered before all of it had come
 
     # uvicorn's own hooks
 
@@ -138,7 +140,7 @@ class Connection(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Answered; a body that was not waited for may end within a moment, so that the connection stays of use."""
+        """Give the rest of a body that was answered early a moment to arrive, so that the connection can be reused."""
         answered = self._running
         super().on_response_complete()
         if self._awaited == "body" and self.cycle is answered and not self.transport.is_closing():
@@ -154,12 +156,12 @@ class Connection(HttpToolsProtocol):
         self._undecoded = 0
         self._header_bytes += size
         if self._header_bytes > self._limits.header_bytes:
-            raise _too_long(self._limits)
+            raise _make_header_error(self._limits)
 
     def _check_undecoded(self) -> None:
-        """A field, a chunk's size or a trailer that does not end is kept by the parser, or keeps it busy."""
+        """Bound what the parser has read without an event, such as a field, chunk size or trailer that does not end."""
         if self._undecoded > self._limits.header_bytes:
-            raise _too_long(self._limits)
+            raise _make_header_error(self._limits)
 
     def _check_header(self) -> None:
         if self._is_answering():
@@ -170,20 +172,20 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _check_body(self) -> None:
-        if self._is_held_back():
+        if self._is_client_waiting():
             self._body_from, self._body_bytes, self._body_at = self.loop.time(), 0, self.loop.time()
-        if (error := self._late_body()) is not None:
+        if (error := self._find_late_body()) is not None:
             self._refuse(error)
         else:
             self._wait(self._body_at + self._limits.idle_s - self.loop.time(), self._check_body)
 
-    def _is_held_back(self) -> bool:
-        """Whether the client waits for the service, and not the other way round."""
+    def _is_client_waiting(self) -> bool:
+        """Tell whether the client waits for the service, so that a slow body is not its fault."""
         running = self._running
         waiting = running is not None and running.waiting_for_100_continue
         return self.flow.read_paused or self.cycle is not running or waiting
 
-    def _late_body(self) -> MathragError | None:
+    def _find_late_body(self) -> MathragError | None:
         limits, now = self._limits, self.loop.time()
         if now - self._body_at >= limits.idle_s:
             return TimedOut(f"no byte of the body came for {limits.idle_s:g} s (`limits.idle_s`)")
@@ -203,11 +205,11 @@ class Connection(HttpToolsProtocol):
     # Refusals
 
     def _refuse(self, error: MathragError) -> None:
-        """Say why where that can be said, tell the application that its client is gone, and close."""
+        """Send the error if a response can be sent now, tell the application that its client is gone, and close."""
         self._refusal = error
         self._unset_keepalive_if_required()
         if self._can_answer():
-            self.transport.write(_response(error))
+            self.transport.write(_encode_response(error))
         self.pipeline.clear()
         self._undecoded = 0
         self._disconnect(self._running)
@@ -224,7 +226,7 @@ class Connection(HttpToolsProtocol):
         return self._running is not None and not self._running.response_complete
 
     def _can_answer(self) -> bool:
-        """Whether a response can stand here: not inside another one, and not in the place of another one."""
+        """Tell whether a response can be sent now without breaking into, or replacing, another request's response."""
         running = self._running
         if running is None or running.response_complete:
             return self._awaited == "header"
@@ -238,31 +240,31 @@ class Connection(HttpToolsProtocol):
 
 
 def _bound_unread_answers(transport: asyncio.Transport, seconds: float) -> None:
-    """The kernel ends a connection on which no byte of what was sent has been taken for so long (Linux, tcp(7))."""
+    """Have the kernel end a connection whose client acknowledges no sent byte for `seconds` (Linux, tcp(7))."""
     sock = transport.get_extra_info("socket")
     if hasattr(socket, "TCP_USER_TIMEOUT") and sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
 
-def _too_long(limits: Limits) -> HeaderTooLarge:
+def _make_header_error(limits: Limits) -> HeaderTooLarge:
     return HeaderTooLarge(f"a header may have {limits.header_bytes} bytes (`limits.header_bytes`)")
 
 
-def _cause(error: Exception) -> MathragError:
+def _find_cause(error: Exception) -> MathragError:
     for found in (error, error.__context__):
         if isinstance(found, MathragError):
             return found
-    return BadRequest("this is no HTTP/1.1 request")
+    return BadRequest("the request is not valid HTTP/1.1")
 
 
-def _response(error: MathragError) -> bytes:
-    body = problem(error)
+def _encode_response(error: MathragError) -> bytes:
+    body = encode_problem(error)
     fields = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), "Connection": "close"}
     lines = [f"{name}: {value}\r\n" for name, value in {**fields, **HEADERS.get(error.status, {})}.items()]
     status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
     return "".join([status, *lines, "\r\n"]).encode() + body
 
 
-def bounded(limits: Limits) -> Any:
-    """uvicorn's option `http`: a `Connection` for each client."""
+def bound_connections(limits: Limits) -> Any:
+    """Return the value of uvicorn's option `http` that makes a `Connection` for each client."""
     return partial(Connection, limits=limits)

@@ -1,19 +1,19 @@
-"""How orchestrator, guard and retriever serve HTTP: alike, with bounded connections."""
+"""Serve the HTTP applications of orchestrator, guard and retriever with bounded connections."""
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from shared.access.connections import bounded
+from shared.access.connections import bound_connections
 from shared.limits import Limits
 
 
 def serve(app: ASGIApp, limits: Limits, *, host: str, port: int, stop_s: int | None = None) -> None:
-    """Serve until the process is told to end; `stop_s`: longest that open requests then hold back the end."""
+    """Serve until the process is told to stop, which open requests may then delay by `stop_s` seconds."""
     uvicorn.run(
         app,
         host=host,
         port=port,
-        http=bounded(limits),
+        http=bound_connections(limits),
         ws="none",
         log_level="warning",
         log_config=None,

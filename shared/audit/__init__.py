@@ -1,7 +1,7 @@
-"""The audit: replay a job's rows and say which invariants they break. From the database alone; it changes nothing.
+"""Audit a job: check the invariants on its rows. It only reads the database and changes nothing.
 
-The invariants are those of docs/architecture.md. Every check is one statement over the whole job, except replays and
-records, which are streamed.
+The invariants are listed in docs/explanation/architecture.md. Every check is one statement over the whole job, except
+replays and records, which are streamed.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from shared.audit import calls, events, protection, records, replays, requests, residencies, samples, sources
-from shared.audit.finding import Audit, Violation, unchecked
-from shared.audit.places import with_items
+from shared.audit.affected_items import add_items
+from shared.audit.finding import AuditedJob, Violation, report_unchecked
 from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.storage.database import Database
 
-__all__ = ["Invariant", "Violation", "changed_source", "check", "check_apart", "invariants"]
+__all__ = ["Invariant", "Violation", "check", "check_in_thread", "describe_changed_source", "list_invariants"]
 
 JOB = text("""
-    SELECT id, pipeline, pipeline_hash, state, prepared FROM jobs WHERE public_id = :public_id""")
+    SELECT id, pipeline, pipeline_hash, state, prepared, code FROM jobs WHERE public_id = :public_id""")
 # The audit reads whole jobs: the index walks that the hot path is pinned to would take it ten times as long.
 PLANS = text("""
     SELECT set_config(name, 'on', true) FROM unnest(ARRAY[
@@ -31,39 +31,39 @@ PLANS = text("""
     UNION ALL SELECT set_config('plan_cache_mode', 'auto', true)""")
 # A statement that fails would otherwise take the rest of its transaction with it.
 SAVE, RESTORE = text("SAVEPOINT one_check"), text("ROLLBACK TO SAVEPOINT one_check")
-Check = Callable[[Audit], Awaitable[list[Violation]]]
+Check = Callable[[AuditedJob], Awaitable[list[Violation]]]
 CHECKS: tuple[Check, ...] = (
-    residencies.apart_in_time,
-    residencies.calls_inside_their_epoch,
-    calls.accepted_with_claim_and_receipt,
-    residencies.memory_within_the_budget,
-    residencies.loads_within_the_bound,
-    residencies.with_their_causes,
-    samples.all_expanded,
-    samples.each_ended_once,
-    calls.never_again_after_a_reply,
-    samples.nothing_after_the_end,
-    replays.reproduced_bit_for_bit,
-    requests.one_job_per_key,
-    requests.one_row_per_page_key,
-    events.never_less,
-    records.complete_and_chained,
-    protection.in_place,
-    sources.as_hashed,
+    residencies.check_no_overlap,
+    residencies.check_epochs_of_calls,
+    calls.check_accepted_replies,
+    residencies.check_memory,
+    residencies.check_loads,
+    residencies.check_causes,
+    samples.check_expansion,
+    samples.check_endings,
+    calls.check_no_calls_after_reply,
+    samples.check_quiet_after_end,
+    replays.check_replays,
+    requests.check_idempotency_keys,
+    requests.check_page_keys,
+    events.check_events,
+    records.check_records,
+    protection.check_protection,
+    sources.check_hashes,
 )
-"""Each says in its first words which invariant it checks."""
+"""The docstring of each check begins with the number of its invariant and is shown to users."""
 
 
 class Invariant(NamedTuple):
-    """What an audit checks."""
+    """An invariant that an audit checks."""
 
     name: str
-    """Its number, such as "I1"."""
+    """The invariant's number, such as "I1"."""
     words: str
 
 
-def invariants() -> list[Invariant]:
-    """All that is checked, one after another; an invariant with two checks says both."""
+def list_invariants() -> list[Invariant]:
+    """List the invariants in order; the descriptions of several checks of one invariant are joined."""
     said: defaultdict[str, list[str]] = defaultdict(list)
     for each in CHECKS:
         name, _, words = " ".join((each.__doc__ or "").split()).partition(": ")
@@ -72,25 +72,25 @@ def invariants() -> list[Invariant]:
 
 
 async def check(database: Database, public_id: uuid.UUID) -> list[Violation]:
-    """Every violation in the job's rows as one instant shows them; none: the audit is clean.
+    """Return every violation in the job's rows, read from one snapshot; an empty list means a clean audit.
 
     Raises:
-        NotFound: no such job.
+        NotFound: there is no such job.
     """
     async with database.snapshot() as connection:
         await connection.execute(PLANS)
         job = (await connection.execute(JOB, {"public_id": public_id})).mappings().first()
         if job is None:
             raise NotFound(f"no job {public_id}", hint="mathrag job list")
-        audit = Audit(connection, job)
-        found = [violation for each in CHECKS for violation in await _found(audit, each)]
-        return await with_items(audit, found)
+        audit = AuditedJob(connection, job)
+        found = [violation for each in CHECKS for violation in await _run_check(audit, each)]
+        return await add_items(audit, found)
 
 
-async def changed_source(database: Database, public_id: uuid.UUID) -> str | None:
-    """That the job's pipeline has another source by now, with both hashes; None where it has not.
+async def describe_changed_source(database: Database, public_id: uuid.UUID) -> str | None:
+    """Tell, with both hashes, that the job's pipeline has another source by now; None if it has not.
 
-    Its replays tell whether that changes anything: where none is among the violations, they give the same outcomes.
+    If no replay is among the violations, the new source gives the same outcomes.
     """
     async with database.snapshot() as connection:
         job = (await connection.execute(JOB, {"public_id": public_id})).mappings().one()
@@ -100,8 +100,8 @@ async def changed_source(database: Database, public_id: uuid.UUID) -> str | None
     return f"source changed: the job ran `{job['pipeline']}` from source {ran[:12]}, this version has {here[:12]}"
 
 
-async def _found(audit: Audit, check: Check) -> list[Violation]:
-    """What one check finds; that it cannot be done is a finding, too, and the others go on."""
+async def _run_check(audit: AuditedJob, check: Check) -> list[Violation]:
+    """Run one check; a check that fails is a violation, too, and the others go on."""
     await audit.connection.execute(SAVE)
     try:
         return await check(audit)
@@ -109,14 +109,14 @@ async def _found(audit: Audit, check: Check) -> list[Violation]:
         if isinstance(error, DBAPIError) and error.connection_invalidated:
             raise
         await audit.connection.execute(RESTORE)
-        return [unchecked((check.__doc__ or "").partition(":")[0], error, f"jobs {audit.job['id']}")]
+        return [report_unchecked((check.__doc__ or "").partition(":")[0], error, f"jobs {audit.job['id']}")]
 
 
-async def check_apart(database: Database, public_id: uuid.UUID) -> list[Violation]:
-    """The same in a thread, over a connection of its own: replays are work, and the caller's loop serves others.
+async def check_in_thread(database: Database, public_id: uuid.UUID) -> list[Violation]:
+    """Run `check` in a thread with its own connection, because replays would block the caller's event loop.
 
     Raises:
-        NotFound: no such job.
+        NotFound: there is no such job.
     """
     url = database.engine.url.render_as_string(hide_password=False)
     return await asyncio.to_thread(asyncio.run, _check_alone(url, public_id))

@@ -1,13 +1,13 @@
-"""The rule bank that a job follows, held against its hash; one that was deleted since cannot be."""
+"""Compare the rule bank that a job uses with its hash; a bank that has been deleted cannot be checked."""
 
 from collections.abc import AsyncIterator
 
 import msgspec
 from sqlalchemy import RowMapping, text
 
-from shared.audit.finding import Audit
+from shared.audit.finding import AuditedJob
 from shared.contracts.rules import Rule
-from shared.storage.rule_banks import Content
+from shared.storage.rule_banks import BankDigest
 
 BATCH = 5000
 BANK = text("""
@@ -19,24 +19,24 @@ RULES = text("""
     ORDER BY ordinal LIMIT :n""")
 
 
-async def altered(audit: Audit) -> AsyncIterator[str]:
-    """Banks that the job is pinned to whose rules do not give their hash, or are shown as something else."""
+async def find_altered_banks(audit: AuditedJob) -> AsyncIterator[str]:
+    """Yield the banks pinned by the job whose rules do not match their hash or their columns."""
     for bank in (await audit.connection.execute(BANK, {"job": audit.job["id"]})).mappings().all():
-        content, shown = Content(bank["graph_hash"], bank["miner"], bank["limits"]), True
+        content, shown = BankDigest(bank["graph_hash"], bank["miner"], bank["limits"]), True
         async for row in _rules(audit, bank["id"]):
-            shown = shown and _is_shown(row)
+            shown = shown and _columns_match(row)
             content.add(row["rule"])
         if content.digest() != bank["hash"] or content.rules != bank["rules"] or not shown:
             yield f"rule_banks {bank['name']}"
 
 
-def _is_shown(row: RowMapping) -> bool:
-    """Whether the columns that rules are chosen by are the rule's own."""
+def _columns_match(row: RowMapping) -> bool:
+    """Return whether the columns used to select rules equal the values inside the rule."""
     rule = msgspec.json.decode(row["rule"], type=Rule)
     return bool(row["head"] == rule.head.relation and row["certainty"] == rule.certainty)
 
 
-async def _rules(audit: Audit, bank: int) -> AsyncIterator[RowMapping]:
+async def _rules(audit: AuditedJob, bank: int) -> AsyncIterator[RowMapping]:
     after = -1
     while True:
         rows = (await audit.connection.execute(RULES, {"bank": bank, "after": after, "n": BATCH})).mappings().all()

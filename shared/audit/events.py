@@ -2,7 +2,7 @@
 
 from sqlalchemy import text
 
-from shared.audit.finding import Audit, Violation
+from shared.audit.finding import AuditedJob, Violation
 from shared.storage.sql import sql
 
 MISSING = text("""
@@ -48,19 +48,19 @@ LATE = sql("""
 
 
 AMENDED = ["name", "rank", "metadata", "version"]
-"""What may change of a job whenever somebody asks for it."""
+"""Fields of a job that may change at any time."""
 CHANGING = [*AMENDED, "state", "prepared", "reason", "running_at", "ended_at", "chain"]
-"""What may change of it until its end."""
+"""Fields of a job that may change until its end."""
 
 
-async def never_less(audit: Audit) -> list[Violation]:
+async def check_events(audit: AuditedJob) -> list[Violation]:
     """I21: every version has its event, in the order of time, and is what it says; replies are older than the ends."""
     return [
         *await audit.find("I21", "a change of its state has no event", MISSING),
-        *await audit.find("I21", "says another state or reason than the job", LAST),
-        *await audit.find("I21", "is not what its last event says", UNNOTED),
-        *await audit.find("I21", "changed what is final", REWRITTEN, changing=CHANGING, amended=AMENDED),
-        *await audit.find("I21", "did not end when its events say", STAMPED),
+        *await audit.find("I21", "has another state or reason than the job", LAST),
+        *await audit.find("I21", "differs from its last event", UNNOTED),
+        *await audit.find("I21", "changed a final value", REWRITTEN, changing=CHANGING, amended=AMENDED),
+        *await audit.find("I21", "did not end at the time of its events", STAMPED),
         *await audit.find("I21", "is older than the event before it", BACKWARDS),
         *await audit.find("I21", "came after an end", AFTER_AN_END),
         *await audit.find("I21", "was stored after the sample that consumed it had ended", LATE),

@@ -10,7 +10,7 @@ from pathlib import Path
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.audit.finding import Audit, Violation
+from shared.audit.finding import AuditedJob, Violation
 
 EXPECTED = Path(__file__).with_name("protection.txt")
 
@@ -73,21 +73,24 @@ LINES = text("""
         FROM current_setting('session_replication_role') v WHERE v <> 'origin'""")
 
 
-async def lines(connection: AsyncConnection) -> frozenset[str]:
-    """What the database says of itself."""
+async def read_protection(connection: AsyncConnection) -> frozenset[str]:
+    """Read the lines that describe the protection of this database."""
     return frozenset((await connection.execute(LINES)).scalars())
 
 
 @cache
-def expected() -> frozenset[str]:
-    """What a database says that nothing but the migrations has changed."""
+def read_expected() -> frozenset[str]:
+    """Return the lines of a database that only the migrations have changed."""
     return frozenset(EXPECTED.read_text().splitlines())
 
 
-async def in_place(audit: Audit) -> list[Violation]:
+async def check_protection(audit: AuditedJob) -> list[Violation]:
     """I22: rights, triggers and functions are those that the migrations made."""
-    found = await lines(audit.connection)
-    differences = {"is missing from the schema": expected() - found, "is not of the migrations": found - expected()}
+    found = await read_protection(audit.connection)
+    differences = {
+        "is missing from the schema": read_expected() - found,
+        "was not made by the migrations": found - read_expected(),
+    }
     return [
         Violation(invariant="I22", message=message, rows=tuple(sorted(rows)))
         for message, rows in differences.items()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from sqlalchemy import Row, text
 
-from shared.audit.finding import Audit, Violation
+from shared.audit.finding import AuditedJob, Violation
 from shared.contracts import canonical
 from shared.contracts.records import SampleRecord, genesis
 from shared.storage import records
@@ -27,57 +27,57 @@ ORPHANS = sql("""
 JOB = text("SELECT chain FROM jobs WHERE id = :job")
 
 Stored = Mapping[int, Row[tuple[int, int, bytes, bytes]]]
-"""Links by sample."""
+"""Links of the chain by sample."""
 
 
-class Chain:
-    """Follows a job's chain as its rows are now."""
+class ChainFollower:
+    """Follows a job's chain and compares it with the job's present rows."""
 
     def __init__(self, head: bytes) -> None:
         self.last = head
         self.length = 0
 
     def follow(self, sample: int, record: SampleRecord, links: Stored) -> list[str]:
-        """What is wrong with the next sample's link."""
+        """Return what is wrong with the link of the next sample."""
         link = links.get(sample)
         if link is None:
             return ["has ended and has no record"]
         found = []
-        if record.state == "completed" and not _complete(record):
+        if record.state == "completed" and not _is_complete(record):
             found.append("its record lacks an outcome or a reply")
         if hashlib.sha256(link.previous + canonical.encode(record)).digest() != link.hash:
-            found.append("its record is not what its rows say now")
+            found.append("its record differs from its rows")
         if link.previous != self.last or link.seq != self.length:
             found.append("its link does not follow the one before")
         self.last, self.length = link.hash, self.length + 1
         return found
 
 
-def _complete(record: SampleRecord) -> bool:
+def _is_complete(record: SampleRecord) -> bool:
     return record.outcome is not None and all(call.reply is not None for call in record.calls)
 
 
-async def complete_and_chained(audit: Audit) -> list[Violation]:
+async def check_records(audit: AuditedJob) -> list[Violation]:
     """I22: records are complete, follow from the rows, and are chained up to the hash that the job keeps."""
     broken: dict[str, list[str]] = defaultdict(list)
-    async for message, row in _broken(audit):
+    async for message, row in _find_broken(audit):
         broken[message].append(row)
     return [
         *[Violation(invariant="I22", message=message, rows=tuple(rows)) for message, rows in broken.items()],
         *await audit.find("I22", "ended without a chain, or has one before its end", CHAINLESS),
-        *await audit.find("I22", "of no ended sample of the job", ORPHANS),
+        *await audit.find("I22", "belongs to no ended sample of the job", ORPHANS),
     ]
 
 
-async def _broken(audit: Audit) -> AsyncIterator[tuple[str, str]]:
-    """(what is wrong, row) along the chain, which is only looked at once its writing has ended."""
+async def _find_broken(audit: AuditedJob) -> AsyncIterator[tuple[str, str]]:
+    """Yield (problem, row) along the chain; an unfinished chain is not checked."""
     job = audit.job["id"]
     kept = (await audit.connection.execute(JOB, {"job": job})).scalar()
     if kept is None:
         return
-    chain = Chain(genesis(await records.job_record(audit.connection, job)))
+    chain = ChainFollower(genesis(await records.load_job_record(audit.connection, job)))
     after = records.START
-    while batch := await records.sample_records(audit.connection, job, after, BATCH):
+    while batch := await records.load_sample_records(audit.connection, job, after, BATCH):
         ids = [sample for sample, _ in batch]
         links = {row.sample_id: row for row in await audit.connection.execute(LINKS, {"samples": ids})}
         for sample, record in batch:

@@ -4,22 +4,25 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
 
+import msgspec
 from sqlalchemy import RowMapping
 from sqlalchemy.exc import DBAPIError
 
-from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
 from shared.contracts import canonical
 from shared.contracts.documents import Document
+from shared.contracts.plugins import Kind, PluginPin
 from shared.contracts.samples import Outcome
 from shared.pipelines import registry
+from shared.plugins.loading import explain_absence
 from shared.runtime.advance import HISTORY
-from shared.runtime.jobs import Jobs, JobSpec, given_of, item_of
-from shared.runtime.progress import Answer, Progress, answer
-from shared.storage.library import LibraryCache, mentioned
+from shared.runtime.jobs import Jobs, JobSpec, decode_given, item_from_row
+from shared.runtime.progress import SampleProgress, StoredAnswer, decode_answer
+from shared.storage.library import LibraryCache, list_mentioned_documents
 from shared.storage.sql import sql
 
 BATCH = 200
-"""Samples replayed at a time: their steps and replies fit in memory whatever the job's size."""
+"""Samples replayed at a time, to bound memory for any size of job."""
 
 COMPLETED = sql("""
     SELECT s.id, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected, i.query,
@@ -28,7 +31,7 @@ COMPLETED = sql("""
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
     WHERE s.job_id = :job AND s.kind = :kind AND s.state = {COMPLETED} AND s.id > :after ORDER BY s.id LIMIT :n""")
-FORGED_KEYS = over_my_calls("""
+FORGED_KEYS = select_over_job_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id
     WHERE c.key <> sha256(c.request) ORDER BY c.id""")
 PREPARED = sql("""
@@ -37,40 +40,40 @@ PREPARED = sql("""
     LEFT JOIN outcomes o ON o.sample_id = s.id
     WHERE j.id = :job AND j.running_at IS NOT NULL AND j.prepared IS DISTINCT FROM o.outcome""")
 
-ALTERED, MISCOPIED = "its text is not what its hash says", "its columns are not what its outcome says"
+ALTERED, MISCOPIED = "its text does not match its hash", "its columns differ from its outcome"
 OF_ROWS = (ALTERED, MISCOPIED)
-"""What is wrong whatever the source of the pipeline is."""
+"""Problems that do not depend on the source of the pipeline."""
 
 Steps = list[list[tuple[bytes, int, bytes | None]]]
-"""By position, by slot: the key and the id of the call, and its accepted reply as stored."""
+"""By position and slot: key and id of the call, and its accepted reply as stored."""
 History = dict[int, Steps]
-"""By sample."""
+"""Steps by sample."""
 
 
-class Auditor:
-    """Replays one job's completed samples and compares what comes out with what is stored."""
+class ReplayAuditor:
+    """Replays one job's completed samples and compares the results with the stored ones."""
 
-    def __init__(self, audit: Audit, job: JobSpec) -> None:
+    def __init__(self, audit: AuditedJob, job: JobSpec) -> None:
         self._audit = audit
         self._job = job
         self._cache = LibraryCache()
         self._library: dict[str, Document] = {}
-        """What the replays of a batch read."""
+        """Documents that the replays of a batch read."""
         self._seen: set[str] = set()
-        """Documents that were held against their hash."""
+        """Documents whose hash was checked."""
 
     async def findings(self) -> AsyncIterator[tuple[str, str]]:
-        """(what is wrong, row), for every completed sample and every document that replays read."""
+        """Yield (problem, row) for every completed sample and every document that replays read."""
         for kind in ("prepare", "item"):
             async for rows in self._batches(kind):
-                for row, progress in zip(rows, await self._replayed(kind, rows), strict=True):
-                    for message in [progress] if isinstance(progress, str) else _differences(row, progress):
+                for row, progress in zip(rows, await self._replay_all(kind, rows), strict=True):
+                    for message in [progress] if isinstance(progress, str) else _compare_to_stored(row, progress):
                         yield message, f"samples {row['id']}"
-                for hash_ in self._altered():
+                for hash_ in self._find_altered_documents():
                     yield ALTERED, f"documents {hash_}"
 
-    def _altered(self) -> list[str]:
-        """Documents of the batch that are not what their hash says, each once for the whole audit."""
+    def _find_altered_documents(self) -> list[str]:
+        """Return the documents of the batch that do not match their hash, each once in the whole audit."""
         new = self._library.keys() - self._seen
         self._seen |= new
         return sorted(hash_ for hash_ in new if self._library[hash_].hash != hash_)
@@ -86,30 +89,27 @@ class Auditor:
                 return
             after = rows[-1]["id"]
 
-    async def _replayed(self, kind: str, rows: Sequence[RowMapping]) -> list[Progress | str]:
-        """A fresh replay of each sample, fed with the replies of its steps as far as it asks for them.
-
-        In its place: why there is none.
-        """
+    async def _replay_all(self, kind: str, rows: Sequence[RowMapping]) -> list[SampleProgress | str]:
+        """Replay each sample with its stored replies; where that fails, return the reason instead."""
         self._library = {}
         history = await self._history([row["id"] for row in rows])
         return [await self._replay(kind, row, history.get(row["id"], [])) for row in rows]
 
-    async def _replay(self, kind: str, row: RowMapping, history: Steps) -> Progress | str:
+    async def _replay(self, kind: str, row: RowMapping, history: Steps) -> SampleProgress | str:
         try:
-            return _fed(await self._fresh(kind, row), history)
+            return _feed_replies(await self._start_replay(kind, row), history)
         except (DBAPIError, OSError):
             raise
         except Exception as error:  # noqa: BLE001 - changed rows may break a replay anywhere, and the others go on
             return f"could not be replayed: {type(error).__name__}: {error}"
 
-    async def _fresh(self, kind: str, row: RowMapping) -> Progress:
+    async def _start_replay(self, kind: str, row: RowMapping) -> SampleProgress:
         job = self._job
         if kind == "prepare":
-            replay = job.prepare(await job.calibration(self._audit.connection), self._library)
+            replay = job.prepare(await job.load_calibration_items(self._audit.connection), self._library)
         else:
-            replay = job.start(item_of(row), row["repeat"], self._library, given_of(row, job.pipeline))
-        return Progress(row["id"], job, row["repeat"], row["position"], replay)
+            replay = job.start(item_from_row(row), row["repeat"], self._library, decode_given(row, job.pipeline))
+        return SampleProgress(row["id"], job, row["repeat"], row["position"], replay)
 
     async def _history(self, samples: Sequence[int]) -> History:
         rows = (await self._audit.connection.execute(HISTORY, {"ids": samples})).all()
@@ -121,24 +121,26 @@ class Auditor:
 
     async def _read(self, replies: Iterator[bytes | None]) -> None:
         """Have the documents that the replies mention; a replay that reads one that is gone will say so."""
-        read = (_read(0, reply) for reply in set(replies))
-        hashes = mentioned(found.reply for found in read if found is not None and found.reply is not None)
+        read = (_read_reply(0, reply) for reply in set(replies))
+        hashes = list_mentioned_documents(
+            found.reply for found in read if found is not None and found.reply is not None
+        )
         self._library |= await self._cache.documents(self._audit.connection, hashes)
 
 
-def _read(call: int, raw: bytes | None) -> Answer | None:
-    """The reply, or None if there is none or it cannot be read."""
+def _read_reply(call: int, raw: bytes | None) -> StoredAnswer | None:
+    """Decode the reply; None if there is none or it cannot be decoded."""
     try:
-        return None if raw is None else answer(call, raw)
+        return None if raw is None else decode_answer(call, raw)
     except ValueError:
         return None
 
 
-def _fed(progress: Progress, history: Steps) -> Progress:
+def _feed_replies(progress: SampleProgress, history: Steps) -> SampleProgress:
     for steps in history:
         if not progress.expects([key for key, _, _ in steps]):
             break
-        answers = [found for _, call, raw in steps if (found := _read(call, raw)) is not None]
+        answers = [found for _, call, raw in steps if (found := _read_reply(call, raw)) is not None]
         if len(answers) < len(steps):
             progress.replay.fail("no_reply", f"position {progress.replay.position} lacks a readable reply")
             break
@@ -146,16 +148,16 @@ def _fed(progress: Progress, history: Steps) -> Progress:
     return progress
 
 
-def _differences(row: RowMapping, progress: Progress) -> Iterator[str]:
-    """How what is stored of a completed sample differs from its replay."""
+def _compare_to_stored(row: RowMapping, progress: SampleProgress) -> Iterator[str]:
+    """Yield how the stored result of a completed sample differs from its replay."""
     replay = progress.replay
     if replay.failure is not None:
-        yield f"replayed, it fails: {replay.failure[0]}"
+        yield f"its replay fails: {replay.failure[0]}"
     elif progress.waits:
-        yield "replayed, it asks for more than its steps have"
+        yield "its replay makes more calls than it has steps"
     else:
         if canonical.encode(replay.result) != row["outcome"]:
-            yield "replayed, it has another outcome"
+            yield "its replay has another outcome"
         elif _columns(replay.result) != tuple(row[name] for name in ("answer", "extraction", "correct", "strict")):
             yield MISCOPIED
         if progress.record != row["record_hash"]:
@@ -163,7 +165,7 @@ def _differences(row: RowMapping, progress: Progress) -> Iterator[str]:
 
 
 def _columns(result: object) -> tuple[object, ...]:
-    """Answer, extraction and verdicts of an outcome; a gate's decision has none."""
+    """Return answer, extraction and verdicts of an outcome; the decision of a gate has none."""
     if not isinstance(result, Outcome):
         return (None, None, None, None)
     verdict = result.verdict
@@ -171,31 +173,54 @@ def _columns(result: object) -> tuple[object, ...]:
     return (result.answer, result.extraction.value, *given)
 
 
-async def reproduced_bit_for_bit(audit: Audit) -> list[Violation]:
+async def check_replays(audit: AuditedJob) -> list[Violation]:
     """I18: replaying the recorded replies gives the stored gate decision, outcomes, record hashes and call keys."""
     return [
         *await audit.find("I18", "its gate decision is not its preparation's outcome", PREPARED),
         *await audit.find("I18", "its key is not the hash of its request", FORGED_KEYS),
-        *await _replays(audit),
+        *await _audit_replays(audit),
     ]
 
 
-async def _replays(audit: Audit) -> list[Violation]:
+async def _audit_replays(audit: AuditedJob) -> list[Violation]:
     name = audit.job["pipeline"]
     if name not in registry.names():
-        return [_violation(audit, f"its pipeline {name!r} is not installed", [f"jobs {audit.job['id']}"])]
+        return [_make_violation(audit, _describe_missing_plugin(audit.job), [f"jobs {audit.job['id']}"])]
+    if missing := _describe_missing_helpers(audit.job):
+        return [_make_violation(audit, message, [f"jobs {audit.job['id']}"]) for message in missing]
     try:
         specs = await Jobs().load(audit.connection, {audit.job["id"]}, set())
     except ValueError as error:
-        return [_violation(audit, f"its parameters or decision cannot be read: {error}", [f"jobs {audit.job['id']}"])]
+        return [
+            _make_violation(audit, f"its parameters or decision cannot be read: {error}", [f"jobs {audit.job['id']}"])
+        ]
     found: dict[str, list[str]] = defaultdict(list)
-    async for message, row in Auditor(audit, specs[audit.job["id"]]).findings():
+    async for message, row in ReplayAuditor(audit, specs[audit.job["id"]]).findings():
         found[message].append(row)
-    return [_violation(audit, message, rows) for message, rows in found.items()]
+    return [_make_violation(audit, message, rows) for message, rows in found.items()]
 
 
-def _violation(audit: Audit, message: str, rows: Sequence[str]) -> Violation:
-    """Of rows that another source would have written otherwise it says no more than that."""
+def _list_pins(job: RowMapping) -> list[PluginPin]:
+    return msgspec.convert((job["code"] or {}).get("plugins", []), list[PluginPin])
+
+
+def _describe_missing_helpers(job: RowMapping) -> list[str]:
+    """Describe the graders and prompts without which every replay would diverge, whatever the rows are."""
+    return [
+        f"its {pin.kind} {pin.name!r} is not installed as it was: audit it with {pin.distribution} {pin.version}"
+        for pin in _list_pins(job)
+        if pin.kind != Kind.PIPELINE and explain_absence(pin) is not None
+    ]
+
+
+def _describe_missing_plugin(job: RowMapping) -> str:
+    pins = _list_pins(job)
+    of = next((f": audit it with {pin.distribution} {pin.version}" for pin in pins if pin.kind == Kind.PIPELINE), "")
+    return f"its pipeline {job['pipeline']!r} is not installed{of}"
+
+
+def _make_violation(audit: AuditedJob, message: str, rows: Sequence[str]) -> Violation:
+    """Make a violation of I18; if the source has changed, it only tells that the replay is not possible."""
     source_changed = message not in OF_ROWS and has_changed_source(audit.job)
     if source_changed:
         message = f"source changed: cannot be replayed by this version ({message}); audit it with the one that ran it"
@@ -203,6 +228,6 @@ def _violation(audit: Audit, message: str, rows: Sequence[str]) -> Violation:
 
 
 def has_changed_source(job: RowMapping) -> bool:
-    """Whether the job's pipeline is there, and its source is not the one that the job ran from."""
+    """Return whether the job's pipeline is installed with another source than the job ran from."""
     name = job["pipeline"]
     return name in registry.names() and registry.pipeline_hash(name) != job["pipeline_hash"].hex()

@@ -2,7 +2,7 @@
 
 from sqlalchemy import text
 
-from shared.audit.finding import Audit, Violation
+from shared.audit.finding import AuditedJob, Violation
 
 # Both times are the transaction's.
 NOT_WITH_ITS_JOB = text("""
@@ -20,15 +20,15 @@ SHARED_KEY = text("""
     WHERE s.rows > 1 ORDER BY id""")
 
 
-async def one_job_per_key(audit: Audit) -> list[Violation]:
+async def check_idempotency_keys(audit: AuditedJob) -> list[Violation]:
     """I19: a job was made by one request, whose key and hash were stored in the job's own transaction."""
     return [
-        *await audit.find("I19", "not stored with the job that it stands for", NOT_WITH_ITS_JOB),
-        *await audit.find("I19", "its request is not held as a SHA-256", NO_HASH),
-        *await audit.find("I19", "several requests made the one job", SEVERAL_KEYS),
+        *await audit.find("I19", "not stored in the transaction of its job", NOT_WITH_ITS_JOB),
+        *await audit.find("I19", "its request is not stored as a SHA-256", NO_HASH),
+        *await audit.find("I19", "several requests made this job", SEVERAL_KEYS),
     ]
 
 
-async def one_row_per_page_key(audit: Audit) -> list[Violation]:
+async def check_page_keys(audit: AuditedJob) -> list[Violation]:
     """I20: pages and streams go by (item, repeat): no two samples have the same, so none is skipped or shown twice."""
     return await audit.find("I20", "shares item and repeat with another sample", SHARED_KEY)

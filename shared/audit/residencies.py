@@ -5,11 +5,11 @@ from itertools import groupby, pairwise
 
 from sqlalchemy import Row, text
 
-from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
 from shared.lease.policy import DECIDED
 
 PLANNED = ("first", "drained")
-"""Causes of residencies that a run without faults has."""
+"""Causes of residencies in a run without faults."""
 
 # In the order of their opening, intervals overlap if and only if neighbours do.
 NEIGHBOURS = """
@@ -19,27 +19,27 @@ NEIGHBOURS = """
             COALESCE(lag(r.closed_at) OVER w, 'infinity') AS before_closed
         FROM residencies r WHERE r.opened_at IS NOT NULL AND r.device IN (SELECT device FROM devices)
         WINDOW w AS (PARTITION BY r.device ORDER BY r.opened_at, r.epoch))"""
-OVERLAPPING = over_my_calls(
+OVERLAPPING = select_over_job_calls(
     """
     SELECT DISTINCT 'residencies ' || e FROM opened o, unnest(ARRAY[o.before, o.epoch]) e
     WHERE o.before IS NOT NULL AND o.before_closed > o.opened_at ORDER BY 1""",
     NEIGHBOURS,
 )
-SHRINKING = over_my_calls(
+SHRINKING = select_over_job_calls(
     "SELECT 'residencies ' || o.epoch FROM opened o WHERE o.before > o.epoch ORDER BY o.epoch", NEIGHBOURS
 )
-BACKWARDS = over_my_calls(
+BACKWARDS = select_over_job_calls(
     "SELECT 'residencies ' || o.epoch FROM opened o WHERE o.closed_at < o.opened_at ORDER BY o.epoch", NEIGHBOURS
 )
 
-OUTSIDE = over_my_calls("""
+OUTSIDE = select_over_job_calls("""
     SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id JOIN calls c ON c.id = a.call_id
     LEFT JOIN residencies r ON r.epoch = a.epoch
     WHERE a.epoch IS NOT NULL AND NOT COALESCE(
         r.device = a.device AND c.model_id = ANY(r.models) AND r.opened_at <= a.started_at
         AND a.started_at <= a.ended_at AND a.ended_at <= COALESCE(r.closed_at, 'infinity'), false)
     ORDER BY a.id""")
-NEEDLESS = over_my_calls("""
+NEEDLESS = select_over_job_calls("""
     SELECT 'attempts ' || a.id FROM mine JOIN attempts a ON a.call_id = mine.call_id JOIN calls c ON c.id = a.call_id
     JOIN models m ON m.id = c.model_id WHERE a.epoch IS NOT NULL AND NOT m.needs_lease ORDER BY a.id""")
 
@@ -76,14 +76,16 @@ USED = """
     used AS (
         SELECT r.* FROM residencies r
         WHERE r.epoch IN (SELECT a.epoch FROM mine JOIN attempts a ON a.call_id = mine.call_id))"""
-OVERFULL = over_my_calls(
+OVER_BUDGET = select_over_job_calls(
     """
     SELECT 'residencies ' || epoch FROM used
     WHERE CAST(measured -> 'peak_mib' AS float) > CAST(measured -> 'budget_mib' AS float) ORDER BY epoch""",
     USED,
 )
-CAUSELESS = over_my_calls("SELECT 'residencies ' || epoch FROM used WHERE btrim(cause) = '' ORDER BY epoch", USED)
-UNEXPLAINED = over_my_calls(
+CAUSELESS = select_over_job_calls(
+    "SELECT 'residencies ' || epoch FROM used WHERE btrim(cause) = '' ORDER BY epoch", USED
+)
+UNEXPLAINED = select_over_job_calls(
     """
     SELECT 'residencies ' || u.epoch FROM used u
     WHERE u.state IN ('closed', 'quarantined') AND btrim(COALESCE(u.reason, '')) = '' AND NOT EXISTS (
@@ -94,16 +96,16 @@ UNEXPLAINED = over_my_calls(
 )
 
 
-async def apart_in_time(audit: Audit) -> list[Violation]:
+async def check_no_overlap(audit: AuditedJob) -> list[Violation]:
     """I1: no two residencies of a device that the job used overlap in time, and epochs grow as they are opened."""
     return [
-        *await audit.find("I1", "a device had two residencies at once", OVERLAPPING),
+        *await audit.find("I1", "overlaps with another residency of its device", OVERLAPPING),
         *await audit.find("I1", "opened after a residency with a larger epoch", SHRINKING),
         *await audit.find("I1", "closed before it was opened", BACKWARDS),
     ]
 
 
-async def calls_inside_their_epoch(audit: Audit) -> list[Violation]:
+async def check_epochs_of_calls(audit: AuditedJob) -> list[Violation]:
     """I2: every stamped call ran while its epoch was open, on that device, by one of its models; no others have one."""
     return [
         *await audit.find("I2", "ran outside the open interval, device or models of its epoch", OUTSIDE),
@@ -111,12 +113,12 @@ async def calls_inside_their_epoch(audit: Audit) -> list[Violation]:
     ]
 
 
-async def memory_within_the_budget(audit: Audit) -> list[Violation]:
+async def check_memory(audit: AuditedJob) -> list[Violation]:
     """I8: where the device's memory was measured, no residency that the job used ever held more than its budget."""
-    return await audit.find("I8", "its models held more than the device's budget", OVERFULL)
+    return await audit.find("I8", "its models held more than the device's budget", OVER_BUDGET)
 
 
-async def loads_within_the_bound(audit: Audit) -> list[Violation]:
+async def check_loads(audit: AuditedJob) -> list[Violation]:
     """I9: of two models of a device the job loads at most once more than any of its samples changes between them.
 
     Interruptions with a recorded cause, and residencies in between that only others used, come on top.
@@ -125,40 +127,46 @@ async def loads_within_the_bound(audit: Audit) -> list[Violation]:
     return [
         violation
         for device, rows in groupby(loads, key=lambda row: str(row.device))
-        for violation in await _of_device(audit, device, list(rows))
+        for violation in await _check_device_loads(audit, device, list(rows))
     ]
 
 
-async def _of_device(audit: Audit, device: str, loads: Sequence[Row[tuple[object, ...]]]) -> list[Violation]:
-    """The loads of one device against its own bound: what its neighbours hold changes nothing for it."""
+async def _check_device_loads(
+    audit: AuditedJob, device: str, loads: Sequence[Row[tuple[object, ...]]]
+) -> list[Violation]:
+    """Compare the loads of one device with its bound; models of other devices do not count."""
     used = sorted({row.epoch for row in loads})
     values = {"job": audit.job["id"], "device": device, "loaded": sorted({row.model_id for row in loads})}
     sequences = (await audit.connection.execute(SEQUENCES, values)).all()
     if len({model for row in sequences for model in row.models}) > 2:
         return []
     spanned = {"device": device, "first": used[0], "last": used[-1]}
-    bound = _planned(sequences) + _excused((await audit.connection.execute(SPANNED, spanned)).all(), frozenset(used))
+    bound = _count_planned_loads(sequences) + _count_excused_loads(
+        (await audit.connection.execute(SPANNED, spanned)).all(), frozenset(used)
+    )
     message = f"{len(loads)} model loads on {device}, at most {bound} are explained"
     rows = tuple(f"residencies {epoch}" for epoch in used)
     return [Violation(invariant="I9", message=message, rows=rows)] if len(loads) > bound else []
 
 
-def _planned(sequences: Sequence[Row[tuple[object, ...]]]) -> int:
-    """Loads without any fault: one more than the changes of the sample that changes most, its preparation first.
+def _count_planned_loads(sequences: Sequence[Row[tuple[object, ...]]]) -> int:
+    """Count the loads without faults: one more than the model changes of the sample that has most.
 
-    Samples that do not begin with the same model cost one more: some wait for the other one. A sample whose first calls
-    another job has made begins with the model of the first one that this job has made.
+    The changes of the preparation are added, unless other jobs made all its calls. Without a preparation, samples that
+    begin with different models cost one more load, because some wait for the other model. A sample whose first calls
+    were made by another job begins with the first model that this job called.
     """
-    prepare = next((row for row in sequences if row.prepares), None)
+    prepare = next((row for row in sequences if row.prepares and row.begins is not None), None)
     items = [row for row in sequences if not row.prepares]
     if prepare is None:
-        return 1 + max(int(row.alternations) for row in items) + (len({row.begins for row in items} - {None}) > 1)
+        most = max((int(row.alternations) for row in items), default=0)
+        return 1 + most + (len({row.begins for row in items} - {None}) > 1)
     after = [row.alternations + (row.first != prepare.last) for row in items]
     return 1 + int(prepare.alternations) + max(after, default=0)
 
 
-def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:
-    """Loads that interruptions and other jobs cost, over the device's residencies from the job's first to its last."""
+def _count_excused_loads(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int]) -> int:
+    """Count the loads caused by interruptions and other jobs between the job's first and last residency."""
     excused = 0
     for before, row in pairwise(residencies):
         if row.epoch not in used:
@@ -171,7 +179,7 @@ def _excused(residencies: Sequence[Row[tuple[object, ...]]], used: frozenset[int
     return excused
 
 
-async def with_their_causes(audit: Audit) -> list[Violation]:
+async def check_causes(audit: AuditedJob) -> list[Violation]:
     """I10: every residency that the job used has a cause, and one that ended otherwise than by a decision a reason."""
     return [
         *await audit.find("I10", "has no cause", CAUSELESS),

@@ -9,14 +9,14 @@ import msgspec
 from sqlalchemy import RowMapping, text
 
 from shared.audit import banks
-from shared.audit.finding import Audit, Violation, over_my_calls
+from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
 from shared.contracts import canonical
 from shared.contracts.calls import CALL_KINDS
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery
 from shared.runtime.models import ModelIdentity
-from shared.storage.datasets import content_hash
+from shared.storage.datasets import start_content_hash
 
 BATCH = 5000
 
@@ -35,7 +35,7 @@ CORPUS = text("""
     WHERE j.id = :job AND octet_length(k.hash) = 32 AND (
         k.hash <> m.hash OR k.ids <> m.ids OR k.documents <> m.documents
         OR j.code ->> 'corpus_ids' <> encode(m.ids, 'hex'))""")
-MODELS = over_my_calls("""
+MODELS = select_over_job_calls("""
     SELECT m.id, m.name, m.backend, m.digest, m.version, m.options, m.needs_lease, m.hash, EXISTS (
         SELECT 1 FROM indexes i WHERE i.model_id = m.id AND i.kind = m.name) AS indexed
     FROM models m WHERE m.id IN (
@@ -47,7 +47,7 @@ UNPINNED = text("""
     LEFT JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
     WHERE j.id = :job AND encode(m.hash, 'hex') IS DISTINCT FROM p.value ->> 'hash' ORDER BY p.key""")
 # `->` leaves texts as they are written: what a jsonb cannot hold may stand in a request. What is not its key is I18's.
-MISNAMED = over_my_calls("""
+MISNAMED = select_over_job_calls("""
     SELECT 'calls ' || c.id FROM mine JOIN calls c ON c.id = mine.call_id JOIN models m ON m.id = c.model_id
     CROSS JOIN LATERAL (
         SELECT CASE WHEN c.key = sha256(c.request) THEN CAST(convert_from(c.request, 'UTF8') AS json) END AS request) r
@@ -62,18 +62,18 @@ CELLS = text("""
     ORDER BY c.experiment_id, c.ordinal""")
 
 
-async def as_hashed(audit: Audit) -> list[Violation]:
-    """I23: the job's dataset, corpus, rule bank, models and calls are what their hashes say, and its cells ask what it
-    answers.
+async def check_hashes(audit: AuditedJob) -> list[Violation]:
+    """I23: the job's dataset, corpus, rule bank, models and calls match their hashes, and its cells match its
+    request.
     """
     return [
-        *_violation("is not what its hash says", [name async for name in _dataset(audit)]),
-        *_violation("is not what its hash says", [name async for name in banks.altered(audit)]),
-        *await audit.find("I23", "is not what its hashes say", CORPUS),
-        *_violation("is not the model that its hash says", [name async for name in _models(audit)]),
-        *await audit.find("I23", "is pinned to another model than its row", UNPINNED),
-        *await audit.find("I23", "is not of the role and model that its request says", MISNAMED, lanes=_lanes()),
-        *await audit.find("I23", "asks another thing than its job answers", CELLS),
+        *_make_violation("does not match its hash", [name async for name in _find_altered_dataset(audit)]),
+        *_make_violation("does not match its hash", [name async for name in banks.find_altered_banks(audit)]),
+        *await audit.find("I23", "does not match its hashes", CORPUS),
+        *_make_violation("does not match its hash", [name async for name in _find_altered_models(audit)]),
+        *await audit.find("I23", "is pinned to a model with another hash", UNPINNED),
+        *await audit.find("I23", "its role, lane or model differs from its request", MISNAMED, lanes=_lanes()),
+        *await audit.find("I23", "differs from the request of its job", CELLS),
     ]
 
 
@@ -81,17 +81,17 @@ def _lanes() -> str:
     return canonical.encode({role: kind.lane for role, kind in CALL_KINDS.items()}).decode()
 
 
-def _violation(message: str, rows: list[str]) -> Iterator[Violation]:
+def _make_violation(message: str, rows: list[str]) -> Iterator[Violation]:
     if rows:
         yield Violation(invariant="I23", message=message, rows=tuple(rows))
 
 
-async def _dataset(audit: Audit) -> AsyncIterator[str]:
-    """The dataset, if its items do not give its hash."""
+async def _find_altered_dataset(audit: AuditedJob) -> AsyncIterator[str]:
+    """Yield the dataset if its items do not give its hash."""
     dataset = (await audit.connection.execute(DATASET, {"job": audit.job["id"]})).mappings().first()
     if dataset is None:
         return
-    content, count, known = content_hash(dataset["grader"]), 0, True
+    content, count, known = start_content_hash(dataset["grader"]), 0, True
     async for row in _items(audit, dataset["id"]):
         content.update(canonical.digest(_item(row)))
         known, count = known and row["alternatives"] is not None, count + 1
@@ -100,7 +100,7 @@ async def _dataset(audit: Audit) -> AsyncIterator[str]:
         yield f"datasets {dataset['name']}"
 
 
-async def _items(audit: Audit, dataset: int) -> AsyncIterator[RowMapping]:
+async def _items(audit: AuditedJob, dataset: int) -> AsyncIterator[RowMapping]:
     after = -1
     while True:
         values = {"dataset": dataset, "after": after, "n": BATCH}
@@ -119,8 +119,8 @@ def _item(row: RowMapping) -> DatasetItem:
     return DatasetItem(**{**stored, "alternatives": row["alternatives"] or 0, "expected": expected, "query": query})
 
 
-async def _models(audit: Audit) -> AsyncIterator[str]:
-    """Models whose rows do not give their hash. That of an index is called by its kind, which its hash leaves out."""
+async def _find_altered_models(audit: AuditedJob) -> AsyncIterator[str]:
+    """Yield the models whose rows do not give their hash; the hash of an index's model leaves out its name."""
     for row in (await audit.connection.execute(MODELS, {"job": audit.job["id"]})).mappings():
         fields = ("name", "backend", "digest", "version", "options", "needs_lease")
         identity = ModelIdentity(**{name: row[name] for name in fields})

@@ -1,1 +1,1 @@
-"""What the services look at for `mathrag doctor`, each with its own settings and from its own machine."""
+"""Checks of `mathrag doctor` that several services run, each with its own settings and on its own machine."""

@@ -1,5 +1,6 @@
-"""The configured models: one look for each driver, in one table. No model is loaded or asked."""
+"""Check the configured models, with one check for each driver. No model is loaded or called."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -9,58 +10,60 @@ import httpx2
 from shared.bearer import authorization
 from shared.checks import ollama
 from shared.checks.check import NotReady
+from shared.contracts.plugins import Kind
 from shared.model_settings import Model
 from shared.models import command_lines
-from shared.models.ollama import behind
+from shared.models.ollama import find_ollama
+from shared.plugins.opening import find_usable
 from shared.settings import Settings
 
 GGUF = b"GGUF"
 REMOTE_S = 5.0
 
-Look = Callable[[str, Settings], Awaitable[str]]
+ModelCheck = Callable[[str, Settings], Awaitable[str]]
 
 
-async def look(name: str, settings: Settings) -> str:
-    """Whether the model's file, program or server is there.
+async def check_model(name: str, settings: Settings) -> str:
+    """Check that the model's file, program or server is there, and describe it.
 
     Raises:
-        NotReady: it is not.
+        NotReady: it is missing or does not answer.
     """
-    return await LOOKS[settings.models[name].driver](name, settings)
+    return await CHECKS[settings.models[name].driver](name, settings)
 
 
-async def _program(name: str, settings: Settings) -> str:
+async def _check_program(name: str, settings: Settings) -> str:
     model = settings.models[name]
     if model.driver == "process" and model.server == "embedded":
-        return _file(model)
+        return _check_file(model)
     try:
-        command = command_lines.command(model)
-        kind = command_lines.program(model)
+        command = command_lines.base_command(model)
+        kind = command_lines.select_program(model)
     except ValueError as error:
         raise NotReady(str(error)) from error
     if (found := shutil.which(command[0])) is None:
         raise NotReady(f"no program {command[0]!r}", fix=f"install it, or name it by `models.{name}.command`")
     if kind is command_lines.LLAMA:
-        return f"{found}; {_file(model)}"
+        return f"{found}; {_check_file(model)}"
     if model.path is not None and not (model.path / "config.json").is_file():
         raise NotReady(f"{model.path} holds no config.json")
-    return f"{found}; {model.path or _pinned(model)}"
+    return f"{found}; {model.path or _describe_revision(model)}"
 
 
-def _pinned(model: Model) -> str:
+def _describe_revision(model: Model) -> str:
     return f"{model.hub} {model.revision[:12]}" if model.revision else f"{model.hub}, not pinned: no `revision`"
 
 
-def _file(model: Model) -> str:
+def _check_file(model: Model) -> str:
     if model.path is None:
         raise NotReady("driver `process` needs a `path`")
     with model.path.open("rb") as opened:
         if opened.read(len(GGUF)) != GGUF:
-            raise NotReady(f"{model.path} is no GGUF file")
+            raise NotReady(f"{model.path} is not a GGUF file")
     return f"{model.path.stat().st_size / (1 << 20):.0f} MiB"
 
 
-async def _endpoint(name: str, settings: Settings) -> str:
+async def _check_endpoint(name: str, settings: Settings) -> str:
     model = settings.models[name]
     if model.url is None:
         raise NotReady("driver `remote` needs a `url`")
@@ -71,24 +74,30 @@ async def _endpoint(name: str, settings: Settings) -> str:
         try:
             status = (await client.get(f"{model.url.rstrip('/')}/models")).status_code
         except httpx2.TransportError as error:
-            said = f"no server at {model.url}: {error or type(error).__name__}"
-            raise NotReady(said, fix=f"start it there, or correct `models.{name}.url`; calls wait") from error
+            problem = f"no server at {model.url}: {error or type(error).__name__}"
+            raise NotReady(problem, fix=f"start it there, or correct `models.{name}.url`; calls wait") from error
     if status in (httpx2.codes.UNAUTHORIZED, httpx2.codes.FORBIDDEN) or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
         raise NotReady(f"its server answers {status}")
-    if found := await behind(model.url):
+    if found := await find_ollama(model.url):
         fix = f"`driver: ollama` with `url: {found}` for `models.{name}`"
-        raise NotReady(f"{found} is Ollama, whose /v1 cuts prompts in silence", fix=fix)
+        raise NotReady(f"{found} is Ollama, whose /v1 silently truncates prompts", fix=fix)
     return "its server answers"
 
 
-async def _nothing(_: str, __: Settings) -> str:
+async def _check_scripted(_: str, __: Settings) -> str:
     return "answers by itself"
 
 
-LOOKS: dict[str, Look] = {
-    "process": _program,
-    "vllm-sleep": _program,
-    "ollama": ollama.look,
-    "remote": _endpoint,
-    "scripted": _nothing,
+async def _check_plugin(name: str, settings: Settings) -> str:
+    plugin = await asyncio.to_thread(find_usable, Kind.DRIVER, settings.models[name].plugin)
+    return str(plugin.pin)
+
+
+CHECKS: dict[str, ModelCheck] = {
+    "process": _check_program,
+    "vllm-sleep": _check_program,
+    "ollama": ollama.check_ollama,
+    "remote": _check_endpoint,
+    "plugin": _check_plugin,
+    "scripted": _check_scripted,
 }

@@ -1,4 +1,4 @@
-"""API keys: how they look, what they allow, and what is kept of them."""
+"""API keys: their format, their scopes, and the digest that is stored of them."""
 
 import hashlib
 import re
@@ -12,52 +12,52 @@ _KEY = re.compile(r"(mrg_[0-9a-f]{8})_[0-9a-f]{64}")
 
 
 class Scope(StrEnum):
-    """What a key allows; a route asks for one."""
+    """What a key may do; each route requires one scope."""
 
     READ = "read"
-    """Look at everything, and search."""
+    """Read everything, and search."""
     SUBMIT = "submit"
-    """Upload, submit, ask, and change or end jobs."""
+    """Upload, submit, ask questions, and change or end jobs."""
     OPERATE = "operate"
-    """Devices, the configuration; and all of the above."""
+    """Manage devices and the configuration, and do all of the above."""
 
 
 class Issued(NamedTuple):
-    """A new key, in the only moment when it is known."""
+    """A new key; it is shown only when it is made, and not stored."""
 
     key: str
     prefix: str
-    """Its public part, by which people and tables tell keys apart."""
+    """Public part of the key, which names it in lists and tables."""
     digest: bytes
 
 
-def issue() -> Issued:
-    """A key of 256 random bits."""
+def issue_key() -> Issued:
+    """Make a key of 256 random bits."""
     prefix = f"{PREFIX}{secrets.token_hex(4)}"
     key = f"{prefix}_{secrets.token_hex(32)}"
     return Issued(key=key, prefix=prefix, digest=digest(key))
 
 
 def prefix_of(key: str) -> str | None:
-    """The public part of `key`; None: it is no key of ours."""
+    """Return the public part of `key`; None if it does not have the format of a key."""
     found = _KEY.fullmatch(key)
     return found[1] if found else None
 
 
 def digest(key: str) -> bytes:
-    """What is stored of `key`.
+    """Return the digest of `key` that is stored.
 
-    One SHA-256 and nothing slower: a slow hash protects what can be guessed, and nobody guesses 256 random bits; here
-    it would only let strangers make us work.
+    It is a single SHA-256: slow hashes protect guessable passwords, and 256 random bits cannot be guessed. A slow hash
+    would only let anonymous clients load the server.
     """
     return hashlib.sha256(key.encode()).digest()
 
 
-def same(key: str, known: bytes) -> bool:
-    """Whether `key` is the one with the digest `known`; takes as long whatever they are."""
+def matches_digest(key: str, known: bytes) -> bool:
+    """Tell whether `known` is the digest of `key`, in constant time."""
     return secrets.compare_digest(digest(key), known)
 
 
 def allows(scopes: Collection[str], wanted: Scope) -> bool:
-    """Whether a key with these scopes may do what asks for `wanted`."""
+    """Tell whether a key with these scopes may do what requires `wanted`."""
     return wanted in scopes or Scope.OPERATE in scopes

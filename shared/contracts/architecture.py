@@ -1,4 +1,4 @@
-"""The shape of a model, which its memory follows from."""
+"""The dimensions of a model, from which its memory is estimated."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ MIB = 1 << 20
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model's metadata say of it: a GGUF header, a `config.json`, Ollama's `show`."""
+    """The dimensions of a model according to its metadata: a GGUF header, a `config.json`, or Ollama's `show`."""
 
     weights_bytes: int
     layers: int
@@ -17,9 +17,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: int
     trained_context: int
     name: str = ""
-    """The family, as the metadata call it: "qwen2"."""
+    """Family of the model, as the metadata call it, such as "qwen2"."""
 
     @property
     def weights_mib(self) -> float:
-        """What a load reads, and what a token reads of them."""
+        """Return the size of the weights in MiB: a load reads all of them, and so does each token of a dense model."""
         return self.weights_bytes / MIB

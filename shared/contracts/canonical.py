@@ -1,7 +1,7 @@
-"""The one encoder that turns contracts into bytes; a call's key is the hash of these bytes.
+"""Encode contracts into canonical bytes; the hash of these bytes is a call's key.
 
-Two encoders never agree on floats (1e22, 1 and 1.0) or key order, so every hash in the project is taken over the
-output of this module, and floats that JSON cannot carry are refused before they become `null`.
+Two encoders rarely agree on floats (1e22, 1 and 1.0) or on the order of keys, so every hash in the project is taken
+over the output of this module. Floats that JSON cannot hold are refused before they become `null`.
 """
 
 import hashlib
@@ -15,17 +15,18 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def encode(value: Any) -> bytes:
-    """The canonical bytes of a msgspec value: sorted keys, shortest floats, no spaces."""
+    """Encode a msgspec value canonically: sorted keys, shortest floats, no spaces."""
     return _ENCODER.encode(value)
 
 
 def digest(value: Any) -> bytes:
-    """SHA-256 over the canonical bytes of `value` (32 bytes)."""
+    """Return the SHA-256 (32 bytes) over the canonical bytes of `value`."""
     return hashlib.sha256(encode(value)).digest()
 
 
 def normalise(text: str) -> str:
-    """NFC with unified line ends and no outer blanks: what counts as the same text.
+    """Normalise a text to NFC, with `\\n` as line end and without blanks around it; equal results count as the same
+    text.
 
     Raises:
         UnicodeEncodeError: for a lone surrogate, when the result is encoded.
@@ -33,8 +34,8 @@ def normalise(text: str) -> str:
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")).strip()
 
 
-def finite(value: float, field: str) -> float:
-    """`value`, or ValueError naming `field` if it is NaN or infinite (JSON would silently say null)."""
+def require_finite(value: float, field: str) -> float:
+    """Return `value`; raise a ValueError with the name of `field` if it is NaN or infinite (JSON would encode null)."""
     if not math.isfinite(value):
         raise ValueError(f"`{field}` must be a finite number, not {value}")
     return value

@@ -1,4 +1,4 @@
-"""What a dataset holds."""
+"""The items of a dataset, as they are stored."""
 
 import msgspec
 
@@ -7,19 +7,21 @@ from shared.contracts.graphs import FactQuery
 
 
 class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One question. A field with a default is not hashed while it has it: datasets stored before keep their hash."""
+    """One question. Fields with their default value are not hashed, so that datasets from before a field keep their
+    hash."""
 
     question: str
     gold: str | None
-    """The expected answer; None where the dataset has none."""
+    """Expected answer; None if the dataset has none."""
     gold_documents: dict[str, int] | None
-    """External id of a corpus document -> grade (1 where ungraded); None: unknown."""
+    """Maps external ids of corpus documents to grades (1 where ungraded); None if they are unknown."""
     subject: str | None
     level: str | None
     custom_id: str | None
     alternatives: int = 0
-    """Further expected answers of an item that was stored before these were kept: it is graded against `gold` alone."""
+    """Number of other expected answers of an item from before these were stored; the item is graded against `gold`
+    alone."""
     expected: Expected | None = None
-    """Further gold answers, choices, a rubric; None: none of them."""
+    """Other gold answers, choices, a rubric; None if there are none."""
     query: FactQuery | None = None
-    """What it asks of a graph; None: not said."""
+    """What the question asks of a graph; None if unknown."""

@@ -1,4 +1,4 @@
-"""An experiment as it is asked for: the body of a request, and a YAML file of the same fields."""
+"""An experiment as it is submitted: the body of a request, or a YAML file with the same fields."""
 
 from typing import Annotated, Any, Literal
 
@@ -24,61 +24,62 @@ Seed = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1), WHOLE]
 
 
 class ExperimentDataset(BaseModel):
-    """What is asked, and where it is searched."""
+    """A dataset, and the corpus that its questions are searched in."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     dataset: Stored
     corpus: Stored | None = None
-    """Only where the pipelines search."""
+    """Corpus; only needed if the pipelines search."""
 
 
 class Variant(BaseModel):
-    """One of the systems that are compared."""
+    """One of the systems that the experiment compares."""
 
     model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     name: VariantName
     pipeline: Stored
     params: dict[str, Any] = {}
-    """Nested, such as {"gate": {"tau": 0.3}}; on top of the experiment's."""
+    """Parameters, nested as in {"gate": {"tau": 0.3}}; they override those of the experiment."""
     models: dict[Key, Stored] = {}
-    """Model names by role, such as {"judge": "world-judge"}; on top of the experiment's."""
+    """Model names by role, such as {"judge": "world-judge"}; they override those of the experiment."""
 
 
 class Experiment(BaseModel):
-    """Jobs that are compared: every dataset, with every variant, at every point of the grid, with every seed."""
+    """Jobs to compare: one for every dataset, variant, point of the grid and seed."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, use_attribute_docstrings=True, json_schema_extra={"example": EXAMPLE}
     )
 
     name: Name
-    """Its own: no two experiments share one."""
+    """Name of the experiment; it must be unique."""
     datasets: Annotated[list[ExperimentDataset], Field(min_length=1, max_length=100)]
-    """Several of one kind are, for example, seeds of the problem world: comparisons are pooled over them."""
+    """Datasets. Comparisons are pooled over several of one kind, such as seeds of the problem world."""
     variants: Annotated[list[Variant], Field(min_length=1, max_length=100)]
     grid: Annotated[dict[Path, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16)] = {}
-    """Values by parameter path, such as {"gate.tau": [0.3, 0.45]}; their product, on top of each variant."""
+    """Values by parameter path, such as {"gate.tau": [0.3, 0.45]}. Their product overrides the parameters of each
+    variant."""
     seeds: Annotated[list[Seed], Field(min_length=1, max_length=1000)] | None = None
-    """Of the parameter `seed`, which chooses the calibration's items."""
+    """Values of the parameter `seed`, which chooses the items of the calibration."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
-    """"none": every job computes everything anew, and every repeat draws anew, also ratings and greedy answers."""
+    """`none`: every job computes everything anew, and every repeat draws anew, including ratings and greedy answers."""
     params: dict[str, Any] = {}
-    """Of every job."""
+    """Parameters of every job."""
     models: dict[Key, Stored] = {}
-    """Model names by role, of every job."""
+    """Model names by role, for every job."""
     baseline: VariantName | None = None
-    """The variant that all others are compared with; without one, each is compared with each."""
+    """The variant with which all others are compared; without one, all are compared with each other."""
     rank: Rank = 100
-    """Smaller is claimed sooner."""
+    """Rank of the jobs in the queue; calls of smaller ranks are claimed first."""
     metadata: Metadata = {}
-    """Of every job."""
+    """Metadata of every job."""
 
 
 def schema() -> str:
-    """The JSON schema, as it is committed, with every parameter that a job may set."""
+    """Return the JSON schema of an experiment, with every parameter that a job may set; it is committed."""
     described = Experiment.model_json_schema()
     _, parts = msgspec.json.schema_components([Params], ref_template="#/$defs/{name}")
     described["$defs"] |= parts

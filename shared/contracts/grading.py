@@ -1,37 +1,36 @@
-"""What an answer is held against: the gold answers of an item, and the rules that a job grades by."""
+"""What an answer is graded against: the gold answers of an item, and the job's rules of grading."""
 
-from typing import Literal
+from typing import Annotated
 
 import msgspec
 
-Grading = Literal["math", "exact", "text", "contains", "f1", "regex", "choice", "set", "rubric"]
-"""How answers are graded, by name (`shared/rag/graders.py`)."""
-GraderName = Literal["", Grading]
-"""The same; "": the dataset's grader, or `math` where it declares none."""
+GraderName = Annotated[str, msgspec.Meta(pattern="^([a-z][a-z0-9-]{0,40})?$")]
+"""Name of a grader (`shared/rag/graders.py`), including plug-ins; "": the dataset's grader, or `math` if it declares
+none."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an item says about right answers beside its gold answer."""
+    """What an item says about right answers in addition to its gold answer."""
 
     golds: tuple[str, ...] = ()
-    """Further gold answers: an answer that matches any of them is right."""
+    """Other gold answers: an answer that matches any of them is right."""
     choices: tuple[str, ...] = ()
-    """The texts of the choices A, B, C ... of a multiple-choice question."""
+    """Texts of the choices A, B, C ... of a multiple-choice question."""
     rubric: str = ""
-    """What a right answer of this item needs, for the judge model."""
+    """What a right answer of this item needs, as an instruction to the judge model."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one answer is graded: the part of a grade call's request that `math` with one gold answer does without."""
+    """The rules by which one answer is graded; part of a grade call's request unless they are those of `MATH`."""
 
     grader: str = "math"
     golds: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     threshold: float | None = None
-    """The token F1 from which an answer is right, of `f1` alone."""
+    """Token F1 from which an answer is right; for `f1` only."""
     separators: str = ""
-    """Each of these characters separates the members of a set, of `set` alone."""
+    """Characters, each of which separates the members of a set; for `set` only."""
 
 
 MATH = Rules()
-"""One gold answer, graded as mathematics."""
+"""The rules of a single gold answer that is graded as mathematics."""

@@ -1,15 +1,15 @@
-"""Knowledge graphs as they are uploaded: facts, and phrases that make sentences of them."""
+"""Knowledge graphs as they are uploaded: facts, and phrases to make sentences of them."""
 
 from typing import Literal
 
 import msgspec
 
 TimeUnit = Literal["day", "step"]
-"""What the times of a graph count: days (of the proleptic Gregorian calendar, from 1), or steps of the file's own."""
+"""Unit of a graph's times: days (of the proleptic Gregorian calendar, from 1), or the steps of the uploaded file."""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """That a relation holds between two entities, at a time where the graph has times."""
+    """States that a relation holds between two entities, at a time if the graph has times."""
 
     subject: str
     relation: str
@@ -24,31 +24,31 @@ class Phrase(msgspec.Struct, frozen=True, kw_only=True):
     relation: str
     phrase: str
     inverse: str | None = None
-    """The words where subject and object are exchanged; None: made of `phrase`."""
+    """The words for the relation with subject and object exchanged; None: derived from `phrase`."""
 
 
 class Lead(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that leads from the graph to an answer of a question, and the facts that it follows there."""
+    """A rule that leads from the graph to an answer of a question, and the facts that it follows to get there."""
 
     rule: int
-    """Its number in the bank, from 0."""
+    """Number of the rule in the bank, from 0."""
     documents: tuple[str, ...]
-    """External ids of the facts in the graph's corpus, in the graph's order."""
+    """External ids of the facts in the graph's corpus, in the order of the graph."""
 
 
 class FactQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a question asks of a graph: the other end of the facts that one entity has of one relation.
 
-    A question of other origin may name its relation alone.
+    A question that was not made from a graph may name only its relation.
     """
 
     relation: str
     entity: str = ""
-    """The end that the question names; "": not said."""
+    """Entity that the question names; "": unknown."""
     side: Literal["object", "subject"] = "object"
-    """The end that it asks for."""
+    """The end that the question asks for."""
     time: str | None = None
-    """When the facts hold that are asked for; only earlier ones are known."""
+    """Time of the facts that the question asks for; only earlier facts are known."""
     bank: str = ""
-    """Hash of the rule bank whose rules are numbered in `leads`, in hex; "": none."""
+    """Hash, in hex, of the rule bank that numbers the rules in `leads`; "": none."""
     leads: tuple[Lead, ...] = ()

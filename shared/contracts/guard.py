@@ -1,4 +1,4 @@
-"""What workers and the guard say to each other: a chunk of model calls with an epoch, completions one by one."""
+"""Messages between workers and the guard: a chunk of model calls with an epoch, answered by single completions."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,6 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from shared.contracts.calls import Decoding
+from shared.contracts.prompts import Prompt
 from shared.contracts.replies import FailureKind, Token
 
 
@@ -13,13 +14,13 @@ class End(StrEnum):
     """How a call left the guard."""
 
     ANSWERED = "answered"
-    """By the model, or with a typed failure."""
+    """The model answered it, or it has a typed failure."""
     LAPSED = "lapsed"
-    """The model server died while it ran this call: the call is a suspect."""
+    """The model server died while it ran this call, which may be the cause."""
     RELEASED = "released"
-    """The guard aborted it to free the device: not charged."""
+    """The guard aborted the call to free the device; it does not count as an attempt."""
     WAITS = "waits"
-    """The model server, `what`, answers nobody now, `detail` says how: not charged."""
+    """The model server `what` does not answer now, as `detail` says; it does not count as an attempt."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -27,42 +28,43 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: int
     model_id: int
-    prompt: str
+    prompt: Prompt
     decoding: Decoding
     seed: int
     logprobs: int = 0
-    """So many alternatives of each token are wanted with their log-probabilities."""
+    """Number of alternatives of each token whose log-probabilities are wanted."""
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk; refused whole unless its epoch is the open one (None: models that need no lease)."""
+    """A chunk of calls; it is refused as a whole unless its epoch is the open one (None: for models that need no
+    lease)."""
 
     epoch: int | None
     calls: tuple[ModelCall, ...]
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one call: a model's answer, as a driver returns it, or why there is none."""
+    """The result of one call: a model's answer as a driver returns it, or why there is none."""
 
     text: str = ""
     tokens: tuple[Token, ...] = ()
-    """Where log-probabilities were asked for and the server gives them."""
+    """Tokens with log-probabilities, if these were asked for and the server returns them."""
     finish_reason: str = ""
-    """The server's word, or one of those of `shared.models.chat`."""
+    """Finish reason of the server, or one of those in `shared.models.chat`."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_ms: float | None = None
     completion_ms: float | None = None
-    """Time that the model server says it spent on the prompt, and on the completion; None where it does not say."""
+    """Time that the server reports for the prompt, and for the completion; None if it reports none."""
     failure: FailureKind | None = None
     detail: str = ""
     what: str = ""
-    """What is away, where the call waits for it."""
+    """Name of what the call waits for."""
     end: End = End.ANSWERED
 
 
 class Completion(ModelAnswer, frozen=True, kw_only=True, omit_defaults=True):
-    """The same with the guard's receipt. Only the guard stamps times of model calls."""
+    """A model's answer with the guard's receipt. Only the guard sets the times of model calls."""
 
     id: int
     started_at: datetime
@@ -70,4 +72,4 @@ class Completion(ModelAnswer, frozen=True, kw_only=True, omit_defaults=True):
     device: str
     epoch: int | None
     concurrency: int
-    """Calls that ran at once on this model server when this one started, itself included."""
+    """Calls that this model server was running when this one started, itself included."""

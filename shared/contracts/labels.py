@@ -1,4 +1,4 @@
-"""Labels: what people say of documents and answers, held against what the judge or the grader said of the same."""
+"""Labels: people's ratings of documents and answers, compared with those of the judge or the grader."""
 
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
@@ -8,42 +8,42 @@ import msgspec
 What = Literal["documents", "relevance", "answers"]
 Value = int | str
 MOST_TASKS = 1000
-"""Of a set: a day's work of one person."""
+"""Maximum number of tasks of a set: a day's work of one person."""
 LONGEST_NOTE = 2000
-"""Characters."""
+"""Maximum length of a note, in characters."""
 FEWEST = 10
-"""Labelled tasks from which on there are figures."""
+"""Minimum number of labelled tasks for which figures are computed."""
 
 
-class Kind(NamedTuple):
+class LabelKind(NamedTuple):
     """One kind of label."""
 
     scale: tuple[Value, ...]
-    """From worst to best; distances between neighbours count alike."""
+    """Values from worst to best; neighbours are equally far apart."""
     instructions: str
-    """For the labeller, in the words that the judge is given."""
+    """Instructions to the labeller, in the same words as for the judge."""
     rubrics: tuple[str, ...] = ()
-    """Templates whose ratings are held against it."""
+    """Templates whose ratings are compared with the labels."""
     by_question: bool = False
-    """The judge was shown the question: one document has a rating for each."""
+    """Whether the judge sees the question, so that one document has a rating for each question."""
     judged_by: Literal["judge", "grader"] = "judge"
 
 
-KINDS: Mapping[What, Kind] = {
-    "documents": Kind(
+KINDS: Mapping[What, LabelKind] = {
+    "documents": LabelKind(
         scale=(1, 2, 3, 4, 5),
         instructions="Rate the reasoning of the document from 1 (an answer without reasoning) to 5 (complete and"
         " correct steps).",
         rubrics=("reasoning-quality",),
     ),
-    "relevance": Kind(
+    "relevance": LabelKind(
         scale=(1, 2, 3, 4, 5),
         instructions="Rate how much the document helps to answer the question, from 1 (not at all) to 5 (it answers"
         " it).",
         rubrics=("relevance", "relevance-zh"),
         by_question=True,
     ),
-    "answers": Kind(
+    "answers": LabelKind(
         scale=("wrong", "tie", "right"),
         instructions="Say whether the answer is right. It is a tie where as much speaks for it as against it.",
         judged_by="grader",
@@ -52,28 +52,28 @@ KINDS: Mapping[What, Kind] = {
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is labelled, and what a labeller is shown of it; never what the system said."""
+    """The content of a task as the labeller sees it; it never has the system's own verdict."""
 
     question: str = ""
-    """Empty for a document of the gate's calibration, which is rated without one."""
+    """Question; empty for a document of the gate's calibration, which is rated without one."""
     document: str = ""
     """Hash of the document; empty for an answer."""
     problem: str = ""
-    """The document's."""
+    """Problem of the document."""
     text: str = ""
-    """The document's."""
+    """Text of the document."""
     golds: tuple[str, ...] = ()
-    """Right answers."""
+    """Gold answers."""
     choices: tuple[str, ...] = ()
-    """Of a multiple-choice question."""
+    """Choices of a multiple-choice question."""
     answer: str = ""
 
 
-def parsed(what: What, text: str) -> Value:
-    """The value on the scale of `what` that is stored, or was typed, as `text`.
+def parse_label(what: What, text: str) -> Value:
+    """Parse `text`, as stored or typed, into a value on the scale of `what`.
 
     Raises:
-        ValueError: the scale has no such value; the message has those that it has.
+        ValueError: the scale has no such value; the message lists its values.
     """
     scale = KINDS[what].scale
     for value in scale:
@@ -82,6 +82,6 @@ def parsed(what: What, text: str) -> Value:
     raise ValueError(f"{text[:40]!r} is not on the scale: {', '.join(map(str, scale))}")
 
 
-def place(what: What, value: Value) -> int:
-    """Where `value` stands on its scale, from 0."""
+def find_position(what: What, value: Value) -> int:
+    """Return the position of `value` on its scale, from 0."""
     return KINDS[what].scale.index(value)

@@ -1,6 +1,6 @@
-"""Every parameter of a job, by method; the defaults are the documented ones, with their source.
+"""All parameters of a job, grouped by method; each default has its source.
 
-A pipeline declares which of them it reads; a job that names another one is refused.
+A pipeline declares which parameters it reads; a job that sets another one is refused.
 """
 
 import math
@@ -16,67 +16,68 @@ from shared.contracts.mining import Mining
 from shared.contracts.rule_params import RuleragParams
 
 MOST_CANDIDATES = 1000
-"""The retriever answers no longer lists."""
+"""Maximum length of the retriever's lists."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
 Few = Annotated[int, msgspec.Meta(ge=1, le=20)]
 MOST_REPEATS = 1000
-"""Repeats of a job: from 0 to 999."""
+"""Maximum number of repeats of a job, which count from 0 to 999."""
 
 
 class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How lists are fused. Equal weights and `rrf` are plain reciprocal rank fusion (Cormack et al. 2009)."""
+    """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
 
     method: Literal["rrf", "weighted"] = "rrf"
-    """`weighted`: the weighted sum of normalised scores."""
+    """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
     normaliser: Literal["min-max", "z-score", "sigmoid", "rank"] = "min-max"
-    """What makes scores of two lists comparable; `weighted` only."""
+    """How the scores of two lists are made comparable; `weighted` only."""
     dense: Weight = 0.5
     """Weight of the dense list."""
     sparse: Weight = 0.5
     """Weight of the sparse list."""
     by_intent: bool = False
-    """Whether the weights follow the question's intent; `enhanced` only."""
+    """Whether the question's intent sets the weights; `enhanced` only."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where neither list would count."""
+        """Raise ValueError if both weights are 0."""
         if not self.dense and not self.sparse:
-            raise ValueError("`fusion.dense` and `fusion.sparse` are both 0: one list has to count")
+            raise ValueError("`fusion.dense` and `fusion.sparse` are both 0: set at least one above 0")
 
 
 class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Query enhancement (seed document 001): each part is optional, and has its fallback."""
+    """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
 
     synonyms: bool = True
-    """Whether synonyms of terms are searched for, too."""
+    """Whether synonyms of the question's terms are also searched for."""
     correct: bool = True
     """Whether misspelt words are corrected."""
     rewrite: bool = True
     """Whether the judge model rewrites the question."""
     decompose: bool = True
-    """Whether the judge model divides the question into sub-queries."""
+    """Whether the judge model splits the question into sub-queries."""
     hyde: bool = False
-    """Whether hypothetical documents are a further path; `enhanced` and `enhanced-crag`."""
+    """Whether searches also use hypothetical documents; `enhanced` and `enhanced-crag`."""
     subqueries: Few = 3
-    """Most sub-queries of a question."""
+    """Maximum number of sub-queries of a question."""
     terms: dict[str, tuple[str, ...]] = {}
-    """Entries beside those of the shipped dictionary: a term and its synonyms."""
+    """Terms and their synonyms, in addition to the shipped dictionary."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
-    """Of rewriting and decomposition."""
+    """How the judge model samples rewritten queries and sub-queries."""
 
 
 class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Reranking by a cross-encoder, and what follows from its probabilities (seed documents 001 and 003)."""
+    """Reranking with a cross-encoder, and what its probabilities decide (seed documents 001 and 003)."""
 
     enabled: bool = True
     """Whether documents are reranked."""
     threshold: Share = 0.4
-    """Documents below it are dropped (001: 0.4)."""
+    """Probability below which documents are dropped (001: 0.4)."""
     refuse: bool = False
-    """Whether a question is refused when nothing reaches the threshold; else the best documents stay."""
+    """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
     floor: Share = 0.0
-    """Relevance below which a document is not rated for quality in `mathrag-gate`; 0: all are, nobody is asked."""
+    """Relevance below which `mathrag-gate` does not rate a document's quality; 0: it rates all, and asks no
+    reranker."""
 
 
 class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,54 +86,54 @@ class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     enabled: bool = True
     """Whether documents are compressed."""
     ratio: Share = 0.7
-    """Share of the sentences' length that stays."""
+    """Share of the sentences' length that is kept."""
     tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
-    """Most tokens of the context, as they are estimated."""
+    """Maximum length of the context, in estimated tokens."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two thresholds of an evaluator's score; None: no score is known to be high, or low, enough."""
+    """Two thresholds of an evaluator's score; None: no score is high, or low, enough."""
 
     upper: float | None = None
-    """A score from here on is relevant."""
+    """Score from which a document is relevant."""
     lower: float | None = None
-    """A score below it is irrelevant."""
+    """Score below which a document is irrelevant."""
 
 
 class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Corrective retrieval (Yan et al. 2024; seed document 001)."""
 
     evaluator: Literal["reranker", "judge", "similarity"] = "judge"
-    """Who scores how relevant a document is."""
+    """What scores how relevant a document is."""
     upper: float | None = None
-    """A score from here on is correct; by default the evaluator's own."""
+    """Score from which a list is correct; by default the evaluator's own."""
     lower: float | None = None
-    """A score below it is incorrect."""
+    """Score below which a list is incorrect."""
     thresholds: Literal["fixed", "calibrated"] = "fixed"
-    """`calibrated`: those that the lists of the job `calibrated_by` give for this evaluator, instead of its own (001:
-    adaptive; docs/retrieval.md#calibration)."""
+    """`calibrated`: take the thresholds that the lists of the job `calibrated_by` give for this evaluator (001:
+    adaptive; docs/how-to/retrieval.md#calibration); `fixed`: take `upper` and `lower`."""
     calibrated_by: str = ""
-    """Name or id of a completed `crag` job; used once, at submission."""
+    """Name or id of a completed `crag` job, which is read once, at submission."""
     judged_by: str = ""
-    """Name or id of a `crag` job over the same dataset and corpus whose judge labels the lists of `calibrated_by`; by
-    default the dataset's gold documents do."""
+    """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`; by
+    default the dataset's gold documents label them."""
     calibrated: Limits | None = None
-    """`upper` and `lower` as they were calibrated; filled in at submission, so that a job's thresholds never change."""
+    """Calibrated values of `upper` and `lower`; set at submission, so that a job's thresholds never change."""
     similarity: Limits | None = None
-    """Thresholds of similarity for the corpus's embedder. None: filled in at submission where they are known, which
-    they are of the shipped vectors; else set them or calibrate, as every list is ambiguous by similarity."""
+    """Thresholds of similarity for the corpus's embedder. None: set at submission if they are known, as for the shipped
+    embeddings; otherwise set or calibrate them, since every list is ambiguous by similarity without them."""
     diversity: Share = 0.5
-    """An ambiguous list less diverse than this is refined, and every incorrect one (001)."""
+    """Diversity below which an ambiguous list is refined; incorrect lists always are (001)."""
     rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
-    """Most refinement rounds (001)."""
+    """Maximum number of refinement rounds (001)."""
     strips: Literal["selection", "fixed", "excerption"] = "selection"
     """How documents are cut into strips."""
     top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
-    """Strips that stay of each corpus; 0: `context_size` whole documents, else 6."""
+    """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
     order: Literal["original", "score"] = "original"
-    """Order of the strips that stay."""
+    """Order of the strips that are kept."""
     fallback: str = ""
-    """Name of the corpus that is searched when the first one fails; without one the question goes on without."""
+    """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
 
 
 class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,38 +144,38 @@ class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rewrite: Share = 0.3
     """Mean relevance of a page below which its query is rewritten."""
     attempts: Few = 3
-    """Most rounds of search and rating."""
+    """Maximum number of rounds of search and rating."""
     min_documents: Few = 2
-    """Relevant documents that are enough."""
+    """Number of relevant documents that are enough."""
     k: Few = 3
-    """Documents of a page."""
+    """Number of documents of a page."""
     aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
-    """Whether relevant documents alone decide, or one figure of the page must reach `generate`, too: its mean (as in
-    the document's code), its lowest or highest relevance, or the mean weighted by 1 / place in the page."""
+    """Whether the number of relevant documents alone decides, or a figure of the page must also reach `generate`: its
+    mean (as in the document's code), its lowest or highest relevance, or the mean weighted by 1 / rank in the page."""
     reply: Literal["rating", "json"] = "rating"
-    """`json`: the critic writes a score in [0, 1] and its reason (the document, section 2.1)."""
+    """Form of the critic's reply; `json`: a score in [0, 1] and its reason (the document, section 2.1)."""
     rewrite_from: Few = 2
-    """The first attempt after which a query may be rewritten (the document's code: 2)."""
+    """First attempt after which a query may be rewritten (the document's code: 2)."""
     decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
-    """Of the rewriter, and of a critic that replies in JSON."""
+    """How the rewriter samples, and a critic that replies in JSON."""
 
 
 class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Hypothetical documents (Gao et al. 2023)."""
 
     documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
-    """Hypothetical documents for each question; with 0 the pipeline is `dense`."""
+    """Number of hypothetical documents for each question; with 0 the pipeline equals `dense`."""
     style: Literal["solution", "passage"] = "solution"
-    """What is written: worked solutions, or passages."""
+    """Kind of text that is written: worked solutions, or passages."""
     decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
-    """Of the hypothetical documents."""
+    """How the judge model samples hypothetical documents."""
 
 
 class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reflection tokens (Asai et al. 2024)."""
 
     threshold: Share = 0.2
-    """Retrieve when the probability of [Retrieval] is above it."""
+    """Probability of [Retrieval] above which documents are retrieved."""
     relevance: Weight = 1.0
     """Weight of relevance in the score of a passage."""
     support: Weight = 1.0
@@ -182,107 +183,123 @@ class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     utility: Weight = 0.5
     """Weight of utility in the score of a passage."""
     sequence: bool = False
-    """Whether the mean probability of the text counts, too."""
+    """Whether the mean probability of the text also counts."""
     answer: Literal["best", "sum"] = "best"
-    """`best`: the answer of the best path; `sum`: the answer whose paths' scores have the largest sum, as the authors
+    """`best`: the answer of the best path; `sum`: the answer with the largest sum of its paths' scores, as the authors
     do for closed sets."""
     alternatives: Few = 5
-    """Log-probabilities asked of each token; a reply grows by about 30 bytes for each. 5 are all grades of utility, and
-    text-generation-inference gives no more unless it is told to."""
+    """Number of log-probabilities asked for each token, each about 30 bytes of a reply. 5 cover all grades of utility;
+    text-generation-inference returns no more by default."""
 
 
 class JudgeCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What each rating of one judge is worth to the people who rated the same documents (docs/labels.md)."""
+    """Calibrated value of each rating of one judge, from the labels of people who rated the same documents
+    (docs/how-to/labels.md)."""
 
     hash: str
-    """SHA-256 over the judge's model and rubric, the tasks, the labels that count, and `ratings`: the identity of the
-    calibrated judge."""
+    """Identity of the calibrated judge: SHA-256 over its model and rubric, the tasks, the labels that count, and
+    `ratings`."""
     ratings: Annotated[tuple[float, ...], msgspec.Meta(min_length=5, max_length=5)]
-    """In the place of the ratings 1 to 5; never falling."""
+    """Calibrated values of the ratings 1 to 5, in ascending order."""
 
     def quality(self, rating: int) -> float:
-        """As `Rated.quality`: (rating - 1) / 4."""
+        """Normalise a rating as `Rated.quality` does: (rating - 1) / 4."""
         return (self.ratings[rating - 1] - 1) / 4
 
 
 class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Calibration of the gate. tau: the MathRAG-Gate paper, section 3.3."""
+    """Calibration of the confidence gate; `tau` is from the MathRAG-Gate paper, section 3.3."""
 
     tau: float = 0.45
-    """Rules stand in for the judge above this correlation."""
+    """Correlation above which rules replace the judge."""
     items: int = 50
-    """Items that are calibrated on."""
+    """Number of items for the calibration."""
     top: int = 5
-    """Documents that are taken of each item."""
+    """Number of documents taken from each item."""
     max_documents: int = 200
-    """Most documents that are rated."""
+    """Maximum number of documents that are rated."""
     min_pairs: int = 30
-    """With fewer scored documents the judge is taken, whatever the correlation."""
+    """Minimum number of documents with both scores; with fewer the judge scores, whatever the correlation."""
     on_unusable: str = "fail"
-    """What happens when more than half of the judge's replies hold no rating: `fail`, or go on with `rules`."""
+    """What happens if more than half of the judge's replies have no rating: `fail`, or continue with `rules`."""
     repeats: Few = 1
-    """How often each calibration document is rated. The first ratings decide; more say how repeatable the judge is."""
+    """How often each calibration document is rated. The first rating decides; more show how repeatable the judge is."""
     truth: Literal["none", "verifier"] = "none"
-    """`verifier`: the calibration documents' equations are checked, too, and the decision records how rules and judge
-    agree with what was found. It decides nothing."""
+    """`verifier`: also check the calibration documents' equations, and record how far rules and judge agree with the
+    result. It does not change the decision."""
     labels: str = ""
-    """Name of a label set: the judge's ratings count for what people's labels say that they are worth
-    (docs/labels.md#calibration)."""
+    """Name of a label set: each rating of the judge counts as much as people's labels say
+    (docs/how-to/labels.md#calibration)."""
     calibrated: JudgeCalibration | None = None
-    """What they are worth; filled in at submission, so that labels that are given later change no job."""
+    """The calibrated ratings; set at submission, so that later labels do not change a job."""
 
 
 class VerifyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How equations are checked."""
 
     modulus: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    """All equations are meant modulo it (10 in the shipped world); 0: ordinary arithmetic."""
+    """Modulus of all equations (10 in the shipped world); 0: ordinary arithmetic."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for the modulus by which all numbers are equal."""
+        """Raise ValueError for modulus 1, by which all numbers are equal."""
         if self.modulus == 1:
-            raise ValueError("`verify.modulus` is 1: every equation would hold")
+            raise ValueError("`verify.modulus` is 1, by which every equation holds: set 0 or more than 1")
 
 
 class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Easy questions go down the rule path of `mathrag-gate`, whatever the gate says."""
+    """Routing of easy questions to the rule path of `mathrag-gate`, whatever the gate decided."""
 
     enabled: bool = False
-    """Whether questions that look easy are scored by rules (docs/routing.md)."""
+    """Whether documents for easy questions are scored by rules (docs/how-to/routing.md)."""
     threshold: Share = 0.5
-    """A question that is hard with less than this probability is easy."""
+    """Probability of being hard below which a question is easy."""
 
 
 class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How answers are found in replies and graded; every pipeline's alike."""
+    """How answers are found in replies and graded, in the same way for every pipeline."""
 
     grader: GraderName = ""
-    """How answers are graded (docs/graders.md); by default as the dataset says, and `math` where it declares none."""
+    """Name of the grader (docs/how-to/graders.md); by default the dataset's, or `math` if it declares none."""
     threshold: Share = 0.5
-    """The token F1 from which an answer is right; `f1` only."""
+    """Token F1 from which an answer is right; `f1` only."""
     separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
-    """Each of these characters separates the members of a set; by default comma, semicolon and line end. `set` only."""
+    """Characters, each of which separates the members of a set; by default comma, semicolon and line end. `set`
+    only."""
     rubric: Annotated[str, msgspec.Meta(max_length=8000)] = ""
-    """What the judge model rates replies by, where an item has no rubric of its own; `rubric` only."""
+    """Rubric by which the judge model rates replies to items without a rubric of their own; `@NAME` is a file of
+    `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
     rating: Annotated[int, msgspec.Meta(ge=2, le=5)] = 4
-    """The judge model's rating from which a reply is right; `rubric` only."""
+    """Rating of the judge model from which a reply is right; `rubric` only."""
     decoding: Decoding = Decoding(temperature=0.1, max_tokens=128)
-    """Of the judge model; `rubric` only."""
+    """How the judge model samples its rating; `rubric` only."""
 
 
 class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the judge model rates. Temperature and tokens: the MathRAG-Gate paper, section 4.1."""
+    """How the judge model rates. Temperature and tokens are from the MathRAG-Gate paper, section 4.1."""
 
     temperature: float = 0.1
     max_tokens: int = 10
     per_repeat: bool = False
-    """Whether every repeat asks the judge model anew for what it samples: ratings, and texts that help a search. That
-    is as many calls again for each repeat, and the spread over repeats then shows what the temperature varies. By
-    default one reply serves all repeats."""
+    """Whether the judge model samples its ratings, and texts for searches, anew for every repeat. This multiplies these
+    calls by the number of repeats, and the spread over repeats then includes the judge's temperature. By default all
+    repeats share one reply."""
 
     @property
     def decoding(self) -> Decoding:
-        """What the model is told."""
+        """Return how the judge model samples."""
+        return Decoding(temperature=self.temperature, max_tokens=self.max_tokens)
+
+
+class GenerateParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the generator is prompted, and how it samples."""
+
+    template: str = ""
+    """Name of a prompt of `plugins.templates` that replaces the shipped prompt for answers
+    (docs/how-to/plugins.md#prompts-and-rubrics)."""
+
+    @property
+    def decoding(self) -> Decoding:
+        """Return how the generator samples."""
         return Decoding(temperature=self.temperature, max_tokens=self.max_tokens)
 
 
@@ -290,22 +307,23 @@ class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     """Majority vote over sampled answers (Wang et al. 2023)."""
 
     draws: Annotated[int, msgspec.Meta(ge=2, le=20)] = 5
-    """Answers that are sampled from one prompt. The authors draw 40; accuracy gains most from the first 5 to 10."""
+    """Number of answers sampled from one prompt. The authors draw 40; accuracy gains most from the first 5 to 10."""
     temperature: Annotated[float, msgspec.Meta(gt=0, le=2)] = 0.7
-    """Of the draws, in the place of `generate.temperature` (the authors: 0.5 to 0.7)."""
+    """Temperature of the draws, instead of `generate.temperature` (the authors: 0.5 to 0.7)."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every parameter a job may set (`--set gate.tau=0.3`); the defaults are the documented ones."""
+    """Every parameter that a job may set (`--set gate.tau=0.3`), with the documented defaults."""
 
     candidates: int = 10
-    """Documents asked of each index, and kept after fusion."""
+    """Number of documents requested from each index, and kept after fusion."""
     context_size: int = 1
-    """Most documents in the prompt, fewer where they do not fit (docs/pipelines.md#documents-that-do-not-fit); 1 is
-    what the shipped models were trained on, the paper uses 5."""
+    """Maximum number of documents in the prompt, fewer if they do not fit
+    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1; the paper uses
+    5."""
     duplicates: Duplicates = "same-answer"
-    """Which near-duplicates of the question searches leave out, because they would give its answer away
-    (docs/pipelines.md#retrieval)."""
+    """Which near-duplicates of the question searches leave out, because they would reveal its answer
+    (docs/explanation/pipelines.md#retrieval)."""
     rrf_k: int = 60
     """Constant of reciprocal rank fusion."""
     fusion: FusionParams = FusionParams()
@@ -318,27 +336,26 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     self_rag: SelfRagParams = SelfRagParams()
     self_consistency: SelfConsistencyParams = SelfConsistencyParams()
     rrf_weight: float = 0.1
-    """Weight of the fused rank where `mathrag-gate` reranks."""
+    """Weight of the fused rank when `mathrag-gate` reranks."""
     quality_weight: float = 0.9
-    """Weight of the reasoning quality there."""
+    """Weight of the reasoning quality when `mathrag-gate` reranks."""
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
-    """Who scores the documents of `mathrag-gate`: whom the gate chooses, or one of them without a calibration."""
+    """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
     verify: VerifyParams = VerifyParams()
     route: RouteParams = RouteParams()
-    generate: Decoding = Decoding(temperature=0.0, max_tokens=512)
-    """How the generator samples answers."""
+    generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
     judge: JudgeParams = JudgeParams()
     grading: GradingParams = GradingParams()
     anchors: dict[str, str] = {}
-    """Replaces slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
+    """Values of slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
     seed: int = 0
-    """Chooses the calibration items; never sent to a model."""
+    """Seed that chooses the items of the calibration; it is not sent to a model."""
     rules: str = ""
-    """Name of a rule bank (`mathrag rules list`); its content is pinned at submission."""
+    """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()
     mining: Mining | None = None
-    """The miner and its limits, of a job that `mathrag rules mine` has made."""
+    """The miner and its limits, for jobs of `mathrag rules mine`."""
 
 
 DECODINGS = (
@@ -357,11 +374,11 @@ RANGES: dict[str, tuple[int, int]] = {
     **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
     **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
 }  # fmt: skip
-"""Only a new job has to keep them: no bound of today makes a job of before unreadable, as one of a type would."""
+"""Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
 
 
 def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
-    """(path, value, rule) of every parameter out of its range; NaN is out of every range."""
+    """Yield (path, value, rule) of every parameter out of its range; NaN is out of every range."""
     for path, (low, high) in {**RANGES, "context_size": (0, params.candidates)}.items():
         if not low <= (value := attrgetter(path)(params)) <= high:
             yield path, value, f"between {low} and {high}"
@@ -374,8 +391,8 @@ def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
         yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
 
 
-def stored_params(raw: bytes) -> Params:
-    """The parameters of a job's row. Jobs of release 0.1 have no `duplicates`: they keep the rule of that release.
+def decode_params(raw: bytes) -> Params:
+    """Decode the parameters of a job's row. Jobs of release 0.1 have no `duplicates`, and keep that release's rule.
 
     Raises:
         ValueError: they are not JSON, or have other fields.

@@ -1,4 +1,4 @@
-"""What one sample's answer was made from, as it is shown."""
+"""The provenance of one sample: everything that its answer was made from."""
 
 from datetime import datetime
 from typing import Any
@@ -11,37 +11,37 @@ from shared.contracts.samples import Outcome, Strategy
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One execution of a call, with the receipt of whoever ran it."""
+    """One execution of a call, with the receipt of the process that ran it."""
 
     outcome: str
-    """"value", or the failure's kind."""
+    """"value", or the kind of the failure."""
     reply: Reply | None
-    """Null: this release cannot read it, see `unreadable`."""
+    """The reply; null if this release cannot read it (see `unreadable`)."""
     worker: str | None
     device: str | None
     epoch: int | None
     started_at: datetime | None
     ended_at: datetime | None
     concurrency: int | None
-    """Calls that the model was computing when this one began, itself included: its numbers may depend on them
-    (docs/operations.md, "The same answer"). None: no model was asked."""
+    """Calls that the model was computing when this one began, itself included; its numbers may depend on them
+    (docs/how-to/operations.md, "The same answer"). Null if no model was asked."""
     prompt_hash: str | None
     prompt_tokens: int | None
     completion_tokens: int | None
     finish_reason: str | None
     prompt_ms: float | None
     completion_ms: float | None
-    """What the model server says of its own time."""
+    """Time that the model server reports for its work."""
     trace_id: str | None
     stored_at: datetime
     reply_hash: str
     """SHA-256 of the reply as it is stored."""
     unreadable: str | None = None
-    """Why the reply is stored and cannot be shown."""
+    """Why the stored reply cannot be shown."""
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """Options as they went to the model."""
+    """The options that were sent to the model."""
 
     temperature: float
     max_tokens: int
@@ -49,28 +49,28 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The step that asked first: its reply was used again."""
+    """The step that made the call first, and whose reply was reused."""
 
     job: str
     kind: str
-    """"item", or "prepare": a job's calibration."""
+    """"item", or "prepare" for a job's calibration."""
     index: int
     repeat: int
     position: int
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that the sample waited for. Steps of the same position waited together."""
+    """One call that the sample waited for. Steps with the same position waited in parallel."""
 
     position: int
     slot: int
     created: bool
-    """False: another sample or job had asked before, and its reply was used."""
+    """False: an earlier sample or job had made the call, and its reply was reused."""
     source: Source | None
-    """Who had; None where this step asked itself, or that job was purged."""
+    """The step that had made it; null if this step made it, or that job was purged."""
     role: str
     key: str
-    """SHA-256 of `request`: the call's identity."""
+    """Identity of the call: the SHA-256 of `request`."""
     model: str
     model_hash: str
     backend: str
@@ -78,22 +78,22 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     options: dict[str, Any]
     request: msgspec.Raw
-    """The canonical bytes that were hashed: template and its hash, texts by hash."""
+    """The canonical bytes that were hashed; they have the template with its hash, and the texts by hash."""
     sent: Sent | None
-    """None: nothing that decodes."""
+    """The options of sampling that were sent; null if the call samples nothing."""
     prompt: str | None = None
-    """What the model was asked; None unless prompts are asked for, and where the template is of another release."""
+    """The prompt; null unless prompts are asked for, and if the template is of another release."""
     queued_at: datetime
     queue_ms: float | None
-    """From then to the start of the accepted attempt, earlier tries included."""
+    """Time from then to the start of the accepted attempt, earlier attempts included."""
     attempt: Attempt | None
-    """The accepted one."""
+    """The accepted attempt."""
     other_attempts: tuple[Attempt, ...]
-    """Lapses and infrastructure failures."""
+    """Lapses, and attempts that failed with an infrastructure failure."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """The sample's link in its job's chain."""
+    """Position of the sample in its job's chain."""
 
     sequence: int
     hash: str
@@ -104,12 +104,12 @@ class Fusion(msgspec.Struct, frozen=True, kw_only=True):
     """How ranked lists were fused."""
 
     rrf_k: int | None
-    """Null: this release cannot read the job's parameters."""
+    """Constant of reciprocal rank fusion; null if this release cannot read the job's parameters."""
     tie_break: str
 
 
 class Residency(msgspec.Struct, frozen=True, kw_only=True):
-    """Which models the device held while calls ran."""
+    """The models that the device held while calls ran."""
 
     epoch: int
     device: str
@@ -119,19 +119,19 @@ class Residency(msgspec.Struct, frozen=True, kw_only=True):
     opened_at: datetime | None
     closed_at: datetime | None
     memory_mib: dict[str, float | None]
-    """By model, measured once, when the residency opened; None: nothing was measured."""
+    """Memory of each model, measured once, when the residency opened; null if it was not measured."""
 
 
 class Equation(msgspec.Struct, frozen=True, kw_only=True):
-    """An equation of numbers in the generated text, as the verifier reads it."""
+    """An equation between numbers in the generated text, as the verifier reads it."""
 
     text: str
     holds: bool | None
-    """Null: that cannot be said."""
+    """Whether the equation holds; null if that cannot be decided."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample, whole."""
+    """The complete provenance of one sample."""
 
     index: int
     repeat: int
@@ -147,29 +147,30 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime | None
     outcome: Outcome | None
     text: str | None
-    """All that the generator wrote; of several texts the last one that gives the sample's answer."""
+    """The generator's complete text; of several, the last one with the sample's answer."""
     equations: tuple[Equation, ...]
-    """Of `text`, checked; the first 500."""
+    """The first 500 equations of `text`, checked."""
     scored_by: Strategy | None
-    """Who scored the documents' quality; None: nobody did."""
+    """What scored the documents' quality; null if it was not scored."""
     relevant: dict[str, int] | None
-    """Grades of the documents that the dataset calls relevant, by hash in the job's corpus; None: it says nothing."""
+    """Grades of the documents that the dataset calls relevant, by hash in the job's corpus; null if it names none."""
     ending: str | None
-    """Correct, or what was wrong with it (docs/statistics.md); None: cancelled, or not ended yet."""
+    """`correct`, or what was wrong (docs/explanation/statistics.md); null if the sample was cancelled or has not
+    ended."""
     ending_reason: str | None
     record_hash: str | None
-    """SHA-256 over every key and reply that the outcome was made from."""
+    """SHA-256 over every key and reply from which the outcome was made."""
     item_hash: str
     gold_hash: str | None
     pipeline_hash: str
     decision_hash: str | None
-    """Of the gate's decision that it was given."""
+    """Hash of the gate's decision that the sample used."""
     code: dict[str, Any]
     """Commit, version, schema and configuration that accepted the job; signatures and file hashes of its indexes."""
     fusion: Fusion
     link: Place | None
-    """None until the job is finalised."""
+    """Position in the chain; null until the job is finalised."""
     steps: tuple[Step, ...]
     documents: dict[str, Document]
-    """The context's documents by hash."""
+    """Documents of the context, by hash."""
     residencies: tuple[Residency, ...]

@@ -1,8 +1,7 @@
-"""What is hashed of a job and of each sample, and how these records are chained. Pure: rows in, bytes out.
+"""The hashed records of a job and its samples, and their chain. This module is pure: rows in, bytes out.
 
-A record holds hashes of the texts (requests, replies, outcomes), never the texts, and of the receipts everything. A
-link's hash is SHA-256 over the hash before it, followed by the record's canonical bytes; the first link follows the
-hash of the job's own record.
+A record has hashes of the texts (requests, replies, outcomes), but the complete receipts. A link's hash is SHA-256 over
+the previous hash, followed by the record's canonical bytes; the first link follows the hash of the job's record.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ import msgspec
 from shared.contracts import canonical
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class NamedContent(msgspec.Struct, frozen=True, kw_only=True):
     """A dataset or a corpus: its name, and the hash of its content."""
 
     name: str
@@ -23,16 +22,16 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job was asked, and with what code: nothing that changes later, such as its name or rank."""
+    """What a job was to do, and with what code. It omits what may change later, such as name and rank."""
 
     job: str
     pipeline: str
     pipeline_hash: str
     params: msgspec.Raw
-    dataset: Named
-    corpus: Named | None
+    dataset: NamedContent
+    corpus: NamedContent | None
     pins: dict[str, Any]
-    """Model by role."""
+    """Pinned model of each role."""
     repeats: int
     reuse: str
     total: int
@@ -40,7 +39,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     prepared: str | None
     """SHA-256 of the gate's decision as it is stored."""
     preparation: str | None
-    """SHA-256 over every key and reply that the decision was made from."""
+    """SHA-256 over every key and reply from which the decision was made."""
     created_at: datetime
 
 
@@ -53,20 +52,21 @@ class Interruption(msgspec.Struct, frozen=True):
 
 
 class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step, its call and the accepted attempt; positional, because a job has hundreds of thousands."""
+    """A step, its call and the accepted attempt. It is encoded as an array, since a job has hundreds of thousands."""
 
     interruptions: tuple[Interruption, ...]
-    """Before the accepted attempt."""
+    """Attempts before the accepted one."""
     position: int
     slot: int
     created: bool
-    """False: the reply was there, or asked for by somebody else."""
+    """False: the call existed before, and its reply was reused."""
     key: str
     """SHA-256 of the request."""
     queued_at: datetime
-    """When the call was first asked for, by whomever."""
+    """When the call was first made, by any sample."""
     outcome: str | None = None
-    """"value" or the failure's kind; missing, as all that follows, where the sample did not consume the reply."""
+    """"value", or the kind of the failure. It is missing, with all fields below, if the sample did not consume the
+    reply."""
     reply: str | None = None
     """SHA-256 of the reply as it is stored."""
     worker: str | None = None
@@ -86,7 +86,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How one sample ended, and all that it consumed."""
+    """How one sample ended, and all replies that it consumed."""
 
     index: int
     repeat: int
@@ -103,23 +103,23 @@ class SampleRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """One record's place in its job's chain."""
+    """Position of a record in its job's chain."""
 
     sequence: int
-    """From 0, in sample order."""
+    """Number of the link, from 0, in sample order."""
     previous: bytes
     hash: bytes
     record: bytes
-    """Canonical."""
+    """Canonical bytes of the record."""
 
 
 def genesis(job: JobRecord) -> bytes:
-    """What the first link follows; the whole chain of a job without samples."""
+    """Return the hash that the first link follows; it is also the chain of a job without samples."""
     return canonical.digest(job)
 
 
-def chained(samples: Iterable[SampleRecord], sequence: int, previous: bytes) -> Iterator[Link]:
-    """The links of consecutive samples, the first of which is the job's number `sequence`."""
+def chain_records(samples: Iterable[SampleRecord], sequence: int, previous: bytes) -> Iterator[Link]:
+    """Yield the links of consecutive samples, the first of which has the number `sequence`."""
     for sample in samples:
         record = canonical.encode(sample)
         hash_ = hashlib.sha256(previous + record).digest()

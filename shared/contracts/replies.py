@@ -1,4 +1,4 @@
-"""What comes back for a call: a value, or a typed failure."""
+"""The replies to calls: a value, or a typed failure."""
 
 from enum import StrEnum
 from typing import TypeVar
@@ -10,40 +10,40 @@ from shared.contracts.rules import Rule
 
 
 class FailureKind(StrEnum):
-    """Why a call has no value. Content kinds are replies (kept for ever); the rest are infrastructure."""
+    """Why a call has no value. Content kinds are replies and kept for ever; all others are infrastructure failures."""
 
     UNPARSED = "unparsed"
     TRUNCATED = "truncated"
     REFUSED = "refused"
     CONTEXT_EXCEEDED = "context_exceeded"
     POISONED = "poisoned"
-    """Lapsed three times: whoever ran it died."""
+    """The call lapsed three times: each time the process that ran it died."""
     GRADER_TIMEOUT = "grader_timeout"
     VERIFIER_TIMEOUT = "verifier_timeout"
     OUT_OF_MEMORY = "out_of_memory"
-    """More than the operator gives each process that mines rules."""
+    """Mining needed more memory than each mining process may use."""
     MINER_TIMEOUT = "miner_timeout"
-    """Longer than the operator lets a relation be mined."""
+    """Mining a relation took longer than allowed."""
     NOT_CONFIGURED = "not_configured"
-    """The operator has set up nothing that could answer: the pipeline goes on without."""
+    """Nothing is configured that could answer; the pipeline continues without it."""
     TIMEOUT = "timeout"
     CONNECTION = "connection"
     BACKEND_ERROR = "backend_error"
     UNAVAILABLE = "unavailable"
-    """A server that many calls share was away for longer than the operator lets calls wait for it."""
+    """A server that many calls share was away for longer than calls may wait for it."""
 
 
 BOUNDS = frozenset({FailureKind.OUT_OF_MEMORY, FailureKind.MINER_TIMEOUT})
-"""Kinds that say that a bound of the settings is too low: another try a moment later would end alike."""
+"""Kinds that say that a limit in the settings is too low: an immediate retry would fail alike."""
 INFRASTRUCTURE = BOUNDS | {
     FailureKind.TIMEOUT, FailureKind.CONNECTION, FailureKind.BACKEND_ERROR, FailureKind.UNAVAILABLE,
 }  # fmt: skip
-"""Kinds that say nothing about what was asked: a call that ended with one is free for the next asker. All but
-`unavailable` and the bounds are tried again before that."""
+"""Kinds that do not depend on the request: the next sample that makes the call runs it again. All but `unavailable` and
+those of `BOUNDS` are retried before that."""
 
 
 class SampleFailed(Exception):
-    """Raised in a pipeline to end its sample in words; any other exception is a defect and ends it with a traceback."""
+    """Ends a pipeline's sample with a message; any other exception is a defect, and ends it with a traceback."""
 
     def __init__(self, kind: str, detail: str) -> None:
         super().__init__(f"{kind}: {detail}")
@@ -52,7 +52,7 @@ class SampleFailed(Exception):
 
 
 class CallFailed(SampleFailed):
-    """Raised by `require()`: the sample ends with the call's failure."""
+    """Ends the sample with the failure of a call; raised by `require()`."""
 
     def __init__(self, failure: "Failure") -> None:
         super().__init__(failure.kind.value, failure.detail)
@@ -66,62 +66,69 @@ class Retrieved(msgspec.Struct, frozen=True, kw_only=True, tag="retrieved"):
     duplicates: tuple[str, ...] = ()
     """Hashes of documents that were left out as near-duplicates of the question."""
     reason: str | msgspec.UnsetType = msgspec.UNSET
-    """Why nothing could be searched for; unset where it could."""
+    """Why the search was impossible; unset if it was made."""
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag="scored"):
-    """Reply to `Rerank`: one score a document, in the order asked."""
+    """Reply to `Rerank`: one score per document, in the order of the call."""
 
     scores: tuple[float, ...]
 
 
+class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
+    """Reply to `Embed`."""
+
+    vector: bytes
+    """Vector of length 1, as 32-bit floats in little-endian order."""
+
+
 class Rated(msgspec.Struct, frozen=True, kw_only=True, tag="rated"):
-    """Reply to `Judge`: the rating 1..5 and its normalised form (rating - 1) / 4."""
+    """Reply to `Judge`: a rating from 1 to 5."""
 
     rating: int
     text: str
 
     @property
     def quality(self) -> float:
-        """(rating - 1) / 4, in [0, 1] (the MathRAG-Gate paper, section 3.2.2)."""
+        """Normalise the rating: (rating - 1) / 4, in [0, 1] (the MathRAG-Gate paper, section 3.2.2)."""
         return (self.rating - 1) / 4
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One token that a model wrote."""
+    """One token that a model generated."""
 
     text: str
     logprob: float
-    """Natural logarithm of its probability."""
+    """Natural logarithm of the token's probability."""
     top: dict[str, float] = {}
-    """Log-probabilities of the likeliest tokens in its place."""
+    """Log-probabilities of the most likely tokens in this position."""
 
 
 class Generated(msgspec.Struct, frozen=True, kw_only=True, tag="generated", omit_defaults=True):
-    """Reply to `Write` and `Generate`. `truncated`: the model did not end the text, which is kept all the same."""
+    """Reply to `Write` and `Generate`. If `truncated`, the model did not end the text, which is kept all the same."""
 
     text: str
     truncated: bool = False
     truncated_by: str = ""
-    """What ended a truncated text, in a finish reason's word (`shared.models.chat`); "": the token limit."""
+    """What ended a truncated text, as a finish reason (`shared.models.chat`); "": the token limit."""
     tokens: tuple[Token, ...] = ()
-    """Only where log-probabilities were asked for and the server gives them."""
+    """Tokens with log-probabilities, if these were asked for and the server returns them."""
 
 
 class Graded(msgspec.Struct, frozen=True, kw_only=True, tag="graded"):
-    """Reply to `Grade`: both verdicts. A grader that found no verdict says None."""
+    """Reply to `Grade`: both verdicts; None from a grader that reached none."""
 
     math_verify: bool | None
     strict: bool
 
     @property
     def correct(self) -> bool | None:
-        """Math-Verify's verdict."""
+        """Return Math-Verify's verdict."""
         return self.math_verify
 
     @property
     def score(self) -> None:
-        """None: mathematics is right or wrong."""
+        """Return None, since mathematics is either right or wrong."""
         return None
 
 
@@ -130,9 +137,9 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True, tag="marked", omit_defau
 
     correct: bool
     strict: bool | None = None
-    """Whether the answer is a gold answer character by character; None where that says nothing about it."""
+    """Whether the answer equals a gold answer character by character; None if the grader does not compare texts."""
     score: float | None = None
-    """What `correct` was decided by, where the grader has degrees: token F1, F1 of a set, or a rating."""
+    """The degree by which `correct` was decided, if the grader has degrees: token F1, F1 of a set, or a rating."""
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
@@ -144,8 +151,9 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
 
     @property
     def quality(self) -> float | None:
-        """(verified + 1/2) / (verified + refuted + 1), in (0, 1): the mean of the share of right equations under
-        Jeffreys' prior, Beta(1/2, 1/2). None where nothing was decided: unknown is not a score.
+        """Estimate the share of right equations: (verified + 1/2) / (verified + refuted + 1), in (0, 1).
+
+        This is the posterior mean under Jeffreys' prior, Beta(1/2, 1/2). It is None if no equation was decided.
         """
         decided = self.verified + self.refuted
         return (self.verified + 0.5) / (decided + 1) if decided else None
@@ -164,7 +172,7 @@ class Mined(msgspec.Struct, frozen=True, kw_only=True, tag="mined"):
 
 
 class NumberedRule(msgspec.Struct, frozen=True):
-    """A rule with its number in its bank, from 0."""
+    """A rule, with its number in its bank, from 0."""
 
     number: int
     rule: Rule
@@ -174,31 +182,32 @@ class FoundRules(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):
     """Reply to `FindRules`."""
 
     relation: str | None
-    """That the rules lead to; None: no phrase of a relation stands in the question, or none was asked for."""
+    """Relation of the rules; None if no phrase of a relation occurs in the question, or none was asked for."""
     rules: tuple[NumberedRule, ...] = ()
-    """In the order of the choice."""
+    """Rules in the order of the choice."""
     phrases: dict[str, str] = {}
-    """The words for every relation of the rules, or where none was asked for, of all that rules lead to."""
+    """The words for the relation of the rules; if none was asked for, for all relations that have rules."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """What came back instead of a value; never turned into a score."""
+    """A reply without a value; it never becomes a score."""
 
     kind: FailureKind
     detail: str = ""
 
 
-Value = Retrieved | Scored | Rated | Generated | Graded | Marked | Verified | Estimated | FoundRules | Mined
+Value = Retrieved | Scored | Embedded | Rated | Generated | Graded | Marked | Verified | Estimated | FoundRules | Mined
 
 
 Reply = Value | Failure
 
 
-V = TypeVar("V", Retrieved, Scored, Rated, Generated, Graded, Marked, Verified, Estimated, FoundRules, Mined)
+V = TypeVar("V", Retrieved, Scored, Embedded, Rated, Generated, Graded, Marked, Verified, Estimated, FoundRules, Mined)
 
 
 def require(reply: V | Failure) -> V:
-    """`reply` itself, or CallFailed if it is a `Failure`: how a pipeline says that it cannot go on without it."""
+    """Return `reply`, or raise CallFailed if it is a `Failure`; a pipeline uses it for replies that it cannot do
+    without."""
     if isinstance(reply, Failure):
         raise CallFailed(reply)
     return reply

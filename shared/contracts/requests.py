@@ -1,6 +1,6 @@
 """A call as it is hashed, stored and executed.
 
-A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
+A request has everything that determines the reply and nothing else: texts by hash, no database ids, no job.
 """
 
 from typing import Literal
@@ -11,10 +11,11 @@ from shared.contracts import canonical
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates, RuleChoice
 from shared.contracts.grading import Rules
 from shared.contracts.mining import Mining
+from shared.contracts.prompts import Message
 
 
 class DocumentRef(msgspec.Struct, frozen=True):
-    """A document in a request: by hash, rendered by the worker that executes it."""
+    """A document in a request: its hash, which the executing worker replaces by the text."""
 
     doc: str
 
@@ -23,14 +24,16 @@ SlotValue = str | DocumentRef | list[DocumentRef]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The content of a call. `draw` and `nonce` tell apart what must be computed more than once."""
+    """The content of a call. `draw` and `nonce` distinguish calls that must be computed more than once."""
 
     role: str
     model: str
-    """Hash of the model's row (hex): backend, digest, version, options."""
+    """Hash, in hex, of the model's row: backend, digest, version, options."""
     template: str = ""
     """`id@hash` of the prompt template."""
     values: dict[str, SlotValue | None] = {}
+    messages: tuple[Message, ...] = ()
+    """A conversation, instead of a template and its values."""
     decoding: Decoding | None = None
     k: int = 0
     skip: int = 0
@@ -41,11 +44,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: int = 0
     modulus: int = 0
     rules: Rules | None = None
-    """How an answer is graded; None: as `MATH` says."""
+    """How an answer is graded; None: by the rules of `MATH`."""
     mining: Mining | None = None
-    """Which miner, and its limits."""
+    """The miner, and its limits."""
     choice: RuleChoice | None = None
-    """Which rules of a bank are taken."""
+    """How rules of a bank are chosen."""
     side: Literal["", "object", "subject"] = ""
     phrases: str = ""
     draw: int = 0
@@ -53,10 +56,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> bytes:
-        """SHA-256 over the canonical bytes: the call's identity."""
+        """Return the call's identity: the SHA-256 over the canonical bytes."""
         return canonical.digest(self)
 
 
 def seed_of(key: bytes) -> int:
-    """The sampling seed that goes to the model: the first 31 bits of the key, the same in every job."""
+    """Return the sampling seed for the model: the first 31 bits of the key, the same in every job."""
     return int.from_bytes(key[:4]) >> 1

@@ -1,4 +1,4 @@
-"""Rules over graphs: what a miner finds, a bank holds, and a pipeline follows."""
+"""Rules over graphs, as miners find them, banks store them and pipelines follow them."""
 
 from typing import Literal
 
@@ -14,11 +14,11 @@ predicts the object and `relation("c", 0)` the subject c, and `relation(1, "c")`
 for.
 """
 Miner = Literal["amie", "tlogic", "temporal-simple", "anyburl"]
-"""Who found a rule: what its figures mean."""
+"""The miner that found a rule; it defines the meaning of the rule's figures."""
 
 
 class Atom(msgspec.Struct, frozen=True, array_like=True):
-    """That a relation holds between two terms. An inverse relation is the relation with its terms exchanged."""
+    """States that a relation holds between two terms. An inverse relation is the relation with its terms exchanged."""
 
     relation: str
     subject: Term
@@ -26,30 +26,32 @@ class Atom(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`body` leads to `head`. The atoms of a temporal body stand in the order of their times, all before the head's."""
+    """States that `body` leads to `head`. Atoms of a temporal body are in the order of their times, all before the
+    head's."""
 
     head: Atom
     body: tuple[Atom, ...]
     support: int
-    """How often body and head hold: distinct pairs (AMIE), or bodies that the head follows (TLogic)."""
+    """How often body and head both hold, as distinct pairs (AMIE), or as bodies that the head follows (TLogic)."""
     body_size: int
-    """How often the body holds, counted alike."""
+    """How often the body holds, counted in the same way."""
     confidence: float
-    """Standard confidence: `support` over `body_size`, as the miner rounds it."""
+    """Standard confidence: `support` / `body_size`, as the miner rounds it."""
     head_coverage: float | None = None
-    """`support` over the facts of the head's relation."""
+    """`support` divided by the number of facts of the head's relation."""
     pca_confidence: float | None = None
-    """`support` over `pca_body_size` (Galárraga et al. 2013)."""
+    """`support` / `pca_body_size` (Galárraga et al. 2013)."""
     pca_body_size: int | None = None
     """How often the body holds where `functional` has a fact of the head's relation."""
     functional: int | None = None
     """The variable of the head's functional side: 0 or 1."""
     kind: str = ""
-    """Of `temporal-simple`: which of its types of rule."""
+    """Type of a rule of `temporal-simple`."""
     curve: tuple[float, ...] = ()
-    """Of `temporal-simple`: the coefficients of its confidence over time (`shared.rules.simple`)."""
+    """Coefficients of the confidence over time, of a rule of `temporal-simple` (`shared.rules.simple`)."""
 
     @property
     def certainty(self) -> float:
-        """PCA confidence where there is one, else standard confidence: what rules are chosen by."""
+        """Return the figure by which rules are chosen: the PCA confidence if there is one, or else the standard
+        confidence."""
         return self.confidence if self.pca_confidence is None else self.pca_confidence

@@ -1,43 +1,44 @@
-"""What is asked and how it ends: items, samples, parameters, traces, outcomes."""
+"""Items, samples, traces and outcomes of a job, and the type of a pipeline."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from shared.contracts import canonical
-from shared.contracts.calls import Yielded
+from shared.contracts.calls import Decoding, Yielded
 from shared.contracts.documents import Document
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery
 from shared.contracts.params import Params
+from shared.contracts.prompts import Message
 from shared.contracts.replies import Graded, Marked
 
 Library = Mapping[str, Document]
-"""Documents by hash: those that the sample's replies mention, loaded by the runtime before a replay."""
+"""Documents by hash: those in the sample's replies, which the runtime loads before a replay."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of a dataset. `ordinal` counts from 0 in dataset order."""
+    """One question of a dataset. `ordinal` is its position there, from 0."""
 
     ordinal: int
     question: str
     gold: str | None = None
     custom_id: str | None = None
     expected: Expected = Expected()
-    """What a right answer is, beside `gold`."""
+    """What a right answer is, in addition to `gold`."""
     query: FactQuery | None = None
-    """What the question asks of a graph, where that is known."""
+    """What the question asks of a graph, if that is known."""
 
     @property
     def hash(self) -> str:
-        """SHA-256 in hex over question and gold answer."""
+        """Return the SHA-256, in hex, over question and gold answer."""
         return canonical.digest([canonical.normalise(self.question), self.gold]).hex()
 
 
 class Strategy(StrEnum):
-    """Who scores reasoning quality for a whole job."""
+    """What scores the reasoning quality in a whole job."""
 
     RULES = "rules"
     JUDGE = "judge"
@@ -45,36 +46,37 @@ class Strategy(StrEnum):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one vector of scores agrees with the verifier's; fields as in `GateDecision`."""
+    """How far a vector of scores agrees with the verifier's; the fields are those of `GateDecision`."""
 
     pairs: int
-    """Documents that have both scores."""
+    """Number of documents that have both scores."""
     rho: float | None
     low: float | None
     high: float | None
     spearman: float | None
     undefined: str | None
-    """Why there is no rho."""
+    """Why `rho` is undefined."""
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """What checking the calibration documents' equations says about who may score them. It decides nothing."""
+    """How far rules and judge agree with the checked equations of the calibration documents. It does not change the
+    decision."""
 
     scores: tuple[float | None, ...]
-    """The verifier's qualities, in the order of `GateDecision.documents`; None: nothing could be decided."""
+    """The verifier's qualities, in the order of `GateDecision.documents`; null if no equation was decided."""
     refuted: tuple[int | None, ...]
-    """Refuted equations of each; None: the document could not be checked at all."""
+    """Number of refuted equations of each document; null if the document could not be checked."""
     failures: int
-    """Documents that could not be checked at all."""
+    """Number of documents that could not be checked."""
     rules: Agreement
     judge: Agreement
 
 
 class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The confidence gate's decision and all it was computed from (recomputable bit for bit).
+    """The decision of the confidence gate, and all data from which it can be recomputed bit for bit.
 
-    `rho` is Pearson's correlation of rule and judge scores; None where undefined (a constant vector), which means
-    judge. `low`/`high` bound it by Fisher's z at 95 %.
+    `rho` is Pearson's correlation of rule and judge scores, between `low` and `high` at 95 % (Fisher's z). It is null
+    if undefined (a constant vector); the judge is then chosen.
     """
 
     strategy: Strategy
@@ -89,71 +91,71 @@ class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rule_scores: tuple[float, ...]
     judge_scores: tuple[float, ...]
     asked: int
-    """Judge calls made for the calibration, parsed or not."""
+    """Number of judge calls for the calibration, whether their replies could be parsed or not."""
     unparsed: int
     truth: Truth | None = None
-    """Only with `gate.truth`."""
+    """Present only with `gate.truth`."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate document's way through retrieval, scoring and reranking; ranks count from 1."""
+    """A candidate document, with its ranks (from 1) and scores in retrieval, scoring and reranking."""
 
     document: str
     rank: int
-    """Final rank."""
+    """Rank in the final order."""
     dense_rank: int | None = None
     sparse_rank: int | None = None
     dense_score: float | None = None
     sparse_score: float | None = None
     fused: float | None = None
     quality: float | None = None
-    """None: no quality is known (the judge's reply had no rating)."""
+    """Reasoning quality; null if the judge's reply had no rating."""
     features: dict[str, float] | None = None
-    """What its quality was made of: rule features, or counts of equations."""
+    """What the quality was computed from: rule features, or counts of equations."""
     failure: str | None = None
     relevance: float | None = None
-    """How much it helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or crag's figure of
-    similarities, which is no probability. None where nobody was asked."""
+    """How much the document helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or crag's
+    figure of similarities (which is not a probability). Null if it was not judged."""
     paths: dict[str, int] | None = None
-    """Rank in every list that held it, where there are more than the two above."""
+    """Rank in every list with the document, if there are more than the dense and the sparse one."""
     score: float | None = None
-    """What the final order was made by."""
+    """Score that determined the final order."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that a method did for this sample, in the order in which it was done."""
+    """One action of a method for this sample; a trace has them in order."""
 
     stage: str
-    """Such as "rewrite", "crag", "critic", "compress"."""
+    """Stage of the method, such as "rewrite", "crag", "critic", "compress"."""
     action: str
-    """What was done, in the method's own word: "correct", "continue", "refuse" ..."""
+    """The action, in the method's own word, such as "correct", "continue", "refuse"."""
     round: int = 0
-    """From 1 in loops."""
+    """Number of the round in a loop, from 1."""
     detail: dict[str, str | float | bool | list[str] | None] = {}
-    """The figures and texts that it was decided by."""
+    """Figures and texts that decided the action."""
     fallback: str | None = None
-    """Why the plain way was taken instead: a failure's kind. Counted in reports."""
+    """Kind of the failure that made the method take its fallback; reports count them."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sample came to its context; stored once, recomputed by the audit."""
+    """How a sample got its context; it is stored once, and recomputed by the audit."""
 
     candidates: tuple[Candidate, ...] = ()
     duplicates: tuple[str, ...] = ()
-    """Near-duplicates of the question that retrieval dropped."""
+    """Hashes of near-duplicates of the question that retrieval left out."""
     unscored: bool = False
-    """Scoring was asked for and no candidate has a quality."""
+    """Whether scoring was asked for and no candidate has a quality."""
     decisions: tuple[Decision, ...] = ()
 
 
 class Extraction(StrEnum):
-    """What became of the answer's `\\\\boxed{}`."""
+    """Whether the answer's `\\boxed{}` was found."""
 
     OK = "ok"
     MISSING = "missing"
     UNBALANCED = "unbalanced"
     REFUSED = "refused"
-    """Nothing was generated, on purpose: see `Outcome.refusal`."""
+    """Nothing was generated, on purpose; `Outcome.refusal` says why."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,55 +165,78 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     extraction: Extraction
     truncated: bool = False
     truncated_by: str | msgspec.UnsetType = msgspec.UNSET
-    """What ended a truncated text; unset: the token limit, so that outcomes without it keep their bytes."""
+    """What ended a truncated text. Unset if it was the token limit, so that such outcomes keep the bytes of older
+    releases."""
     context: tuple[str, ...] = ()
     refusal: str | None = None
-    """Why the question was not answered although nothing failed: no document was relevant enough."""
+    """Why the question was refused although nothing failed: no document was relevant enough."""
     trace: Trace = Trace()
     verdict: Graded | Marked | None = None
-    """Filled in by the runtime, which grades every pipeline's answer alike."""
+    """Verdict of the grader; set by the runtime, which grades the answers of all pipelines alike."""
     grading_failure: str | None = None
     answer_rank: int | msgspec.UnsetType | None = msgspec.UNSET
-    """Rank, from 1, of the first candidate in whose text a gold answer occurs; None: in no candidate's. Unset: not
-    measured (docs/graders.md), so that outcomes of before keep their bytes. Filled in by the runtime, too."""
+    """Rank, from 1, of the first candidate whose text has a gold answer; null if no candidate has one. Unset if not
+    measured (docs/how-to/graders.md), so that older outcomes keep their bytes. Set by the runtime."""
 
 
 class WrittenOutcome(Outcome, frozen=True, kw_only=True):
-    """What a pipeline hands to the runtime, which finds the answer in the text as the job's grader does."""
+    """What a pipeline returns to the runtime, which extracts the answer from the text for the job's grader."""
 
     text: str
-    """What the generator wrote."""
+    """The generator's text."""
 
     def outcome(self, answer: str | None, extraction: Extraction) -> Outcome:
-        """Without the text, and with the answer that was found in it."""
+        """Return the outcome without the text, with the answer that was found in it."""
         fields = {name: getattr(self, name) for name in Outcome.__struct_fields__}
         return Outcome(**{**fields, "answer": answer, "extraction": extraction})
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What another system is said to have answered. Nothing is known of how it came about."""
+    """An answer of another system, as imported; nothing is known about how it was made."""
 
     text: str | None = None
-    """All that it wrote; the answer is looked for in it, unless `answer` is there."""
+    """The system's complete text; the answer is extracted from it unless `answer` is set."""
     answer: str | None = None
     seconds: float | None = None
-    """That it took, by its own account."""
+    """Time that the system reports, in seconds."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation for the generator, as it is, and how to sample."""
+
+    messages: tuple[Message, ...]
+    decoding: Decoding
+    draw: int = 0
+    """Distinguishes sampled answers, as in `Converse`."""
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Texts to embed, and the format of their vectors."""
+
+    texts: tuple[str, ...]
+    encoding: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    """Required length of the vectors; null: any."""
+
+
+Stored = Given | Conversation | Texts
+"""What may be stored for a sample when its job is submitted."""
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One (item, repeat) of a job."""
+    """One repeat of an item in a job."""
 
     item: Item
     repeat: int = 0
     prepared: GateDecision | None = None
-    given: Given | None = None
-    """Only in a job of imported answers; None in its dry run."""
+    given: Stored | None = None
+    """Set only in jobs of `imported`, `conversation` or `embedding`; None in their dry run."""
 
     @property
     def question(self) -> str:
-        """The item's question."""
+        """Return the item's question."""
         return self.item.question
 
 

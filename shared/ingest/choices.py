@@ -1,4 +1,4 @@
-"""The choices of a multiple-choice question: how data sets write them, and which of them is right."""
+"""Read the choices of a multiple-choice question, and which of them is right, as data sets write them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from shared.rag.choices import LETTERS
 
 
 def read(line: Fields) -> tuple[str, ...]:
-    """The texts of the choices A, B, C ... of a line; none where it has no `choices` (or `options`).
+    """Read the texts of the choices A, B, C ... of a line; empty if it has no `choices` (or `options`).
 
     They are a list (MMLU), an object of letters (`{"A": "Bern"}`), or lists of labels and texts (ARC).
 
     Raises:
         Defect: they are written in another way, or are fewer than 2 or more than 26.
     """
-    field = fields.only(line, fields.CHOICES)
+    field = fields.find_single_name(line, fields.CHOICES)
     if field is None:
         return ()
     value = line[field]
@@ -27,14 +27,14 @@ def read(line: Fields) -> tuple[str, ...]:
     return tuple(fields.scalar(each, field) for each in value)
 
 
-def asked(question: str, choices: Sequence[str]) -> str:
-    """The question with its choices under it, each on a line with its letter."""
+def format_question(question: str, choices: Sequence[str]) -> str:
+    """Append the choices to the question, each on a line with its letter."""
     return "\n".join([question, *(f"{letter}. {text}" for letter, text in zip(LETTERS, choices, strict=False))])
 
 
-def right(value: Any, field: str, choices: Sequence[str]) -> str:
-    """The letter of the right choice: written as a letter, as its text, as a label from "1" (ARC), or, where it is a
-    number in the upload, as its place from 0 (MMLU).
+def find_right_letter(value: Any, field: str, choices: Sequence[str]) -> str:
+    """Return the letter of the right choice, which may be given as a letter, its text, a label from "1" (ARC), or, for
+    a number in the upload, its position from 0 (MMLU).
 
     Raises:
         Defect: it names none of the choices, or may be read in two ways.
@@ -51,5 +51,5 @@ def right(value: Any, field: str, choices: Sequence[str]) -> str:
         readings = {letters[int(text) - 1]}
     if len(readings) != 1:
         ways = "may be a place or a text" if readings else "names none of the choices"
-        raise Defect(f"`{field}` is {text!r}, which {ways}; write the letter of the right choice")
+        raise Defect(f"`{field}` is {text!r}, which {ways}; write the letter of the correct choice")
     return readings.pop()

@@ -1,4 +1,4 @@
-"""Documents from lines: MATH, GSM8K, BEIR, FlashRAG, AutoRAG, and plain {id, text} objects."""
+"""Read documents from lines: MATH, GSM8K, BEIR, FlashRAG, AutoRAG, and plain {id, text} objects."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,13 +13,13 @@ from shared.ingest.reader import Reader
 IDS = ("_id", "id", "unique_id", "doc_id")
 PROBLEMS = ("problem", "question")
 identifier = attrgetter("external_id")
-"""What no other document of an upload may be called."""
+"""Return the id, which must be unique within an upload."""
 _present = fields.Present(IDS, PROBLEMS, fields.PASSAGES, fields.METAS, fields.SUBJECTS)
 _CALCULATOR = re.compile(r"<<[^<>\n]*>>")
 
 
 def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
-    """A document from the fields of a line; `external_id` where it names none.
+    """Make a document from the fields of a line; `external_id` is used if they have no id.
 
     Fields: id from `_id`, `id`, `unique_id` or `doc_id`; problem from `problem` or `question`; text from `text`,
     `contents` or `solution` (GSM8K: from `answer`, without its <<...>> calculator notes). A `title` becomes the first
@@ -37,7 +37,7 @@ def record(line: Fields, external_id: str | None = None) -> CorpusRecord:
 
 
 def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
-    """One line of a corpus.
+    """Read one line of a corpus.
 
     Raises:
         InvalidLine: where `record` finds a defect.
@@ -45,11 +45,11 @@ def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
     try:
         return record(lines.fields(raw))
     except Defect as defect:
-        raise lines.located(defect, source, number) from defect
+        raise lines.locate_defect(defect, source, number) from defect
 
 
 def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
-    """Every line of a corpus; ids are unique.
+    """Yield the document of every line of a corpus; ids must be unique.
 
     Raises:
         InvalidLine: lines that cannot be used.
@@ -58,7 +58,7 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
 
 
 def _problem(line: Fields, names: tuple[str, ...]) -> str:
-    field = fields.only(line, names)
+    field = fields.find_single_name(line, names)
     return "" if field is None else fields.text(line, field).strip()
 
 
@@ -72,19 +72,19 @@ def _text(line: Fields, names: tuple[str, ...]) -> str:
 
 
 def _body(line: Fields, names: tuple[str, ...]) -> str:
-    field = fields.only(line, names) or fields.first(line, fields.SOLUTION)
+    field = fields.find_single_name(line, names) or fields.find_given_name(line, fields.SOLUTION)
     if field is not None:
         return fields.text(line, field)
     answer = line.get("answer")
     if isinstance(answer, str) and "####" in answer:
         return _CALCULATOR.sub("", answer)
-    raise Defect("has no text; put it into `text` (or `contents`, or `solution`)")
+    raise Defect("has no text; write it into `text` (or `contents`, or `solution`)")
 
 
 def _meta(line: Fields, metas: tuple[str, ...], subjects: tuple[str, ...]) -> dict[str, Any]:
-    field = fields.first(line, metas)
+    field = fields.find_given_name(line, metas)
     meta = {} if field is None else line[field]
     if not isinstance(meta, dict):
-        raise Defect(f"`{field}` is not a JSON object; write {{...}} or leave it out")
+        raise Defect(f"`{field}` is not a JSON object; write {{...}} or remove it")
     known = {"subject": fields.label(line, subjects), "level": fields.level(line)}
     return {**meta, **{key: value for key, value in known.items() if value is not None}}

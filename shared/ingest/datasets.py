@@ -1,4 +1,5 @@
-"""Items from lines: questions with what is known about them (MATH, GSM8K, BEIR, FlashRAG, AutoRAG, ragas, plain)."""
+"""Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, FlashRAG, AutoRAG, ragas,
+plain)."""
 
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
@@ -8,25 +9,25 @@ from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
 from shared.ingest import fact_queries, fields, lines
-from shared.ingest.choices import asked
+from shared.ingest.choices import format_question
 from shared.ingest.choices import read as read_choices
-from shared.ingest.golds import Reading
+from shared.ingest.golds import GoldReader
 from shared.ingest.lines import Content, Defect, Empty, Fields, Row
 from shared.ingest.reader import Reader
 from shared.mathtext import answers
 
 IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 MAX_RUBRIC = 8000
-"""Characters of an item's rubric."""
+"""Maximum length of an item's rubric, in characters."""
 identifier = attrgetter("custom_id")
-"""What no other item of an upload may be called."""
+"""Return the id, which must be unique within an upload."""
 _present = fields.Present(
     IDS, fields.QUESTIONS, fields.REFERENCES, fields.ANSWERS, fields.GOLD_DOCUMENTS, fields.SUBJECTS
 )
 
 
 def item(line: Fields, grader: str | None = None) -> DatasetItem:
-    """An item from the fields of a line, for the grader that the dataset declares.
+    """Make an item from the fields of a line, for the grader that the dataset declares.
 
     Fields: question from `question`, `problem`, `query` or `user_input`, else `text`, else what the user says in a
     chat of one question (`messages`); gold answer from
@@ -41,7 +42,7 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     ids, questions, references, given, documents, subjects = _present(line)
     query = fact_queries.read(line)
     choices = read_choices(line) if grader == "choice" else ()
-    gold, golds = _gold(line, references, given, Reading(grader, choices))
+    gold, golds = _gold(line, references, given, GoldReader(grader, choices))
     expected = Expected(golds=golds, choices=choices, rubric=_rubric(line) if grader == "rubric" else "")
     return DatasetItem(
         question=_question(line, questions, choices),
@@ -56,7 +57,7 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
 
 
 def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
-    """One line of a dataset.
+    """Read one line of a dataset.
 
     Raises:
         InvalidLine: where `item` finds a defect.
@@ -64,11 +65,11 @@ def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
     try:
         return item(lines.fields(raw))
     except Defect as defect:
-        raise lines.located(defect, source, number) from defect
+        raise lines.locate_defect(defect, source, number) from defect
 
 
 def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
-    """Every line of a dataset; ids are unique.
+    """Yield the item of every line of a dataset; ids must be unique.
 
     Raises:
         InvalidLine: lines that cannot be used.
@@ -78,7 +79,7 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
 
 def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:
     texts = tuple(name for name in names if not isinstance(line[name], dict))
-    field = fields.only(line, texts) or fields.first(line, ("text",))
+    field = fields.find_single_name(line, texts) or fields.find_given_name(line, ("text",))
     if field is None:
         field = "messages"
         question = _only_message(line)
@@ -86,28 +87,28 @@ def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) ->
         question = fields.text(line, field).strip()
     if not question:
         raise Empty(f"`{field}` is empty; write the question or remove the line")
-    question = asked(question, choices) if choices else question
+    question = format_question(question, choices) if choices else question
     if len(question) > MAX_QUESTION:
-        raise Defect(f"`{field}` has {len(question)} characters, a question may have {MAX_QUESTION}; shorten it")
+        raise Defect(f"`{field}` has {len(question)} characters, more than {MAX_QUESTION}; shorten it")
     return question
 
 
 def _only_message(line: Fields) -> str:
-    """What the user says, where a line is a chat with a single question."""
+    """Return the user's message, if the line is a chat with a single question."""
     messages = line.get("messages")
     if not isinstance(messages, list):
-        raise Defect("has no question; put it into `question` (or `problem`)")
-    said = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"]
-    if len(said) != 1 or not isinstance(said[0], str):
-        raise Defect("`messages` holds more or less than one question; put one into `question`")
-    return said[0].strip()
+        raise Defect("has no question; write it into `question` (or `problem`)")
+    contents = [each.get("content") for each in messages if isinstance(each, dict) and each.get("role") == "user"]
+    if len(contents) != 1 or not isinstance(contents[0], str):
+        raise Defect("`messages` does not hold exactly one question; put one into `question`")
+    return contents[0].strip()
 
 
 def _gold(
-    line: Fields, references: tuple[str, ...], given: tuple[str, ...], reading: Reading
+    line: Fields, references: tuple[str, ...], given: tuple[str, ...], reading: GoldReader
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The gold answer, and the others that are right as well."""
-    field = fields.only(line, references) or _answer(line, given)
+    """Return the gold answer, and the other right answers."""
+    field = fields.find_single_name(line, references) or _answer(line, given)
     if field is not None:
         return reading.golds(line[field], field)
     if line.get("solution") is None:
@@ -116,24 +117,24 @@ def _gold(
 
 
 def _rubric(line: Fields) -> str:
-    field = fields.first(line, fields.RUBRIC)
+    field = fields.find_given_name(line, fields.RUBRIC)
     rubric = "" if field is None else fields.text(line, field).strip()
     if len(rubric) > MAX_RUBRIC:
-        raise Defect(f"`rubric` has {len(rubric)} characters, it may have {MAX_RUBRIC}; shorten it")
+        raise Defect(f"`rubric` has {len(rubric)} characters, more than {MAX_RUBRIC}; shorten it")
     return rubric
 
 
 def _answer(line: Fields, names: tuple[str, ...]) -> str | None:
-    field = fields.only(line, names)
-    if field == "answer" and (beside := fields.first(line, fields.RETRIEVED)) is not None:
+    field = fields.find_single_name(line, names)
+    if field == "answer" and (beside := fields.find_given_name(line, fields.RETRIEVED)) is not None:
         raise Defect(
-            f"`answer` beside `{beside}` may be a system's answer or the expected one; call the expected one `gold`"
+            f"`answer` beside `{beside}` may be a system's answer or the expected one; rename that one to `gold`"
         )
     return field
 
 
 def _gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | None:
-    field = fields.only(line, names)
+    field = fields.find_single_name(line, names)
     if field is None:
         return None
     value = line[field]
@@ -145,7 +146,7 @@ def _gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | No
 
 
 def _ids(value: Any, field: str) -> Iterator[str]:
-    """AutoRAG's lists of lists say "one of these, and one of those"; here every one of them is relevant."""
+    """Flatten AutoRAG's lists of lists, "one of these, and one of those": here each document is relevant."""
     if not isinstance(value, list):
         yield fields.scalar(value, field)
         return

@@ -1,14 +1,14 @@
-"""A graph as a corpus: a document a fact, and where asked for one of its inverse."""
+"""Make a corpus from a graph: one document per fact, and on request one for its inverse."""
 
 from collections.abc import Iterator
 
 from shared.contracts.documents import CorpusRecord, Document
 from shared.rules import sentences, times
-from shared.storage.graphs import CHUNK, Upload
+from shared.storage.graphs import CHUNK, GraphFacts
 
 
-def documents(upload: Upload, *, inverse: bool) -> Iterator[CorpusRecord]:
-    """In the order of the facts; ids are the facts' numbers from 0, and "7-inverse" follows "7"."""
+def documents(upload: GraphFacts, *, inverse: bool) -> Iterator[CorpusRecord]:
+    """Yield the documents in the order of the facts; ids are the facts' numbers from 0, and "7-inverse" follows "7"."""
     relations = upload.graph.relations
     words = [sentences.phrase(each, upload.phrases.get(each)) for each in relations]
     inverses = [sentences.inverse_phrase(each, upload.phrases.get(each)) for each in relations]
@@ -19,12 +19,12 @@ def documents(upload: Upload, *, inverse: bool) -> Iterator[CorpusRecord]:
         meta |= {} if time is None else {"time": time}
         yield _document(str(number), sentences.sentence(names[0], words[relation], names[1], time), meta)
         if inverse:
-            said = sentences.sentence(names[1], inverses[relation], names[0], time)
-            yield _document(f"{number}-inverse", said, meta)
+            sentence = sentences.sentence(names[1], inverses[relation], names[0], time)
+            yield _document(f"{number}-inverse", sentence, meta)
 
 
-def _facts(upload: Upload) -> Iterator[tuple[int, int, int, str | None]]:
-    """Numbers of subject, relation and object, and the time as text."""
+def _facts(upload: GraphFacts) -> Iterator[tuple[int, int, int, str | None]]:
+    """Yield the numbers of subject, relation and object of each fact, and its time as text."""
     graph, unit, _ = upload
     for first in range(0, len(graph.triples), CHUNK):
         triples = graph.triples[first : first + CHUNK].tolist()

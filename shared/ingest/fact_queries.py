@@ -1,4 +1,4 @@
-"""What a question of an upload asks of a graph."""
+"""Read what a question of an upload asks of a graph."""
 
 import msgspec
 
@@ -7,31 +7,31 @@ from shared.ingest import fields
 from shared.ingest.lines import Defect, Fields
 
 QUERY = "query"
-"""An object here is what an exported item says; anything else is the question's text."""
+"""Field that holds an object in exported items; any other value is the question's text."""
 
 
 def read(line: Fields) -> FactQuery | None:
-    """`query` where it is an object, else the relation that `relation` names; None: nothing is said.
+    """Read `query` if it is an object, or else the relation in `relation`; None if there is neither.
 
     Raises:
         Defect: what is wrong with either.
     """
     given = line.get(QUERY)
-    field = fields.first(line, fields.RELATION)
+    field = fields.find_given_name(line, fields.RELATION)
     relation = None if field is None else fields.text(line, field).strip() or None
     if not isinstance(given, dict):
         return None if relation is None else FactQuery(relation=relation)
-    found = _converted(given)
+    found = _convert(given)
     if relation not in (None, found.relation):
         raise Defect(f"`{field}` is {relation[:80]!r}, and `query.relation` {found.relation[:80]!r}; keep one of them")
     return found
 
 
-def _converted(given: Fields) -> FactQuery:
+def _convert(given: Fields) -> FactQuery:
     try:
         found = msgspec.convert(given, FactQuery)
     except msgspec.ValidationError as error:
-        raise Defect(f"`query`: {error}; write it as an exported item has it, or name the `relation` alone") from error
+        raise Defect(f"`query`: {error}; write it as in an exported item, or only name the `relation`") from error
     if not found.relation:
         raise Defect("`query.relation` is empty; name the relation")
     return found

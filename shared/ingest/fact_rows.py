@@ -1,4 +1,4 @@
-"""Facts, phrases and templates as rows: from tab-separated lines, and from the JSON lines that a client sends."""
+"""Read facts, phrases and templates as rows, from tab-separated lines and from the JSON lines that a client sends."""
 
 from collections.abc import Iterator
 from typing import IO
@@ -11,10 +11,10 @@ from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES
 FACT = ("subject", "relation", "object", "time")
 PHRASE = ("relation", "phrase", "inverse")
 TEMPLATE = ("relation", "object_question", "subject_question")
-WHAT = "a fact is subject, relation, object and maybe time between tabs"
-TEMPLATES = "write relation, question for the object and question for the subject between tabs"
+WHAT = "subject, relation, object and optionally time, separated by tabs"
+TEMPLATES = "write relation, question for the object and question for the subject, separated by tabs"
 HEADERS = ({"subject", "head", "s", "h"}, {"relation", "predicate", "r", "p"}, {"object", "tail", "o", "t"})
-"""What the columns of a header are called."""
+"""Names that a header gives to the columns."""
 
 
 def read(
@@ -25,7 +25,7 @@ def read(
     longest: int = MAX_LINE_BYTES,
     decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> Iterator[Row]:
-    """The rows of `file`, which may be packed by gzip.
+    """Yield the rows of `file`, which may be compressed with gzip.
 
     Args:
         are_json: whether its lines are JSON; None: as its first character says.
@@ -36,31 +36,31 @@ def read(
         InvalidLine: it is no text; later on, where it is damaged.
         TooLarge: later on, where more is unpacked than `decompressed`.
     """
-    content = text_files.unpacked(file, source, decompressed)
+    content = text_files.open_unpacked(file, source, decompressed)
     if are_json is None:
         are_json = _head(content).startswith(b"{")
-    found = text_files.decoded(content, source, longest)
+    found = text_files.decode_lines(content, source, longest)
     return _json(found, source) if are_json else tsv(found, source)
 
 
 def tsv(found: Iterator[text_files.Line], source: str) -> Iterator[Row]:
-    """A fact a line; quotes are ordinary characters."""
+    """Yield one fact per line; quotes are ordinary characters."""
     for number, text in found:
         cells = text.split("\t") if isinstance(text, str) else []
         if number == 1 and len(cells) >= len(HEADERS) and _is_header(cells):
-            raise InvalidLine(source, 1, "is a header; remove the line, the columns are always in this order: " + WHAT)
+            raise InvalidLine(source, 1, "is a header; remove it and keep this order: " + WHAT)
         yield source, number, text if isinstance(text, Defect) else _fields(cells)
 
 
 def phrases(file: IO[bytes], source: str) -> Iterator[Row]:
-    """Relation, phrase and maybe the phrase of its inverse between tabs."""
-    for number, text in text_files.decoded(text_files.unpacked(file, source), source):
+    """Yield relation, phrase and optionally the phrase of the inverse, separated by tabs."""
+    for number, text in text_files.decode_lines(text_files.open_unpacked(file, source), source):
         yield source, number, text if isinstance(text, Defect) else _phrase(text.split("\t"))
 
 
 def templates(file: IO[bytes], source: str) -> Iterator[Row]:
-    """Relation, the question that asks for its object, and the one that asks for its subject between tabs."""
-    for number, text in text_files.decoded(text_files.unpacked(file, source), source):
+    """Yield relation, question for its object and question for its subject, separated by tabs."""
+    for number, text in text_files.decode_lines(text_files.open_unpacked(file, source), source):
         yield source, number, text if isinstance(text, Defect) else _template(text.split("\t"))
 
 
@@ -80,13 +80,15 @@ def _is_header(cells: list[str]) -> bool:
 
 def _fields(cells: list[str]) -> Content:
     if not 3 <= len(cells) <= len(FACT):
-        return Defect(f"has {_columns(len(cells))}; {WHAT} (of OpenKE, name the folder)")
+        return Defect(f"has {_columns(len(cells))}; write {WHAT} (for OpenKE, name the folder)")
     return dict(zip(FACT, cells, strict=False))
 
 
 def _phrase(cells: list[str]) -> Content:
     if not 2 <= len(cells) <= len(PHRASE):
-        return Defect(f"has {_columns(len(cells))}; write relation, phrase and maybe that of its inverse between tabs")
+        return Defect(
+            f"has {_columns(len(cells))}; write relation, phrase and optionally that of its inverse, separated by tabs"
+        )
     found: Fields = dict(zip(PHRASE, cells, strict=False))
     return found
 

@@ -1,4 +1,4 @@
-"""Facts of an upload, numbered: distinct ones in their order, entities and relations by first appearance."""
+"""Number the facts of an upload: distinct ones in their order, entities and relations by first appearance."""
 
 from array import array
 from collections.abc import Iterable
@@ -15,40 +15,41 @@ from shared.ingest.lines import Defect, Fields, Row
 from shared.ingest.reader import Reader
 from shared.rules import times
 from shared.rules.graph import Graph
-from shared.storage.graphs import Upload
+from shared.storage.graphs import GraphFacts
 
 CONTROLS = "\0\t\n\r"
-"""What no name may hold: names stand in lines, between tabs."""
+"""Characters that names must not hold, because names are written into lines, between tabs."""
 UNITS: dict[TimeUnit | None, str] = {None: "no time", "day": "a date", "step": "a whole number as time"}
 
 
-class Read(NamedTuple):
-    """What an upload holds."""
+class ParsedGraph(NamedTuple):
+    """The facts and phrases of an upload."""
 
-    upload: Upload
+    upload: GraphFacts
     repeated: int
-    """Facts that were left out, because they are there already."""
+    """Number of facts that were left out because they occur earlier."""
 
 
-def read(rows: Iterable[Row], source: str, most: int) -> Read:
-    """All facts and phrases of an upload of at most `most` lines; 12 bytes a fact, 20 with times, and the names.
+def read(rows: Iterable[Row], source: str, most: int) -> ParsedGraph:
+    """Read all facts and phrases of an upload of at most `most` lines, in 12 bytes per fact (20 with times) and the
+    names.
 
     Raises:
         Invalid: there are no facts.
         InvalidLine: lines that cannot be used.
         TooLarge: there are more lines.
     """
-    found = _Facts(source)
+    found = _FactNumbering(source)
     for record in Reader(rows, found.record, _no_id, most=most):
         found.add(record)
     return found.read()
 
 
 def _no_id(_: Fact | Phrase) -> None:
-    """Facts may repeat."""
+    """Return None: facts may repeat."""
 
 
-class _Facts:
+class _FactNumbering:
     """Numbers facts while they are read."""
 
     def __init__(self, source: str) -> None:
@@ -60,10 +61,10 @@ class _Facts:
         self._units: set[TimeUnit | None] = set()
         self._phrases: dict[str, Phrase] = {}
         self._lines: dict[str, int] = {}
-        """Of phrases."""
+        """Line number of each phrase."""
 
     def record(self, line: Fields, number: int) -> Fact | Phrase:
-        """The fact or phrase of a line.
+        """Read the fact or phrase of a line.
 
         Raises:
             Defect: what is wrong with it.
@@ -71,15 +72,17 @@ class _Facts:
         if "phrase" in line:
             return self._phrase(line, number)
         time = _time(line)
-        unit = None if time is None else _parsed(time)[0]
+        unit = None if time is None else _parse_time(time)[0]
         if self._units and unit not in self._units:
             (before,) = self._units
-            raise Defect(f"has {UNITS[unit]}, the facts before have {UNITS[before]}; {times.ADVICE} for all, or none")
+            raise Defect(
+                f"has {UNITS[unit]}, but the facts before it have {UNITS[before]}; {times.ADVICE} for all, or none"
+            )
         self._units.add(unit)
         return Fact(time=time, **{key: _name(line, key) for key in FACT[:3]})
 
     def add(self, record: Fact | Phrase) -> None:
-        """Take note of it."""
+        """Add a fact or phrase."""
         if isinstance(record, Phrase):
             return
         number, entities = self._relations.setdefault(record.relation, len(self._relations)), self._entities
@@ -88,25 +91,25 @@ class _Facts:
         if record.time is not None:
             self._times.append(times.parse(record.time)[1])
 
-    def read(self) -> Read:
-        """All that was noted.
+    def read(self) -> ParsedGraph:
+        """Return all that was added.
 
         Raises:
             Invalid: there are no facts.
             InvalidLine: a phrase is for a relation that no fact has.
         """
         if not self._triples:
-            raise Invalid(f"{self._source} holds no facts", hint=f"write one a line: {WHAT}")
+            raise Invalid(f"{self._source} has no facts", hint=f"write one per line: {WHAT}")
         for relation, number in self._lines.items():
             if relation not in self._relations:
                 raise InvalidLine(self._source, number, f"no fact has the relation {relation[:80]!r}; remove the line")
         triples = np.array(self._triples, np.int32).reshape(-1, 3)
         (unit,) = self._units
         steps = None if unit is None else np.array(self._times, np.int64)
-        kept = _first_of_each(triples, steps)
+        kept = _mark_first_occurrences(triples, steps)
         distinct = None if steps is None else steps[kept]
         graph = Graph(triples[kept], distinct, list(self._entities), list(self._relations))
-        return Read(Upload(graph, unit, self._phrases), int(len(kept) - kept.sum()))
+        return ParsedGraph(GraphFacts(graph, unit, self._phrases), int(len(kept) - kept.sum()))
 
     def _phrase(self, line: Fields, number: int) -> Phrase:
         _check_known(line, PHRASE)
@@ -127,11 +130,11 @@ def _time(line: Fields) -> str | None:
     return None if line.get("time") is None else fields.scalar(line["time"], "time")
 
 
-def _parsed(time: str) -> tuple[TimeUnit, int]:
+def _parse_time(time: str) -> tuple[TimeUnit, int]:
     try:
         return times.parse(time)
     except ValueError as error:
-        raise Defect(f"the time {time[:50]!r} is none; {times.ADVICE}") from error
+        raise Defect(f"the time {time[:50]!r} is not valid; {times.ADVICE}") from error
 
 
 def _check_known(line: Fields, known: tuple[str, ...]) -> None:
@@ -150,8 +153,8 @@ def _name(line: Fields, field: str) -> str:
     return found
 
 
-def _first_of_each(triples: NDArray[np.int32], steps: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-    """Which facts are not there already before them."""
+def _mark_first_occurrences(triples: NDArray[np.int32], steps: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+    """Mark the facts that do not occur earlier."""
     columns = [*triples.T, *([] if steps is None else [steps])]
     order = np.lexsort(columns)
     same = np.ones(len(order) - 1, np.bool_)

@@ -1,4 +1,4 @@
-"""Names of the fields that the known layouts use, and the values under them; a wrong type is a `Defect`."""
+"""The names of fields in the known layouts, and functions that read their values; a wrong type is a `Defect`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,18 +7,18 @@ from shared.ingest.lines import Defect, Fields, name
 
 IDS = ("custom_id", "_id", "id", "unique_id", "doc_id", "qid")
 QUESTIONS = ("question", "problem", "query", "user_input")
-"""AutoRAG says `query`, ragas `user_input`, MATH `problem`."""
+"""Fields with a question: AutoRAG has `query`, ragas `user_input`, MATH `problem`."""
 PASSAGES = ("text", "contents")
-"""BEIR says `text`, for its queries too; FlashRAG and AutoRAG `contents`."""
+"""Fields with a passage: BEIR has `text`, for its queries too; FlashRAG and AutoRAG have `contents`."""
 REFERENCES = ("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths")
-"""Can only be what was expected: FlashRAG, AutoRAG, ragas and older ragas."""
+"""Fields that can only hold expected answers: those of FlashRAG, AutoRAG, ragas and older ragas."""
 ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden", "answerKey")
-"""ARC says `answerKey`."""
+"""Fields with an answer; ARC has `answerKey`."""
 CHOICES = ("choices", "options")
-"""Of a multiple-choice question: MMLU and ARC, and MedQA."""
+"""Fields with the choices of a multiple-choice question: `choices` in MMLU and ARC, `options` in MedQA."""
 RUBRIC = ("rubric",)
 RETRIEVED = ("contexts", "retrieved_contexts")
-"""What a system retrieved: an `answer` beside it may be that system's."""
+"""Fields with what a system retrieved: an `answer` beside them may be that system's."""
 GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids")
 SUBJECTS = ("subject", "type", "topic")
 METAS = ("meta", "metadata")
@@ -26,7 +26,7 @@ TITLE = ("title",)
 SOLUTION = ("solution",)
 LEVEL = ("level",)
 RELATION = ("relation",)
-"""Of a graph, that a question asks for."""
+"""Field with the relation of a graph that a question asks for."""
 MESSAGES = ("messages",)
 KNOWN = frozenset(
     (
@@ -48,27 +48,27 @@ KNOWN = frozenset(
         *MESSAGES,
     )
 )
-"""Every name that means something; all other fields are left alone."""
+"""Every field that is read; all others are ignored."""
 NESTED = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
-"""May hold lists or objects: in a table cell they are written as JSON."""
+"""Fields that may hold lists or objects; in the cell of a table these are written as JSON."""
 
 MOST_COLUMNS = 1000
-"""Of a table; most of them mean nothing here, but every one of them is looked at for every row."""
+"""Maximum number of a table's columns: most of them are ignored, but each of them is read in every row."""
 MAX_ID_BYTES = 1024
-"""Of UTF-8. Ids of documents are indexed, and PostgreSQL's B-tree keeps no entry of more than 2704 bytes."""
+"""Maximum length of an id, in bytes of UTF-8: PostgreSQL's B-tree indexes entries of at most 2704 bytes."""
 SHAPES = 64
-"""Sets of fields that are remembered."""
+"""Number of different sets of fields in the cache."""
 
 
 class Present:
-    """Which names of each group a line has: most lines of an upload have the same fields, so it is asked once."""
+    """Tells which names of each group a line has; cached, because most lines of an upload have the same fields."""
 
     def __init__(self, *groups: tuple[str, ...]) -> None:
         self._groups = groups
         self._known: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
 
     def __call__(self, line: Fields) -> list[tuple[str, ...]]:
-        """Of every group the names that `line` has, in the group's order."""
+        """Return, for each group, the names that `line` has, in the group's order."""
         shape = tuple(line)
         found = self._known.get(shape)
         if found is None:
@@ -86,40 +86,38 @@ def check_count(columns: Sequence[str]) -> None:
         Defect: there are more than `MOST_COLUMNS`.
     """
     if len(columns) > MOST_COLUMNS:
-        raise Defect(
-            f"has {len(columns)} columns, a table may have {MOST_COLUMNS}; leave out those that are not needed"
-        )
+        raise Defect(f"has {len(columns)} columns, more than {MOST_COLUMNS}; remove those that are not needed")
 
 
-def first(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """The first of `names` that the object has with a value other than null."""
+def find_given_name(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """Return the first of `names` whose value in the object is not null."""
     for each in names:
         if fields.get(each) is not None:
             return each
     return None
 
 
-def only(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """The one of `names` that the object has with a value other than null.
+def find_single_name(fields: Fields, names: tuple[str, ...]) -> str | None:
+    """Return the one of `names` whose value in the object is not null.
 
     Raises:
         Defect: it has two, and they differ.
     """
     if len(names) < 2:
-        return first(fields, names)
+        return find_given_name(fields, names)
     found = None
     for each in names:
         value = fields.get(each)
         if value is None:
             continue
         if found is not None and fields[found] != value:
-            raise Defect(f"has both `{found}` and `{each}`, and they differ; keep the one that is meant")
+            raise Defect(f"has both `{found}` and `{each}` with different values; keep one of them")
         found = found or each
     return found
 
 
 def text(fields: Fields, field: str) -> str:
-    """The string in `field`.
+    """Return the string in `field`.
 
     Raises:
         Defect: it is not a string.
@@ -131,7 +129,7 @@ def text(fields: Fields, field: str) -> str:
 
 
 def scalar(value: Any, field: str) -> str:
-    """A string or number found in `field`, as text ("5" for 5); blanks around it are dropped.
+    """Return the string or number in `field` as text ("5" for 5), without blanks around it.
 
     Raises:
         Defect: it is neither, or it is empty.
@@ -140,33 +138,33 @@ def scalar(value: Any, field: str) -> str:
         raise Defect(f"`{field}` is {name(value)}; write it as a string or a number")
     found = str(value).strip()
     if not found:
-        raise Defect(f"`{field}` is empty; give it a value or leave the field out")
+        raise Defect(f"`{field}` is empty; write a value or remove the field")
     return found
 
 
 def identifier(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """The line's id from the first of `names` that it has, or None.
+    """Return the line's id, from the first of `names` that it has, or None.
 
     Raises:
         Defect: it is neither text nor a number, empty, or longer than `MAX_ID_BYTES`.
     """
-    field = first(fields, names)
+    field = find_given_name(fields, names)
     if field is None:
         return None
     found = scalar(fields[field], field)
     if len(found) > MAX_ID_BYTES // 4 and (size := len(found.encode())) > MAX_ID_BYTES:
-        raise Defect(f"`{field}` has {size} bytes, an id may have {MAX_ID_BYTES}; shorten it")
+        raise Defect(f"`{field}` has {size} bytes, more than {MAX_ID_BYTES}; shorten it")
     return found
 
 
 def label(fields: Fields, names: tuple[str, ...]) -> str | None:
-    """A subject or level as text; absent and blank are None."""
-    field = first(fields, names)
+    """Return a subject or level as text; None if it is absent or blank."""
+    field = find_given_name(fields, names)
     return None if field is None or fields[field] == "" else scalar(fields[field], field)
 
 
 def level(fields: Fields) -> str | None:
-    """The difficulty as text: "5" for 5 and for "Level 5"; "Level ?" is None."""
+    """Return the difficulty as text: "5" for 5 and for "Level 5"; None for "Level ?"."""
     value = label(fields, LEVEL)
     if value is None:
         return None

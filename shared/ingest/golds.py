@@ -1,4 +1,4 @@
-"""The gold answers of a line, as the dataset's grader needs them."""
+"""Read the gold answers of a line in the form that the dataset's grader needs."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,15 +11,16 @@ from shared.rag.graders import InvalidGold, check_gold
 _GSM8K_MARK = "####"
 
 
-class Reading(NamedTuple):
-    """What the values of a line mean."""
+class GoldReader(NamedTuple):
+    """Reads gold answers for one grader."""
 
     grader: str | None
-    """None: the dataset declares none."""
+    """Name of the grader; None if the dataset declares none."""
     choices: tuple[str, ...] = ()
 
     def golds(self, value: Any, field: str) -> tuple[str | None, tuple[str, ...]]:
-        """The gold answer and the others, in the order of the line; a list for `set` is one answer of many members.
+        """Return the gold answer and the others, in the order of the line; for `set`, a list is one answer with many
+        members.
 
         Raises:
             Defect: an answer that the grader cannot use.
@@ -30,16 +31,17 @@ class Reading(NamedTuple):
             answers = ["\n".join(answers)]
         for each in answers:
             _check(self.grader, each, field)
-        return (answers[0], self._others(answers)) if answers else (None, ())
+        return (answers[0], self._list_others(answers)) if answers else (None, ())
 
     def _one(self, value: Any, field: str) -> str | None:
         if self.grader == "choice":
-            return choices.right(value, field, self.choices)
+            return choices.find_right_letter(value, field, self.choices)
         text = fields.scalar(value, field)
-        return text if self.grader not in (None, "math") else _after_mark(text)
+        return text if self.grader not in (None, "math") else _cut_after_mark(text)
 
-    def _others(self, answers: Sequence[str]) -> tuple[str, ...]:
-        """Each once; for mathematics without those that only are written otherwise."""
+    def _list_others(self, answers: Sequence[str]) -> tuple[str, ...]:
+        """Return the other answers without repetitions; for mathematics, also without other notations of the same
+        answer."""
         first, *rest = dict.fromkeys(answers)
         mathematics = self.grader in (None, "math")
         return tuple(other for other in rest if not (mathematics and equal_strict(other, first)))
@@ -52,8 +54,9 @@ def _check(grader: str | None, gold: str, field: str) -> None:
         raise Defect(f"`{field}`: {error}") from error
 
 
-def _after_mark(answer: str) -> str | None:
-    """GSM8K ends its steps with `#### 1,000`; the official reader drops the commas. Nothing after it is no answer."""
+def _cut_after_mark(answer: str) -> str | None:
+    """Return what follows GSM8K's `#### 1,000`, without commas, as the official reader does; None if nothing
+    follows."""
     if _GSM8K_MARK not in answer:
         return answer
     return answer.rpartition(_GSM8K_MARK)[2].strip().replace(",", "") or None

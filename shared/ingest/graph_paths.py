@@ -1,4 +1,4 @@
-"""Files and folders that hold graphs, as rows, one at a time: plain lines, and the folders of OpenKE and TLogic."""
+"""Read files and folders that hold graphs as rows, one at a time: plain lines, and the folders of OpenKE and TLogic."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -11,12 +11,12 @@ from shared.ingest.lines import Content, Defect, Row
 from shared.ingest.name_maps import NameMap
 
 LAYOUTS = (
-    "a file of tab-separated lines (subject, relation, object and maybe time)",
+    "a file of tab-separated lines (subject, relation, object and optionally time)",
     "a folder of such files ({split}.tsv or {split}.txt)",
     "an OpenKE folder (entity2id.txt, relation2id.txt, {split}2id.txt)",
     "a TLogic folder (entity2id.json, relation2id.json, ts2id.json, {split}.txt)",
 )
-"""Each file may be packed by gzip."""
+"""The known layouts; each file may be compressed with gzip."""
 OPENKE = ("entity2id.txt", "relation2id.txt")
 TLOGIC = ("entity2id.json", "relation2id.json", "ts2id.json")
 PACKED = ".gz"
@@ -24,7 +24,7 @@ SPLITS = ("train", "valid", "test")
 
 
 def fact_lines(path: Path, splits: Sequence[str] = ("train",)) -> Iterator[Row]:
-    """The facts of a file, or of these splits of a folder one after another.
+    """Yield the facts of a file, or of these splits of a folder one after another.
 
     Raises:
         NotFound: no such path.
@@ -32,18 +32,18 @@ def fact_lines(path: Path, splits: Sequence[str] = ("train",)) -> Iterator[Row]:
         InvalidLine: later on, where a file is no text, is damaged, or does not fit the others.
     """
     if not path.exists():
-        raise NotFound(f"There is no file or folder {str(path)!r}")
+        raise NotFound(f"there is no file or folder {str(path)!r}")
     if path.is_file():
-        return _plain(path)
+        return _read_plain_file(path)
     if _file(path, OPENKE[0]):
         return _openke(path, _split_files(path, splits, ("2id.txt",)))
     if _file(path, TLOGIC[0]):
         return _tlogic(path, _split_files(path, splits, (".txt",)))
-    return chain.from_iterable(map(_plain, _split_files(path, splits, (".tsv", ".txt"))))
+    return chain.from_iterable(map(_read_plain_file, _split_files(path, splits, (".tsv", ".txt"))))
 
 
 def phrase_lines(path: Path) -> Iterator[Row]:
-    """The phrases of a file of relation, phrase and maybe that of its inverse.
+    """Yield the phrases of a file: relation, phrase and optionally that of its inverse.
 
     Raises:
         NotFound: no such file.
@@ -53,7 +53,7 @@ def phrase_lines(path: Path) -> Iterator[Row]:
 
 
 def template_lines(path: Path) -> Iterator[Row]:
-    """The templates of a file of relation, question for its object and question for its subject.
+    """Yield the templates of a file: relation, question for its object and question for its subject.
 
     Raises:
         NotFound: no such file.
@@ -64,18 +64,18 @@ def template_lines(path: Path) -> Iterator[Row]:
 
 def _lines(path: Path, read: Callable[[IO[bytes], str], Iterator[Row]]) -> Iterator[Row]:
     if not path.is_file():
-        raise NotFound(f"There is no file {str(path)!r}")
+        raise NotFound(f"there is no file {str(path)!r}")
     with path.open("rb") as file:
         yield from read(file, path.name)
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """The file of this name, packed or not."""
+    """Return the file of this name, compressed or not; None if there is neither."""
     return next((each for each in (folder / name, folder / f"{name}{PACKED}") if each.is_file()), None)
 
 
 def _split_files(folder: Path, splits: Sequence[str], endings: Sequence[str]) -> list[Path]:
-    """The files of these splits.
+    """Return the files of these splits.
 
     Raises:
         Invalid: one is not there; the message says which are.
@@ -83,7 +83,7 @@ def _split_files(folder: Path, splits: Sequence[str], endings: Sequence[str]) ->
     found = {split: _split_file(folder, split, endings) for split in dict.fromkeys((*splits, *SPLITS))}
     there = [split for split, file in found.items() if file]
     if not there:
-        raise Invalid(f"{folder.name!r} has no known layout", hint="Known layouts: " + "; ".join(LAYOUTS))
+        raise Invalid(f"{folder.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
     missing = next((split for split in splits if found[split] is None), None)
     if missing is not None:
         hint = f"it has {', '.join(there)}: --split {there[0]}"
@@ -95,48 +95,52 @@ def _split_file(folder: Path, split: str, endings: Sequence[str]) -> Path | None
     return next((file for ending in endings if (file := _file(folder, f"{split}{ending}"))), None)
 
 
-def _plain(path: Path) -> Iterator[Row]:
+def _read_plain_file(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
         yield from fact_rows.read(file, path.name, are_json=False)
 
 
 def _tlogic(folder: Path, files: Sequence[Path]) -> Iterator[Row]:
-    """Names and times as they stand, if the maps have them."""
-    entities, relations, *steps = (name_maps.json(file) for name in TLOGIC if (file := _named(folder, name, TLOGIC[2])))
+    """Yield names and times as they are, after checking that the maps have them."""
+    entities, relations, *steps = (
+        name_maps.json(file) for name in TLOGIC if (file := _require_file(folder, name, TLOGIC[2]))
+    )
     maps = {"subject": entities, "relation": relations, "object": entities, **({"time": steps[0]} if steps else {})}
-    for source, number, content in chain.from_iterable(map(_plain, files)):
-        yield source, number, _mapped(content, maps)
+    for source, number, content in chain.from_iterable(map(_read_plain_file, files)):
+        yield source, number, _check_names(content, maps)
 
 
-def _mapped(content: Content, maps: dict[str, NameMap]) -> Content:
+def _check_names(content: Content, maps: dict[str, NameMap]) -> Content:
     if isinstance(content, dict):
         for field, value in content.items():
             if field in maps and value not in maps[field].names:
-                return Defect(f"{maps[field].source} does not have the {field} {value[:80]!r}; mend one of both")
+                return Defect(
+                    f"{maps[field].source} does not have the {field} {value[:80]!r}; correct one of the two files"
+                )
     return content
 
 
 def _openke(folder: Path, files: Sequence[Path]) -> Iterator[Row]:
-    """Numbers in the order head, tail, relation, as names."""
-    entities, relations = (name_maps.openke(file) for name in OPENKE if (file := _named(folder, name)))
+    """Yield the names for the numbers, which are in the order head, tail, relation."""
+    entities, relations = (name_maps.openke(file) for name in OPENKE if (file := _require_file(folder, name)))
     for file in files:
-        yield from _counted(file, lambda text: _numbers(text, entities, relations))
+        yield from _read_counted_lines(file, lambda text: _numbers(text, entities, relations))
 
 
-def _named(folder: Path, name: str, optional: str = "") -> Path | None:
-    """The file of this name.
+def _require_file(folder: Path, name: str, optional: str = "") -> Path | None:
+    """Return the file of this name; None if it is `optional` and does not exist.
 
     Raises:
         Invalid: there is none, and it is not `optional`.
     """
     found = _file(folder, name)
     if found is None and name != optional:
-        raise Invalid(f"{folder.name!r} has no {name}", hint="Known layouts: " + "; ".join(LAYOUTS))
+        raise Invalid(f"{folder.name!r} has no {name}", hint="known layouts: " + "; ".join(LAYOUTS))
     return found
 
 
-def _counted(path: Path, read: Callable[[str], Content]) -> Iterator[Row]:
-    """Lines below one that says how many they are.
+def _read_counted_lines(path: Path, read: Callable[[str], Content]) -> Iterator[Row]:
+    """Yield the lines below a first line with their number.
 
     Raises:
         InvalidLine: they are not as many.
@@ -144,7 +148,7 @@ def _counted(path: Path, read: Callable[[str], Content]) -> Iterator[Row]:
     found = -1
     declared = 0
     with path.open("rb") as file:
-        for number, text in text_files.decoded(text_files.unpacked(file, path.name), path.name):
+        for number, text in text_files.decode_lines(text_files.open_unpacked(file, path.name), path.name):
             found += 1
             if found:
                 yield path.name, number, text if isinstance(text, Defect) else read(text)

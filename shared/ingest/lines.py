@@ -1,4 +1,4 @@
-"""One line of an upload: bytes in, a JSON object out; every defect is a `Defect` that says what to change."""
+"""Parse one line of an upload into a JSON object; every defect is a `Defect` that says what to change."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,9 +9,10 @@ import msgspec
 from shared.errors import InvalidLine
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line is refused before it is parsed, unless the operator allows more (`limits.line_bytes`)."""
+"""Maximum length of a line, in bytes, unless the operator sets another (`limits.line_bytes`); checked before
+parsing."""
 MOST_DEPTH = 100
-"""Arrays and objects in each other; Python encodes about a thousand, less whatever else is on the stack."""
+"""Maximum nesting of arrays and objects; Python can encode about a thousand, fewer if the stack is deep."""
 NESTED = "is nested too deeply; write one flat JSON object per line"
 BOM = b"\xef\xbb\xbf"
 LFS_POINTER = b"version https://git-lfs"
@@ -21,30 +22,30 @@ _fast = msgspec.json.Decoder().decode
 
 
 class Defect(Exception):
-    """What is wrong with a line, and what to write instead; whoever knows source and number adds them."""
+    """Says what is wrong with a line, and what to write instead; the caller adds source and number."""
 
 
 class Empty(Defect):
-    """The line is sound but holds no text."""
+    """The line is valid but has no text."""
 
 
 class EmptyText(InvalidLine):
-    """An `Empty` line with its place; a caller may choose to skip it and count it (Cranfield has two)."""
+    """An `Empty` line with its place; callers may skip and count it (Cranfield has two)."""
 
 
 Content = bytes | str | Fields | Defect
-"""A line as it stands, or already taken apart, or what is wrong with it."""
+"""A line as text, as parsed fields, or as a defect."""
 Row = tuple[str, int, Content]
-"""(source, number of the line or row from 1, its content)."""
+"""A row: (source, number of the line or row from 1, content)."""
 
 
-def located(defect: Defect, source: str, line: int) -> InvalidLine:
-    """`defect` with its place."""
+def locate_defect(defect: Defect, source: str, line: int) -> InvalidLine:
+    """Return `defect` with its place."""
     return (EmptyText if isinstance(defect, Empty) else InvalidLine)(source, line, str(defect))
 
 
-def numbered(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
-    """Lines with their numbers; of one over `longest` bytes only so much is kept that it shows."""
+def number_lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
+    """Number lines from 1; of a line over `longest` bytes, only enough is kept to show that it is too long."""
     limit = longest + len(BOM) + len(b"\r\n") + 1
     number = 0
     while raw := file.readline(limit):
@@ -56,17 +57,17 @@ def numbered(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
 
 
 def is_too_long(raw: bytes, longest: int) -> bool:
-    """Neither byte order mark nor line end count."""
+    """Tell whether the line is longer than `longest` bytes, without byte order mark and line end."""
     return len(raw) > longest and len(raw.removeprefix(BOM).rstrip(b"\r\n")) > longest
 
 
-def too_long(longest: int) -> Defect:
-    """What is said of a line over the limit."""
+def make_too_long_defect(longest: int) -> Defect:
+    """Make the defect of a line over the limit."""
     return Defect(f"is longer than {longest} bytes; split the document")
 
 
 def fields(content: Content) -> Fields:
-    """The fields of a line.
+    """Return the fields of a line.
 
     Raises:
         Defect: it has none.
@@ -79,14 +80,14 @@ def fields(content: Content) -> Fields:
 
 
 def size(content: Content) -> int:
-    """About how many bytes it takes as a line; of fields, the characters of their names and texts."""
+    """Estimate the length of the line in bytes; for fields, count the characters of names and texts."""
     if isinstance(content, bytes | str):
         return len(content)
     return 0 if isinstance(content, Defect) else sum(map(len, _strings(content)))
 
 
 def parse(raw: bytes | str) -> Fields:
-    """The JSON object on one line; a byte order mark and a carriage return are tolerated.
+    """Parse the JSON object on one line; a byte order mark and a carriage return are tolerated.
 
     Raises:
         Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
@@ -95,7 +96,7 @@ def parse(raw: bytes | str) -> Fields:
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = _slow(data.removeprefix(BOM).strip())
+        value = _parse_slowly(data.removeprefix(BOM).strip())
     if not isinstance(value, dict):
         raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
@@ -106,7 +107,7 @@ def parse(raw: bytes | str) -> Fields:
 
 
 def check_strings(value: Any) -> None:
-    """What only an escape can smuggle in.
+    """Refuse characters that only an escape can bring in.
 
     Raises:
         Defect: a NUL or a lone surrogate; PostgreSQL stores neither.
@@ -116,7 +117,7 @@ def check_strings(value: Any) -> None:
 
 
 def check_depth(value: Any) -> None:
-    """Refuse what can be decoded here and not be encoded again where the stack is deeper.
+    """Refuse what can be decoded here, but not be encoded where the stack is deeper.
 
     Raises:
         Defect: arrays and objects stand more than `MOST_DEPTH` deep in each other.
@@ -134,16 +135,16 @@ def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def name(value: Any) -> str:
-    """What `value` is, in JSON's words."""
+    """Return the name of the type of `value` in JSON."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-def _slow(data: bytes) -> Any:
-    """The same again by a parser that says where it stopped."""
+def _parse_slowly(data: bytes) -> Any:
+    """Parse the line again with a slower parser, which says where the error is."""
     _check_bytes(data)
     try:
-        return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_parse_finite)
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     except RecursionError as error:
@@ -167,7 +168,7 @@ def _refuse_constant(constant: str) -> Never:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _finite(number: str) -> float:
+def _parse_finite(number: str) -> float:
     value = float(number)
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"{number} is out of range")
@@ -175,7 +176,7 @@ def _finite(number: str) -> float:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every key and string inside `value`, without recursion: the depth is the uploader's."""
+    """Yield every key and string in `value`; without recursion, since uploads may nest deeply."""
     stack = [value]
     while stack:
         part = stack.pop()

@@ -1,4 +1,4 @@
-"""Names and their numbers, as the folders of OpenKE (text) and TLogic (JSON) keep them in files of their own."""
+"""Read names and their numbers from the files in folders of OpenKE (text) and TLogic (JSON)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from shared.ingest import lines, text_files
 from shared.ingest.lines import Defect
 
 MAX_JSON_BYTES = 256 << 20
-"""A map of TLogic is read whole."""
+"""Maximum size of TLogic's map, which is read as a whole, in bytes."""
 
 
 class NameMap(NamedTuple):
-    """The names of a file."""
+    """The names of a file, and their numbers."""
 
     source: str
     names: dict[str, int]
@@ -22,14 +22,14 @@ class NameMap(NamedTuple):
 
 
 def openke(path: Path) -> NameMap:
-    """How many there are on the first line, then a name and its number each.
+    """Read OpenKE's file: the number of names on the first line, then each name with its number.
 
     Raises:
         InvalidLine: a line is something else, or they are not as many.
     """
     with path.open("rb") as file:
-        content = text_files.unpacked(file, path.name)
-        found = list(text_files.sound(text_files.decoded(content, path.name), path.name))
+        content = text_files.open_unpacked(file, path.name)
+        found = list(text_files.require_sound(text_files.decode_lines(content, path.name), path.name))
     declared = count(found[0][1], path.name, found[0][0]) if found else 0
     names: dict[str, int] = {}
     for line, text in found[1:]:
@@ -42,7 +42,7 @@ def openke(path: Path) -> NameMap:
 
 
 def json(path: Path) -> NameMap:
-    """An object of names and numbers.
+    """Read a JSON object that maps names to numbers.
 
     Raises:
         InvalidLine: it is none.
@@ -50,22 +50,24 @@ def json(path: Path) -> NameMap:
     """
     try:
         with path.open("rb") as file:
-            names = msgspec.json.decode(text_files.whole(file, path.name, MAX_JSON_BYTES), type=dict[str, int])
+            names = msgspec.json.decode(text_files.read_whole(file, path.name, MAX_JSON_BYTES), type=dict[str, int])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidLine(path.name, 1, f"is no JSON object of names and numbers ({error})") from error
+        raise InvalidLine(path.name, 1, f"is not a JSON object of names and numbers ({error})") from error
     return _map(path.name, names)
 
 
 def count(text: str | Defect, source: str, line: int) -> int:
-    """The number that stands alone on the first line.
+    """Read the number on the first line.
 
     Raises:
         InvalidLine: there is none.
     """
     if isinstance(text, Defect):
-        raise lines.located(text, source, line)
+        raise lines.locate_defect(text, source, line)
     if not text.strip().isdecimal():
-        raise InvalidLine(source, line, f"is {text[:80]!r}; OpenKE's files begin with how many lines follow")
+        raise InvalidLine(
+            source, line, f"is {text[:80]!r}; the first line of an OpenKE file is the number of lines that follow"
+        )
     return int(text)
 
 
@@ -76,7 +78,7 @@ def check_count(source: str, declared: int, found: int) -> None:
         InvalidLine: it has.
     """
     if declared != found:
-        raise InvalidLine(source, 1, f"says that {declared} lines follow, and {found} do; download it again")
+        raise InvalidLine(source, 1, f"says that {declared} lines follow, but {found} do; download the file again")
 
 
 def _pair(text: str, source: str, line: int) -> tuple[str, int]:
@@ -89,5 +91,5 @@ def _pair(text: str, source: str, line: int) -> tuple[str, int]:
 def _map(source: str, names: dict[str, int]) -> NameMap:
     by_id = {number: name for name, number in names.items()}
     if len(by_id) != len(names):
-        raise InvalidLine(source, 1, "gives two names the same number; mend it")
+        raise InvalidLine(source, 1, "gives two names the same number; renumber one")
     return NameMap(source, names, by_id)

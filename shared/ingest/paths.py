@@ -1,4 +1,4 @@
-"""Files and folders that users have, as rows, one at a time."""
+"""Read users' files and folders as rows, one at a time."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ def corpus_lines(
     delimiter: str | None = None,
     chunking: Chunking = DEFAULT,
 ) -> Iterator[Row]:
-    """The rows of a corpus.
+    """Yield the rows of a corpus.
 
     Raises:
         NotFound: no such path.
@@ -46,7 +46,7 @@ def corpus_lines(
         return _file(found, format, delimiter)
     if problems := folders.math_files(path, split):
         return folders.math(path, problems)
-    return folders.texts(path, _known(path, folders.text_files(path)), chunking)
+    return folders.texts(path, _require_files(path, folders.text_files(path)), chunking)
 
 
 def dataset_lines(
@@ -56,7 +56,7 @@ def dataset_lines(
     format: Format = Format.AUTO,  # noqa: A002
     delimiter: str | None = None,
 ) -> Iterator[Row]:
-    """The rows of a dataset; BEIR queries of `split` are joined with their `gold_documents`.
+    """Yield the rows of a dataset; BEIR's queries of `split` are joined with their `gold_documents`.
 
     Raises:
         NotFound: no such path.
@@ -68,7 +68,7 @@ def dataset_lines(
         return _file(path, format, delimiter)
     found = _table(path, ("queries.jsonl", "qa.parquet", f"{split}.jsonl"))
     if found is None:
-        return folders.math(path, _known(path, folders.math_files(path, split)))
+        return folders.math(path, _require_files(path, folders.math_files(path, split)))
     if found.name == "queries.jsonl":
         return _queries(path, split)
     return _file(found, format, delimiter)
@@ -76,11 +76,11 @@ def dataset_lines(
 
 def _check_exists(path: Path) -> None:
     if not path.exists():
-        raise NotFound(f"There is no file or folder {str(path)!r}")
+        raise NotFound(f"there is no file or folder {str(path)!r}")
 
 
 def _table(folder: Path, names: tuple[str, ...]) -> Path | None:
-    """The file of a folder that holds it all.
+    """Return the folder's file that holds all rows.
 
     Raises:
         Invalid: there are two.
@@ -88,50 +88,52 @@ def _table(folder: Path, names: tuple[str, ...]) -> Path | None:
     found = [folder / name for name in names if (folder / name).is_file()]
     if len(found) > 1:
         names = tuple(file.name for file in found)
-        raise Invalid(f"{folder.name!r} may mean any of {', '.join(names)}", hint=f"name one: --from {found[0]}")
+        raise Invalid(
+            f"{folder.name!r} fits several layouts: {', '.join(names)}", hint=f"choose one: --from {found[0]}"
+        )
     return found[0] if found else None
 
 
-def _known(path: Path, files: list[Path]) -> list[Path]:
+def _require_files(path: Path, files: list[Path]) -> list[Path]:
     if not files:
-        raise _unknown(path)
+        raise _make_unknown_layout(path)
     return files
 
 
-def _unknown(path: Path) -> Invalid:
-    return Invalid(f"{path.name!r} has no known layout", hint="Known layouts: " + "; ".join(LAYOUTS))
+def _make_unknown_layout(path: Path) -> Invalid:
+    return Invalid(f"{path.name!r} has no known layout", hint="known layouts: " + "; ".join(LAYOUTS))
 
 
 def _file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
-    """By its content; by its name where that says nothing."""
+    """Open the file in the format of its content, or of its name if the content does not show it."""
     with path.open("rb") as file:
         head = file.read(rows.HEAD)
-    chosen = rows.recognised(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
+    chosen = rows.recognise(head, path.name, format) or _SUFFIXES.get(path.suffix.lower())
     if chosen is None:
-        raise _unknown(path)
-    return _opened(path, chosen, delimiter)
+        raise _make_unknown_layout(path)
+    return _open_file(path, chosen, delimiter)
 
 
-def _opened(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
+def _open_file(path: Path, format: Format, delimiter: str | None) -> Iterator[Row]:  # noqa: A002
     with path.open("rb") as file:
         yield from rows.read(file, path.name, format, delimiter=delimiter)
 
 
 def _queries(path: Path, split: str) -> Iterator[Row]:
-    """The queries that `split` judges; BEIR keeps the queries of all splits in one file."""
+    """Yield the queries that `split` judges; BEIR keeps the queries of all splits in one file."""
     judged = qrels.read(_qrels_file(path, split), f"qrels/{split}.tsv")
-    return _joined(_file(path / "queries.jsonl", Format.JSONL, None), judged)
+    return _join_golds(_file(path / "queries.jsonl", Format.JSONL, None), judged)
 
 
 def _qrels_file(path: Path, split: str) -> Path:
     file = path / "qrels" / f"{split}.tsv"
     if not file.is_file():
         known = ", ".join(sorted(each.stem for each in (path / "qrels").glob("*.tsv"))) or "none"
-        raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"Splits it has: {known}")
+        raise Invalid(f"{path.name!r} has no judgements for the split {split!r}", hint=f"it has the splits {known}")
     return file
 
 
-def _joined(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
+def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
     for source, number, content in queries:
         try:
             query = lines.fields(content)
@@ -140,6 +142,6 @@ def _joined(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterat
             yield source, number, defect
             continue
         if identifier is None:
-            yield source, number, Defect("has no `_id`; a BEIR query needs one")
+            yield source, number, Defect("has no `_id`; give the query one")
         elif identifier in judged:
             yield source, number, {**query, "gold_documents": judged[identifier]}

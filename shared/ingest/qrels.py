@@ -1,4 +1,4 @@
-"""BEIR relevance judgements: tab-separated `query-id corpus-id score`, with or without that header."""
+"""Read BEIR's relevance judgements: tab-separated `query-id corpus-id score`, with or without that header."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ _HEADER = "query-id"
 
 
 def read(path: Path, source: str) -> dict[str, dict[str, int]]:
-    """query id -> {document id -> grade}; grades of 0 and below say "not relevant" and are left out.
+    """Read query id -> {document id -> grade}; grades of 0 and below mean "not relevant" and are left out.
 
     Raises:
         InvalidLine: a row has not three columns, a grade is not a whole number, or the file is not UTF-8.
@@ -27,16 +27,20 @@ def read(path: Path, source: str) -> dict[str, dict[str, int]]:
 
 
 def _row(raw: bytes, source: str, number: int) -> tuple[str, str, int] | None:
-    """(query, document, grade), or None for a blank line and the header."""
+    """Read (query, document, grade); None for a blank line and the header."""
     cells = _text(raw, source, number).split("\t")
     if cells == [""] or (number == 1 and cells[0] == _HEADER):
         return None
     if len(cells) != 3:
-        raise InvalidLine(source, number, f"has {len(cells)} columns; write query-id, corpus-id, score between tabs")
+        raise InvalidLine(
+            source,
+            number,
+            f"has {len(cells)} columns, not three; write query-id, corpus-id and score, separated by tabs",
+        )
     try:
         return cells[0].strip(), cells[1].strip(), int(cells[2])
     except ValueError as error:
-        raise InvalidLine(source, number, f"score {cells[2]!r} is not a whole number") from error
+        raise InvalidLine(source, number, f"score {cells[2]!r} is not a whole number; write one") from error
 
 
 def _text(raw: bytes, source: str, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Reads an upload's rows into records: what cannot be used is rejected with its line, all of it in one pass."""
+"""Read an upload's rows into records in one pass, and reject lines that cannot be used, with their numbers."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -11,25 +11,25 @@ from shared.ingest.lines import Defect, EmptyText, Fields, Row
 from shared.ingest.unique import UniqueIds
 
 LISTED = 100
-"""Rejected lines that are named one by one; all are counted."""
+"""Maximum number of rejected lines that are listed; all are counted."""
 
 QUOTED = 4
-"""Further ones that the error of a rejected upload quotes."""
+"""Number of further rejected lines that the error of an upload quotes."""
 
 Record = TypeVar("Record")
 
 
 class OnError(StrEnum):
-    """What becomes of an upload with lines that cannot be used."""
+    """What happens to an upload with lines that cannot be used."""
 
     REJECT = "reject"
     """Nothing is stored."""
     SKIP = "skip"
-    """The good lines are."""
+    """The other lines are stored."""
 
 
 class Reader(Generic[Record]):
-    """Iterates over records; counts what it left out."""
+    """Iterates over records, and counts the lines that it left out."""
 
     def __init__(
         self,
@@ -41,7 +41,8 @@ class Reader(Generic[Record]):
         on_error: OnError = OnError.REJECT,
         most: int = sys.maxsize,
     ) -> None:
-        """`read` makes a record of a line's fields and number, `most` is how many lines there may be."""
+        """Set up the reader: `read` makes a record from a line's fields and number, `most` limits the number of
+        lines."""
         self._rows = rows
         self._read = read
         self._identifier = identifier
@@ -50,15 +51,15 @@ class Reader(Generic[Record]):
         self._most = most
         self._ids = UniqueIds()
         self.bytes = 0
-        """Of all lines that were read so far, about."""
+        """Approximate size of all lines that were read so far, in bytes."""
         self.skipped = 0
-        """Lines without text that were left out on request."""
+        """Number of lines without text that were skipped on request."""
         self.rejected = 0
         self.rejections: list[InvalidLine] = []
-        """The first of those that were rejected."""
+        """The first rejected lines."""
 
     def __iter__(self) -> Iterator[Record]:
-        """Every record in order.
+        """Yield every record in order.
 
         Raises:
             InvalidLine: the first line that cannot be used, with the others; only if nothing is left, where lines
@@ -68,13 +69,13 @@ class Reader(Generic[Record]):
         found = 0
         for count, (source, line, content) in enumerate(self._rows, start=1):
             if count > self._most:
-                raise TooLarge(f"more than {self._most} lines", hint="split it, or see `limits.upload_rows`")
+                raise TooLarge(f"more than {self._most} lines", hint="split the upload, or raise `limits.upload_rows`")
             self.bytes += lines.size(content)
             try:
                 record = self._read(lines.fields(content), line)
                 self._ids.check(self._identifier(record), source, line)
             except Defect as defect:
-                self._leave_out(lines.located(defect, source, line))
+                self._leave_out(lines.locate_defect(defect, source, line))
                 continue
             if self._partial or not self.rejected:
                 found += 1
@@ -96,6 +97,6 @@ class Reader(Generic[Record]):
         first, *others = self.rejections
         first.others = tuple(others)
         if others:
-            said = "; ".join(other.message for other in others[:QUOTED])
-            first.hint = f"more lines cannot be used: {said}{' …' if len(others) > QUOTED else ''}"
+            quotes = "; ".join(other.message for other in others[:QUOTED])
+            first.hint = f"further lines cannot be used: {quotes}{' …' if len(others) > QUOTED else ''}"
         return first

@@ -1,4 +1,4 @@
-"""Rows of an upload, whatever its format: recognised by its first bytes, then read as a stream."""
+"""Stream the rows of an upload in any known format, which its first bytes identify."""
 
 from collections.abc import Generator
 from enum import StrEnum
@@ -9,14 +9,14 @@ from shared.ingest import lines, parquet, tables
 from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Row
 
 HEAD = 1 << 16
-"""Bytes that a format is recognised by."""
+"""Number of bytes by which a format is recognised."""
 
 
 class Format(StrEnum):
-    """How an upload is written."""
+    """The format of an upload."""
 
     AUTO = "auto"
-    """As its first bytes say."""
+    """Recognised by the first bytes."""
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
@@ -31,7 +31,7 @@ REFUSED = (
     (b"\xfe\xff", "is UTF-16; save it as UTF-8 (`iconv -f UTF-16 -t UTF-8 FILE`)"),
     (LFS_POINTER, "is a Git LFS pointer, not the data; run `git lfs pull` and upload the file"),
 )
-"""What a file begins with that is no data, and what to do about it."""
+"""How files that are not data begin, and what to do about them."""
 HTML = (b"<!doctype html", b"<html", b"<?xml")
 
 
@@ -43,9 +43,12 @@ def read(
     delimiter: str | None = None,
     longest: int = MAX_LINE_BYTES,
     decompressed: int = parquet.MAX_DECOMPRESSED_BYTES,
-    names: tables.Names = tables.KNOWN,
+    names: tables.ColumnNames = tables.KNOWN,
 ) -> Generator[Row, None, None]:
-    """The rows of `file`, from where it stands; of Parquet, it must be a file of the operating system.
+    """Yield the rows of `file`, from its current position; Parquet must be a file of the operating system.
+
+    `longest` is the limit of a line in bytes, `decompressed` of all data of a compressed file; `names` are those of a
+    table's columns. Close the generator, since it may run a process.
 
     `longest` is the limit of a line in bytes, `decompressed` of all that a compressed file may become; `names` are
     those of a table's columns. Close what is returned: a process may be at work for it.
@@ -54,50 +57,50 @@ def read(
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
         TooLarge: later on, where there is more in it than `decompressed` allows.
     """
-    found = recognised(_head(file), source, format, names) or Format.JSONL
+    found = recognise(_head(file), source, format, names) or Format.JSONL
     if found is Format.PARQUET:
         if names is not tables.KNOWN:
-            raise InvalidLine(source, 1, "is Parquet, which is not read here; export it as CSV or JSON lines")
+            raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")
         return parquet.rows(file, source, longest, decompressed)
     if found is Format.CSV:
         return tables.rows(file, source, longest, delimiter, names)
     return _jsonl(file, source, longest)
 
 
-def recognised(
+def recognise(
     head: bytes,
     source: str,
     format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
-    names: tables.Names = tables.KNOWN,
+    names: tables.ColumnNames = tables.KNOWN,
 ) -> Format | None:
-    """The format of what begins with `head`; None where nothing speaks for any.
+    """Return the format of a file that begins with `head`; None if it could be any.
 
     Raises:
         InvalidLine: it is no data, or `format` says otherwise.
     """
-    said = refusal(head) or not_data(head)
-    if said is not None:
-        raise InvalidLine(source, 1, said)
+    problem = explain_refusal(head) or explain_not_data(head)
+    if problem is not None:
+        raise InvalidLine(source, 1, problem)
     found = _guess(head, names)
     if format is Format.AUTO:
         return found
     if format is Format.PARQUET and found is not Format.PARQUET:
-        raise InvalidLine(source, 1, "is not Parquet (its first bytes are not PAR1); leave the format to `auto`")
+        raise InvalidLine(source, 1, "is not Parquet (its first bytes are not PAR1); set the format to `auto`")
     if found is not None and found is not format:
-        raise InvalidLine(source, 1, f"is {found}, not {format}; say so, or leave the format to `auto`")
+        raise InvalidLine(source, 1, f"is {found}, not {format}; name that format, or `auto`")
     return format
 
 
-def refusal(head: bytes) -> str | None:
-    """Why nothing can be read from what begins so, and what to do about it; None for text and Parquet."""
-    said = next((said for signature, said in REFUSED if head.startswith(signature)), None)
-    if said is None and head.count(b"\0", 0, 100) > len(head[:100]) // 4 and not head.startswith(parquet.MAGIC):
+def explain_refusal(head: bytes) -> str | None:
+    """Return why a file with this beginning cannot be read, and what to do; None for text and Parquet."""
+    problem = next((problem for signature, problem in REFUSED if head.startswith(signature)), None)
+    if problem is None and head.count(b"\0", 0, 100) > len(head[:100]) // 4 and not head.startswith(parquet.MAGIC):
         return "is UTF-16 or UTF-32; save it as UTF-8 (`iconv -f UTF-16LE -t UTF-8 FILE`)"
-    return said
+    return problem
 
 
-def not_data(head: bytes) -> str | None:
-    """Why text that begins so is no data; None where nothing speaks against it."""
+def explain_not_data(head: bytes) -> str | None:
+    """Return why text with this beginning is not data; None if it may be."""
     if head.removeprefix(BOM).lstrip().lower().startswith(HTML):
         return "is a web page, not the data; download the file itself (its raw link)"
     if b"\r" in head and b"\n" not in head and not head.startswith(parquet.MAGIC):
@@ -105,7 +108,7 @@ def not_data(head: bytes) -> str | None:
     return None
 
 
-def _guess(head: bytes, names: tables.Names) -> Format | None:
+def _guess(head: bytes, names: tables.ColumnNames) -> Format | None:
     if head.startswith(parquet.MAGIC):
         return Format.PARQUET
     text = head.removeprefix(BOM).lstrip()
@@ -122,9 +125,9 @@ def _head(file: IO[bytes]) -> bytes:
 
 
 def _jsonl(file: IO[bytes], source: str, longest: int) -> Generator[Row, None, None]:
-    """Lines that are not blank."""
-    for number, raw in lines.numbered(file, longest):
+    """Yield the lines that are not blank."""
+    for number, raw in lines.number_lines(file, longest):
         if lines.is_too_long(raw, longest):
-            yield source, number, lines.too_long(longest)
+            yield source, number, lines.make_too_long_defect(longest)
         elif not raw.isspace():
             yield source, number, raw

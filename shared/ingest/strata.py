@@ -1,12 +1,12 @@
-"""A sample in which every kind has its share. Pure: the same labels, count and seed are the same sample."""
+"""Draw a stratified sample. This module is pure: equal labels, count and seed give the same sample."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
 
 
-def stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
-    """Positions of `count` of the labelled, in their order; shares by largest remainders, ties by name.
+def draw_stratified(labels: Sequence[str], count: int, seed: int) -> list[int]:
+    """Return `count` positions in order, in proportion to each label, by largest remainders; ties by name.
 
     Raises:
         ValueError: there are not so many.

@@ -1,4 +1,4 @@
-"""CSV: a header of known names, then a row of cells each; quoted cells may hold line ends."""
+"""Read CSV: a header of known names, then one row per line; quoted cells may contain line ends."""
 
 import csv
 from collections import Counter
@@ -13,34 +13,36 @@ from shared.ingest.lines import Content, Defect, Fields, Row
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 UTF8 = 4
-"""Bytes of a character at most."""
+"""Maximum number of bytes of a character."""
 KEPT_EMPTY = frozenset((*fields.QUESTIONS, *fields.PASSAGES))
-"""Any other empty cell is no value; an empty text is said to be one."""
+"""Columns whose empty cells are empty texts; in all others an empty cell is no value."""
 
 
-class Names(NamedTuple):
-    """What columns may be called."""
+class ColumnNames(NamedTuple):
+    """The names that columns may have."""
 
     known: frozenset[str]
-    """Others are left alone; a header has at least one of them."""
+    """Names that are read; a header needs at least one, and others are ignored."""
     kept_empty: frozenset[str]
     nested: frozenset[str]
-    """In whose cells a list or an object is written as JSON."""
+    """Names in whose cells a list or an object is written as JSON."""
+    empty: str | None = ""
+    """Value of an empty cell that is kept."""
 
 
-KNOWN = Names(fields.KNOWN, KEPT_EMPTY, fields.NESTED)
+KNOWN = ColumnNames(fields.KNOWN, KEPT_EMPTY, fields.NESTED)
 
 
 def rows(
-    file: IO[bytes], source: str, longest: int, delimiter: str | None = None, names: Names = KNOWN
+    file: IO[bytes], source: str, longest: int, delimiter: str | None = None, names: ColumnNames = KNOWN
 ) -> Generator[Row, None, None]:
-    """The rows below the header, as fields, under the number of the line that they begin in.
+    """Yield the rows below the header as fields, each with the number of its first line.
 
     Raises:
         InvalidLine: the header cannot be used.
     """
     csv.field_size_limit(longest)
-    text = _Text(file, longest)
+    text = _DecodedLines(file, longest)
     first = next(iter(text), "").removeprefix("\ufeff")
     chosen = _delimiter(first, source, delimiter, names)
     header = _header(_split(first, chosen), source, names)
@@ -52,24 +54,24 @@ def rows(
         except StopIteration:
             return
         except csv.Error as error:
-            said = Defect(f'is not CSV ({error}); close quotes, and double those inside: ""')
-            yield source, text.row, lines.too_long(longest) if text.too_long else said
+            defect = Defect(f'is not CSV ({error}); close quotes, and double those inside: ""')
+            yield source, text.row, lines.make_too_long_defect(longest) if text.too_long else defect
             continue
         if cells:
             yield source, text.row, _content(header, cells, text, longest, names)
 
 
-def has_known_header(head: bytes, names: Names = KNOWN) -> bool:
-    """Whether the first line names a field that means something."""
+def has_known_header(head: bytes, names: ColumnNames = KNOWN) -> bool:
+    """Tell whether the first line names a known field."""
     line = head.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return any(_known(line, delimiter, names) for delimiter in DELIMITERS.values())
+    return any(_count_known_names(line, delimiter, names) for delimiter in DELIMITERS.values())
 
 
-class _Text:
-    """Decoded lines, and where the row that is being read began; bytes that are not UTF-8 survive as surrogates."""
+class _DecodedLines:
+    """Yields decoded lines, and knows where the current row began; bytes that are not UTF-8 become surrogates."""
 
     def __init__(self, file: IO[bytes], longest: int) -> None:
-        self._lines = lines.numbered(file, longest)
+        self._lines = lines.number_lines(file, longest)
         self._longest = longest
         self._number = 0
         self._bytes = 0
@@ -77,7 +79,7 @@ class _Text:
         self.too_long = False
 
     def begin(self) -> None:
-        """The next line begins a row."""
+        """Start a row with the next line."""
         self.row = self._number + 1
         self._bytes = 0
         self.too_long = False
@@ -93,25 +95,26 @@ class _Text:
 
 
 def _quotes(raw: bytes) -> str:
-    """A further line of a row that is too long: it opens or closes quotes as it did, and fills no cell."""
+    """Keep only the quotes of a further line in a row that is too long, so that quoting stays right and no cell
+    grows."""
     return '"' * (raw.count(b'"') % 2) + "\n"
 
 
-def _delimiter(line: str, source: str, given: str | None, names: Names) -> str:
-    """The one that splits `line` into most known names."""
+def _delimiter(line: str, source: str, given: str | None, names: ColumnNames) -> str:
+    """Return the delimiter that splits `line` into most known names."""
     if given is not None:
         if given not in DELIMITERS:
             raise Invalid(f"`delimiter`: {given!r} is none of {', '.join(DELIMITERS)}")
         return DELIMITERS[given]
-    known = {delimiter: _known(line, delimiter, names) for delimiter in DELIMITERS.values()}
+    known = {delimiter: _count_known_names(line, delimiter, names) for delimiter in DELIMITERS.values()}
     most = max(known.values())
     best = [delimiter for delimiter, count in known.items() if count == most]
     if most and len(best) > 1 and len(_split(line, best[0])) > 1:
-        raise InvalidLine(source, 1, f"the header may be split at any of {best}; give the delimiter")
+        raise InvalidLine(source, 1, f"the header fits several delimiters: {best}; name the delimiter")
     return best[0]
 
 
-def _known(line: str, delimiter: str, names: Names) -> int:
+def _count_known_names(line: str, delimiter: str, names: ColumnNames) -> int:
     return len(names.known.intersection(_split(line, delimiter)))
 
 
@@ -122,8 +125,8 @@ def _split(line: str, delimiter: str) -> list[str]:
         return []
 
 
-def _header(header: list[str], source: str, names: Names) -> list[str]:
-    """Names of columns; one without a name (pandas writes its index so) is left alone.
+def _header(header: list[str], source: str, names: ColumnNames) -> list[str]:
+    """Return the names of columns; a column without a name, like pandas' index, is ignored.
 
     Raises:
         InvalidLine: there are too many, no name is known, or one is there twice.
@@ -131,23 +134,23 @@ def _header(header: list[str], source: str, names: Names) -> list[str]:
     try:
         fields.check_count(header)
     except Defect as defect:
-        raise lines.located(defect, source, 1) from defect
+        raise lines.locate_defect(defect, source, 1) from defect
     if not names.known.intersection(header):
-        said = f"the header names no field that is known (it says {', '.join(header)[:200] or 'nothing'})"
+        problem = f"the header has no known field (it has {', '.join(header)[:200] or 'nothing'})"
         wanted = "`text` or `question`" if names is KNOWN else " or ".join(f"`{each}`" for each in sorted(names.known))
-        raise InvalidLine(source, 1, f"{said}; name a column {wanted}")
+        raise InvalidLine(source, 1, f"{problem}; rename a column to {wanted}")
     twice = next((name for name, count in Counter(header).items() if name and count > 1), None)
     if twice is not None:
         raise InvalidLine(source, 1, f"the header names `{twice}` twice; rename one column")
     return header
 
 
-def _content(header: list[str], cells: list[str], text: _Text, longest: int, names: Names) -> Content:
+def _content(header: list[str], cells: list[str], text: _DecodedLines, longest: int, names: ColumnNames) -> Content:
     if text.too_long or sum(map(len, cells)) > longest:
-        return lines.too_long(longest)
+        return lines.make_too_long_defect(longest)
     if len(cells) != len(header):
-        said = f"has {len(cells)} columns, the header has {len(header)}"
-        return Defect(f"{said}; put cells that hold the delimiter into quotes")
+        problem = f"has {len(cells)} columns, but the header has {len(header)}"
+        return Defect(f"{problem}; quote cells that contain the delimiter")
     try:
         _check("".join(cells))
         return _fields(header, cells, names)
@@ -162,16 +165,16 @@ def _check(joined: str) -> None:
         raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
 
 
-def _fields(header: list[str], cells: list[str], names: Names) -> Fields:
+def _fields(header: list[str], cells: list[str], names: ColumnNames) -> Fields:
     return {
-        name: _nested(name, cell) if name in names.nested else cell
+        name: _parse_nested(name, cell) if name in names.nested else cell or names.empty
         for name, cell in zip(header, cells, strict=True)
         if name in names.known and (cell or name in names.kept_empty)
     }
 
 
-def _nested(name: str, cell: str) -> Any:
-    """A list or an object, where the cell looks like one."""
+def _parse_nested(name: str, cell: str) -> Any:
+    """Parse a cell that looks like a list or an object."""
     if not cell.lstrip().startswith(("[", "{")):
         return cell
     try:

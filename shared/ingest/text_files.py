@@ -1,4 +1,4 @@
-"""Lines of text files, packed by gzip or not: decoded one by one, within limits that hold before they are read."""
+"""Read lines of text files, compressed with gzip or not, one by one; limits are checked before a line is read."""
 
 import gzip
 import io
@@ -12,15 +12,15 @@ from shared.ingest.lines import BOM, MAX_LINE_BYTES, Defect
 from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES
 
 GZIP = b"\x1f\x8b"
-HINT = "unpack and split it, or see `limits.decompressed_bytes`"
+HINT = "unpack and split it, or raise `limits.decompressed_bytes`"
 Line = tuple[int, str | Defect]
-"""Number from 1, and its text without the line end, or what is wrong with it."""
+"""Number of a line, from 1, and its text without the line end, or what is wrong with it."""
 Sound = tuple[int, str]
-"""A line with which nothing is wrong."""
+"""A line without a defect."""
 
 
-def unpacked(file: IO[bytes], source: str, most: int = MAX_DECOMPRESSED_BYTES) -> IO[bytes]:
-    """The content of `file`, whether packed or not; at most `most` bytes are unpacked.
+def open_unpacked(file: IO[bytes], source: str, most: int = MAX_DECOMPRESSED_BYTES) -> IO[bytes]:
+    """Open the content of `file`, compressed or not; at most `most` bytes are decompressed.
 
     Raises:
         InvalidLine: this is no text.
@@ -33,15 +33,15 @@ def unpacked(file: IO[bytes], source: str, most: int = MAX_DECOMPRESSED_BYTES) -
     try:
         head = buffered.peek(rows.HEAD)
     except Defect as defect:
-        raise lines.located(defect, source, 1) from defect
-    if said := rows.refusal(head) or rows.not_data(head):
-        raise InvalidLine(source, 1, said)
+        raise lines.locate_defect(defect, source, 1) from defect
+    if problem := rows.explain_refusal(head) or rows.explain_not_data(head):
+        raise InvalidLine(source, 1, problem)
     found: IO[bytes] = buffered
     return found
 
 
 class _Unpacked(io.RawIOBase):
-    """Reads what a packed file holds."""
+    """Reads the content of a compressed file."""
 
     def __init__(self, file: IO[bytes], source: str, most: int) -> None:
         self._file = gzip.GzipFile(fileobj=file)
@@ -53,7 +53,7 @@ class _Unpacked(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as there is something."""
+        """Fill `buffer` as far as there is data."""
         try:
             found = self._file.readinto(buffer)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -64,45 +64,45 @@ class _Unpacked(io.RawIOBase):
         return found
 
 
-def whole(file: IO[bytes], source: str, most: int) -> bytes:
-    """All of a file, packed or not, that has to be held in memory, without a byte order mark.
+def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
+    """Read a file, compressed or not, into memory, without a byte order mark.
 
     Raises:
         InvalidLine: this is no text, or the packed file is damaged.
         TooLarge: it has more than `most` bytes, unpacked.
     """
-    content = begin(file, source, most + 1)
+    content = read_beginning(file, source, most + 1)
     if len(content) > most:
-        raise TooLarge(f"{source} is longer than {most} bytes, unpacked", hint="split it")
+        raise TooLarge(f"{source} is longer than {most} bytes when unpacked", hint="split the file")
     return content.removeprefix(BOM)
 
 
-def begin(file: IO[bytes], source: str, size: int) -> bytes:
-    """The first `size` bytes of a file, packed or not.
+def read_beginning(file: IO[bytes], source: str, size: int) -> bytes:
+    """Read the first `size` bytes of a file, compressed or not.
 
     Raises:
         InvalidLine: this is no text, or the packed file is damaged.
     """
     try:
-        return unpacked(file, source).read(size)
+        return open_unpacked(file, source).read(size)
     except Defect as defect:
-        raise lines.located(defect, source, 1) from defect
+        raise lines.locate_defect(defect, source, 1) from defect
 
 
-def sound(found: Iterator[Line], source: str) -> Iterator[Sound]:
-    """Lines none of which may have a defect.
+def require_sound(found: Iterator[Line], source: str) -> Iterator[Sound]:
+    """Yield the lines; a defect in any of them is an error.
 
     Raises:
         InvalidLine: one has.
     """
     for number, text in found:
         if isinstance(text, Defect):
-            raise lines.located(text, source, number)
+            raise lines.locate_defect(text, source, number)
         yield number, text
 
 
-def decoded(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) -> Iterator[Line]:
-    """Every line of what `unpacked` returned that is not blank.
+def decode_lines(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) -> Iterator[Line]:
+    """Yield every line of the content that is not blank.
 
     Raises:
         InvalidLine: the packed file is damaged from here on.
@@ -110,13 +110,13 @@ def decoded(file: IO[bytes], source: str, longest: int = MAX_LINE_BYTES) -> Iter
     """
     number = 0
     try:
-        for number, raw in lines.numbered(file, longest):
+        for number, raw in lines.number_lines(file, longest):
             if lines.is_too_long(raw, longest):
-                yield number, Defect(f"is longer than {longest} bytes; is this a file of lines?")
+                yield number, Defect(f"is longer than {longest} bytes; check that the file has lines")
             elif raw.strip(b" \r\n"):
                 yield number, _text(raw.removeprefix(BOM) if number == 1 else raw)
     except Defect as defect:
-        raise lines.located(defect, source, number + 1) from defect
+        raise lines.locate_defect(defect, source, number + 1) from defect
 
 
 def _text(raw: bytes) -> str | Defect:

@@ -1,20 +1,20 @@
-"""Ids of one upload: each may occur once."""
+"""Check that each id occurs once in an upload."""
 
 from shared.ingest.lines import Defect
 
 
 class UniqueIds:
-    """Remembers where each id was first seen; about 100 bytes an id."""
+    """Remembers where each id was first seen; about 100 bytes per id."""
 
     def __init__(self) -> None:
         # Hashes instead of ids: 64 bits with a secret of the process, so that nobody can make two collide.
         self._lines: dict[int, int] = {}
         self._sources: dict[int, str] = {}
         self._usual: str | None = None
-        """Of the first line; only ids of other sources are remembered with theirs."""
+        """Source of the first line; only ids of other sources are stored with theirs."""
 
     def check(self, identifier: str | None, source: str, line: int) -> None:
-        """Take note of `identifier`; None is never a duplicate.
+        """Record `identifier`; None is never a duplicate.
 
         Raises:
             Defect: the id was seen before; the message says where.

@@ -1,7 +1,7 @@
-"""Figures that a plan is made from, each with its source. Pure.
+"""Estimates that a plan is made from, each with its source. Pure.
 
-`declared` by the operator, `measured` in the last calls and loads, `learned` from what loads took, or `assumed` from
-the model's metadata and what hardware does.
+A source is `declared` by the operator, `measured` in the last calls and loads, `learned` from what loads took, or
+`assumed` from the model's metadata and typical hardware.
 """
 
 import math
@@ -13,27 +13,27 @@ Source = Literal["declared", "measured", "learned", "assumed"]
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "basis", "detail": "source"}):
-    """Seconds, and how they are known. In the API `source` is called `basis`, and `detail` is called `source`."""
+    """Seconds with their source. In the API `source` is called `basis`, and `detail` is called `source`."""
 
     value: float
     source: Source
     detail: str
-    """Such as "its last loads here" or "4466 MiB at 500 MiB/s"."""
+    """How the value came about, such as "its last loads here" or "4466 MiB at 500 MiB/s"."""
 
 
 class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load takes, by its slots."""
+    """Memory of a load as a function of its slots."""
 
     fixed_mib: float
     per_slot_mib: float
     source: Source | None
-    """None: nothing is known; it counts as nothing."""
+    """None if nothing is known; the memory then counts as 0."""
 
     def at(self, parallel: int) -> int:
-        """With so many slots, in whole MiB rounded up."""
+        """Return the memory with `parallel` slots, in whole MiB rounded up."""
         return math.ceil(round(self.fixed_mib + self.per_slot_mib * parallel, 6))
 
     @property
     def basis(self) -> str:
-        """The source, as the API and the guard's reports call it."""
+        """The source in the words of the API and of the guard's reports."""
         return {"assumed": "estimated", None: "unknown"}.get(self.source) or str(self.source)

@@ -1,13 +1,14 @@
-"""The flip: OPEN, DRAINING, UNLOADING, VERIFY_FREE, LOADING, VERIFY_RESIDENT, OPEN; any failure QUARANTINED.
+"""The state machine of a flip: OPEN, DRAINING, UNLOADING, VERIFY_FREE, LOADING, VERIFY_RESIDENT, OPEN.
 
-Pure: `on(event)` returns the effects that the guard carries out, each of which ends in the next event.
+Any failure leads to QUARANTINED. Pure: `handle` returns the effects that the guard carries out, each of which ends in
+the next event.
 """
 
 from enum import StrEnum
 
 
 class FlipState(StrEnum):
-    """Where a device is."""
+    """State of a device."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -19,8 +20,8 @@ class FlipState(StrEnum):
     QUARANTINED = "quarantined"
 
 
-class Event(StrEnum):
-    """What has happened."""
+class FlipEvent(StrEnum):
+    """Something that has happened during a flip."""
 
     WANTED = "wanted"
     DRAINED = "drained"
@@ -34,11 +35,11 @@ class Event(StrEnum):
 
 
 class Effect(StrEnum):
-    """What is to be done."""
+    """A step that the guard has to carry out."""
 
     DRAIN = "drain"
     CANCEL = "cancel"
-    """Abort the calls in flight; those of living servers go back uncharged."""
+    """Abort the calls in flight; those of servers that are alive go back uncharged."""
     UNLOAD = "unload"
     VERIFY_FREE = "verify_free"
     LOAD = "load"
@@ -48,8 +49,8 @@ class Effect(StrEnum):
     QUARANTINE = "quarantine"
 
 
-S, E, F = FlipState, Event, Effect
-TRANSITIONS: dict[tuple[FlipState, Event], tuple[FlipState, tuple[Effect, ...]]] = {
+S, E, F = FlipState, FlipEvent, Effect
+TRANSITIONS: dict[tuple[FlipState, FlipEvent], tuple[FlipState, tuple[Effect, ...]]] = {
     (S.CLOSED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
     (S.QUARANTINED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
     (S.OPEN, E.WANTED): (S.DRAINING, (F.DRAIN,)),
@@ -65,14 +66,14 @@ STEPS = (S.OPEN, S.DRAINING, S.UNLOADING, S.VERIFY_FREE, S.LOADING, S.VERIFY_RES
 
 
 class FlipMachine:
-    """One device's state."""
+    """Holds one device's state and maps events to effects."""
 
     def __init__(self) -> None:
         self.state = FlipState.CLOSED
 
-    def on(self, event: Event) -> tuple[Effect, ...]:
-        """The effects of `event`; a failure in any step quarantines, an event out of place does nothing."""
-        if event is Event.FAILED and self.state in STEPS:
+    def handle(self, event: FlipEvent) -> tuple[Effect, ...]:
+        """Return the effects of `event`: a failure in any step quarantines, an unexpected event does nothing."""
+        if event is FlipEvent.FAILED and self.state in STEPS:
             self.state = FlipState.QUARANTINED
             return (Effect.CANCEL, Effect.UNLOAD, Effect.QUARANTINE)
         self.state, effects = TRANSITIONS.get((self.state, event), (self.state, ()))

@@ -1,6 +1,6 @@
-"""The lease: the live copy of a device's residency in Redis. Workers read it to know whether to claim.
+"""The lease: a live copy of a device's residency in Redis, which tells workers whether to claim calls.
 
-It is not the authority: the guard checks the epoch of every chunk, so a stale lease costs a refused request.
+The authority is the guard, which checks the epoch of every chunk, so a stale lease costs only a refused request.
 """
 
 import time
@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 TTL_S = 15
 RENEW_S = 5
 
-# The epoch only grows, and within an epoch the phase: a late writer changes nothing.
+# The epoch only grows, and so does the phase within an epoch: a late writer changes nothing.
 PUBLISH = """
 local epoch = tonumber(redis.call('HGET', KEYS[1], 'epoch') or '0')
 local step = tonumber(redis.call('HGET', KEYS[1], 'step') or '0')
@@ -27,7 +27,7 @@ return 1
 
 
 class Phase(StrEnum):
-    """What the device is doing."""
+    """Phase of a device's residency."""
 
     DRAINING = "draining"
     LOADING = "loading"
@@ -39,37 +39,37 @@ STEPS = tuple(Phase)
 """The order of the phases within an epoch."""
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has the device."""
+class DeviceLease(msgspec.Struct, frozen=True, kw_only=True):
+    """The epoch, phase and models of a device's residency."""
 
     epoch: int
     phase: Phase
     models: tuple[int, ...]
 
     def grants(self, model_id: int) -> bool:
-        """Whether calls of this model may be sent now."""
+        """Tell whether calls of this model may be sent now."""
         return self.phase is Phase.OPEN and model_id in self.models
 
 
-class _Remembered(NamedTuple):
-    """The lease that was read last."""
+class _CachedLease(NamedTuple):
+    """The lease that was last read."""
 
-    lease: Lease | None
+    lease: DeviceLease | None
     until: float
-    """When it expires in Redis unless it is renewed, by the monotonic clock."""
+    """When it expires in Redis unless it is renewed, in monotonic seconds."""
 
 
 class RedisLease:
-    """The lease of one device."""
+    """Publishes and reads the lease of one device."""
 
     def __init__(self, redis: Redis, device: str) -> None:
         self._redis = redis
-        self._remembered = _Remembered(None, 0.0)
+        self._cached = _CachedLease(None, 0.0)
         self._key = f"mathrag:gpu:{{{device}}}:lease"
         self._publish = redis.register_script(PUBLISH)
 
     async def publish(self, epoch: int, phase: Phase, models: Sequence[int] = ()) -> bool:
-        """Write the lease for another TTL; False if a later epoch or phase is there.
+        """Write the lease for another TTL and return true, or false if a later epoch or phase is there.
 
         Raises:
             RedisError: Redis does not answer.
@@ -77,40 +77,40 @@ class RedisLease:
         values = [epoch, phase.value, ",".join(map(str, models)), TTL_S, STEPS.index(phase)]
         return bool(await self._publish(keys=[self._key], args=values))
 
-    async def reachable(self) -> bool:
-        """Whether Redis answers: without it no flip is begun."""
+    async def is_reachable(self) -> bool:
+        """Tell whether Redis answers; without it no flip is begun."""
         try:
             return bool(await self._redis.ping())
         except RedisError:
             return False
 
-    async def read(self) -> Lease | None:
-        """The lease, or None if there is none: then nobody claims leased calls.
+    async def read(self) -> DeviceLease | None:
+        """Return the lease; if it is None, leased calls must not be claimed.
 
-        While Redis does not answer, the lease that was read last is believed until its time to live is over.
+        While Redis does not answer, the lease that was last read stays valid until its time to live is over.
         """
-        asked = time.monotonic()
+        read_at = time.monotonic()
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 pipeline.hgetall(self._key)
                 pipeline.pttl(self._key)
                 fields, ttl_ms = await pipeline.execute()
         except RedisError:
-            return self._remembered.lease if time.monotonic() < self._remembered.until else None
-        lease = _lease(fields) if fields else None
-        self._remembered = _Remembered(lease, asked + ttl_ms / 1000)
+            return self._cached.lease if time.monotonic() < self._cached.until else None
+        lease = _parse_lease(fields) if fields else None
+        self._cached = _CachedLease(lease, read_at + ttl_ms / 1000)
         return lease
 
     def forget(self) -> None:
-        """Believe it no longer without Redis: the guard has refused what was sent under it."""
-        self._remembered = _Remembered(None, 0.0)
+        """Drop the last lease after the guard has refused a chunk under it, so that only Redis can grant again."""
+        self._cached = _CachedLease(None, 0.0)
 
 
-def _lease(fields: Mapping[bytes | str, bytes | str]) -> Lease:
-    values = {_text(name): _text(value) for name, value in fields.items()}
+def _parse_lease(fields: Mapping[bytes | str, bytes | str]) -> DeviceLease:
+    values = {_decode(name): _decode(value) for name, value in fields.items()}
     models = tuple(int(model) for model in values["models"].split(",") if model)
-    return Lease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
+    return DeviceLease(epoch=int(values["epoch"]), phase=Phase(values["phase"]), models=models)
 
 
-def _text(value: bytes | str) -> str:
+def _decode(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value

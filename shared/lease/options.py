@@ -1,8 +1,8 @@
-"""Every way to hold models on devices, with what it needs and what it costs. Pure.
+"""List the ways to hold models on devices, each with its memory and cost. Pure.
 
-On one device: all models are resident together, or each by itself, one after the other, with as many slots as are
-configured or, where these do not fit, with the halvings that cost least. With several devices every assignment that
-respects the pins is tried; they work at the same time, so the slowest one's time counts.
+On one device all models are resident together, or one after the other, with the configured slots or, if these do not
+fit, with the halvings that cost least. With several devices every assignment that respects the pins is tried; devices
+work at the same time, so the slowest one's time counts.
 
     cost = loads * (unload + verify + load) + calls * seconds of a call with these slots
 """
@@ -13,11 +13,11 @@ from math import prod
 
 import msgspec
 
-from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.demand import Demand, RetrievalDemand, Room
 from shared.lease.estimates import Estimate
 
-MOST_CHOICES = 4096
-"""More assignments are refused; of more halvings than that only one slot each is tried."""
+MAX_CHOICES = 4096
+"""More assignments are refused; if there are more combinations of halvings, only one slot each is tried."""
 
 
 class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
     context: int
     memory_mib: int = msgspec.field(name="predicted_mib")
     basis: str
-    """Of the memory: learned, declared, estimated or unknown."""
+    """Source of the memory: learned, declared, estimated or unknown."""
     calls: int
     call_s: Estimate
     load_s: Estimate
@@ -41,39 +41,39 @@ class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     models: tuple[PlannedModel, ...]
     retrieval_mib: int
-    """Of searches on the same device; 0 where they run on the CPU."""
+    """Memory of searches on the same device; 0 if they run on the CPU."""
     memory_mib: int = msgspec.field(name="predicted_mib")
     budget_mib: int
     resident: bool
-    """It is there already: nothing is loaded, and what it really takes is known to fit."""
+    """It is already there: nothing is loaded, and it is known to fit."""
     load_s: float
     service_s: float
-    """Of the calls that it answers; where a group comes again, they count the first time."""
+    """Seconds of the calls that it answers; if a group comes again, they count only the first time."""
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to do it."""
+    """One way to hold the models."""
 
     name: str
     residencies: tuple[PlannedResidency, ...]
-    """In order of loading; those of several devices at the same time."""
+    """The residencies in order of loading; those of several devices load at the same time."""
     loads: int
     flips: int
     """Residencies that replace another one."""
     seconds: float
     basis: str
-    """Of the times: measured, assumed, or mixed."""
+    """Source of the times: measured, assumed, or mixed."""
     refused: str | None
-    """Why it is not possible; null: it is."""
+    """Why it is not possible; null if it is."""
 
     @property
     def rank(self) -> tuple[bool, float, int, int, int]:
-        """What fits before what does not, then cost, loads, flips, memory."""
+        """Sort key: options that fit before others, then by seconds, loads, flips and memory."""
         return self.refused is not None, round(self.seconds, 6), self.loads, self.flips, self.peak_mib
 
     @property
     def peak_mib(self) -> int:
-        """Most that is held at once, on all devices."""
+        """Largest memory that is held at once, summed over all devices."""
         most: dict[str, int] = {}
         for residency in self.residencies:
             most[residency.device] = max(most.get(residency.device, 0), residency.memory_mib)
@@ -81,43 +81,43 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Slots = dict[int, int]
-Grouped = tuple[tuple[Demand, ...], ...]
+Groups = tuple[tuple[Demand, ...], ...]
 
 
-def options(
-    demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int], retrieval: Retrieval | None
+def list_options(
+    demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int], retrieval: RetrievalDemand | None
 ) -> Iterator[Option]:
-    """All of them, refused ones included; `order`: models as they are needed, again where they are needed again."""
+    """List all options, including refused ones; `order` lists the models as they are needed, with repetitions."""
     for on_gpu in (True, False) if retrieval else (False,):
         searches = retrieval if on_gpu else None
         suffix = f", retrieval on the {'GPU' if on_gpu else 'CPU'}" if retrieval else ""
         beside = 0.0 if on_gpu or retrieval is None else retrieval.calls * retrieval.cpu_s.value
-        for assigned in assignments(demands, rooms):
-            for found in _assigned(assigned, order, searches):
+        for assigned in list_assignments(demands, rooms):
+            for found in _list_assigned(assigned, order, searches):
                 yield msgspec.structs.replace(found, name=found.name + suffix, seconds=found.seconds + beside)
 
 
-def assignments(demands: Sequence[Demand], rooms: Sequence[Room]) -> Iterator[list[tuple[Room, list[Demand]]]]:
-    """Who is where: every choice of the devices that models are not pinned to.
+def list_assignments(demands: Sequence[Demand], rooms: Sequence[Room]) -> Iterator[list[tuple[Room, list[Demand]]]]:
+    """List every assignment of models to devices that respects the pins.
 
     Raises:
-        ValueError: a model is pinned to a device that is not there, or there are too many choices.
+        ValueError: a model is pinned to an unknown device, or there are too many assignments.
     """
     choices = [[room for room in rooms if demand.device in (None, room.device)] for demand in demands]
-    if not all(choices) or prod(map(len, choices)) > MOST_CHOICES:
-        raise ValueError("a model is pinned to no device that is there, or there are too many models and devices")
+    if not all(choices) or prod(map(len, choices)) > MAX_CHOICES:
+        raise ValueError("a model is pinned to an unknown device, or there are too many models and devices")
     for chosen in product(*choices):
         placed = [(room, [d for d, where in zip(demands, chosen, strict=True) if where is room]) for room in rooms]
         yield [(room, there) for room, there in placed if there]
 
 
-def _assigned(
-    assigned: list[tuple[Room, list[Demand]]], order: Sequence[int], retrieval: Retrieval | None
+def _list_assigned(
+    assigned: list[tuple[Room, list[Demand]]], order: Sequence[int], retrieval: RetrievalDemand | None
 ) -> Iterator[Option]:
-    """On one device each way, on several the best of each."""
+    """List each way on one device; on several devices, combine the best of each."""
     first = next((model for model in order), None)
     each = [
-        list(_on_one(room, there, order, retrieval if any(d.model_id == first for d in there) else None))
+        list(_list_on_device(room, there, order, retrieval if any(d.model_id == first for d in there) else None))
         for room, there in assigned
     ]
     if len(each) == 1:
@@ -125,100 +125,113 @@ def _assigned(
         return
     best = [min(found, key=lambda option: option.rank) for found in each]
     yield Option(
-        name="on several devices: " + "; ".join(f"{_names(there)} on {room.device}" for room, there in assigned),
+        name="on several devices: " + "; ".join(f"{_join_names(there)} on {room.device}" for room, there in assigned),
         residencies=tuple(residency for option in best for residency in option.residencies),
         loads=sum(option.loads for option in best),
         flips=sum(option.flips for option in best),
         seconds=max((option.seconds for option in best), default=0.0),
-        basis=_basis([option.basis for option in best]),
+        basis=_combine_basis([option.basis for option in best]),
         refused=next((option.refused for option in best if option.refused), None),
     )
 
 
-def _on_one(room: Room, there: Sequence[Demand], order: Sequence[int], retrieval: Retrieval | None) -> Iterator[Option]:
+def _list_on_device(
+    room: Room, there: Sequence[Demand], order: Sequence[int], retrieval: RetrievalDemand | None
+) -> Iterator[Option]:
     needed = [model for model in order if any(demand.model_id == model for demand in there)]
     ordered = sorted(
         there, key=lambda demand: needed.index(demand.model_id) if demand.model_id in needed else len(needed)
     )
     together, staged = (tuple(ordered),), tuple((demand,) for demand in ordered)
     for groups in (together, staged) if len(ordered) > 1 else (staged,):
-        full = _made(room, groups, {d.model_id: d.parallel for d in there}, needed, retrieval)
+        full = _build_option(room, groups, {d.model_id: d.parallel for d in there}, needed, retrieval)
         yield full
         if full.refused and any(demand.parallel > 1 for demand in there):
-            yield _made(room, groups, _fewer(room, groups, retrieval), needed, retrieval)
+            # What is resident and is not loaded again keeps its slots, whatever the estimate of its memory says.
+            loaded = {model.model_id for each in full.residencies if not each.resident for model in each.models}
+            kept = {demand.model_id: demand.parallel for demand in there if demand.model_id not in loaded}
+            yield _build_option(room, groups, _choose_slots(room, groups, retrieval) | kept, needed, retrieval)
 
 
-def _fewer(room: Room, groups: Grouped, retrieval: Retrieval | None) -> Slots:
-    """The slots of each group that cost least of those that fit; where none do, one each."""
+def _choose_slots(room: Room, groups: Groups, retrieval: RetrievalDemand | None) -> Slots:
+    """Choose the cheapest slots that fit for each group; one each if none fit."""
     slots: Slots = {}
     for index, group in enumerate(groups):
         budget = room.budget_mib - (retrieval.mib if retrieval and index == 0 else 0)
-        slots |= _cheapest(group, _fitting(group, budget))
+        slots |= _pick_cheapest(group, _list_fitting(group, budget))
     return slots
 
 
-def _cheapest(group: Sequence[Demand], tried: Sequence[Slots]) -> Slots:
-    return min(tried, key=lambda some: (_service_s(group, some), -sum(some.values())))
+def _pick_cheapest(group: Sequence[Demand], tried: Sequence[Slots]) -> Slots:
+    return min(tried, key=lambda some: (_sum_service_s(group, some), -sum(some.values())))
 
 
-def _fitting(group: Sequence[Demand], budget_mib: int) -> list[Slots]:
-    halvings = [demand.halvings() for demand in group]
-    every = product(*halvings) if prod(map(len, halvings)) <= MOST_CHOICES else ()
+def _list_fitting(group: Sequence[Demand], budget_mib: int) -> list[Slots]:
+    halvings = [demand.list_halvings() for demand in group]
+    every = product(*halvings) if prod(map(len, halvings)) <= MAX_CHOICES else ()
     tried = [{demand.model_id: n for demand, n in zip(group, slots, strict=True)} for slots in every]
-    fitting = [some for some in tried if _memory(group, some) <= budget_mib]
+    fitting = [some for some in tried if _sum_memory(group, some) <= budget_mib]
     return fitting or [{demand.model_id: 1 for demand in group}]
 
 
-def _made(room: Room, groups: Grouped, slots: Slots, needed: Sequence[int], retrieval: Retrieval | None) -> Option:
-    """The residencies as they follow each other, and what they cost."""
+def _build_option(
+    room: Room, groups: Groups, slots: Slots, needed: Sequence[int], retrieval: RetrievalDemand | None
+) -> Option:
+    """Build the sequence of residencies and sum up their cost."""
     by_model = {demand.model_id: group for group in groups for demand in group}
     held, waiting = frozenset(room.resident), set(by_model)
     residencies: list[PlannedResidency] = []
     for model in needed:
         here = not residencies and model in held
         if here or model not in held:
-            group = tuple(d for d in _all(groups) if d.model_id in held) if here else by_model[model]
+            group = tuple(d for d in _flatten(groups) if d.model_id in held) if here else by_model[model]
             searches = retrieval if not residencies else None
-            residencies.append(_residency(room, group, slots, waiting, searches, resident=here))
+            residencies.append(_plan_residency(room, group, slots, waiting, searches, resident=here))
             held = held if here else frozenset(demand.model_id for demand in group)
             waiting -= held
-    return _option(room, groups, slots, residencies)
+    return _summarise(room, groups, slots, residencies)
 
 
-def _residency(
-    room: Room, group: Sequence[Demand], slots: Slots, waiting: set[int], retrieval: Retrieval | None, *, resident: bool
+def _plan_residency(
+    room: Room,
+    group: Sequence[Demand],
+    slots: Slots,
+    waiting: set[int],
+    retrieval: RetrievalDemand | None,
+    *,
+    resident: bool,
 ) -> PlannedResidency:
     searches_s = retrieval.calls * retrieval.gpu_s.value if retrieval else 0.0
     mib = retrieval.mib if retrieval else 0
     return PlannedResidency(
         device=room.device,
-        models=tuple(_planned(demand, slots[demand.model_id]) for demand in group),
+        models=tuple(_plan_model(demand, slots[demand.model_id]) for demand in group),
         retrieval_mib=mib,
-        memory_mib=_memory(group, slots) + mib,
+        memory_mib=_sum_memory(group, slots) + mib,
         budget_mib=room.budget_mib,
         resident=resident,
         load_s=0.0 if resident else sum(demand.load_s.value for demand in group),
-        service_s=_service_s([demand for demand in group if demand.model_id in waiting], slots) + searches_s,
+        service_s=_sum_service_s([demand for demand in group if demand.model_id in waiting], slots) + searches_s,
     )
 
 
-def _option(room: Room, groups: Grouped, slots: Slots, residencies: Sequence[PlannedResidency]) -> Option:
-    fewer = any(slots[demand.model_id] < demand.parallel for demand in _all(groups))
+def _summarise(room: Room, groups: Groups, slots: Slots, residencies: Sequence[PlannedResidency]) -> Option:
+    fewer = any(slots[demand.model_id] < demand.parallel for demand in _flatten(groups))
     loads = sum(len(residency.models) for residency in residencies if not residency.resident)
     opened = sum(not residency.resident for residency in residencies)
-    times = [time for demand in _all(groups) for time in (demand.load_s, demand.call_s)]
+    times = [time for demand in _flatten(groups) for time in (demand.load_s, demand.call_s)]
     return Option(
-        name=_kind(groups) + (", fewer slots" if fewer else ""),
+        name=_name_grouping(groups) + (", fewer slots" if fewer else ""),
         residencies=tuple(residencies),
         loads=loads,
         flips=opened if room.resident else max(0, opened - 1),
         seconds=sum(residency.load_s + residency.service_s for residency in residencies),
-        basis=_basis([time.source for time in times]),
-        refused=next((said for residency in residencies if (said := _too_large(residency))), None),
+        basis=_combine_basis([time.source for time in times]),
+        refused=next((excess for residency in residencies if (excess := _describe_excess(residency))), None),
     )
 
 
-def _planned(demand: Demand, parallel: int) -> PlannedModel:
+def _plan_model(demand: Demand, parallel: int) -> PlannedModel:
     return PlannedModel(
         model_id=demand.model_id,
         name=demand.name,
@@ -232,7 +245,7 @@ def _planned(demand: Demand, parallel: int) -> PlannedModel:
     )
 
 
-def _too_large(residency: PlannedResidency) -> str | None:
+def _describe_excess(residency: PlannedResidency) -> str | None:
     if residency.resident or residency.memory_mib <= residency.budget_mib:
         return None
     parts = [f"{each.name} {each.memory_mib} with slots: {each.parallel}" for each in residency.models]
@@ -240,27 +253,27 @@ def _too_large(residency: PlannedResidency) -> str | None:
     return f"{residency.memory_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
 
 
-def _kind(groups: Grouped) -> str:
-    if len(_all(groups)) == 1:
+def _name_grouping(groups: Groups) -> str:
+    if len(_flatten(groups)) == 1:
         return "alone"
     return "together" if len(groups) == 1 else "staged"
 
 
-def _names(demands: Sequence[Demand]) -> str:
+def _join_names(demands: Sequence[Demand]) -> str:
     return " and ".join(demand.name for demand in demands)
 
 
-def _all(groups: Grouped) -> list[Demand]:
+def _flatten(groups: Groups) -> list[Demand]:
     return [demand for group in groups for demand in group]
 
 
-def _memory(group: Sequence[Demand], slots: Slots) -> int:
+def _sum_memory(group: Sequence[Demand], slots: Slots) -> int:
     return sum(demand.memory.at(slots[demand.model_id]) for demand in group)
 
 
-def _service_s(group: Sequence[Demand], slots: Slots) -> float:
+def _sum_service_s(group: Sequence[Demand], slots: Slots) -> float:
     return sum(demand.service_s(slots[demand.model_id]) for demand in group)
 
 
-def _basis(found: Sequence[str]) -> str:
+def _combine_basis(found: Sequence[str]) -> str:
     return found[0] if len(set(found)) == 1 else "mixed"

@@ -1,8 +1,8 @@
-"""When to flip, and to what. Pure: a picture of the work goes in, a target or nothing comes out.
+"""Decide when to flip, and to what, from a snapshot of the work. Pure.
 
-Drain what is resident across all samples and jobs before flipping: with two models that is at most one load above the
-optimum, whatever the pipelines do. What a drain may not do is make others wait without end; docs/decisions/0035 says
-which bounds it has, and what they cost.
+The work of the resident models is drained across all samples and jobs before a flip: with two models that is at most
+one load above the optimum, whatever the pipelines do. A drain is bounded so that others do not wait for ever;
+docs/explanation/decisions/10-flips-are-planned-and-bounded.md lists the bounds and their costs.
 """
 
 from collections.abc import Sequence
@@ -14,56 +14,57 @@ import msgspec
 from shared.contracts.calls import Lane
 
 RETRY_S = 10.0
-"""Wait before a quarantined device is tried again, times the failures so far."""
-LONGEST_REST_S = 60.0
-"""Bound of that wait: whatever is in the device's way may end at any time."""
-LEAST_S = 1.0
-"""No residency is cut short before."""
+"""Wait before a quarantined device is tried again, multiplied by the failures so far."""
+MAX_RETRY_WAIT_S = 60.0
+"""Upper bound of that wait, since the obstacle may go away at any time."""
+MIN_OPEN_S = 1.0
+"""No residency is cut short before it was open for this long."""
 AMORTISED = 10
-"""Nor, but for somebody who waits for an answer, before it was open for so many times what its loading took: where both
-sides always have work, flips take no more than an eleventh of the time."""
+"""A starving job cuts a residency short only after it was open for this many times its loading time: if both sides
+always have work, flips take at most an eleventh of the time."""
 DRAIN = "drain"
-"""Cause of a residency without models: the operator wants the device empty."""
+"""Cause of a residency without models: the operator drains the device."""
 PRESSING = ("online", "aged", "bounded")
-"""Causes of flips that do not wait for the drain, the most urgent first."""
+"""Causes of flips that do not wait until the work is drained, the most urgent first."""
 DECIDED = ("drained", "cpu_stalled", "away", DRAIN, *PRESSING)
-"""Causes of residencies that were decided on while their predecessor was open: it closed because they came."""
+"""Causes of residencies that were decided on while their predecessor was open, and closed it."""
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that needs the lease and is wanted: by calls in the queue, pending or claimed, or later by a live job."""
+class ModelLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The work for a model that needs the lease: its calls in the queue, pending or claimed, or those that live jobs
+    will make later."""
 
     model_id: int
     footprint_mib: int
     lane: Lane
     calls: int
     away: bool = False
-    """Its server has been away for longer than the patience: its calls wait for the next try, and count as none."""
+    """Whether its server has been away for longer than the patience: its calls then wait and count as none."""
     call_s: float | None = None
-    """Seconds of the device that a call takes, measured; None: not yet."""
+    """Measured seconds of the device per call; None if not measured yet."""
     load_s: float | None = None
-    """Seconds that a flip to it takes, measured from the close of what was there; None: not yet."""
+    """Measured seconds of a flip to it, from the close of the previous residency; None if not measured yet."""
     starved_s: float | None = None
-    """Longest wait for it of a job that can do nothing else: no call of it is for a resident model. None: no job."""
+    """Longest wait for it by a job without calls for resident models; None if no job waits."""
     online_s: float | None = None
-    """Longest wait for it of somebody who asked online; None: nobody."""
+    """Longest wait for it by an online request; None if none waits."""
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """The work as one snapshot of the database shows it."""
+class WorkloadSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The work of a device in one snapshot of the database."""
 
-    loads: tuple[Load, ...]
+    loads: tuple[ModelLoad, ...]
     ready: bool
-    """Some sample can be advanced: it may ask for anything."""
+    """Whether some sample is ready to be advanced, and so may make calls of any model."""
     cpu_calls: int
-    """Open calls that need no lease and whose replies may lead to model calls (not grades)."""
+    """Number of open calls that need no lease and whose replies may lead to model calls (not grades)."""
     cpu_idle_s: float
     """Seconds since `cpu_calls` last changed."""
     lull_s: float = inf
-    """Seconds since the last job but one came: two jobs within a flip's time are a stream, and a third may come."""
+    """Seconds since the last job but one came: after two jobs within the time of a flip, a third may come soon."""
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceResidency(msgspec.Struct, frozen=True, kw_only=True):
     """The device's newest residency."""
 
     epoch: int
@@ -71,156 +72,163 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     reason: str | None = None
     failures: int = 0
-    """Quarantined residencies in a row, this one included."""
+    """Number of quarantined residencies in a row, including this one."""
     age_s: float = 0.0
-    """Seconds since it was closed, for a closed or quarantined one."""
+    """Seconds since it was closed or quarantined."""
     open_s: float = 0.0
-    """Seconds since it was opened, for an open one."""
+    """Seconds since it was opened, if it is open."""
     idle_s: float = 0.0
-    """Seconds of these, added up, in which it `stands_idle`."""
+    """Total seconds in which it was open and `stands_idle`."""
     load_s: float = 0.0
-    """Seconds that the flip to it took, measured."""
+    """Measured seconds of the flip to it."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Models that the plan lets be resident at once, with the slots that there is room for."""
+class ModelGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Models that may be resident at once, with their slots."""
 
     parallel: dict[int, int]
-    """By model; what is missing runs with the slots that are configured."""
+    """Slots by model; a missing model gets its configured slots."""
     models: tuple[int, ...]
     memory_mib: int
     why: str
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what may wait. Seconds."""
+class FlipRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of waiting, in seconds."""
 
     patience_s: float = 30.0
-    """Calls that need no lease hold a flip so long without progress."""
+    """How long calls that need no lease, and make no progress, delay a flip."""
     max_residency_s: float = 0.0
-    """Nobody starves because of a residency that was open for longer; 0: for as long as it has work."""
+    """A starving job ends a residency that was open for longer; 0 for no bound."""
     max_wait_s: float = 0.0
-    """No job starves for longer; 0: for as long as there is other work."""
+    """A job that starves for longer ends a residency; 0 for no bound."""
     online_patience_s: float = inf
-    """Nobody waits online for a model that is not resident for longer."""
+    """An online request that waits for longer ends a residency."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """The residency that is wanted next, and why."""
+    """The residency to flip to, and why."""
 
     models: tuple[int, ...]
     cause: str
     parallel: dict[int, int] = {}
-    """Slots by model, where the plan gives fewer than are configured."""
+    """Slots by model, if fewer than configured."""
     plan: dict[str, Any] = {}
-    """What the decision was made of; stands on the residency's row."""
+    """What the decision was based on; stored with the residency."""
 
 
 def decide(
-    picture: Picture, held: Held | None, *, groups: Sequence[Group], rules: Rules, drained: bool = False
+    snapshot: WorkloadSnapshot,
+    held: DeviceResidency | None,
+    *,
+    groups: Sequence[ModelGroup],
+    rules: FlipRules,
+    drained: bool = False,
 ) -> Target | None:
-    """The residency to flip to, or None to stay.
+    """Return the residency to flip to, or None to stay.
 
-    What is loaded is the first of `groups` with the model that is needed most. A `drained` device is emptied once,
-    whatever waits for it, and then left alone.
+    The target is the first of `groups` that has the most needed model. A `drained` device is emptied once, whatever
+    waits for it, and then left alone.
     """
     if drained:
-        return _emptied(held)
-    waiting = [load for load in picture.loads if load.calls and not _holds(held, load)]
-    if not waiting or _flipping(held) or _rests(held):
+        return _decide_emptying(held)
+    waiting = [load for load in snapshot.loads if load.calls and not _holds(held, load)]
+    if not waiting or _is_flipping(held) or _is_resting(held):
         return None
-    needed = min(waiting, key=lambda load: (_failed(held, load), *_urgency(load, held, rules), *_order(load)))
-    drained_by, pressed_by = _drained(picture, held, rules), _presses(needed, held, rules)
-    group = next((group for group in groups if needed.model_id in group.models), _alone(needed))
-    cost_s = _cost_s(group, picture.loads)
-    if drained_by == "drained" and not pressed_by and _pays_to_wait(picture, held, waiting, cost_s):
+    needed = min(
+        waiting, key=lambda load: (_has_failed(held, load), *_rank_urgency(load, held, rules), *_rank_need(load))
+    )
+    drained_by, pressed_by = _find_drain_cause(snapshot, held, rules), _find_pressing_cause(needed, held, rules)
+    group = next((group for group in groups if needed.model_id in group.models), _group_alone(needed))
+    cost_s = _flip_cost_s(group, snapshot.loads)
+    if drained_by == "drained" and not pressed_by and _is_worth_waiting(snapshot, held, waiting, cost_s):
         return None
     cause = drained_by or pressed_by
     if cause is None:
         return None
-    plan = _explained(group, picture, held, waiting, cost_s)
+    plan = _explain(group, snapshot, held, waiting, cost_s)
     return Target(models=tuple(sorted(group.models)), cause=cause, parallel=group.parallel, plan=plan)
 
 
-def staged(loads: Sequence[Load]) -> list[Group]:
-    """One model at a time."""
-    return [_alone(load) for load in loads]
+def group_singly(loads: Sequence[ModelLoad]) -> list[ModelGroup]:
+    """Make a group of each model alone."""
+    return [_group_alone(load) for load in loads]
 
 
-def together(loads: Sequence[Load], budget_mib: int) -> list[Group]:
-    """With each model as many others as their declared footprints leave room for, those that are needed most first."""
-    order = sorted(loads, key=_order)
-    return [_with(load, order, budget_mib) for load in order]
+def group_by_footprint(loads: Sequence[ModelLoad], budget_mib: int) -> list[ModelGroup]:
+    """Make a group around each model with as many others as their declared footprints fit, the most needed first."""
+    order = sorted(loads, key=_rank_need)
+    return [_group_around(load, order, budget_mib) for load in order]
 
 
-def stands_idle(picture: Picture, held: Held | None) -> bool:
-    """Whether an open residency has nothing to do, nor anything to come, while other models' calls wait."""
-    elsewhere = any(load.calls and not _holds(held, load) for load in picture.loads)
-    return elsewhere and _is_open(held) and not (_has_work(picture, held) or picture.ready or picture.cpu_calls)
+def stands_idle(snapshot: WorkloadSnapshot, held: DeviceResidency | None) -> bool:
+    """Tell whether an open residency has no work, present or expected, while other models' calls wait."""
+    elsewhere = any(load.calls and not _holds(held, load) for load in snapshot.loads)
+    return elsewhere and _is_open(held) and not (_has_work(snapshot, held) or snapshot.ready or snapshot.cpu_calls)
 
 
-def _emptied(held: Held | None) -> Target | None:
-    """Even a quarantined device is emptied at once; only an emptying that failed waits for its next try."""
-    if held is None or _flipping(held):
+def _decide_emptying(held: DeviceResidency | None) -> Target | None:
+    """Return the empty target of a drained device; only an emptying that failed waits before the next attempt."""
+    if held is None or _is_flipping(held):
         return None
-    if held.models or (held.state == "quarantined" and not _rests(held)):
+    if held.models or (held.state == "quarantined" and not _is_resting(held)):
         return Target(models=(), cause=DRAIN)
     return None
 
 
-def _flipping(held: Held | None) -> bool:
+def _is_flipping(held: DeviceResidency | None) -> bool:
     return held is not None and held.state not in ("open", "closed", "quarantined")
 
 
-def rest_s(failures: int) -> float:
-    """Seconds that a quarantined device is left alone after so many failures in a row."""
-    return min(RETRY_S * failures, LONGEST_REST_S)
+def retry_wait_s(failures: int) -> float:
+    """Return the seconds that a quarantined device is left alone after `failures` in a row."""
+    return min(RETRY_S * failures, MAX_RETRY_WAIT_S)
 
 
-def _rests(held: Held | None) -> bool:
-    return held is not None and held.state == "quarantined" and held.age_s < rest_s(held.failures)
+def _is_resting(held: DeviceResidency | None) -> bool:
+    return held is not None and held.state == "quarantined" and held.age_s < retry_wait_s(held.failures)
 
 
-def _failed(held: Held | None, load: Load) -> bool:
-    """Whether it could not be loaded just now: what else waits has its turn first."""
+def _has_failed(held: DeviceResidency | None, load: ModelLoad) -> bool:
+    """Tell whether the last attempt to load it failed, so that other models have their turn first."""
     return held is not None and held.state == "quarantined" and load.model_id in held.models
 
 
-def _is_open(held: Held | None) -> bool:
+def _is_open(held: DeviceResidency | None) -> bool:
     return held is not None and held.state == "open" and bool(held.models)
 
 
-def _holds(held: Held | None, load: Load) -> bool:
+def _holds(held: DeviceResidency | None, load: ModelLoad) -> bool:
     return held is not None and held.state == "open" and load.model_id in held.models
 
 
-def _has_work(picture: Picture, held: Held | None) -> bool:
-    return any(load.calls and _holds(held, load) for load in picture.loads)
+def _has_work(snapshot: WorkloadSnapshot, held: DeviceResidency | None) -> bool:
+    return any(load.calls and _holds(held, load) for load in snapshot.loads)
 
 
-def _drained(picture: Picture, held: Held | None, rules: Rules) -> str | None:
-    """The cause of a flip that takes no work from what is resident; None: there is some, or some may come."""
-    if picture.ready or _has_work(picture, held):
+def _find_drain_cause(snapshot: WorkloadSnapshot, held: DeviceResidency | None, rules: FlipRules) -> str | None:
+    """Return the cause of a flip when the resident models have no work; None if they have some or may get some."""
+    if snapshot.ready or _has_work(snapshot, held):
         return None
-    if picture.cpu_calls:
-        return "cpu_stalled" if picture.cpu_idle_s > rules.patience_s else None
+    if snapshot.cpu_calls:
+        return "cpu_stalled" if snapshot.cpu_idle_s > rules.patience_s else None
     if held is None:
         return "first"
     if held.state == "quarantined":
         return "retry"
     if held.state == "closed":
         return held.reason or "drained"
-    if any(load.away and _holds(held, load) for load in picture.loads):
+    if any(load.away and _holds(held, load) for load in snapshot.loads):
         return "away"
     return "drained" if held.models else "released"
 
 
-def _presses(load: Load, held: Held | None, rules: Rules) -> str | None:
-    """The cause of a flip before the drain, once what is resident was worth its loading."""
+def _find_pressing_cause(load: ModelLoad, held: DeviceResidency | None, rules: FlipRules) -> str | None:
+    """Return the cause of a flip before the work is drained, once the residency was open long enough; None if none."""
     open_s, paid_s = (held.open_s, held.load_s) if held is not None and _is_open(held) else (inf, 0.0)
-    if load.online_s is not None and load.online_s >= rules.online_patience_s and open_s >= max(LEAST_S, paid_s):
+    if load.online_s is not None and load.online_s >= rules.online_patience_s and open_s >= max(MIN_OPEN_S, paid_s):
         return "online"
-    if load.starved_s is None or open_s < max(LEAST_S, AMORTISED * paid_s):
+    if load.starved_s is None or open_s < max(MIN_OPEN_S, AMORTISED * paid_s):
         return None
     if 0 < rules.max_wait_s < load.starved_s:
         return "aged"
@@ -229,59 +237,65 @@ def _presses(load: Load, held: Held | None, rules: Rules) -> str | None:
     return None
 
 
-def _urgency(load: Load, held: Held | None, rules: Rules) -> tuple[int, float]:
-    """What presses comes first, what waits longest before the rest of it."""
-    cause = _presses(load, held, rules)
+def _rank_urgency(load: ModelLoad, held: DeviceResidency | None, rules: FlipRules) -> tuple[int, float]:
+    """Rank loads with a pressing cause first, by the cause and then by the longest wait."""
+    cause = _find_pressing_cause(load, held, rules)
     if cause is None:
         return len(PRESSING), 0.0
     waited_s = load.online_s if cause == "online" else load.starved_s
     return PRESSING.index(cause), -(waited_s or 0.0)
 
 
-def _order(load: Load) -> tuple[bool, bool, bool, int, int]:
-    """Somebody who waits for an answer; then the judge's models, whose replies others wait for; then more calls."""
+def _rank_need(load: ModelLoad) -> tuple[bool, bool, bool, int, int]:
+    """Rank online requests first, then the judge's models, whose replies others wait for, then by more calls."""
     return load.calls == 0, load.online_s is None, load.lane is not Lane.JUDGE, -load.calls, load.model_id
 
 
-def _pays_to_wait(picture: Picture, held: Held | None, waiting: Sequence[Load], cost_s: float | None) -> bool:
-    """The tail rule, as of whoever rents skis: for less work than a flip's cost, wait up to that cost for more.
+def _is_worth_waiting(
+    snapshot: WorkloadSnapshot, held: DeviceResidency | None, waiting: Sequence[ModelLoad], cost_s: float | None
+) -> bool:
+    """Tell whether to wait for more work before a flip, as in ski rental: up to the flip's cost, if there is less work.
 
-    Only a stream of jobs can bring more, since every live sample waits for the flip; for anybody else it is a loss.
-    Unmeasured, or with somebody online, nothing is waited for.
+    Only further jobs can bring more, since every live sample waits for the flip, so it waits only after two jobs came
+    within the flip's time. It never waits with an online request, or if a flip's cost or a call was not measured.
     """
     worth_s = sum(load.calls * (inf if load.call_s is None else load.call_s) for load in waiting)
     online = any(load.online_s is not None for load in waiting)
     if held is None or cost_s is None or online:
         return False
-    return max(worth_s, held.idle_s, picture.lull_s) < cost_s
+    return max(worth_s, held.idle_s, snapshot.lull_s) < cost_s
 
 
-def _cost_s(group: Group, loads: Sequence[Load]) -> float | None:
-    """What a flip to a group takes; None where a model of it was never measured."""
+def _flip_cost_s(group: ModelGroup, loads: Sequence[ModelLoad]) -> float | None:
+    """Return the seconds of a flip to the group; None if one of its models was not measured yet."""
     known = {load.model_id: load.load_s for load in loads}
     costs = [known.get(model) for model in group.models]
     return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
-def _alone(load: Load) -> Group:
+def _group_alone(load: ModelLoad) -> ModelGroup:
     why = "one model at a time"
-    return Group(models=(load.model_id,), parallel={}, memory_mib=load.footprint_mib, why=why)
+    return ModelGroup(models=(load.model_id,), parallel={}, memory_mib=load.footprint_mib, why=why)
 
 
-def _with(first: Load, order: Sequence[Load], budget_mib: int) -> Group:
+def _group_around(first: ModelLoad, order: Sequence[ModelLoad], budget_mib: int) -> ModelGroup:
     chosen, used = [first.model_id], first.footprint_mib
     for load in order:
         if used + load.footprint_mib <= budget_mib and load.model_id not in chosen:
             chosen.append(load.model_id)
             used += load.footprint_mib
     why = f"declared footprints within {budget_mib} MiB" if len(chosen) > 1 else f"no other fits {budget_mib} MiB"
-    return Group(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why)
+    return ModelGroup(models=tuple(sorted(chosen)), parallel={}, memory_mib=used, why=why)
 
 
-def _explained(
-    group: Group, picture: Picture, held: Held | None, waiting: Sequence[Load], cost_s: float | None
+def _explain(
+    group: ModelGroup,
+    snapshot: WorkloadSnapshot,
+    held: DeviceResidency | None,
+    waiting: Sequence[ModelLoad],
+    cost_s: float | None,
 ) -> dict[str, Any]:
-    """What a decision was made of, as far as there was anything of it."""
+    """Return what the decision was based on, without the seconds that are 0."""
     seconds = {
         "flip_s": cost_s or 0.0,
         "open_s": held.open_s if held else 0.0,
@@ -292,6 +306,6 @@ def _explained(
     return {
         "why": group.why,
         "predicted_mib": group.memory_mib,
-        "calls": {str(load.model_id): load.calls for load in picture.loads if load.calls},
+        "calls": {str(load.model_id): load.calls for load in snapshot.loads if load.calls},
         **{name: round(value, 3) for name, value in seconds.items() if value},
     }

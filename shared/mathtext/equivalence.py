@@ -1,7 +1,7 @@
 """The grader of mathematics: is an answer the same as the gold one?
 
 What kind of thing each answer is (`answer_shape`) decides what it may equal; values are compared by `equal_values`. The
-rules, and where they differ from Math-Verify's own verdict, are on the page of graders (docs/grading.md).
+rules, and where they differ from Math-Verify's own verdict, are on the page of graders (docs/explanation/grading.md).
 """
 
 import re

@@ -1,7 +1,7 @@
-"""Model servers as programs: how each is started for one model, and how what it says of itself must read. Pure.
+"""Command lines of model servers, and checks of what a started server reports about itself. Pure.
 
-Spoken to are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3, and vLLM 0.10 and later;
-docs/model-servers.md says which versions were tried.
+Supported are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3, and vLLM 0.10 and later;
+docs/how-to/model-servers.md lists the versions that were tried.
 """
 
 import re
@@ -16,21 +16,21 @@ from shared.model_settings import Model
 from shared.models.sampling import BY_BACKEND, Sampling
 
 SETTINGS = ("LLAMA_ARG_", "LLAMA_CHAT_", "VLLM_")
-"""How variables begin by which a model server takes settings."""
+"""Prefixes of environment variables from which model servers take settings."""
 SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 KEYS = frozenset({"--api-key", "--api-key-file"})
-"""Arguments that hold a secret: a process list shows them, and so does a model's row."""
+"""Arguments that hold a secret, which a process list and a model's row would show."""
 
 BATCH_INVARIANT = (0, 11, 1)
 """First vLLM whose VLLM_BATCH_INVARIANT makes replies independent of the batch (docs.vllm.ai, "Batch Invariance")."""
 
 Page = Mapping[str, Any]
-"""What a server says of itself."""
+"""What a server reports about itself."""
 
 
-class Asked(NamedTuple):
-    """What a server is started for: a model by its name and settings, `parallel` prompts at once."""
+class LaunchRequest(NamedTuple):
+    """A model to start a server for, with its name, settings and number of slots."""
 
     name: str
     model: Model
@@ -38,17 +38,17 @@ class Asked(NamedTuple):
 
     @property
     def weights(self) -> str:
-        """The model as its server is told it."""
+        """The model as it is named to its server: its hub name or its path."""
         return str(self.model.hub or self.model.path)
 
     @property
     def sampling(self) -> Sampling:
-        """How its server is told to sample."""
-        return BY_BACKEND[program(self.model).backend]
+        """The sampling settings that its server is sent."""
+        return BY_BACKEND[select_program(self.model).backend]
 
 
 class Launch(NamedTuple):
-    """What is started; the environment is added to."""
+    """A command line, and variables to add to the environment."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str]
@@ -59,34 +59,34 @@ class Program:
     """One kind of model server."""
 
     backend: str
-    """As model rows call it."""
+    """The program's name in model rows."""
     command: tuple[str, ...]
-    """As it is usually called."""
+    """The program's usual command."""
     arguments: tuple[str, ...]
-    """What the guard decides, with fields in braces."""
+    """The arguments that the guard sets, with fields in braces."""
     key: str
-    """The variable of its API key."""
+    """Environment variable of its API key."""
     environment: Mapping[str, str]
     pages: tuple[str, ...]
-    """Where it says what it serves; read as one."""
-    printed: Pattern[str]
-    """Its version, in what `--version` prints."""
+    """Paths at which it reports what it serves; their objects are merged."""
+    version_pattern: Pattern[str]
+    """Finds its version in the output of `--version`."""
     version: Callable[[Page], str]
-    """What the pages name as its version: part of the one that is printed."""
-    misfit: Callable[[Page, Asked], str | None]
-    """What is wrong with the pages."""
+    """Reads its version from the pages; it must be contained in the printed one."""
+    find_misfit: Callable[[Page, LaunchRequest], str | None]
+    """Finds what is wrong with the pages; None if nothing is."""
     model_first: tuple[str, ...] = ()
-    """What must stand before the operator's arguments."""
+    """Arguments that must precede the operator's."""
     aliases: frozenset[str] = frozenset()
-    """Other names of `arguments`."""
+    """Other names of the options in `arguments`."""
     package: str | None = None
-    """The Python package whose version it prints, where it is one."""
+    """The Python package whose version it prints, if it is one."""
     deterministic_arguments: tuple[str, ...] = ()
-    """Added for a model that is `deterministic`."""
+    """Arguments that are added for a `deterministic` model."""
     deterministic_environment: Mapping[str, str] = field(default_factory=dict)
 
-    def made_deterministic(self) -> "Program":
-        """The same program, started so that a reply does not depend on what is computed beside it."""
+    def with_determinism(self) -> "Program":
+        """Return the program with arguments that make a reply independent of what is computed at the same time."""
         return replace(
             self,
             arguments=(*self.arguments, *self.deterministic_arguments),
@@ -94,55 +94,55 @@ class Program:
         )
 
 
-def program(model: Model) -> Program:
-    """The program that serves a model.
+def select_program(model: Model) -> Program:
+    """Return the program that serves a model.
 
     Raises:
-        ValueError: the settings name no weights that it could load, or `command` sets what the guard sets.
+        ValueError: the settings name no weights, or `command` sets an argument that the guard sets.
     """
     kind = VLLM_SLEEP if model.driver == "vllm-sleep" else PROGRAMS[model.server]
-    kind = kind.made_deterministic() if model.deterministic else kind
+    kind = kind.with_determinism() if model.deterministic else kind
     if model.path is None and model.hub is None:
         raise ValueError("needs a `path`" if model.server == "llama.cpp" else "needs a `path` or a `hub`")
     if model.command:
-        _check(model.command, kind)
+        _check_command(model.command, kind)
     return kind
 
 
-def _check(command: tuple[str, ...], kind: Program) -> None:
-    """Refuse a command that lacks the program's own words, or that says what the guard says, by whatever name."""
+def _check_command(command: tuple[str, ...], kind: Program) -> None:
+    """Refuse a command that does not begin as the program's, or that sets an argument of the guard by any name."""
     words = len(kind.command)
     if command[1:words] != kind.command[1:]:
         raise ValueError(f"`command` must begin with the program and `{' '.join(kind.command[1:])}`")
     if kind.model_first and command[words:] and not command[words].startswith("-"):
         raise ValueError(f"`command` must not hold the model {command[words]!r}: the guard sets it, behind `serve`")
     ours = {each for each in (*kind.arguments, "--revision") if each.startswith("-")} | kind.aliases | KEYS
-    ours |= {_negated(each) for each in ours}
-    if taken := [name for name in map(_name, command[words:]) if name in ours]:
+    ours |= {_negate(each) for each in ours}
+    if taken := [name for name in map(_parse_name, command[words:]) if name in ours]:
         raise ValueError(f"`command` must not hold {taken[0]}: the guard sets it")
 
 
-def _name(argument: str) -> str:
-    """Of an argument, without its value; llama.cpp and vLLM take underscores for dashes."""
+def _parse_name(argument: str) -> str:
+    """Return an argument's name without its value, with dashes for underscores as llama.cpp and vLLM read it."""
     name = argument.partition("=")[0]
     return name.replace("_", "-") if name.startswith("--") else name
 
 
-def _negated(name: str) -> str:
-    """`--webui` of `--no-webui`, and the other way round."""
+def _negate(name: str) -> str:
+    """Return the opposite flag: `--webui` for `--no-webui`, and the reverse."""
     return f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name.replace("--", "--no-", 1)
 
 
-def deterministic(model: Model) -> dict[str, int]:
-    """What a model's row says of `deterministic`: nothing where it is off, so that rows without it stay the same.
+def deterministic_options(model: Model) -> dict[str, int]:
+    """Return the options of a model's row for `deterministic`; none if it is off, so that older rows stay the same.
 
-    With it the threads count as well: another number of them rounds otherwise (2 of 80 texts, by measurement).
+    It includes the threads, since another number of them rounds differently (2 of 80 texts, as measured).
     """
     return {"deterministic": True, "threads": model.threads} if model.deterministic else {}
 
 
-def settings_in(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """What a model's row says of the environment: nothing where it holds no setting of a model server. No secrets."""
+def environment_options(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the options of a model's row for settings of model servers in the environment, without secrets."""
     found = {
         name: value
         for name, value in sorted(environment.items())
@@ -151,61 +151,61 @@ def settings_in(environment: Mapping[str, str]) -> dict[str, dict[str, str]]:
     return {"environment": found} if found else {}
 
 
-def command(model: Model) -> tuple[str, ...]:
-    """The program as it is called here."""
-    return model.command or program(model).command
+def base_command(model: Model) -> tuple[str, ...]:
+    """Return the operator's command, or the program's usual one."""
+    return model.command or select_program(model).command
 
 
-def launch(asked: Asked, *, port: int, spare: int, key: str) -> Launch:
-    """How to start the server; `spare` is a second free port, for programs whose own processes need one."""
-    model, kind = asked.model, program(asked.model)
+def build_launch(request: LaunchRequest, *, port: int, spare: int, key: str) -> Launch:
+    """Build the command line of a server; `spare` is a second free port, for programs whose processes need one."""
+    model, kind = request.model, select_program(request.model)
     fields = {
-        "weights": asked.weights, "name": asked.name, "port": port, "spare": spare, "threads": model.threads,
-        "parallel": asked.parallel, "context": model.context, "prompt": model.context - 1,
-        "all": model.context * asked.parallel, "sockets": Path(tempfile.gettempdir()) / f"mathrag-{port}",
+        "weights": request.weights, "name": request.name, "port": port, "spare": spare, "threads": model.threads,
+        "parallel": request.parallel, "context": model.context, "prompt": model.context - 1,
+        "all": model.context * request.parallel, "sockets": Path(tempfile.gettempdir()) / f"mathrag-{port}",
     }  # fmt: skip
     revision = ("--revision", model.revision) if model.revision else ()
     first, ours = ([each.format_map(fields) for each in said] for said in (kind.model_first, kind.arguments))
-    called, words = command(model), len(kind.command)
+    called, words = base_command(model), len(kind.command)
     return Launch((*called[:words], *first, *called[words:], *ours, *revision), {**kind.environment, kind.key: key})
 
 
-def _llama(page: Page, asked: Asked) -> str | None:
-    if page["model_path"] != asked.weights:
-        return f"serves {page['model_path']}, not {asked.weights}"
-    if page["total_slots"] != asked.parallel:
-        return f"has {page['total_slots']} slots, not {asked.parallel}; take `-np` out of `command`"
-    # It rounds up, and does not go beyond what the model was trained for.
-    return _shorter(page["default_generation_settings"]["n_ctx"], asked)
+def _find_llama_misfit(page: Page, request: LaunchRequest) -> str | None:
+    if page["model_path"] != request.weights:
+        return f"serves {page['model_path']}, not {request.weights}"
+    if page["total_slots"] != request.parallel:
+        return f"has {page['total_slots']} slots, not {request.parallel}; remove `-np` from `command`"
+    # The server rounds the context up, but not beyond what the model was trained for.
+    return _find_short_context(page["default_generation_settings"]["n_ctx"], request)
 
 
-def _tgi(page: Page, asked: Asked) -> str | None:
-    if page["model_id"] != asked.weights:
-        return f"serves {page['model_id']}, not {asked.weights}"
-    if asked.model.revision and page["model_sha"] is None:
-        return "names no revision, as it could not ask the hub; take `revision` away and give the weights as `path`"
-    if asked.model.revision and page["model_sha"] != asked.model.revision:
-        return f"serves revision {page['model_sha']}, not {asked.model.revision}"
-    return _shorter(page["max_total_tokens"], asked)
+def _find_tgi_misfit(page: Page, request: LaunchRequest) -> str | None:
+    if page["model_id"] != request.weights:
+        return f"serves {page['model_id']}, not {request.weights}"
+    if request.model.revision and page["model_sha"] is None:
+        return "reports no revision, as it could not reach the hub; remove `revision` and set `path` to the weights"
+    if request.model.revision and page["model_sha"] != request.model.revision:
+        return f"serves revision {page['model_sha']}, not {request.model.revision}"
+    return _find_short_context(page["max_total_tokens"], request)
 
 
-def _vllm(page: Page, asked: Asked) -> str | None:
+def _find_vllm_misfit(page: Page, request: LaunchRequest) -> str | None:
     (card,) = page["data"]
-    if (card["id"], card["root"]) != (asked.name, asked.weights):
-        return f"serves {card['root']} as {card['id']}, not {asked.weights} as {asked.name}"
-    if asked.model.deterministic and _release(page["version"]) < BATCH_INVARIANT:
+    if (card["id"], card["root"]) != (request.name, request.weights):
+        return f"serves {card['root']} as {card['id']}, not {request.weights} as {request.name}"
+    if request.model.deterministic and _parse_release(page["version"]) < BATCH_INVARIANT:
         least = ".".join(map(str, BATCH_INVARIANT))
         return f"is vLLM {page['version']}, which cannot be `deterministic`; install {least} or later"
-    return _shorter(card["max_model_len"], asked)
+    return _find_short_context(card["max_model_len"], request)
 
 
-def _release(version: str) -> tuple[int, ...]:
-    """The first three numbers of a version."""
+def _parse_release(version: str) -> tuple[int, ...]:
+    """Parse the first three numbers of a version."""
     return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
-def _shorter(found: int, asked: Asked) -> str | None:
-    wanted = asked.model.context
+def _find_short_context(found: int, request: LaunchRequest) -> str | None:
+    wanted = request.model.context
     return f"has a context of {found}, not {wanted}; set `context` to it" if found < wanted else None
 
 
@@ -220,11 +220,11 @@ LLAMA = Program(
     key="LLAMA_API_KEY",
     environment={},
     pages=("/props",),
-    printed=re.compile(r"version: (.+)"),
+    version_pattern=re.compile(r"version: (.+)"),
     version=lambda page: str(page["build_info"]).rpartition("-")[2],
-    misfit=_llama,
+    find_misfit=_find_llama_misfit,
     aliases=frozenset({"-m", "-a", "-c", "-np", "-t", "-cram", "--ui"}),
-    # The one slot that `Model` gives it computes one prompt at a time; a prefix that it kept would change the numbers.
+    # With its only slot it computes one prompt at a time; a cached prefix would change the numbers.
     deterministic_arguments=("--no-cache-prompt",),
 )
 TGI = Program(
@@ -246,29 +246,29 @@ TGI = Program(
     key="API_KEY",
     environment={"PREFIX_CACHING": "0"},
     pages=("/info",),
-    printed=re.compile(r"text-generation-launcher (\S+)"),
+    version_pattern=re.compile(r"text-generation-launcher (\S+)"),
     version=lambda page: str(page["version"]),
-    misfit=_tgi,
+    find_misfit=_find_tgi_misfit,
     aliases=frozenset({"-p", "--max-input-length"}),
 )
 VLLM = Program(
     backend="vllm",
     command=("vllm", "serve"),
-    model_first=("{weights}",),  # since 0.32 it refuses to start where anything stands before the model
+    model_first=("{weights}",),  # since 0.32 it refuses to start if anything precedes the model
     arguments=(
         *("--served-model-name", "{name}", "--host", "127.0.0.1", "--port", "{port}"),
         *("--max-model-len", "{context}", "--max-num-seqs", "{parallel}", "--seed", "0"),
-        # Without it a file in the model's folder would change temperature's neighbours, such as a repetition penalty.
+        # Without it a file in the model's folder would change sampling settings, such as a repetition penalty.
         *("--generation-config", "vllm", "--no-enable-prefix-caching"),
     ),
     key="VLLM_API_KEY",
-    # SPT_NOENV: it renames its processes, which would else wipe the mark that they are ours.
+    # SPT_NOENV: otherwise renaming its processes would wipe the environment with the guard's mark.
     environment={"VLLM_NO_USAGE_STATS": "1", "SPT_NOENV": "1"},
     pages=("/v1/models", "/version"),
-    printed=re.compile(r"^(\d+\.\d\S*)$", re.MULTILINE),
+    version_pattern=re.compile(r"^(\d+\.\d\S*)$", re.MULTILINE),
     version=lambda page: str(page["version"]),
-    misfit=_vllm,
-    aliases=frozenset({"--model", "--config"}),  # a file of arguments, which no row would hold
+    find_misfit=_find_vllm_misfit,
+    aliases=frozenset({"--model", "--config"}),  # a file of arguments, which a model's row would not contain
     package="vllm",
     deterministic_environment={"VLLM_BATCH_INVARIANT": "1"},
 )

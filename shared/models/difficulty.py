@@ -1,4 +1,4 @@
-"""How hard a problem looks: a logistic regression over the embedding of its text, read from `models/difficulty`."""
+"""Estimate a problem's difficulty by a logistic regression on its text's embedding, read from `models/difficulty`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,29 +8,29 @@ import numpy as np
 
 from shared.errors import Unavailable
 from shared.models.ports import Embedder
-from shared.rag.language import language
+from shared.rag.language import detect_language
 from shared.retrieval_settings import MODELS
 
 EMBEDDINGS = MODELS / "static-embeddings"
-"""What the shipped weights were fitted to, whatever makes the vectors of the indexes."""
+"""The embeddings to which the shipped weights were fitted, which need not be those of the indexes."""
 DECIMALS = 6
-"""Of a probability: what processors may disagree about in the last bits is no part of a reply."""
+"""Decimals of a probability, so that replies do not depend on last bits, in which processors differ."""
 
 
 class Regression(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Fitted weights. probability = 1 / (1 + exp(-(bias + weights · vector)))."""
 
     embedder: str
-    """Signature of the embedder whose vectors they were fitted to."""
+    """Signature of the embedder to whose vectors they were fitted."""
     bias: float
     weights: tuple[float, ...]
 
 
 class DifficultyClassifier:
-    """Questions to probabilities of being hard. No model server, no GPU; batches."""
+    """Estimates how probable it is that questions are hard, in batches, without a model server or GPU."""
 
     def __init__(self, regression: Regression, embedder: Embedder) -> None:
-        """Bring weights and embedder together.
+        """Take weights and the embedder to which they were fitted.
 
         Raises:
             Unavailable: the weights were fitted to the vectors of another embedder.
@@ -46,24 +46,24 @@ class DifficultyClassifier:
         self._weights = np.array(regression.weights)
 
     def probabilities(self, questions: Sequence[str]) -> list[float | None]:
-        """The probability of each question that it is hard; it does not depend on its neighbours.
+        """Return the probability of each question that it is hard, independent of the other questions.
 
-        None: nothing is known about it, for the question is Chinese (the classifier learned from English alone) or has
-        no word that the embedder knows.
+        None if nothing is known: the question is Chinese (the classifier was fitted to English) or has no word that the
+        embedder knows.
         """
         vectors = self._embedder.embed_queries(questions)
         # Row by row, not as a product of matrices, whose rounding depends on how many rows there are.
         logits = (vectors * self._weights).sum(axis=1) + self._bias
         probabilities = np.round(1 / (1 + np.exp(-logits)), DECIMALS)
-        known = vectors.any(axis=1) & np.array([language(text) == "en" for text in questions], dtype=bool)
+        known = vectors.any(axis=1) & np.array([detect_language(text) == "en" for text in questions], dtype=bool)
         return [float(p) if here else None for p, here in zip(probabilities, known, strict=True)]
 
 
-def read(path: Path) -> Regression:
-    """The weights in a file.
+def read_regression(path: Path) -> Regression:
+    """Read weights from a file.
 
     Raises:
-        Unavailable: there is none, or it holds something else.
+        Unavailable: the file is missing, or holds something else.
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Regression)

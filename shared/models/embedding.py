@@ -1,4 +1,4 @@
-"""Vectors of a model, made fit for an index: prefixes, batches, length 1, and refused where they cannot be used."""
+"""Embed texts with a model: add prefixes, send batches, check the vectors and scale them to length 1."""
 
 import logging
 import re
@@ -11,27 +11,27 @@ from numpy.typing import NDArray
 from shared.contracts import canonical
 from shared.contracts.replies import FailureKind
 from shared.errors import Refused, TooLarge, Unavailable
-from shared.models.normal_form import NORMAL_FORM, in_normal_form
+from shared.models.normal_form import NORMAL_FORM, normalise
 from shared.models.ports import Encoder, ModelFailed
 from shared.retrieval_settings import Embeddings
 
 _log = logging.getLogger(__name__)
 
 PROBE = "a"
-"""What the dimension is found out with."""
+"""Text whose vector tells the dimension."""
 TOO_LONG = (
     "set `retrieval.embeddings.too_long: cut`, or `max_chars` to what the model can hold; that makes another index"
 )
 _PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
-"""A word, or a single sign or Chinese character."""
-AWAY = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
+"""Matches a word, or a single sign or Chinese character."""
+FIX = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
 
 
 class ModelEmbedder:
-    """The `Embedder` over an `Encoder`, which is asked when it is first needed, and again until it has answered."""
+    """An `Embedder` over an `Encoder`, which is called only when needed, and again until it has answered."""
 
     def __init__(self, encoder: Encoder, settings: Embeddings, queries: Encoder | None = None) -> None:
-        """`queries` reads questions where `encoder` reads documents alone; both are one model."""
+        """`queries` encodes questions if `encoder` encodes only documents; both are the same model."""
         self._encoder = encoder
         self._queries = queries or encoder
         self._settings = settings
@@ -44,13 +44,13 @@ class ModelEmbedder:
             Unavailable: the model does not answer.
         """
         try:
-            return int(directions(self._encoder.encode([PROBE]), 1).shape[1])
+            return int(normalise_vectors(self._encoder.encode([PROBE]), 1).shape[1])
         except ModelFailed as failed:
-            raise _error(failed) from failed
+            raise _translate_failure(failed) from failed
 
     @cached_property
     def signature(self) -> str:
-        """Of model, revision, prefixes, cut, dimension, normal form and length; not of where a server stands.
+        """Digest of model, revision, prefixes, cut, dimension, normal form and length, but not of a server's address.
 
         Raises:
             Unavailable: the model does not answer.
@@ -61,7 +61,7 @@ class ModelEmbedder:
         try:
             model = self._encoder.identity()
         except ModelFailed as failed:
-            raise _error(failed) from failed
+            raise _translate_failure(failed) from failed
         made = {**kept, "model": model, "dimension": self.dimension, "length": 1, "unicode": NORMAL_FORM}
         return canonical.digest(made).hex()
 
@@ -78,16 +78,16 @@ class ModelEmbedder:
         try:
             for start in range(0, len(texts), self._settings.batch):
                 batch = [prefix + self._cut(text) for text in texts[start : start + self._settings.batch]]
-                found = directions(self._encoded(encoder, batch, len(prefix)), len(batch), self.dimension)
+                found = normalise_vectors(self._encode_batch(encoder, batch, len(prefix)), len(batch), self.dimension)
                 vectors[start : start + len(batch)] = found
         except ModelFailed as failed:
-            raise _error(failed) from failed
+            raise _translate_failure(failed) from failed
         return vectors
 
-    def _encoded(self, encoder: Encoder, batch: list[str], prefix: int) -> Sequence[Sequence[float]]:
-        """In one request; where a text of it is too long and may be cut, in one request a text.
+    def _encode_batch(self, encoder: Encoder, batch: list[str], prefix: int) -> Sequence[Sequence[float]]:
+        """Encode in one request or, if a text is too long and may be cut, in one request per text.
 
-        Only the model knows how many tokens a text has, and servers say it in no common way: so it is asked.
+        Only the model knows how many tokens a text has, and servers have no common way to tell, so lengths are tried.
 
         Raises:
             ModelFailed: as `Encoder.encode`.
@@ -98,17 +98,17 @@ class ModelEmbedder:
             if failed.kind is not FailureKind.CONTEXT_EXCEEDED or self._settings.too_long == "refuse":
                 raise
             if len(batch) == 1:
-                return [_beginning(encoder, batch[0], prefix, failed)]
-        return [vector for text in batch for vector in self._encoded(encoder, [text], prefix)]
+                return [_embed_beginning(encoder, batch[0], prefix, failed)]
+        return [vector for text in batch for vector in self._encode_batch(encoder, [text], prefix)]
 
     def _cut(self, text: str) -> str:
-        return in_normal_form(text)[: self._settings.max_chars or None]
+        return normalise(text)[: self._settings.max_chars or None]
 
 
-def _beginning(encoder: Encoder, text: str, prefix: int, refused: ModelFailed) -> Sequence[float]:
-    """The vector of the longest beginning that the model takes, found by halving; no word is cut in two.
+def _embed_beginning(encoder: Encoder, text: str, prefix: int, refused: ModelFailed) -> Sequence[float]:
+    """Return the vector of the longest beginning that the model accepts, found by bisection between words.
 
-    `text` itself was refused, and its first `prefix` characters are no part of what may be cut.
+    `text` itself was `refused`; its first `prefix` characters are never cut.
     """
     ends = [piece.end() for piece in _PIECE.finditer(text, prefix)]
     fit, too_many, vector = 0, len(ends), None
@@ -123,41 +123,47 @@ def _beginning(encoder: Encoder, text: str, prefix: int, refused: ModelFailed) -
             too_many = middle
     if vector is None:
         raise refused
-    _log.info("of a text of %d characters the embedding model has read the first %d", len(text), ends[fit - 1])
+    _log.info(
+        "a text of %d characters is too long for the embedding model: embedded its first %d", len(text), ends[fit - 1]
+    )
     return vector
 
 
-def directions(found: Sequence[Sequence[float]], count: int, dimension: int | None = None) -> NDArray[np.float32]:
-    """`count` vectors at length 1; a zero vector stays zero.
+def normalise_vectors(
+    found: Sequence[Sequence[float]], count: int, dimension: int | None = None
+) -> NDArray[np.float32]:
+    """Return `count` vectors scaled to length 1; a zero vector stays zero.
 
     Raises:
-        ModelFailed: there are more or fewer, they differ in length or from `dimension`, or are not finite.
+        ModelFailed: there are more or fewer vectors, their lengths differ or are not `dimension`, or are not finite.
     """
     if len(found) != count:
-        raise _useless(f"{len(found)} vectors for {count} texts")
+        raise _make_useless_error(f"{len(found)} vectors for {count} texts")
     lengths = {len(vector) for vector in found}
     expected = {dimension} if dimension else lengths
     if lengths != expected or 0 in lengths or len(lengths) != 1:
-        raise _useless(f"vectors of {_listed(lengths)} numbers where {_listed(expected)} were expected")
+        raise _make_useless_error(
+            f"vectors of {_join_numbers(lengths)} numbers where {_join_numbers(expected)} were expected"
+        )
     vectors = np.asarray(found, dtype=np.float64)
     if not np.isfinite(vectors).all():
-        raise _useless("vectors that hold NaN or infinity")
+        raise _make_useless_error("vectors that hold NaN or infinity")
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
 
 
-def _listed(numbers: set[int]) -> str:
+def _join_numbers(numbers: set[int]) -> str:
     return " and ".join(map(str, sorted(numbers)))
 
 
-def _useless(what: str) -> ModelFailed:
+def _make_useless_error(what: str) -> ModelFailed:
     return ModelFailed(FailureKind.BACKEND_ERROR, f"the embedding model gave {what}")
 
 
-def _error(failed: ModelFailed) -> TooLarge | Unavailable:
+def _translate_failure(failed: ModelFailed) -> TooLarge | Unavailable:
     if failed.kind is FailureKind.CONTEXT_EXCEEDED:
         return TooLarge(f"a text is too long for the embedding model: {failed.detail}", hint=TOO_LONG)
-    said = f"no embeddings: {failed.detail}"
+    message = f"no embeddings: {failed.detail}"
     if failed.kind is FailureKind.UNAVAILABLE:
-        return Unavailable(said, hint=AWAY, what=failed.what)
-    return Refused(said, hint=AWAY)
+        return Unavailable(message, hint=FIX, what=failed.what)
+    return Refused(message, hint=FIX)

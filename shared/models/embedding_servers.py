@@ -1,4 +1,4 @@
-"""Encoders behind HTTP: any server with `/v1/embeddings`, and Ollama's own `/api/embed`."""
+"""Encoders on HTTP servers: any server with `/v1/embeddings`, and Ollama's own `/api/embed`."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 from shared.contracts.replies import FailureKind
 from shared.models.endpoint import Endpoint
-from shared.models.ollama import Pulled, full_tag
+from shared.models.ollama import Pulled, make_full_tag
 from shared.models.ports import ModelFailed
 
 
@@ -19,18 +19,18 @@ class _Vectors(msgspec.Struct, frozen=True):
     data: list[_Vector]
 
 
-class _Embedded(msgspec.Struct, frozen=True):
+class _OllamaVectors(msgspec.Struct, frozen=True):
     embeddings: list[list[float]]
 
 
-class _Tags(msgspec.Struct, frozen=True):
+class _EncoderTags(msgspec.Struct, frozen=True):
     models: tuple[Pulled, ...] = ()
 
 
 class OpenAIEncoder:
-    """OpenAI's protocol, as llama.cpp's server, vLLM, text-embeddings-inference and many others speak it.
+    """A model on a server with OpenAI's protocol, such as llama.cpp's, vLLM or text-embeddings-inference.
 
-    It says nothing of a model but its name: `revision` is what the operator knows besides.
+    The protocol tells only a model's name, so the operator declares its `revision`.
     """
 
     def __init__(self, endpoint: Endpoint, model: str, revision: str) -> None:
@@ -39,17 +39,17 @@ class OpenAIEncoder:
         self._revision = revision
 
     def identity(self) -> dict[str, str]:
-        """Name and revision, as they were declared."""
+        """Return the declared name and revision."""
         return {"kind": "openai", "name": self._model, "revision": self._revision}
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """See `Encoder`; the protocol numbers its vectors, and need not send them in order."""
+        """See `Encoder`; the vectors may come in any order and are sorted by their index."""
         body = {"model": self._model, "input": list(texts), "encoding_format": "float"}
         found = self._endpoint.post("/v1/embeddings", body, _Vectors).data
         numbered = {vector.index: vector.embedding for vector in found}
         if sorted(numbered) != list(range(len(texts))) or len(found) != len(texts):
-            said = f"{self._endpoint.url} numbered {len(found)} vectors wrongly for {len(texts)} texts"
-            raise ModelFailed(FailureKind.BACKEND_ERROR, said)
+            problem = f"{self._endpoint.url} sent {len(found)} vectors with wrong numbers for {len(texts)} texts"
+            raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         return [numbered[at] for at in range(len(texts))]
 
     def close(self) -> None:
@@ -58,9 +58,9 @@ class OpenAIEncoder:
 
 
 class OllamaEncoder:
-    """A pulled model; pulled anew, it is another one.
+    """A pulled model of Ollama, which is another one after a new pull.
 
-    Never `/v1`, and never without `truncate`: by default texts are cut in silence.
+    It uses `/api/embed` with `truncate: false`, since `/v1` and the default silently truncate texts.
     """
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
@@ -68,18 +68,18 @@ class OllamaEncoder:
         self._model = model
 
     def identity(self) -> dict[str, str]:
-        """Name and digest of the manifest."""
-        tag = full_tag(self._model)
-        pulled = {each.name: each.digest for each in self._endpoint.get("/api/tags", _Tags).models}
+        """Return the full tag and the digest of its manifest."""
+        tag = make_full_tag(self._model)
+        pulled = {each.name: each.digest for each in self._endpoint.get("/api/tags", _EncoderTags).models}
         if tag not in pulled:
-            said = f"{self._endpoint.url} has no model {tag!r}: ollama pull {self._model}"
-            raise ModelFailed(FailureKind.BACKEND_ERROR, said)
+            problem = f"{self._endpoint.url} has no model {tag!r}: ollama pull {self._model}"
+            raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         return {"kind": "ollama", "name": tag, "digest": pulled[tag]}
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
         """See `Encoder`."""
         body = {"model": self._model, "input": list(texts), "truncate": False}
-        return self._endpoint.post("/api/embed", body, _Embedded).embeddings
+        return self._endpoint.post("/api/embed", body, _OllamaVectors).embeddings
 
     def close(self) -> None:
         """Close connections."""

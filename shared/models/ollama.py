@@ -1,8 +1,8 @@
-"""The native API of an Ollama server, whose every call says all that decides how the model is loaded.
+"""A client of Ollama's native API, which sends all options that decide how a model is loaded with every call.
 
-Never `/v1`: it ignores `keep_alive`, `num_ctx`, `truncate` and `shift`, so a prompt would be cut in silence and a model
-loaded anew (ollama#3645, #9355). A call whose runner options differ from those of the load replaces the runner, and so
-does another `shift`: both are in every body.
+It never uses `/v1`, which ignores `keep_alive`, `num_ctx`, `truncate` and `shift`, so that prompts would be silently
+truncated and models loaded again (ollama#3645, #9355). A call whose runner options or `shift` differ from those of the
+load replaces the runner, so both are in every body.
 """
 
 import time
@@ -14,38 +14,39 @@ import msgspec
 
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt, messages_of
 from shared.contracts.replies import FailureKind
 from shared.models import ollama_answers
-from shared.models.chat import ChatFailed, Unreached
-from shared.models.ollama_answers import Cut
+from shared.models.chat import ChatFailed, ServerUnreached
+from shared.models.ollama_answers import PromptTruncated
 from shared.models.sampling import OLLAMA
 from shared.trace_headers import add_trace_headers
 
 DEFAULT_URL = "http://127.0.0.1:11434"
-"""Where `ollama serve` listens."""
+"""Default address of `ollama serve`."""
 OLDEST = (0, 12, 6)
-"""The first version that knows `truncate` and `shift`; older ones ignore them and cut prompts in silence."""
+"""First version that knows `truncate` and `shift`; older ones ignore them and silently truncate prompts."""
 FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
-"""A prompt that does not fit is refused, a context that is full ends the answer, and answers are all that is said."""
+"""Options of every call: refuse a prompt that does not fit, end the answer at a full context, and do not think."""
 RELOAD_S = 1.0
-"""Finding a loaded model takes milliseconds; a call that waited longer than this for it has had it loaded. A model that
-loads fast is loaded again even faster, from the page cache: then a quarter of its load says so (0.8 s were seen)."""
+"""A call that waited longer than this for its model made the server load it: finding a loaded one takes milliseconds.
+For a model that loads fast, and again even faster from the page cache (0.8 s was seen), it is a quarter of its load."""
 SHORTEST_RELOAD_S = 0.2
-"""A busy server may take up to this to find a model."""
+"""Lower bound of that wait, since a busy server may take this long to find a loaded model."""
 KEEP_S = 30
-"""How long a model stays loaded after a call. Never for ever: a server with room for one model then hangs when another
-client asks it for another model. A model that is to stay is asked for again sooner than that."""
+"""How long a model stays loaded after a call. It is not for ever, because a server with room for one model would then
+hang when a client requests another. To stay loaded, a model is requested again before that."""
 PADDING = 256
 """A runner rounds its context up to a multiple of this."""
 ANSWER_S = 120.0
-"""Longest answer to one prompt, where none is given."""
-LOOK_S = 5.0
+"""Default timeout of an answer to one prompt."""
+QUERY_S = 5.0
 
 T = TypeVar("T")
 
 
 class OllamaFailed(Exception):
-    """The server refused, said something strange, or is not there (`away`)."""
+    """The server refused, sent a malformed answer, or was not reached (`away`)."""
 
     def __init__(self, message: str, *, away: bool = False) -> None:
         super().__init__(message)
@@ -53,13 +54,13 @@ class OllamaFailed(Exception):
 
 
 class Details(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manifest says of its weights."""
+    """Details of a manifest's weights."""
 
     quantization_level: str = ""
 
 
 class Pulled(msgspec.Struct, frozen=True, kw_only=True):
-    """A model on the server's disk; the digest is its manifest's, so it changes with weights, template and defaults."""
+    """A model on the server's disk; the digest of its manifest changes with weights, template and defaults."""
 
     name: str
     digest: str
@@ -70,7 +71,7 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     details: Details = Details()
 
 
-class Resident(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedModel(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded model. Sizes in bytes; `size_vram` is the part on the GPU; `context_length` in tokens per slot."""
 
     name: str
@@ -89,26 +90,26 @@ class _Tags(msgspec.Struct, frozen=True):
 
 
 class _Processes(msgspec.Struct, frozen=True):
-    models: tuple[Resident, ...] = ()
+    models: tuple[LoadedModel, ...] = ()
 
 
-async def behind(url: str) -> str | None:
-    """The address of the Ollama server whose `/v1` this is; None: another server's, or nobody is there."""
+async def find_ollama(url: str) -> str | None:
+    """Return the address of the Ollama server whose `/v1` is at `url`; None if there is no Ollama."""
     async with Ollama(url.rstrip("/").removesuffix("/v1"), {}) as api:
         try:
-            await api.stated_version()
+            await api.read_version()
         except OllamaFailed:
             return None
         return api.url
 
 
-def full_tag(name: str) -> str:
-    """The name under which the server lists a model: without a tag it is `latest`."""
+def make_full_tag(name: str) -> str:
+    """Return the name under which the server lists a model; a name without a tag means `latest`."""
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
 class Ollama:
-    """One server, with one set of runner options."""
+    """Client of one server with one set of runner options."""
 
     def __init__(self, url: str, options: Mapping[str, int], answer_s: float = ANSWER_S) -> None:
         self.url = url.rstrip("/")
@@ -131,106 +132,107 @@ class Ollama:
         await self.close()
 
     async def close(self) -> None:
-        """Close connections."""
         await self._client.aclose()
 
-    async def version(self) -> str:
-        """The server's version.
+    async def require_version(self) -> str:
+        """Return the server's version.
 
         Raises:
-            OllamaFailed: nobody is there, or it is too old to refuse what it cannot hold.
+            OllamaFailed: the server is not reached, or is too old to refuse prompts that do not fit.
         """
-        version = await self.stated_version()
+        version = await self.read_version()
         numbers = tuple(int(part) for part in version.partition("-")[0].split(".") if part.isdigit())
         if numbers < OLDEST:
             oldest = ".".join(map(str, OLDEST))
-            raise OllamaFailed(f"{self.url} is Ollama {version}, which cuts prompts in silence; take {oldest} or newer")
+            raise OllamaFailed(
+                f"{self.url} is Ollama {version}, which silently truncates prompts; install {oldest} or newer"
+            )
         return version
 
-    async def stated_version(self) -> str:
-        """What the server says, new enough or not.
+    async def read_version(self) -> str:
+        """Read the server's version, whether or not it is new enough.
 
         Raises:
-            OllamaFailed: nobody is there, or it is no Ollama.
+            OllamaFailed: the server is not reached, or is not Ollama.
         """
         return (await self._get("/api/version", _Version)).version
 
-    async def pulled(self, tag: str) -> Pulled:
-        """The model as it lies on the server's disk now.
+    async def require_pulled(self, tag: str) -> Pulled:
+        """Return the model as it is on the server's disk now.
 
         Raises:
             OllamaFailed: it is not there; the message names the command that pulls it.
         """
-        found = await self.listed(tag)
+        found = await self.find_pulled(tag)
         if found is None:
             raise OllamaFailed(f"{self.url} has no model {tag!r}: ollama pull {tag}")
         return found
 
-    async def listed(self, tag: str) -> Pulled | None:
-        """The same; None where no model has that name."""
+    async def find_pulled(self, tag: str) -> Pulled | None:
+        """Find the model on the server's disk; None if no model has that name."""
         models = (await self._get("/api/tags", _Tags)).models
-        return next((each for each in models if each.name == full_tag(tag)), None)
+        return next((each for each in models if each.name == make_full_tag(tag)), None)
 
-    async def shown(self, tag: str) -> dict[str, Any]:
-        """What the server says of a pulled model: `model_info` has the keys of its GGUF header."""
-        content = await self._content("POST", "/api/show", timeout_s=LOOK_S, body={"model": tag})
-        return self._decoded("/api/show", content, dict[str, Any])
+    async def show(self, tag: str) -> dict[str, Any]:
+        """Read the description of a pulled model, whose `model_info` has the keys of its GGUF header."""
+        content = await self._request("POST", "/api/show", timeout_s=QUERY_S, body={"model": tag})
+        return self._decode("/api/show", content, dict[str, Any])
 
-    async def resident(self) -> tuple[Resident, ...]:
-        """What is loaded."""
+    async def list_resident(self) -> tuple[LoadedModel, ...]:
+        """List the loaded models."""
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
-        """Load a model and keep it for `KEEP_S`; without a time limit, as a client that goes away cancels the load.
+        """Load a model and keep it for `KEEP_S`. There is no timeout, since a disconnect would cancel the load.
 
-        What it takes is the measure of a reload.
+        The time that it takes decides which wait of a call counts as a reload.
         """
         began = time.monotonic()
-        await self._ask(self._body(tag, keep_alive=KEEP_S), timeout_s=None)
+        await self._post_chat(self._make_body(tag, keep_alive=KEEP_S), timeout_s=None)
         self._reload_s = min(RELOAD_S, max(SHORTEST_RELOAD_S, (time.monotonic() - began) / 4))
 
     async def keep(self, tag: str) -> None:
-        """Have a model that is loaded stay for another `KEEP_S`; one that is not is loaded."""
-        await self._ask(self._body(tag, keep_alive=KEEP_S), timeout_s=LOOK_S)
+        """Keep a model loaded for another `KEEP_S`; load it if it is not."""
+        await self._post_chat(self._make_body(tag, keep_alive=KEEP_S), timeout_s=QUERY_S)
 
     async def unload(self, tag: str) -> None:
-        """Ask for a model to be unloaded: an answer says only that it will be, once it is idle."""
-        await self._ask(self._body(tag, keep_alive=0), timeout_s=LOOK_S)
+        """Request the unload of a model, which the server carries out later, once the model is idle."""
+        await self._post_chat(self._make_body(tag, keep_alive=0), timeout_s=QUERY_S)
 
-    async def chat(self, tag: str, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer one user message; with so many alternatives of each token, from version 0.12.11 on.
+    async def chat(self, tag: str, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+        """Answer a prompt, with `logprobs` alternatives of each token from version 0.12.11 on.
 
         Raises:
-            Reloaded: the model was not there any more.
-            Removed: it has no such model any more.
-            RunnerDied: it went while it answered.
+            ModelReloaded: the model was not loaded any more, and was loaded again.
+            ModelRemoved: the server has no such model any more.
+            RunnerDied: the model's runner died while it answered.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
-        body = self._body(tag, keep_alive=KEEP_S, prompt=prompt)
+        body = self._make_body(tag, keep_alive=KEEP_S, prompt=prompt)
         decoded = {"temperature": decoding.temperature, "num_predict": decoding.max_tokens, "seed": seed}
         body["options"] |= {**OLLAMA, **decoded}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
             async with self._client.stream("POST", "/api/chat", json=body) as response:
-                found = await ollama_answers.pieces(response)
+                found = await ollama_answers.read_pieces(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            raise Unreached(repr(error)) from error
+            raise ServerUnreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
-        return ollama_answers.reply(found, room=self._room(), reload_s=self._reload_s)
+        return ollama_answers.make_answer(found, room=self._slot_tokens(), reload_s=self._reload_s)
 
-    async def cuts(self, tag: str) -> bool:
-        """Whether a prompt of twice the context is answered: a server that cuts it says so nowhere.
+    async def truncates_prompts(self, tag: str) -> bool:
+        """Tell whether the server answers a prompt of twice the context, which it then has truncated.
 
         Raises:
-            ChatFailed: it said something else.
+            ChatFailed: the call failed for another reason.
         """
         try:
-            await self.chat(tag, "1 " * 2 * self._room(), Decoding(max_tokens=1), 0)
-        except Cut:
+            await self.chat(tag, "1 " * 2 * self._slot_tokens(), Decoding(max_tokens=1), 0)
+        except PromptTruncated:
             return True
         except ChatFailed as failed:
             if failed.kind is FailureKind.CONTEXT_EXCEEDED:
@@ -238,31 +240,31 @@ class Ollama:
             raise
         return True
 
-    def _room(self) -> int:
-        """Tokens of a slot: a runner rounds the context up."""
+    def _slot_tokens(self) -> int:
+        """Return the tokens of a slot: the context rounded up, as a runner does."""
         return -(-self._options["num_ctx"] // PADDING) * PADDING
 
-    def _body(self, tag: str, *, keep_alive: int, prompt: str | None = None) -> dict[str, Any]:
-        """A chat without a message loads or, with `keep_alive` 0, unloads."""
-        messages = [] if prompt is None else [{"role": "user", "content": prompt}]
+    def _make_body(self, tag: str, *, keep_alive: int, prompt: Prompt | None = None) -> dict[str, Any]:
+        """Make the body of a chat; without a prompt it loads the model or, with `keep_alive` 0, unloads it."""
+        messages = [] if prompt is None else messages_of(prompt)
         return {
             "model": tag, "messages": messages, "stream": prompt is not None, "keep_alive": keep_alive, **FIXED,
             "options": dict(self._options),
         }  # fmt: skip
 
     async def _get(self, path: str, kind: type[T]) -> T:
-        return self._decoded(path, await self._content("GET", path, timeout_s=LOOK_S), kind)
+        return self._decode(path, await self._request("GET", path, timeout_s=QUERY_S), kind)
 
-    def _decoded(self, path: str, content: bytes, kind: type[T]) -> T:
+    def _decode(self, path: str, content: bytes, kind: type[T]) -> T:
         try:
             return msgspec.json.decode(content, type=kind)
         except msgspec.MsgspecError as error:
-            raise OllamaFailed(f"{self.url}{path} is no answer of Ollama: {error}") from error
+            raise OllamaFailed(f"{self.url}{path} does not answer as Ollama: {error}") from error
 
-    async def _ask(self, body: dict[str, Any], *, timeout_s: float | None) -> None:
-        await self._content("POST", "/api/chat", timeout_s=timeout_s, body=body)
+    async def _post_chat(self, body: dict[str, Any], *, timeout_s: float | None) -> None:
+        await self._request("POST", "/api/chat", timeout_s=timeout_s, body=body)
 
-    async def _content(self, method: str, path: str, *, timeout_s: float | None, body: Any = None) -> bytes:
+    async def _request(self, method: str, path: str, *, timeout_s: float | None, body: Any = None) -> bytes:
         try:
             response = await self._client.request(method, path, json=body, timeout=timeout_s)
         except httpx2.TimeoutException as error:

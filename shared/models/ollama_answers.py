@@ -1,4 +1,4 @@
-"""What an Ollama server says to a prompt, piece by piece: an answer, one that it cut off, or why there is none."""
+"""Read Ollama's answer to a prompt: a complete answer, one that the server cut off, or a failure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,37 +8,37 @@ import msgspec
 
 from shared.contracts.guard import ModelAnswer
 from shared.contracts.replies import FailureKind
-from shared.models.chat import AWAY, CUT, REPETITION, Away, ChatFailed
-from shared.models.logprobs import tokens
+from shared.models.chat import AWAY_STATUSES, CUT, REPETITION, ChatFailed, ServerAway
+from shared.models.logprobs import parse_tokens
 
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
-"""How its runners say that a prompt does not fit."""
+"""Parts of its runners' messages that a prompt does not fit."""
 SIGNS_OF_DEATH = (
     "error was encountered while running the model", "llama-server process has terminated",
     "runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error",
 )  # fmt: skip
-"""How it says that a runner is gone, or on a GPU that it can use no more (ollama#9782, #11421): the first in all
-versions, the second since 0.30."""
+"""Parts of its messages that a runner is gone, or that its GPU cannot be used any more (ollama#9782, #11421): the first
+in all versions, the second since 0.30."""
 REPEATS = 30
-"""Pieces of an answer in a row that are equal but for blanks; at one or two more Ollama stops it (llm/server.go)."""
+"""Equal pieces in a row, but for blanks, that count as repetition; Ollama stops at one or two more (llm/server.go)."""
 SIGN_OF_REPETITION = "token repeat limit reached"
-"""What some versions say when they do; others (0.33.0) just end the stream."""
+"""Part of the message with which some versions stop; others (0.33.0) just end the stream."""
 
 
-class Reloaded(ChatFailed):
-    """The call was answered by a runner that is not the one that was verified; the connection to that one was lost."""
+class ModelReloaded(ChatFailed):
+    """The call was answered by a newly loaded runner instead of the verified one."""
 
 
 class RunnerDied(ChatFailed):
-    """The process that held the model is gone, and with it all calls that it answered at the time."""
+    """The process that held the model died, and with it all calls that it was answering."""
 
 
-class Removed(ChatFailed):
-    """The server has no model of that name any more; the one that it loaded may still be there."""
+class ModelRemoved(ChatFailed):
+    """The server has no model of that name any more, though it may still have it loaded."""
 
 
-class Cut(ChatFailed):
-    """The server answered what was left of the prompt."""
+class PromptTruncated(ChatFailed):
+    """The server answered a truncated prompt."""
 
 
 class _Message(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class _Message(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of an answer; the last one has the figures, durations in nanoseconds, or an error."""
+    """A line of an answer; the last one has the figures, with durations in nanoseconds, or an error."""
 
     message: _Message = _Message()
     error: str = ""
@@ -60,85 +60,88 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Any = None
 
 
-async def pieces(response: httpx2.Response) -> list[Piece]:
-    """An answer as it comes in.
+async def read_pieces(response: httpx2.Response) -> list[Piece]:
+    """Read the pieces of an answer.
 
     Raises:
-        ChatFailed: the server refuses, or sends what is no answer.
+        ChatFailed: the server refuses, or sends a malformed answer.
     """
     if response.status_code != httpx2.codes.OK:
         await response.aread()
         if SIGN_OF_REPETITION not in response.text:
-            raise _refused(response)
+            raise _translate_refusal(response)
         return [Piece(error=response.text)]
     try:
         found = [msgspec.json.decode(line, type=Piece) async for line in response.aiter_lines() if line]
     except msgspec.MsgspecError as error:
-        raise ChatFailed(FailureKind.BACKEND_ERROR, f"no answer of Ollama: {error}") from error
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not Ollama's: {error}") from error
     if not found:
         raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")
     return found
 
 
-def reply(found: Sequence[Piece], *, room: int, reload_s: float) -> ModelAnswer:
-    """The answer; one that the server ended without calling it done is kept, and named as a cut one.
+def make_answer(found: Sequence[Piece], *, room: int, reload_s: float) -> ModelAnswer:
+    """Make the answer from its pieces; one that the server ended early is kept, with the reason of the cut.
 
-    `room`: tokens of a slot. `reload_s`: seconds of a load from which it is another one.
+    `room` is the tokens of a slot; a load that took longer than `reload_s` was a reload.
 
     Raises:
-        ChatFailed: it is none by the loaded model to the whole prompt.
+        ChatFailed: it is not an answer of the loaded model to the whole prompt.
     """
     last = found[-1]
     if last.error and SIGN_OF_REPETITION not in last.error:
-        raise _ended_with(last.error)
+        raise _translate_stream_error(last.error)
     if last.load_duration > reload_s * 1e9:
         took = f"{last.load_duration / 1e9:.1f} s"
-        raise Reloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
+        raise ModelReloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
     if last.done and last.done_reason not in ("stop", "length"):
-        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer was broken off (reason {last.done_reason!r})")
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended the answer with reason {last.done_reason!r}")
     if (last.prompt_eval_count or 0) >= room:
-        raise Cut(FailureKind.CONTEXT_EXCEEDED, f"the prompt was cut to the {room} tokens of the context")
+        raise PromptTruncated(
+            FailureKind.CONTEXT_EXCEEDED, f"the prompt was truncated to the {room} tokens of the context"
+        )
     return ModelAnswer(
         text="".join(piece.message.content for piece in found),
-        finish_reason=last.done_reason if last.done else _cut_by(found),
-        tokens=tokens([entry for piece in found for entry in piece.logprobs or ()]),
+        finish_reason=last.done_reason if last.done else _find_cut_reason(found),
+        tokens=parse_tokens([entry for piece in found for entry in piece.logprobs or ()]),
         prompt_tokens=last.prompt_eval_count,
         completion_tokens=last.eval_count,
-        prompt_ms=_milliseconds(last.prompt_eval_duration),
-        completion_ms=_milliseconds(last.eval_duration),
+        prompt_ms=_to_milliseconds(last.prompt_eval_duration),
+        completion_ms=_to_milliseconds(last.eval_duration),
     )
 
 
-def _cut_by(found: Sequence[Piece]) -> str:
-    """Why the server ended an answer that it does not call done; bytes that are no UTF-8 it does not mention."""
+def _find_cut_reason(found: Sequence[Piece]) -> str:
+    """Find why the server ended an answer that is not done; it does not report bytes that are not UTF-8."""
     if found[-1].error:
         return REPETITION
     last = [piece.message.content.strip() for piece in found[-REPEATS:]]
     return REPETITION if len(last) == REPEATS and len(set(last)) == 1 else CUT
 
 
-def _ended_with(said: str) -> ChatFailed:
-    """An error at the end of a stream that had begun."""
-    if any(sign in said for sign in SIGNS_OF_DEATH):
-        return RunnerDied(FailureKind.CONNECTION, said[:500])
-    return ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended its stream with {said[:500]!r}")
+def _translate_stream_error(message: str) -> ChatFailed:
+    """Translate an error at the end of a stream that had begun."""
+    if any(sign in message for sign in SIGNS_OF_DEATH):
+        return RunnerDied(FailureKind.CONNECTION, message[:500])
+    return ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended its stream with {message[:500]!r}")
 
 
-def _refused(response: httpx2.Response) -> ChatFailed:
-    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
+def _translate_refusal(response: httpx2.Response) -> ChatFailed:
+    """Translate a refusal: only a prompt that does not fit is the call's own failure.
 
-    A runner's death looks like a lost connection: what ran on it may have killed it.
+    A runner's death counts as a lost connection, since the call may have caused it.
     """
     body = response.text[:500]
     if response.is_server_error and any(sign in body for sign in SIGNS_OF_DEATH):
         return RunnerDied(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.NOT_FOUND:
-        return Removed(FailureKind.CONNECTION, body)
+        return ModelRemoved(FailureKind.CONNECTION, body)
     if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    said = f"HTTP {response.status_code}: {body}"
-    return Away(said) if response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
+    detail = f"HTTP {response.status_code}: {body}"
+    is_away = response.status_code in AWAY_STATUSES
+    return ServerAway(detail) if is_away else ChatFailed(FailureKind.BACKEND_ERROR, detail)
 
 
-def _milliseconds(nanoseconds: int | None) -> float | None:
+def _to_milliseconds(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e6

@@ -1,4 +1,4 @@
-"""Runners of an Ollama that was killed: they live on with their memory, whatever is started in its place."""
+"""Find runners of an Ollama server that was killed, which keep their memory even after another server has started."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -8,27 +8,27 @@ import psutil
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 RUNNERS = ("llama-server", "ollama")
-"""Programs that hold weights: the first since 0.30, `ollama runner` before."""
+"""Programs of runners: the first since 0.30, `ollama runner` before."""
 BLOBS = "sha256-"
-"""How the files of its models begin: a `llama-server` of somebody else has another model."""
+"""Prefix of Ollama's model files, by which its `llama-server` processes differ from those of others."""
 MIB = 1 << 20
 
 
 class Orphan(NamedTuple):
-    """A runner whose server is gone."""
+    """A runner whose server has died."""
 
     pid: int
     said: str
-    """A sentence about it, with the command that ends it."""
+    """Description of the runner, with the command that ends it."""
 
 
-def orphans(url: str) -> list[Orphan]:
-    """Runners on this host whose server is gone; none where the server at `url` is another host's."""
+def find_orphans(url: str) -> list[Orphan]:
+    """Find runners on this host whose server has died; empty if the server at `url` is on another host."""
     if urlsplit(url).hostname not in LOOPBACK:
         return []
     found = psutil.process_iter(["pid", "cmdline", "memory_info"])
     return [
-        Orphan(process.pid, _named(process)) for process in found if _is_runner(process) and not _has_server(process)
+        Orphan(process.pid, _describe(process)) for process in found if _is_runner(process) and not _has_server(process)
     ]
 
 
@@ -38,7 +38,7 @@ def _is_runner(process: psutil.Process) -> bool:
 
 
 def _has_server(process: psutil.Process) -> bool:
-    """Whether its parent is an Ollama; of a process that is just ending it does not matter."""
+    """Tell whether its parent is an Ollama server; true for a process that is just ending."""
     try:
         parent = process.parent()
         return parent is not None and parent.name() == "ollama"
@@ -46,7 +46,7 @@ def _has_server(process: psutil.Process) -> bool:
         return True
 
 
-def _named(process: psutil.Process) -> str:
+def _describe(process: psutil.Process) -> str:
     memory = process.info["memory_info"]
     held = f"{memory.rss // MIB} MiB" if memory else "its memory"
     name = Path(process.info["cmdline"][0]).name

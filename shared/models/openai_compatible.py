@@ -1,10 +1,9 @@
 """Chat with an OpenAI-compatible or text-generation-inference server through `huggingface_hub`'s client.
 
 Only `chat_completion` is used: with a base URL, the client's `text_generation` has been seen to send prompts to a
-public model instead (huggingface_hub#2804). Besides, every request of the process is held against the hosts that were
-declared.
+public model instead (huggingface_hub#2804). Besides, requests to hosts that were not declared are refused.
 
-Answers are asked for as streams, so that of an answer which a server breaks off the text before that is there.
+Answers are streamed, so that the beginning of an answer that a server breaks off is kept.
 """
 
 import json
@@ -20,9 +19,10 @@ from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGe
 
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt, messages_of, text_of
 from shared.contracts.replies import FailureKind
-from shared.models.chat import AWAY, BROKEN_BYTE, Away, ChatFailed, Unreached
-from shared.models.logprobs import tokens
+from shared.models.chat import AWAY_STATUSES, BROKEN_BYTE, ChatFailed, ServerAway, ServerUnreached
+from shared.models.logprobs import parse_tokens
 from shared.models.sampling import OPENAI, Sampling
 from shared.trace_headers import add_trace_headers
 
@@ -33,43 +33,44 @@ SIGNS_OF_LENGTH = (
     "exceed_context_size", "max_new_tokens", "must have less than", "maximum context length",
     "cannot be greater than max_model_len",
 )  # fmt: skip
-"""How llama.cpp, TGI (twice) and vLLM (twice) say that a prompt does not fit, or that no answer of that length does."""
+"""Parts of the messages of llama.cpp, TGI (two) and vLLM (two) that a prompt, or an answer of that length, does not
+fit."""
 SIGN_OF_OVERLOAD = "Model is overloaded"
-"""text-generation-inference's words for 429."""
+"""Part of text-generation-inference's message for 429."""
 SIGN_OF_A_BROKEN_BYTE = "does not match the expected"
-"""How llama.cpp (b10434, b10566) ends an answer with a byte that is no UTF-8: "... the expected peg-native format"."""
-BROKEN_OFF = ("abort", "error")
-"""vLLM's finish reasons of an answer that the server gave up, whatever the model would have said."""
+"""Part of llama.cpp's (b10434, b10566) message at a byte that is not UTF-8: "... the expected peg-native format"."""
+ABORTED = ("abort", "error")
+"""vLLM's finish reasons of an answer that the server aborted."""
 CONNECT_S = 5.0
-"""Longest wait for a connection; below a call's whole time, so that a server that accepts nobody is told from one that
-does not answer."""
-LONGEST_MS = 1e9
-"""A longer time than any call may take is no time that a server measured."""
+"""Longest wait for a connection; shorter than a call's timeout, to tell a server that does not accept connections from
+one that does not answer."""
+MAX_MS = 1e9
+"""Longer times in an answer are ignored: no call takes that long."""
 
 
 class ForeignHost(RuntimeError):
-    """A request was about to leave for a host that no operator declared."""
+    """A request was about to be sent to a host that the operator has not declared."""
 
 
 FAILURES = (
     InferenceTimeoutError, HfHubHTTPError, TextGenerationError, httpx2.HTTPError, ForeignHost, ValueError,
     AttributeError, TypeError, KeyError, IndexError,
 )  # fmt: skip
-"""What the client library raises, or lets through for an answer that is none."""
+"""Exceptions of the client library, including those that a malformed answer causes in it."""
 
 
 class PromptCut(ChatFailed):
-    """The answer is to another prompt than the one that was sent."""
+    """The server answered a truncated prompt."""
 
 
-async def _only_declared(request: httpx2.Request) -> None:
+async def _refuse_undeclared(request: httpx2.Request) -> None:
     host = request.url.netloc.decode()
     if host not in _declared:
         raise ForeignHost(f"refused a request to {host!r}; declared model servers: {sorted(_declared)}")
 
 
-async def _only_streams(response: httpx2.Response) -> None:
-    """Read a refusal, which the client library only quotes; refuse an answer that is no stream."""
+async def _require_stream(response: httpx2.Response) -> None:
+    """Read the body of a refusal, so that the client library can quote it; refuse an answer that is not a stream."""
     if response.is_success and "event-stream" in response.headers.get("content-type", ""):
         return
     await response.aread()
@@ -77,18 +78,18 @@ async def _only_streams(response: httpx2.Response) -> None:
         raise ValueError(f"the server does not stream its answer: {response.text[:200]!r}")
 
 
-def _client() -> httpx2.AsyncClient:
+def _make_client() -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     # trust_env off: a proxy of the environment must not see prompts.
     return httpx2.AsyncClient(
-        event_hooks={"request": [_only_declared, add_trace_headers], "response": [_only_streams]},
+        event_hooks={"request": [_refuse_undeclared, add_trace_headers], "response": [_require_stream]},
         limits=limits,
         trust_env=False,
     )
 
 
 class OpenAICompatible:
-    """One model on one server."""
+    """Client of one model on one server."""
 
     def __init__(
         self,
@@ -100,26 +101,26 @@ class OpenAICompatible:
         sampling: Sampling = OPENAI,
     ) -> None:
         _declared.add(urlsplit(base_url).netloc)
-        set_async_client_factory(_client)
+        set_async_client_factory(_make_client)
         timeout = httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s / 2))
         self._client = AsyncInferenceClient(base_url=base_url, api_key=api_key or "none", timeout=timeout)  # type: ignore[arg-type]
         self._model = model
         self._key = api_key
         self._sampling = dict(sampling)
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer one user message; with so many alternatives of each token, where the server gives them.
+    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+        """Answer a prompt, with `logprobs` alternatives of each token if the server gives them.
 
         Raises:
-            PromptCut: the server has answered a part of the message.
+            PromptCut: the server has answered a truncated prompt.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
         """
         answer = _Answer()
         try:
             async with AsyncExitStack() as stack:
-                client = await self._session(stack)
+                client = await self._open_session(stack)
                 chunks = await client.chat_completion(
-                    [{"role": "user", "content": prompt}],
+                    messages_of(prompt),
                     model=self._model,
                     temperature=decoding.temperature,
                     max_tokens=decoding.max_tokens,
@@ -133,18 +134,17 @@ class OpenAICompatible:
                 async for chunk in chunks:
                     answer.add(chunk)
         except FAILURES as error:
-            if not _broke_at_a_byte(error):
-                raise _failed(error, self._key) from error
+            if not _is_broken_byte(error):
+                raise _translate_error(error, self._key) from error
             answer.finish_reason = BROKEN_BYTE
-        return _whole(answer.reply(), prompt)
+        return _require_whole_prompt(answer.make_answer(), prompt)
 
     async def close(self) -> None:
-        """Close connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
 
-    async def _session(self, stack: AsyncExitStack) -> AsyncInferenceClient:
-        """The client for one call, on the same connections. The library keeps every stream open until its client is
-        closed, so a call has a client of its own, whose streams `stack` closes."""
+    async def _open_session(self, stack: AsyncExitStack) -> AsyncInferenceClient:
+        """Return a client for one call, on the shared connections. The library keeps every stream open until its client
+        is closed, so each call has its own client, whose streams `stack` closes."""
         await self._client._get_async_client()  # type: ignore[no-untyped-call]
         session = copy(self._client)
         session.exit_stack = stack
@@ -153,17 +153,17 @@ class OpenAICompatible:
 
 @dataclass
 class _Answer:
-    """What has arrived of an answer."""
+    """The part of an answer that has arrived."""
 
     text: list[str] = field(default_factory=list)
     logprobs: list[Any] = field(default_factory=list)
     finish_reason: str = ""
     usage: Any = None
     timings: Any = None
-    """llama.cpp's; other servers have none."""
+    """Timings of llama.cpp; None for other servers."""
 
     def add(self, chunk: Any) -> None:
-        """The next piece; the last ones have figures and no text."""
+        """Add a chunk; the last ones have figures and no text."""
         for choice in chunk.choices[:1]:
             self.text.append(choice.delta.content or "")
             self.logprobs += getattr(choice.logprobs, "content", None) or ()
@@ -171,83 +171,84 @@ class _Answer:
         self.usage = chunk.usage or self.usage
         self.timings = getattr(chunk, "timings", None) or self.timings
 
-    def reply(self) -> ModelAnswer:
-        """The answer.
+    def make_answer(self) -> ModelAnswer:
+        """Return the answer.
 
         Raises:
-            ChatFailed: the server has not said that it ended, or has given it up.
+            ChatFailed: the stream ended without a finish reason, or the server aborted the answer.
         """
         if not self.finish_reason:
             raise ChatFailed(FailureKind.CONNECTION, "the stream ended before the answer did")
-        if self.finish_reason in BROKEN_OFF:
-            raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server gave the answer up ({self.finish_reason!r})")
+        if self.finish_reason in ABORTED:
+            raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server aborted the answer ({self.finish_reason!r})")
         return ModelAnswer(
             text="".join(self.text),
             finish_reason=self.finish_reason,
-            tokens=tokens(self.logprobs),
+            tokens=parse_tokens(self.logprobs),
             prompt_tokens=self.usage.prompt_tokens if self.usage else None,
             completion_tokens=self.usage.completion_tokens if self.usage else None,
-            prompt_ms=self._milliseconds("prompt_ms"),
-            completion_ms=self._milliseconds("predicted_ms"),
+            prompt_ms=self._read_milliseconds("prompt_ms"),
+            completion_ms=self._read_milliseconds("predicted_ms"),
         )
 
-    def _milliseconds(self, name: str) -> float | None:
+    def _read_milliseconds(self, name: str) -> float | None:
         figure = self.timings.get(name) if isinstance(self.timings, dict) else None
-        return float(figure) if isinstance(figure, int | float) and 0 <= figure < LONGEST_MS else None
+        return float(figure) if isinstance(figure, int | float) and 0 <= figure < MAX_MS else None
 
 
-def _whole(reply: ModelAnswer, prompt: str) -> ModelAnswer:
-    """No tokenizer makes fewer tokens than words: a server that counted fewer has cut the prompt in silence."""
-    words = len(prompt.split())
+def _require_whole_prompt(reply: ModelAnswer, prompt: Prompt) -> ModelAnswer:
+    """Refuse the answer to a prompt that the server silently truncated: no tokenizer makes fewer tokens than words."""
+    words = len(text_of(prompt).split())
     if reply.prompt_tokens is not None and reply.prompt_tokens < words:
-        said = f"the prompt was cut: it has {words} words, the server saw {reply.prompt_tokens} tokens"
-        raise PromptCut(FailureKind.CONTEXT_EXCEEDED, said)
+        detail = f"the prompt was truncated: it has {words} words, the server saw {reply.prompt_tokens} tokens"
+        raise PromptCut(FailureKind.CONTEXT_EXCEEDED, detail)
     return reply
 
 
-def _broke_at_a_byte(error: Exception) -> bool:
-    """Whether a server ended its answer because of a byte that is no UTF-8: in the stream, or before the first text."""
+def _is_broken_byte(error: Exception) -> bool:
+    """Tell whether a byte that is not UTF-8 ended the answer, in the stream or before its first text."""
     if isinstance(error, HfHubHTTPError):
         return error.response.is_server_error and SIGN_OF_A_BROKEN_BYTE in error.response.text
     return isinstance(error, TextGenerationError) and SIGN_OF_A_BROKEN_BYTE in str(error)
 
 
-def _failed(error: Exception, key: str | None) -> ChatFailed:
+def _translate_error(error: Exception, key: str | None) -> ChatFailed:
     match error:
         case InferenceTimeoutError() if isinstance(error.__cause__, httpx2.ConnectTimeout):
-            return Unreached(repr(error.__cause__))
+            return ServerUnreached(repr(error.__cause__))
         case InferenceTimeoutError() | httpx2.TimeoutException():
             return ChatFailed(FailureKind.TIMEOUT, str(error) or repr(error))
         case HfHubHTTPError():
-            return _refused(error, key)
+            return _translate_refusal(error, key)
         case TextGenerationError():
-            return _ended_with(str(error).replace(key, "***") if key else str(error))
+            return _translate_stream_error(str(error).replace(key, "***") if key else str(error))
         case httpx2.ConnectError():
-            return Unreached(repr(error))
+            return ServerUnreached(repr(error))
         case httpx2.TransportError():
             return ChatFailed(FailureKind.CONNECTION, repr(error))
     return ChatFailed(FailureKind.BACKEND_ERROR, repr(error))
 
 
-def _ended_with(said: str) -> ChatFailed:
-    """An error in the stream; text-generation-inference refuses there what does not fit, and everybody for now."""
-    detail = f"the server ended its stream with {said[:500]}"
-    if SIGN_OF_OVERLOAD in said:
-        return Away(detail)
-    return ChatFailed(FailureKind.CONTEXT_EXCEEDED if _exceeds_context(said) else FailureKind.BACKEND_ERROR, detail)
+def _translate_stream_error(message: str) -> ChatFailed:
+    """Translate an error in the stream, where text-generation-inference also reports prompts that do not fit, and
+    overload."""
+    detail = f"the server ended its stream with {message[:500]}"
+    if SIGN_OF_OVERLOAD in message:
+        return ServerAway(detail)
+    return ChatFailed(FailureKind.CONTEXT_EXCEEDED if _exceeds_context(message) else FailureKind.BACKEND_ERROR, detail)
 
 
-def _refused(error: HfHubHTTPError, key: str | None) -> ChatFailed:
-    """A prompt that does not fit is a fact about the prompt, every other refusal one about the server.
+def _translate_refusal(error: HfHubHTTPError, key: str | None) -> ChatFailed:
+    """Translate a refusal: only a prompt that does not fit is the call's own failure, and some refusals are an outage.
 
-    Some of these are an outage, as they would meet any prompt. A server that echoes the key must not bring it into the
-    database.
+    The key, which a server may echo, is hidden.
     """
     body = (error.response.text.replace(key, "***") if key else error.response.text)[:500]
     if error.response.status_code in (400, 413, 422) and _exceeds_context(body):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
-    said = f"HTTP {error.response.status_code}: {body}"
-    return Away(said) if error.response.status_code in AWAY else ChatFailed(FailureKind.BACKEND_ERROR, said)
+    detail = f"HTTP {error.response.status_code}: {body}"
+    is_away = error.response.status_code in AWAY_STATUSES
+    return ServerAway(detail) if is_away else ChatFailed(FailureKind.BACKEND_ERROR, detail)
 
 
 def _exceeds_context(body: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the rest of the project asks of a model; adapters live beside this module."""
+"""Interfaces of embedders and rerankers, whose adapters are in the modules beside this one."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,22 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.contracts.replies import FailureKind
-from shared.redaction import redacted
+from shared.redaction import redact
 
 
 class ModelFailed(Exception):
-    """An embedder or reranker gave nothing that can be used; what it says holds no secret."""
+    """An embedder or reranker gave no usable answer; the message holds no secret."""
 
     def __init__(self, kind: FailureKind, detail: str, what: str = "") -> None:
         self.kind = kind
-        self.detail = redacted(detail)
-        self.what = redacted(what)
-        """Which server answers nobody now, where `kind` is `unavailable`."""
+        self.detail = redact(detail)
+        self.what = redact(what)
+        """The server that is away, if `kind` is `unavailable`."""
         super().__init__(f"{kind.value}: {self.detail}")
 
 
 class Embedder(Protocol):
-    """Texts to vectors."""
+    """Embeds texts as vectors."""
 
     @property
     def dimension(self) -> int:
@@ -30,65 +30,65 @@ class Embedder(Protocol):
 
     @property
     def signature(self) -> str:
-        """Hex digest of everything that determines a vector: an index built with another one is another index."""
+        """Hex digest of everything that determines a vector, and so part of what identifies an index."""
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors [len(texts), dimension] of length 1; the zero vector for a text without a known token.
+        """Embed questions as vectors [len(texts), dimension] of length 1; zero for a text without a known token.
 
         Raises:
             TooLarge: a text is longer than the model can hold.
-            Unavailable: the server behind it gives none, or gives what cannot be used.
+            Unavailable: the server behind it gives no vectors, or unusable ones.
         """
 
     def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """The same for the other side: some models set a question apart from what answers it.
+        """Embed documents, which some models treat differently from questions; see `embed_queries`.
 
         Raises:
-            TooLarge, Unavailable: as above.
+            TooLarge, Unavailable: as `embed_queries`.
         """
 
 
 class Encoder(Protocol):
-    """A model behind an `Embedder`: vectors as they come, of any length, unchecked."""
+    """A model behind an `Embedder`, with unchecked vectors of any length."""
 
     def identity(self) -> dict[str, str]:
-        """Everything about the model that determines a vector; may ask its server.
+        """Return everything about the model that determines a vector, if need be from its server.
 
         Raises:
-            ModelFailed: the server does not say.
+            ModelFailed: the server does not tell.
         """
 
     def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """One vector a text, in one request. Safe to call from several threads.
+        """Return one vector per text, in one request. Safe to call from several threads.
 
         Raises:
-            ModelFailed: there are none; `context_exceeded` where a text is too long.
+            ModelFailed: there are no vectors; `context_exceeded` if a text is too long.
         """
 
     def close(self) -> None:
-        """End what was started."""
+        """Free the model or close the connections."""
 
 
 class CrossEncoder(Protocol):
-    """A model that reads question and document together: scores as they come, unchecked."""
+    """A model that reads question and document together, with unchecked scores."""
 
     def scores(self, question: str, documents: Sequence[str]) -> Sequence[float]:
-        """One score a document, in order, in one request. Safe to call from several threads.
+        """Return one score per document, in order, in one request. Safe to call from several threads.
 
         Raises:
-            ModelFailed: there are none; `context_exceeded` where a pair is too long.
+            ModelFailed: there are no scores; `context_exceeded` if a pair is too long.
         """
 
     def close(self) -> None:
-        """End what was started."""
+        """Free the model or close the connections."""
 
 
 class Reranker(Protocol):
-    """How probable it is that a document helps with a question."""
+    """Estimates how probable it is that a document helps with a question."""
 
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """One score a document, in order; in [0, 1].
+        """Return one score in [0, 1] per document, in order.
 
         Raises:
-            ModelFailed: there are none, or they cannot be used.
+            ModelFailed: there are no scores, or unusable ones.
         """

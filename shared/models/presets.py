@@ -1,8 +1,8 @@
-"""Shapes of public models, for plans of what is not there yet.
+"""Architectures of public models, for plans with models that are not configured yet.
 
 Architecture: the models' `config.json` on the Hugging Face hub (Qwen/Qwen2.5-0.5B-Instruct, Qwen/Qwen2.5-7B-Instruct).
 Weights: bytes of the GGUF files that llama.cpp's quantisation makes of them (bartowski/Qwen2.5-...-Instruct-GGUF); two
-bytes a parameter for F16 and 34 for 32 of them for Q8_0, besides vectors and tokens, which a test holds them against.
+bytes per parameter for F16 and 34 bytes per 32 parameters for Q8_0, besides vectors and tokens, as a test checks.
 """
 
 from types import MappingProxyType
@@ -12,27 +12,27 @@ import msgspec
 from shared.contracts.architecture import Architecture
 
 
-class Preset(msgspec.Struct, frozen=True, kw_only=True):
+class ModelPreset(msgspec.Struct, frozen=True, kw_only=True):
     """A model in several quantisations."""
 
     architecture: Architecture
-    """Of the largest of them."""
+    """Architecture with the largest weights."""
     parameters: int
     weights_bytes: dict[str, int]
-    """By quantisation."""
+    """Bytes of the weights by quantisation."""
 
-    def quantised(self, quantisation: str) -> Architecture:
-        """The shape with the weights of this quantisation.
+    def with_quantisation(self, quantisation: str) -> Architecture:
+        """Return the architecture with the weights of this quantisation.
 
         Raises:
-            KeyError: it is not known.
+            KeyError: the quantisation is not known.
         """
         return msgspec.structs.replace(self.architecture, weights_bytes=self.weights_bytes[quantisation])
 
 
 PRESETS = MappingProxyType(
     {
-        "qwen2.5-0.5b": Preset(
+        "qwen2.5-0.5b": ModelPreset(
             architecture=Architecture(
                 weights_bytes=994_156_320, layers=24, heads=14, kv_heads=2, head_dim=64, embedding=896,
                 vocabulary=151_936, trained_context=32_768, name="qwen2",
@@ -40,7 +40,7 @@ PRESETS = MappingProxyType(
             parameters=494_032_768,
             weights_bytes={"q4_k_m": 397_808_192, "q8_0": 531_068_096, "f16": 994_156_320},
         ),
-        "qwen2.5-7b": Preset(
+        "qwen2.5-7b": ModelPreset(
             architecture=Architecture(
                 weights_bytes=15_237_853_184, layers=28, heads=28, kv_heads=4, head_dim=128, embedding=3584,
                 vocabulary=152_064, trained_context=32_768, name="qwen2",

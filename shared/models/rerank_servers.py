@@ -1,4 +1,4 @@
-"""Cross-encoders behind HTTP, in the two protocols that servers speak."""
+"""Cross-encoders on HTTP servers, with either of two protocols."""
 
 from collections.abc import Iterable, Sequence
 
@@ -24,17 +24,17 @@ class _Rank(msgspec.Struct, frozen=True):
 
 
 class JinaServer:
-    """`/v1/rerank`. llama.cpp's server answers logits; vLLM and Jina's own service answer probabilities."""
+    """A server with `/v1/rerank`: llama.cpp's answers logits, vLLM's and Jina's own service answer probabilities."""
 
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self._endpoint = endpoint
         self._model = model
 
     def scores(self, question: str, documents: Sequence[str]) -> list[float]:
-        """See `CrossEncoder`; results come best first, and each says whose it is."""
+        """See `CrossEncoder`; the results come best first and are ordered by their index."""
         body = {"model": self._model, "query": question, "documents": list(documents)}
         results = self._endpoint.post("/v1/rerank", body, _Results).results
-        return in_order([(each.index, each.relevance_score) for each in results], len(documents))
+        return order_scores([(each.index, each.relevance_score) for each in results], len(documents))
 
     def close(self) -> None:
         """Close connections."""
@@ -42,7 +42,7 @@ class JinaServer:
 
 
 class TeiServer:
-    """`/rerank` of text-embeddings-inference, which applies a sigmoid of its own unless raw scores are asked for."""
+    """`/rerank` of text-embeddings-inference, which applies a sigmoid unless `raw` scores are requested."""
 
     def __init__(self, endpoint: Endpoint, *, raw: bool) -> None:
         self._endpoint = endpoint
@@ -52,23 +52,23 @@ class TeiServer:
         """See `CrossEncoder`."""
         body = {"query": question, "texts": list(documents), "raw_scores": self._raw, "truncate": False}
         ranks = self._endpoint.post("/rerank", body, list[_Rank])
-        return in_order([(each.index, each.score) for each in ranks], len(documents))
+        return order_scores([(each.index, each.score) for each in ranks], len(documents))
 
     def close(self) -> None:
         """Close connections."""
         self._endpoint.close()
 
 
-def in_order(found: Iterable[tuple[int, float]], count: int) -> list[float]:
-    """(index, score) pairs as one score a document.
+def order_scores(found: Iterable[tuple[int, float]], count: int) -> list[float]:
+    """Return one score per document from (index, score) pairs.
 
     Raises:
-        ModelFailed: a document has none or two.
+        ModelFailed: a document has no score or two.
     """
     pairs = list(found)
     scores = dict(pairs)
     if len(pairs) != count or sorted(scores) != list(range(count)):
         raise ModelFailed(
-            FailureKind.BACKEND_ERROR, f"the reranker scored {len(pairs)} of {count} documents, or wrongly"
+            FailureKind.BACKEND_ERROR, f"the reranker gave {len(pairs)} scores for {count} documents, or wrong indexes"
         )
     return [scores[at] for at in range(count)]

@@ -1,4 +1,4 @@
-"""Scores of a cross-encoder as probabilities: in batches, the activation applied exactly once, checked."""
+"""Rerank with a cross-encoder: send batches, check the scores and turn them into probabilities exactly once."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from shared.retrieval_settings import Reranker as Settings
 
 
 class ModelReranker:
-    """The `Reranker` over a `CrossEncoder`."""
+    """A `Reranker` over a `CrossEncoder`."""
 
     def __init__(self, model: CrossEncoder, settings: Settings) -> None:
         self._model = model
@@ -24,21 +24,21 @@ class ModelReranker:
     def _scores(self, question: str, batch: Sequence[str]) -> list[float]:
         found = self._model.scores(question, [text[: self._settings.max_chars or None] for text in batch])
         if len(found) != len(batch):
-            raise _useless(f"{len(found)} scores for {len(batch)} documents")
+            raise _make_useless_error(f"{len(found)} scores for {len(batch)} documents")
         if not all(map(math.isfinite, found)):
-            raise _useless("a score that is NaN or infinite")
+            raise _make_useless_error("a score that is NaN or infinite")
         if self._settings.activation == "sigmoid":
             return [sigmoid(score) for score in found]
         if wrong := [score for score in found if not 0 <= score <= 1]:
-            raise _useless(f"{wrong[0]:g}, which is no probability: set `retrieval.reranker.activation: sigmoid`")
+            raise _make_useless_error(f"{wrong[0]:g}, not a probability: set `retrieval.reranker.activation: sigmoid`")
         return list(found)
 
 
 def sigmoid(logit: float) -> float:
-    """1 / (1 + exp(-logit)), without overflow."""
+    """Compute 1 / (1 + exp(-logit)) without overflow."""
     small = math.exp(-abs(logit))
     return (1 if logit >= 0 else small) / (1 + small)
 
 
-def _useless(what: str) -> ModelFailed:
+def _make_useless_error(what: str) -> ModelFailed:
     return ModelFailed(FailureKind.BACKEND_ERROR, f"the reranker gave {what}")

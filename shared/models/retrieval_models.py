@@ -1,4 +1,4 @@
-"""The embedder and the reranker that the settings name."""
+"""Open the embedder and the reranker that the settings name."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -7,8 +7,9 @@ from pathlib import Path
 from shared.errors import Unavailable
 from shared.models.embedding import ModelEmbedder
 from shared.models.embedding_servers import OllamaEncoder, OpenAIEncoder
-from shared.models.endpoint import Endpoint, key_of
+from shared.models.endpoint import Endpoint, read_key
 from shared.models.llama_cpp import LlamaCrossEncoder, LlamaEncoder
+from shared.models.plugin_models import PluginCrossEncoder, PluginEncoder
 from shared.models.ports import CrossEncoder, Embedder, Encoder, Reranker
 from shared.models.rerank_servers import JinaServer, TeiServer
 from shared.models.reranking import ModelReranker
@@ -19,62 +20,68 @@ from shared.retrieval_settings import Reranker as Reranking
 
 
 @contextmanager
-def embedder(settings: Embeddings) -> Iterator[Embedder]:
-    """What makes vectors, for the length of the block.
+def open_embedder(settings: Embeddings) -> Iterator[Embedder]:
+    """Open the embedder of the settings for the length of the block.
 
     Raises:
-        Unavailable: a file, a library or a key is not there. A server that is away is no reason: it is asked later.
+        Unavailable: a file, a library or a key is missing. A server is not reached until its first use.
     """
     if settings.kind == "static":
-        yield StaticEmbedder(_path(settings.path))
+        yield StaticEmbedder(_require_path(settings.path))
         return
-    with closing(_encoder(settings)) as encoder:
+    with closing(_make_encoder(settings)) as encoder:
         queries = encoder.queries if isinstance(encoder, SentenceEncoder) else encoder
         yield ModelEmbedder(encoder, settings, queries)
 
 
 @contextmanager
-def reranker(settings: Reranking) -> Iterator[Reranker | None]:
-    """What reranks, for the length of the block; None where nothing is configured.
+def open_reranker(settings: Reranking) -> Iterator[Reranker | None]:
+    """Open the reranker of the settings for the length of the block; None if none is configured.
 
     Raises:
-        Unavailable: as for `embedder`.
+        Unavailable: as `open_embedder`.
     """
     if settings.kind == "none":
         yield None
         return
-    with closing(_cross_encoder(settings)) as model:
+    with closing(_make_cross_encoder(settings)) as model:
         yield ModelReranker(model, settings)
 
 
-def _encoder(settings: Embeddings) -> Encoder:
+def _make_encoder(settings: Embeddings) -> Encoder:
     match settings.kind:
         case "openai":
-            return OpenAIEncoder(_endpoint(settings), settings.model, settings.revision)
+            return OpenAIEncoder(_make_endpoint(settings), settings.model, settings.revision)
         case "ollama":
-            return OllamaEncoder(_endpoint(settings), settings.model)
+            return OllamaEncoder(_make_endpoint(settings), settings.model)
         case "gguf":
-            return LlamaEncoder(_path(settings.path), settings.threads)
+            return LlamaEncoder(_require_path(settings.path), settings.threads)
+        case "plugin":
+            return PluginEncoder(settings.plugin, settings.options)
     return SentenceEncoder(settings.path, settings.model, settings.revision)
 
 
-def _cross_encoder(settings: Reranking) -> CrossEncoder:
+def _make_cross_encoder(settings: Reranking) -> CrossEncoder:
     match settings.kind:
         case "endpoint" if settings.protocol == "tei":
-            return TeiServer(_endpoint(settings), raw=settings.activation == "sigmoid")
+            return TeiServer(_make_endpoint(settings), raw=settings.activation == "sigmoid")
         case "endpoint":
-            return JinaServer(_endpoint(settings), settings.model)
+            return JinaServer(_make_endpoint(settings), settings.model)
         case "gguf":
-            return LlamaCrossEncoder(_path(settings.path), settings.threads, raw=settings.activation == "sigmoid")
+            return LlamaCrossEncoder(
+                _require_path(settings.path), settings.threads, raw=settings.activation == "sigmoid"
+            )
+        case "plugin":
+            return PluginCrossEncoder(settings.plugin, settings.options)
     return SentenceCrossEncoder(settings.path, settings.model, settings.revision)
 
 
-def _endpoint(settings: Embeddings | Reranking) -> Endpoint:
-    return Endpoint(settings.url or "", key=key_of(settings.api_key_env), timeout_s=settings.timeout_s)
+def _make_endpoint(settings: Embeddings | Reranking) -> Endpoint:
+    return Endpoint(settings.url or "", key=read_key(settings.api_key_env), timeout_s=settings.timeout_s)
 
 
-def _path(path: Path | None) -> Path:
-    """The settings hold one for every kind that asks for it."""
+def _require_path(path: Path | None) -> Path:
+    """Return the path, which the settings have checked for every kind that needs one."""
     if path is None:
-        raise Unavailable("no `path`", hint="name one under `retrieval` in mathrag.yaml")
+        raise Unavailable("a `path` is missing", hint="set it under `retrieval` in mathrag.yaml")
     return path

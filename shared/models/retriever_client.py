@@ -1,8 +1,7 @@
 """The client of the retriever service.
 
-Each request has the time limit of its work, whoever asks: a search `retrieval.timeout_s`, however many questions it
-holds; a reranking as long as its reranker may take for so many documents; the building of indexes, and what is answered
-only after one, `BUILD_S`.
+The timeout of a request depends on its work: a search has `retrieval.timeout_s`, for any number of questions; a
+reranking as long as its reranker may take; the building of indexes, and what waits for one, `BUILD_S`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,38 +11,40 @@ import httpx2
 import msgspec
 
 from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored
-from shared.redaction import redacted
+from shared.redaction import redact
 from shared.settings import Settings
 
 BUILD_S = 1800.0
-"""Longest that building the indexes of a corpus may take."""
-LONGEST_SAID = 300
-"""Characters of an answer that is no problem document which are passed on."""
+"""Timeout of building the indexes of a corpus."""
+EMBED_S = 300.0
+"""Timeout of embedding the texts of one request."""
+MAX_QUOTED = 300
+"""Characters of an answer that are quoted in messages."""
 Reply = TypeVar("Reply")
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """An index that the corpus now uses; the ones before stay on record, for the jobs that used them."""
+    """An index that the corpus now uses; earlier ones stay on record for the jobs that used them."""
 
     index: int
     kind: str
     signature: str
-    """Digest of everything that determines it, as the settings are now."""
+    """Digest of everything that determines the index under the present settings."""
     documents: int
     reused: bool
-    """It was there, and sound."""
+    """Whether an existing, undamaged index was used."""
     seconds: float
 
 
 class Indexes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a corpus is searched by."""
+    """The indexes of a corpus."""
 
     corpus: int = 0
     indexes: tuple[Index, ...] = ()
 
 
 class Orphans(msgspec.Struct, frozen=True, kw_only=True):
-    """Indexes of this installation's prefix that no row and no evaluation names."""
+    """Indexes with this installation's prefix that no row and no evaluation uses."""
 
     orphans: tuple[str, ...]
     """Their names on the server, in order."""
@@ -51,39 +52,47 @@ class Orphans(msgspec.Struct, frozen=True, kw_only=True):
     """Whether they have been deleted."""
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the retriever says is wrong."""
+class RetrieverProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem document of the retriever."""
 
     type: str = ""
     detail: str = ""
     hint: str | None = None
     what: str = ""
-    """The service that it needs and that has nothing for us."""
+    """The service on which the retriever waits; empty if none."""
 
 
-_PROBLEM = msgspec.json.Decoder(Problem)
+class EmbeddedTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """Vectors of length 1, one per text."""
+
+    vectors: tuple[bytes, ...]
+    """Each vector as little-endian 32-bit floats."""
+
+
+_PROBLEM = msgspec.json.Decoder(RetrieverProblem)
 _FOUND = msgspec.json.Decoder(list[Retrieved])
 _SCORED: msgspec.json.Decoder[Scored | Failure] = msgspec.json.Decoder(Scored | Failure)
+_EMBEDDED = msgspec.json.Decoder(EmbeddedTexts)
 _INDEXES = msgspec.json.Decoder(Indexes)
 _ORPHANS = msgspec.json.Decoder(Orphans)
 
 
 class NoReply(Exception):
-    """The retriever did not do what it was asked for; the message says why, without secrets."""
+    """The retriever did not carry out a request; the message says why, without secrets."""
 
     def __init__(self, cause: httpx2.HTTPError | msgspec.DecodeError) -> None:
         response = cause.response if isinstance(cause, httpx2.HTTPStatusError) else None
-        answer = None if response is None else f"HTTP {response.status_code}: {response.text[:LONGEST_SAID]}"
-        super().__init__(redacted(answer or repr(cause)))
+        answer = None if response is None else f"HTTP {response.status_code}: {response.text[:MAX_QUOTED]}"
+        super().__init__(redact(answer or repr(cause)))
         self.cause = cause
         self.status = None if response is None else response.status_code
-        """None: no answer came, or none of ours."""
-        self.problem = Problem() if response is None else _problem(response)
-        """Empty where another than the retriever has answered, or nobody."""
+        """Status of the answer; None if there was none."""
+        self.problem = RetrieverProblem() if response is None else _decode_problem(response)
+        """The problem; empty if there was no answer, or not the retriever's."""
 
     @property
     def kind(self) -> FailureKind:
-        """What it means for a call; a text that is too long is a fact about the text."""
+        """Return the kind of failure that a call has by this error."""
         if isinstance(self.cause, httpx2.TimeoutException):
             return FailureKind.TIMEOUT
         if isinstance(self.cause, httpx2.TransportError):
@@ -93,7 +102,7 @@ class NoReply(Exception):
 
 
 class RetrieverClient:
-    """Asks the retriever of `settings` over `http`, which carries the service key. Every method may raise `NoReply`."""
+    """Client of the retriever in `settings` over `http`, which has the service key. All methods may raise `NoReply`."""
 
     def __init__(self, http: httpx2.AsyncClient, settings: Settings) -> None:
         self._http = http
@@ -102,28 +111,32 @@ class RetrieverClient:
 
     @property
     def address(self) -> str:
-        """Host and port, for messages."""
+        """Return the retriever's host and port, for messages."""
         return httpx2.URL(self._url).netloc.decode()
 
     async def search(self, searches: Sequence[Mapping[str, object]]) -> list[Retrieved]:
-        """What each search finds, in one request."""
+        """Run several searches in one request and return what each has found."""
         return await self._ask("POST", "/search", _FOUND, self._retrieval.timeout_s, {"searches": searches})
 
     async def rerank(self, model: str, question: object, documents: Sequence[str]) -> Scored | Failure:
-        """The scores of texts by the reranker whose hash is `model`."""
+        """Score texts with the reranker whose hash is `model`."""
         body = {"model": model, "question": question, "documents": documents}
         return await self._ask("POST", "/rerank", _SCORED, self._retrieval.reranker.patience_s(len(documents)), body)
 
+    async def embed(self, texts: Sequence[str], model: str = "") -> EmbeddedTexts:
+        """Embed texts as documents; `model` is the hash of the embedder that the asking job is pinned to, or ""."""
+        return await self._ask("POST", "/embed", _EMBEDDED, EMBED_S, {"texts": texts, "model": model})
+
     async def build_indexes(self, corpus: int) -> Indexes:
-        """Both indexes of a corpus, built where they are missing or damaged."""
+        """Build those of the two indexes of a corpus that are missing or damaged, and return both."""
         return await self._ask("POST", "/indexes", _INDEXES, BUILD_S, {"corpus": corpus})
 
     async def list_orphans(self) -> Orphans:
-        """Indexes on Elasticsearch that nothing uses; a build that is under way is waited for."""
+        """List unused indexes on Elasticsearch, after waiting for a running build."""
         return await self._ask("GET", "/orphans", _ORPHANS, BUILD_S)
 
     async def delete_orphans(self) -> Orphans:
-        """The same, deleted."""
+        """Delete unused indexes on Elasticsearch, after waiting for a running build."""
         return await self._ask("DELETE", "/orphans", _ORPHANS, BUILD_S)
 
     async def _ask(
@@ -137,8 +150,8 @@ class RetrieverClient:
             raise NoReply(error) from error
 
 
-def _problem(response: httpx2.Response) -> Problem:
+def _decode_problem(response: httpx2.Response) -> RetrieverProblem:
     try:
         return _PROBLEM.decode(response.content)
     except msgspec.DecodeError:
-        return Problem()
+        return RetrieverProblem()

@@ -1,6 +1,6 @@
-"""Models of sentence-transformers in this process, on the processor; needs the extra `rerank`, which brings torch.
+"""Models of sentence-transformers in this process, on the CPU; they need the extra `rerank`, which installs torch.
 
-Both are loaded when they are first asked, and cut texts at their own length, as that library does.
+A model is loaded at its first use, and truncates texts at its own length, as the library does.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,28 @@ from typing import Any, Self
 
 from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
+from shared.extras import not_installed
 from shared.models import weights
 from shared.models.ports import ModelFailed
 
 LIBRARY = "sentence-transformers"
 MODULE = "sentence_transformers"
 DEVICE = "cpu"
-"""A GPU's memory is the guard's."""
+"""The CPU, since only the guard may use a GPU's memory."""
 
 
 class SentenceModel:
-    """One loaded model: of a folder, or of the hub. One thread at a time: its tokenizer allows no more."""
+    """A model from a folder or the hub, for one thread at a time, since its tokenizer is not thread-safe."""
 
     def __init__(self, kind: str, path: Path | None, model: str, revision: str) -> None:
-        """Look whether it can be loaded; nothing is yet.
+        """Check for the library and the folder without loading the model.
 
         Raises:
-            Unavailable: the library or the folder is not there.
+            NotInstalled: the library is missing.
+            Unavailable: the folder is not there.
         """
         if find_spec(MODULE) is None:
-            raise Unavailable(f"{LIBRARY} is not installed", hint="pip install 'mathrag-gate[rerank]'")
+            raise not_installed(LIBRARY, "rerank")
         if not model and not (path and path.is_dir()):
             raise Unavailable(f"no model folder at {path}", hint="correct the `path` under `retrieval` in mathrag.yaml")
         self._kind = kind
@@ -44,27 +46,26 @@ class SentenceModel:
         self._model: Any = None
 
     def identity(self) -> dict[str, str]:
-        """Hash of the folder, or name and revision on the hub; and the library's version."""
+        """Return the folder's hash, or name and revision on the hub, with the library's version."""
         which = (
             {"digest": weights.digest(self._path)} if self._path else {"name": self._name, "revision": self._revision}
         )
         return {"kind": LIBRARY, "version": version(LIBRARY), **which}
 
     def ask(self, method: str, *given: object, **options: object) -> Any:
-        """What a method of the model returns.
+        """Call a method of the model and return its result.
 
         Raises:
-            ModelFailed: it cannot be loaded, or raises.
+            ModelFailed: the model cannot be loaded, or the method raised.
         """
         with self._lock:
             try:
                 self._model = self._model or self._load()
                 return getattr(self._model, method)(*given, show_progress_bar=False, **options)
-            except Exception as error:  # whatever torch, the hub and the model's files come up with
+            except Exception as error:  # torch, the hub and the model's files raise all kinds of exceptions
                 raise ModelFailed(FailureKind.BACKEND_ERROR, f"{LIBRARY}: {error!r}"[:500]) from error
 
     def close(self) -> None:
-        """Free it."""
         self._model = None
 
     def _load(self) -> Any:
@@ -74,7 +75,7 @@ class SentenceModel:
 
 
 class SentenceEncoder:
-    """An `Encoder` of documents; `queries` is that of questions, which differs for a model with a `Router`."""
+    """An `Encoder` of documents; `queries` encodes questions, which differs for a model with a `Router`."""
 
     def __init__(self, path: Path | None, model: str, revision: str) -> None:
         self._model = SentenceModel("SentenceTransformer", path, model, revision)
@@ -82,7 +83,7 @@ class SentenceEncoder:
 
     @property
     def queries(self) -> Self:
-        """The same model, asked for the vectors of questions."""
+        """Return an encoder of questions that shares this one's model."""
         other = copy(self)
         other._method = "encode_query"
         return other
@@ -92,7 +93,7 @@ class SentenceEncoder:
         return self._model.identity()
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
-        """See `Encoder`; without the prompt that a model's folder may bring: prefixes are settings."""
+        """See `Encoder`; a prompt in the model's folder is not used, since prefixes are settings."""
         found: list[list[float]] = self._model.ask(self._method, list(texts), prompt="").tolist()
         return found
 
@@ -102,7 +103,7 @@ class SentenceEncoder:
 
 
 class SentenceCrossEncoder:
-    """A `CrossEncoder`; its scores are logits, whatever activation the model's folder names."""
+    """A `CrossEncoder` whose scores are logits, regardless of the activation that the model's folder names."""
 
     def __init__(self, path: Path | None, model: str, revision: str) -> None:
         self._model = SentenceModel("CrossEncoder", path, model, revision)
@@ -117,8 +118,8 @@ class SentenceCrossEncoder:
         identity = import_module("torch").nn.Identity()
         found = self._model.ask("predict", pairs, activation_fn=identity)
         if found.shape != (len(pairs),):
-            said = f"a cross-encoder with one score a pair is needed; this one gives {found.shape[-1]}"
-            raise ModelFailed(FailureKind.BACKEND_ERROR, said)
+            problem = f"the cross-encoder gives {found.shape[-1]} scores per pair; use one that gives a single score"
+            raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         scores: list[float] = found.tolist()
         return scores
 

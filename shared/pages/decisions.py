@@ -1,4 +1,4 @@
-"""What a method did for a sample, in a sentence; what has no sentence here is named as the trace names it."""
+"""Describe what a method did for a sample in a sentence; a decision without a sentence is shown by its trace names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from shared.contracts.samples import Decision
 
 Detail = Mapping[str, str | float | bool | list[str] | None]
-MOST_NAMED = 5
-"""Values of a list that a sentence names."""
+MAX_LISTED = 5
+"""Values of a list that a sentence shows."""
 SENTENCES = {
     "route easy": "The question looks easy (hard with probability {probability}, below {threshold}): rules scored its"
     " documents.",
@@ -38,31 +38,31 @@ SENTENCES = {
     " {upper}, by {evaluator}).",
     "crag incorrect": "No document is relevant (confidence {confidence}, below {lower}, by {evaluator}): what was found"
     " is left out.",
-    "strips none": "Nothing of the documents was kept.",
+    "strips none": "No part of the documents was kept.",
     "critic generate": "The critic found {relevant} relevant documents (mean {mean}): the answer was written.",
     "critic rewrite": "The critic found {relevant} relevant documents (mean {mean}): the query was rewritten.",
     "critic continue": "The critic found {relevant} relevant documents (mean {mean}): the search went on.",
-    "retrieve retrieve": "The model wanted documents (probability {probability}).",
-    "retrieve answer": "The model wanted no documents (probability {probability}).",
+    "retrieve retrieve": "The model asked for documents (probability {probability}).",
+    "retrieve answer": "The model asked for no documents (probability {probability}).",
     "passage score": "With document {document} the answer scores {total} (relevance {relevance}, support {support},"
     " utility {utility}).",
     "passage leave out": "Document {document} was left out: nothing was written after it.",
-    "relation named": "The question's item names the relation {relation}.",
+    "relation named": "The item of the dataset names the relation {relation}.",
     "relation phrase": "A phrase of the question names the relation {relation}.",
     "relation judge": "The judge model says that the question asks for the relation {relation}.",
     "relation none": "No rule of the bank {bank} leads to what the question asks for.",
     "rule search": "Rule {number} led to {documents}: {rule} (certainty {certainty}).",
     "rule prompt": "Rule {number} stood in the prompt: {rule} (certainty {certainty}).",
-    "imported given": "The answer was imported. Nothing is known of how it came about.",
+    "imported given": "The answer was imported: how it was made is not known.",
     "vote majority": "{candidates} different answers in {draws} draws: one has the majority.",
     "vote plurality": "{candidates} different answers in {draws} draws: one has the most votes.",
     "vote tie": "{candidates} different answers in {draws} draws: a tie, so the first of the best was taken.",
     "vote no answer": "None of {draws} draws has an answer.",
     "votes count": "Votes for the answer {answer}: {votes}.",
     "draw leave out": "A draw failed and was left out.",
-    "compare keep apart": "It could not be said whether these mean the same, so they were counted apart: {answers}.",
+    "compare keep apart": "These answers could not be compared, so they were counted as different: {answers}.",
 }
-"""By stage and action; a name in braces is a figure or text of the decision's detail."""
+"""Sentences by stage and action; a name in braces stands for a value of the decision's detail."""
 BY_ACTION = {
     "written": "{stage}: the judge model wrote: {queries}",
     "unchanged": "{stage}: the judge model left the question as it is.",
@@ -73,22 +73,25 @@ BY_STAGE = {
     "strips": "Of the documents {internal} of {internal of} pieces were kept, of the other corpus {external} of"
     " {external of}.",
 }
-"""Where the other word makes no difference to the sentence."""
+"""Sentences that hold for every action of a stage."""
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def sentence(decision: Decision, names: Mapping[str, str]) -> str:
-    """What was done, by which figures, and why the plain way was taken instead; `names` has those of documents."""
+def describe_decision(decision: Decision, names: Mapping[str, str]) -> str:
+    """Describe what was done, the figures it followed from, and why a fallback was used.
+
+    `names` maps hashes of documents to their names.
+    """
     stage, action = decision.stage, decision.action
     known = SENTENCES.get(f"{stage} {action}") or BY_ACTION.get(action) or BY_STAGE.get(stage)
-    told = _Told({"stage": stage.capitalize(), "action": action, **decision.detail}, names)
-    said = known.format_map(told) if known else told.plain(stage, action)
+    words = _DetailWords({"stage": stage.capitalize(), "action": action, **decision.detail}, names)
+    text = known.format_map(words) if known else words.list_all(stage, action)
     again = f"Round {decision.round}: " if decision.round else ""
-    return f"{again}{said}{f' Fallback: {decision.fallback}.' if decision.fallback else ''}"
+    return f"{again}{text}{f' Fallback: {decision.fallback}.' if decision.fallback else ''}"
 
 
-class _Told(dict[str, str]):
-    """A detail in words; what is not in it is not known."""
+class _DetailWords(dict[str, str]):
+    """The detail of a decision in words; a missing value reads "not known"."""
 
     def __init__(self, detail: Detail, names: Mapping[str, str]) -> None:
         super().__init__({name: self._word(value, names) for name, value in detail.items()})
@@ -96,8 +99,8 @@ class _Told(dict[str, str]):
     def __missing__(self, _: str) -> str:
         return "not known"
 
-    def plain(self, stage: str, action: str) -> str:
-        """Where there is no sentence."""
+    def list_all(self, stage: str, action: str) -> str:
+        """Describe a decision that has no sentence: every value under its name."""
         detail = ", ".join(f"{name} {word}" for name, word in self.items() if name not in ("stage", "action"))
         return f"{stage.capitalize()}: {action}{f' ({detail})' if detail else ''}."
 
@@ -117,5 +120,5 @@ class _Told(dict[str, str]):
                 return str(value)
 
     def _list(self, values: Sequence[str], names: Mapping[str, str]) -> str:
-        more = f" and {len(values) - MOST_NAMED} more" if len(values) > MOST_NAMED else ""
-        return ", ".join(self._word(each, names) for each in values[:MOST_NAMED]) + more if values else "none"
+        more = f" and {len(values) - MAX_LISTED} more" if len(values) > MAX_LISTED else ""
+        return ", ".join(self._word(each, names) for each in values[:MAX_LISTED]) + more if values else "none"

@@ -1,41 +1,40 @@
-"""Why devices flip, in words."""
+"""Explain in words why devices flip."""
 
 from typing import Any
 
-from shared.pages.words import seconds_between
+from shared.pages.formatting import format_duration_range
 
 CAUSES = {
-    "first": "its models were the first that calls asked for",
-    "drained": "what was resident had no calls left",
+    "first": "calls asked for its models first",
+    "drained": "the resident models had no calls left",
     "released": "an operator released the device",
-    "drain": "an operator wants the device empty",
-    "cpu_stalled": "what was resident waited for searches or grades that made no progress",
-    "away": "the server of what was resident was away",
+    "drain": "an operator drains the device",
+    "cpu_stalled": "the resident models waited for searches or grades that made no progress",
+    "away": "the server of the resident models did not answer",
     "online": "somebody waited online for an answer",
     "aged": "a job had waited for longer than `device.max_wait_s`",
-    "bounded": "what was resident had been there for longer than `device.max_residency_s`",
-    "retry": "the try before had failed",
+    "bounded": "the models had been resident for longer than `device.max_residency_s`",
+    "retry": "the last attempt failed",
     "guard_stopped": "the guard had been stopped",
-    "guard_restart": "the guard was started again",
+    "guard_restart": "the guard was restarted",
 }
 
 
-def why(flip: Any) -> str:
-    """Such as "world-judge, because what was resident had no calls left"."""
+def explain_flip(flip: Any) -> str:
+    """Return for example "world-judge, because the resident models had no calls left"."""
     models = ", ".join(flip["models"]) or "nothing"
     return f"{models}, because {CAUSES.get(flip['cause'], flip['cause'])}"
 
 
-def next_in_words(flip: Any) -> str:
-    """Such as "42 calls left, then world-generator: flip in 2 to 4 min"."""
+def describe_next_flip(flip: Any) -> str:
+    """Return for example "42 calls left, then world-generator: flip in 2 to 4 min"."""
     if flip is None:
         return "No call waits for another model."
     models = f"{flip['waiting']:,} wait for {', '.join(flip['models'])}"
     if not flip["left"]:
         return f"{models}; the flip is due."
-    left = f"{flip['left']:,} calls left for what is resident; {models}"
+    left = f"{flip['left']:,} calls left for the resident models; {models}"
     if flip["high_s"] is None:
-        return f"{left}. Too few calls ended in the last 30 s to say when."
-    return (
-        f"{left}: flip in {seconds_between(flip['low_s'], flip['high_s'])}, or later where answers lead to more calls."
-    )
+        return f"{left}. Too few calls ended in the last 30 s to estimate when."
+    between = format_duration_range(flip["low_s"], flip["high_s"])
+    return f"{left}: flip in {between}, or later if answers lead to more calls."

@@ -1,4 +1,4 @@
-"""Pages from templates: everything is escaped, and a strict policy runs nothing but our own script."""
+"""Render pages from templates: everything is escaped, and the security policy runs only our own scripts."""
 
 import base64
 import hashlib
@@ -12,25 +12,25 @@ from urllib.parse import urlencode
 
 import jinja2
 
-from shared.pages import assets, flips, texts, words
-from shared.pages.figures import Figure, inline, write
+from shared.pages import assets, flips, formatting, replies, texts
+from shared.pages.figures import Figure, render_inline, write_figure
 
 TEMPLATES = resources.files(__package__) / "templates"
 
 
 class Pages:
-    """Draws pages."""
+    """Renders templates into pages."""
 
     def render(self, template: str, file: Path, **values: Any) -> None:
-        """One page of a report, as a file."""
+        """Write one page of a report to `file`."""
         text = self.environment.get_template(template).render(**values)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8", errors="replace")
 
-    def drawn(self, figure: Figure, folder: Path) -> dict[str, Any]:
-        """Write a figure's files; what a page needs to show it."""
-        write(figure, folder)
-        shown = inline(figure)
+    def draw(self, figure: Figure, folder: Path) -> dict[str, Any]:
+        """Write the files of a figure and return what the template shows of it."""
+        write_figure(figure, folder)
+        shown = render_inline(figure)
         return {
             "name": figure.name, "title": figure.title, "said": shown.said, "caption": figure.caption,
             "svg": shown.wide, "narrow": shown.narrow,
@@ -38,7 +38,7 @@ class Pages:
 
     @cached_property
     def environment(self) -> jinja2.Environment:
-        """Every template, with what they all may use."""
+        """Make the environment of all templates, with the filters and values that they share."""
         made = jinja2.Environment(
             loader=jinja2.FunctionLoader(lambda name: (TEMPLATES / name).read_text("utf-8")),
             autoescape=True,
@@ -47,56 +47,58 @@ class Pages:
             lstrip_blocks=True,
         )
         made.filters.update(
-            accuracy=words.accuracy, duration=words.duration, pairs=pairs, number=number, verdict=verdict, when=when,
-            address=address, visible=texts.visible, math=texts.math, formula=texts.formula,
-            code=texts.code, value=texts.value, finding=words.finding, why=flips.why,
-            next_flip=flips.next_in_words,
+            accuracy=formatting.format_accuracy, duration=formatting.format_duration, pairs=format_pairs,
+            number=format_number, verdict=format_verdict, when=format_time,
+            address=format_query, visible=texts.escape_visible, math=texts.mark_math, formula=texts.mark_formula,
+            code=texts.mark_code, value=texts.format_value, finding=formatting.format_headline, why=flips.explain_flip,
+            next_flip=flips.describe_next_flip,
         )  # fmt: skip
         made.globals.update(
-            policy=policy, style=assets.style(), filtering=(TEMPLATES / "frozen" / "script.js").read_text("utf-8"),
-            typesetting=assets.typesetting(), asset=assets.address, KATEX=assets.KATEX,
+            policy=make_security_policy, style=assets.load_style(),
+            filtering=(TEMPLATES / "frozen" / "script.js").read_text("utf-8"),
+            typesetting=assets.load_math_scripts(), asset=assets.asset_path, KATEX=assets.KATEX,
         )  # fmt: skip
         return made
 
 
-def policy(style: str, scripts: Sequence[str]) -> str:
-    """Nothing is loaded from anywhere, and only this style and these scripts count, whatever a text holds."""
-    run = " ".join(map(_source, scripts)) or "'none'"
-    return f"default-src 'none'; style-src {_source(style)}; script-src {run}; base-uri 'none'; form-action 'none'"
+def make_security_policy(style: str, scripts: Sequence[str]) -> str:
+    """Return a Content-Security-Policy that loads nothing and allows only this style and these scripts."""
+    run = " ".join(map(_hash_source, scripts)) or "'none'"
+    return f"default-src 'none'; style-src {_hash_source(style)}; script-src {run}; base-uri 'none'; form-action 'none'"
 
 
-def _source(text: str) -> str:
+def _hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def address(query: Mapping[str, object]) -> str:
-    """`query` as the end of an address, without what is not set."""
+def format_query(query: Mapping[str, object]) -> str:
+    """Return `query` as the query part of an address, without the values that are not set."""
     named = {name: value for name, value in query.items() if value is not False and value not in (None, "")}
     return f"?{urlencode(named)}" if named else ""
 
 
-def pairs(values: Mapping[str, object]) -> str:
-    """Such as "correct 120, logic 50"."""
-    return ", ".join(f"{name} {_said(value)}" for name, value in values.items())
+def format_pairs(values: Mapping[str, object]) -> str:
+    """Return for example "correct 120, logic 50"."""
+    return ", ".join(f"{name} {_format_pair_value(value)}" for name, value in values.items())
 
 
-def _said(value: object) -> object:
+def _format_pair_value(value: object) -> object:
     if value is None:
         return "not known"
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def number(value: float | None) -> str:
-    """Three digits."""
+def format_number(value: float | None) -> str:
+    """Format a value with three significant digits."""
     return "–" if value is None else f"{value:.3g}"
 
 
-def when(instant: str | datetime | None) -> str:
-    """To the second; nothing where it is not known."""
+def format_time(instant: str | datetime | None) -> str:
+    """Format an instant in UTC, to the second; an unknown one is empty."""
     known = datetime.fromisoformat(instant) if isinstance(instant, str) else instant
     return f"{known.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if known else ""
 
 
-def verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words
-    """In a word."""
-    return {True: "right", False: "wrong", None: "none"}[value]
+def format_verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words
+    """Return "right", "wrong" or "none"."""
+    return replies.WORDS[value]

@@ -1,4 +1,4 @@
-"""What came back for a call, in a few words."""
+"""Summarise the reply of a call in a few words."""
 
 import msgspec
 
@@ -7,8 +7,8 @@ from shared.contracts.replies import Failure, Generated, Graded, Rated, Reply, R
 WORDS = {True: "right", False: "wrong", None: "none"}
 
 
-def summary(reply: Reply | None, completion_tokens: int | None) -> str:
-    """Such as "10 documents", "rating 4" or "31 tokens"; None: no reply was used."""
+def summarise_reply(reply: Reply | None, completion_tokens: int | None) -> str:
+    """Return for example "10 documents", "rating 4" or "31 tokens"."""
     match reply:
         case None:
             return "no reply was used"

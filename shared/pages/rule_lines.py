@@ -1,4 +1,4 @@
-"""Rules on a line: `prescribed(X, Z)`, its variables X, Y, Z and then V3, V4."""
+"""Write a rule on one line: `prescribed(X, Z)`, with the variables X, Y, Z and then V3, V4."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 VARIABLES = "XYZ"
 
 
-def body(rule: Any) -> str:
-    """What has to hold, such as `prescribed(X, Z), contains(Z, Y)`."""
-    return ", ".join(map(atom, rule["body"]))
+def format_body(rule: Any) -> str:
+    """Return what must hold, such as `prescribed(X, Z), contains(Z, Y)`."""
+    return ", ".join(map(format_atom, rule["body"]))
 
 
-def atom(said: Sequence[Any]) -> str:
-    """A relation and its two terms, such as `treats(X, Y)`."""
+def format_atom(said: Sequence[Any]) -> str:
+    """Return a relation and its two terms, such as `treats(X, Y)`."""
     relation, subject, object_ = said
-    return f"{relation}({_term(subject)}, {_term(object_)})"
+    return f"{relation}({_format_term(subject)}, {_format_term(object_)})"
 
 
-def _term(term: int | str) -> str:
+def _format_term(term: int | str) -> str:
     if isinstance(term, str):
         return term
     return VARIABLES[term] if term < len(VARIABLES) else f"V{term}"

@@ -1,4 +1,4 @@
-"""From a call as a pipeline yields it to the request that is hashed, stored and executed.
+"""Turn a call that a pipeline yields into the request that is hashed, stored and executed.
 
 A request holds everything that determines the reply and nothing else: texts by hash, no database ids, no job.
 """
@@ -13,7 +13,9 @@ from shared.contracts import canonical
 from shared.contracts.calls import (
     CALL_KINDS,
     Call,
+    Converse,
     Decoding,
+    Embed,
     Estimate,
     FindRules,
     Generate,
@@ -29,12 +31,13 @@ from shared.contracts.calls import (
 from shared.contracts.grading import MATH, Rules
 from shared.contracts.params import MOST_REPEATS, GradingParams, Params
 from shared.contracts.requests import DocumentRef, Request, SlotValue
-from shared.rag.graders import marking
-from shared.rag.prompts import template, template_reference
+from shared.rag.graders import GRADERS, choose_marking_grader
+from shared.rag.language import localised
+from shared.rag.prompts import make_template_reference, template
 
 
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """The model row that a job's role is bound to for good."""
+    """The model row to which a job binds a role; the binding never changes."""
 
     model_id: int
     hash: str
@@ -43,18 +46,18 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job's calls are bound with."""
+    """Holds the models, parameters and nonce with which a job's calls become requests."""
 
     pins: dict[str, Pin]
-    """By role: dense, sparse, fallback, rerank, judge, generate, grade, verify, estimate, mine, rules."""
+    """By role: dense, sparse, fallback, rerank, embed, judge, generate, grade, verify, estimate, mine, rules."""
     params: Params
     nonce: str = ""
-    """Set for `reuse: none`: nothing of another job is reused."""
+    """Set for `reuse: none`, so that no reply of another job is reused."""
     job: str = ""
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """A request with its key and where it is queued."""
+    """A request with its key, and the lane and model that queue it."""
 
     key: bytes
     body: bytes
@@ -66,11 +69,13 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepeatedDraw(ValueError):
-    """A pipeline asks for the same sampled text twice; the message has the call and what to do."""
+    """Raised when a pipeline asks for the same sampled text twice; the message names the call and what to do."""
 
 
+ANSWERING = ("cot", "cot-zh")
+"""Templates that `generate.template` replaces."""
 MOST_DRAWS = 1000
-"""Texts that are sampled from one prompt of one sample: a draw is from 0 to 999."""
+"""Upper bound of the texts sampled from one prompt of one sample; draws count from 0."""
 
 
 class SampleBinder:
@@ -87,7 +92,7 @@ class SampleBinder:
         self._generated: set[bytes] = set()
 
     def bind(self, calls: Sequence[Call]) -> tuple[Bound, ...]:
-        """The calls of the next step, in their order.
+        """Bind the calls of the next step, in their order.
 
         Raises:
             KeyError, ValueError: as `bind`.
@@ -138,6 +143,10 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return "judge", _write(call, binding, repeat)
         case Generate():
             return "generate", _generate(call, binding, repeat)
+        case Converse():
+            return "generate", Request(
+                role="generate", model="", messages=call.messages, decoding=call.decoding, draw=call.draw
+            )
         case Grade():
             return "grade", _grade(call, binding.params.grading)
         case _:
@@ -145,12 +154,14 @@ def _request(call: Call, binding: Binding, repeat: int) -> tuple[str, Request]:
             return request.role, request
 
 
-def _measurement(call: Rerank | Verify | Estimate | FindRules | Mine) -> Request:
-    """Of a call that no prompt is made for; its role names its pin."""
+def _measurement(call: Rerank | Embed | Verify | Estimate | FindRules | Mine) -> Request:
+    """Build the request of a call without a prompt; its role is also the name of its pin."""
     match call:
         case Rerank():
             values: dict[str, SlotValue | None] = {"question": call.question, "documents": _references(call.documents)}
             return Request(role="rerank", model="", values=values)
+        case Embed():
+            return Request(role="embed", model="", values={"text": call.text})
         case Verify():
             document = DocumentRef(call.document)
             return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
@@ -176,13 +187,14 @@ def _retrieve(call: Retrieve) -> Request:
 
 def _grade(call: Grade, grading: GradingParams) -> Request:
     values: dict[str, SlotValue | None] = {"answer": call.answer, "gold": call.gold}
-    name = marking(grading.grader, peers=call.peers)
+    name = choose_marking_grader(grading.grader, peers=call.peers)
+    of_plugin = name not in GRADERS  # pass it all rules: only its code knows which of them it reads
     rules = Rules(
         grader=name,
         golds=call.expected.golds,
-        choices=call.expected.choices if name == "choice" else (),
-        threshold=grading.threshold if name == "f1" else None,
-        separators=grading.separators if name == "set" else "",
+        choices=call.expected.choices if of_plugin or name == "choice" else (),
+        threshold=grading.threshold if of_plugin or name == "f1" else None,
+        separators=grading.separators if of_plugin or name == "set" else "",
     )
     return Request(role="grade", model="", values=values, rules=None if rules == MATH else rules)
 
@@ -197,12 +209,12 @@ def _judge(call: Judge, binding: Binding, repeat: int) -> Request:
         values["question"] = call.question
     decoding = call.decoding or binding.params.judge.decoding
     # The calibration's second rating of a document serves the second repeat of a job that shares nothing.
-    draw = _checked(call.draw) + (repeat if binding.nonce else _first_draw(decoding, binding, repeat))
-    return _prompted("judge", rubric.id, values, decoding, draw)
+    draw = _check_draw(call.draw) + (repeat if binding.nonce else _find_first_draw(decoding, binding, repeat))
+    return _build_prompt_request("judge", rubric.id, values, decoding, draw)
 
 
-def _first_draw(decoding: Decoding, binding: Binding, repeat: int) -> int:
-    """Of what the judge model is asked in this repeat; 0 where one reply serves all repeats."""
+def _find_first_draw(decoding: Decoding, binding: Binding, repeat: int) -> int:
+    """Return the first draw of this repeat's calls to the judge model; 0 where one reply serves all repeats."""
     return MOST_DRAWS * repeat if binding.params.judge.per_repeat and decoding.temperature > 0 else 0
 
 
@@ -210,32 +222,40 @@ def _write(call: Write, binding: Binding, repeat: int) -> Request:
     values: dict[str, SlotValue | None] = dict(call.slots)
     if call.documents:
         values["documents"] = _references(call.documents)
-    draw = _checked(call.draw) + (MOST_DRAWS * repeat if binding.nonce else _first_draw(call.decoding, binding, repeat))
-    return _prompted("write", call.template, values, call.decoding, draw)
+    draw = _check_draw(call.draw) + (
+        MOST_DRAWS * repeat if binding.nonce else _find_first_draw(call.decoding, binding, repeat)
+    )
+    return _build_prompt_request("write", call.template, values, call.decoding, draw)
 
 
 def _generate(call: Generate, binding: Binding, repeat: int) -> Request:
-    decoding = binding.params.generate
+    decoding = binding.params.generate.decoding
     if call.temperature is not None:
         decoding = msgspec.structs.replace(decoding, temperature=call.temperature)
     if call.draw and not decoding.temperature:
         raise ValueError(
-            f"draw {call.draw} of a greedy generation: every draw would be the same answer;"
-            " `generate.temperature` has to be above 0"
+            f"draw {call.draw} of a greedy generation would repeat the same answer:"
+            " set `generate.temperature` above 0, or ask once"
         )
     values: dict[str, SlotValue | None] = {"question": call.question, **call.slots}
     if call.passage or call.context:
         values["context"] = call.passage or _references(call.context)
     sampled = decoding.temperature > 0 or bool(binding.nonce)
-    # Draw 0 of a repeat is the repeat's number, as it was before calls had draws: its key stays what it was.
-    draw = repeat + MOST_REPEATS * _checked(call.draw) if sampled else 0
-    request = _prompted("generate", call.template, values, decoding, draw)
+    # Draw 0 of a repeat is the repeat's number, as before calls had draws, so that keys of stored replies still match.
+    draw = repeat + MOST_REPEATS * _check_draw(call.draw) if sampled else 0
+    request = _build_prompt_request("generate", _answer_template(call, binding.params), values, decoding, draw)
     return msgspec.structs.replace(request, logprobs=call.logprobs)
 
 
-def _checked(draw: int) -> int:
+def _answer_template(call: Generate, params: Params) -> str:
+    """Return the call's template, or the job's own if the call uses one of the shipped prompts for answers."""
+    own = params.generate.template
+    return localised(own, call.question) if own and call.template in ANSWERING else call.template
+
+
+def _check_draw(draw: int) -> int:
     if not 0 <= draw < MOST_DRAWS:
-        raise ValueError(f"a draw is from 0 to {MOST_DRAWS - 1}, not {draw}")
+        raise ValueError(f"draw {draw} is out of range: use 0 to {MOST_DRAWS - 1}")
     return draw
 
 
@@ -243,7 +263,7 @@ def _references(hashes: Sequence[str]) -> SlotValue:
     return [DocumentRef(hash_) for hash_ in hashes]
 
 
-def _prompted(
+def _build_prompt_request(
     role: str, template_id: str, values: dict[str, SlotValue | None], decoding: Decoding, draw: int
 ) -> Request:
     found = template(template_id)
@@ -253,7 +273,7 @@ def _prompted(
     return Request(
         role=role,
         model="",
-        template=template_reference(template_id),
+        template=make_template_reference(template_id),
         values=dict(values),
         decoding=decoding,
         draw=draw,

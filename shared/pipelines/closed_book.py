@@ -1,14 +1,14 @@
-"""closed-book: the generator alone, the baseline that retrieval has to beat."""
+"""closed-book: the generator answers without documents, as the baseline that retrieval has to beat."""
 
 from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
-from shared.rag.provenance import answered, generation
+from shared.rag.provenance import make_generation, make_outcome
 
 
 @pipeline("closed-book", reads=("generate",))
 def closed_book(sample: Sample, _params: Params, _library: Library) -> Steps:
     """Generate without documents."""
-    generated = require((yield generation(sample.question)))
-    return answered(generated)
+    generated = require((yield make_generation(sample.question)))
+    return make_outcome(generated)

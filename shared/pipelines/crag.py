@@ -1,4 +1,4 @@
-"""crag: what was found is evaluated, and refined, completed or replaced before anything is generated from it.
+"""crag: retrieved documents are evaluated, then refined, completed or replaced before the answer is generated.
 
 Yan et al. 2024; diversity, rounds and fallbacks are those of seed document 001.
 """
@@ -9,17 +9,17 @@ from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.correction import correct
-from shared.rag.knowledge import together
-from shared.rag.pool import Pool
-from shared.rag.provenance import searches
+from shared.rag.knowledge import combine_pools
+from shared.rag.pool import DocumentPool
+from shared.rag.provenance import make_searches
 
 
 @pipeline("crag", reads=("candidates", "context_size", "crag", "duplicates", "enhance", *FUSED, "generate", "judge"))
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""
     question = sample.question
-    dense, sparse = yield searches(question, params)
-    found = Pool(question).found(require(dense), sparse, 0, params, library)
+    dense, sparse = yield make_searches(question, params)
+    found = DocumentPool(question).add_round(require(dense), sparse, 0, params, library)
     corrected = yield from correct(found, params, library)
-    knowledge = together(question, corrected.found, corrected.other, params, library)
+    knowledge = combine_pools(question, corrected.found, corrected.other, params, library)
     return (yield from answer(question, knowledge.documents, knowledge.trace, knowledge.show))

@@ -1,16 +1,16 @@
-"""dense: the best documents by vector search, as they come (the MathRAG-Gate paper, section 3.1)."""
+"""dense: answers from the best documents by vector search, in that order (the MathRAG-Gate paper, section 3.1)."""
 
 from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer
-from shared.rag.provenance import context, search, single_trace
+from shared.rag.provenance import choose_context, make_search, make_single_trace
 
 
 @pipeline("dense", reads=("candidates", "context_size", "duplicates", "generate"))
 def dense(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from the dense index, then generate."""
-    found = require((yield search(sample.question, "dense", params)))
-    trace = single_trace(found, "dense", params)
-    return (yield from answer(sample.question, context(trace, params), trace))
+    found = require((yield make_search(sample.question, "dense", params)))
+    trace = make_single_trace(found, "dense", params)
+    return (yield from answer(sample.question, choose_context(trace, params), trace))

@@ -1,4 +1,4 @@
-"""enhanced: the question in several wordings, all lists fused, reranked, compressed (seed document 001)."""
+"""enhanced: searches by several wordings, fuses all lists, reranks and compresses (seed document 001)."""
 
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
@@ -9,7 +9,7 @@ from shared.rag.recall import recall
 
 @pipeline("enhanced", reads=ENHANCED)
 def enhanced(sample: Sample, params: Params, library: Library) -> Steps:
-    """Make the question ready, retrieve by every wording, fuse, rerank, compress, then generate."""
+    """Reword the question, retrieve by every wording, fuse, rerank, compress, then generate."""
     recalled = yield from recall(sample.question, params, library)
     documents = [candidate.document for candidate in recalled.trace.candidates]
     return (

@@ -1,4 +1,4 @@
-"""What comes after every pipeline: its answer is read from its text and graded, and looked for in what it found."""
+"""Grade every pipeline alike: read the answer from its text, grade it, and look for it in the retrieved documents."""
 
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -10,32 +10,34 @@ from shared.contracts.params import GradingParams
 from shared.contracts.replies import Failure, Graded, Marked, Rated
 from shared.contracts.samples import Item, Library, Outcome, Steps, WrittenOutcome
 from shared.rag import rubric
-from shared.rag.answer_rank import answer_rank, answers_of
-from shared.rag.graders import grader
+from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
+from shared.rag.graders import get_grader
 
 Verdict = Graded | Marked
 MATHEMATICS = GradingParams()
 
 
-def graded(steps: Steps, item: Item, library: Library, grading: GradingParams = MATHEMATICS) -> Steps:
-    """`steps`, then a grade of its answer by the job's grader: every pipeline is graded alike.
+def run_and_grade(steps: Steps, item: Item, library: Library, grading: GradingParams = MATHEMATICS) -> Steps:
+    """Run `steps`, then grade the answer with the job's grader.
 
-    Without a gold answer nothing is graded but by a rubric, which needs none.
+    An item without a gold answer is graded by a rubric only, which needs none.
     """
-    outcome, searched = yield from _searching(steps)
+    outcome, searched = yield from _run_steps(steps)
+    if not isinstance(outcome, Outcome):
+        raise TypeError(f"the pipeline returned {type(outcome).__name__}: return an Outcome")
     outcome = read_answer(outcome, grading)
-    if searched and (answers := answers_of(item, grading)):
-        outcome = replace(outcome, answer_rank=answer_rank(outcome.trace.candidates, answers, library))
+    if searched and (answers := list_answer_phrases(item, grading)):
+        outcome = replace(outcome, answer_rank=find_answer_rank(outcome.trace.candidates, answers, library))
     if grading.grader == "rubric":
-        return (yield from _rated(outcome, item, grading))
+        return (yield from _grade_by_rubric(outcome, item, grading))
     if item.gold is None:
         return outcome
     verdict: Verdict | Failure = yield Grade(answer=outcome.answer, gold=item.gold, expected=item.expected)
     return with_verdict(outcome, verdict)
 
 
-def _searching(steps: Steps) -> Generator[Yielded, Any, tuple[Outcome, bool]]:
-    """`steps`, and whether it searched: a search that finds nothing has missed the answer, no search has not."""
+def _run_steps(steps: Steps) -> Generator[Yielded, Any, tuple[Outcome, bool]]:
+    """Run `steps`; return the outcome and whether it searched, because only a search can miss the answer."""
     searched, reply = False, None
     while True:
         try:
@@ -48,21 +50,21 @@ def _searching(steps: Steps) -> Generator[Yielded, Any, tuple[Outcome, bool]]:
 
 
 def read_answer(outcome: Outcome, grading: GradingParams) -> Outcome:
-    """`outcome` with the answer that the job's grader finds in its text; one without a text keeps the answer it has."""
+    """Return `outcome` with the answer that the grader finds in its text; without a text it keeps its answer."""
     if not isinstance(outcome, WrittenOutcome):
         return outcome
-    return outcome.outcome(*grader(grading.grader).extract(outcome.text))
+    return outcome.outcome(*get_grader(grading.grader).extract(outcome.text))
 
 
-def _rated(outcome: Outcome, item: Item, grading: GradingParams) -> Steps:
+def _grade_by_rubric(outcome: Outcome, item: Item, grading: GradingParams) -> Steps:
     if outcome.answer is None:
         return with_verdict(outcome, Marked(correct=False))
-    reply: Rated | Failure = yield rubric.rating(outcome.answer, item, grading)
-    return with_verdict(outcome, reply if isinstance(reply, Failure) else rubric.verdict(reply, grading))
+    reply: Rated | Failure = yield rubric.make_rating_call(outcome.answer, item, grading)
+    return with_verdict(outcome, reply if isinstance(reply, Failure) else rubric.make_verdict(reply, grading))
 
 
 def with_verdict(outcome: Outcome, verdict: Verdict | Failure) -> Outcome:
-    """`outcome` with the verdict, or with the reason why there is none."""
+    """Return `outcome` with the verdict, or with the kind of failure that left it without one."""
     if isinstance(verdict, Failure):
         return replace(outcome, grading_failure=verdict.kind.value)
     return replace(outcome, verdict=verdict)

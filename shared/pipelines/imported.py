@@ -1,6 +1,6 @@
-"""imported: what another system answered, graded like the answers of every pipeline.
+"""imported: grades the answers of another system like those of every pipeline.
 
-`mathrag job import` makes its jobs. Nothing is asked of any model, and nothing is known of how the answers came about.
+`mathrag job import` makes its jobs. No model is called unless a grader needs one.
 """
 
 from shared.contracts.params import Params
@@ -13,13 +13,13 @@ DRY_RUN = Given(answer="?")
 
 @pipeline(IMPORTED, reads=(), offered=False)
 def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """The given answer, or the given text, in which the grader finds the answer."""
-    given = sample.given or DRY_RUN
+    """Return the given answer, or the given text, in which the grader finds the answer."""
+    given = sample.given if isinstance(sample.given, Given) else DRY_RUN
     trace = Trace(decisions=(_decision(given),))
     if given.answer is not None:
         return Outcome(answer=given.answer, extraction=Extraction.OK, trace=trace)
     return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
-    yield  # a pipeline is a generator, and this one asks nothing
+    yield  # makes this function a generator, as a pipeline has to be
 
 
 def _decision(given: Given) -> Decision:

@@ -1,4 +1,4 @@
-"""mine-rules: the rules of a graph for one head relation, which stands in the question's place.
+"""mine-rules: mines the rules of a graph for one head relation, which takes the place of the question.
 
 `mathrag rules mine` makes its jobs; the bank is assembled from the calls' replies (`shared.runtime.sealing`).
 """
@@ -16,6 +16,6 @@ MINE_RULES = "mine-rules"
 def mine_rules(sample: Sample, params: Params, _library: Library) -> Steps:
     """Mine the rules of one relation; the answer is their number."""
     if params.mining is None:
-        raise SampleFailed("invalid", "`params.mining` says how rules are mined, and the job has none")
+        raise SampleFailed("invalid", "the job has no `params.mining`: start it with `mathrag rules mine`")
     mined: Mined | Failure = yield Mine(relation=sample.question, mining=params.mining)
     return Outcome(answer=str(len(require(mined).rules)), extraction=Extraction.OK)

@@ -1,6 +1,7 @@
 """Pipelines by name, and the hash that tells one version of a pipeline from another.
 
-A module in this package registers its pipeline with `@pipeline("name")`; putting the file here is all it takes.
+A module in this package registers its pipeline with `@pipeline("name")`; nothing else lists it. A plug-in declares
+its pipeline in the same way, and `shared/plugins/loading.py` adopts it.
 """
 
 import importlib
@@ -12,12 +13,13 @@ from typing import Any, NamedTuple
 from shared import pipelines
 from shared.contracts import canonical
 from shared.contracts.params import Params
+from shared.contracts.plugins import PluginPin
 from shared.contracts.samples import Library, Pipeline, Prepare, Sample, Steps
 from shared.pipelines import grading, source
 from shared.rag import prompts
 
 AFTERWARDS = ("grading", "verify.modulus")
-"""Parameters of what comes after every pipeline: the grade, and the ending of a wrong answer."""
+"""Parameters that apply after every pipeline: those of grading, and the modulus that decides wrong answers' endings."""
 FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
 """Parameters of a pipeline that fuses two lists with fixed weights."""
 ENHANCED = (
@@ -28,7 +30,7 @@ ENHANCED = (
 
 
 class UnknownPipeline(LookupError):
-    """No pipeline has this name; the message lists those that exist."""
+    """Raised when no pipeline has this name; the message lists those that exist."""
 
 
 class Registered(NamedTuple):
@@ -42,33 +44,47 @@ class Registered(NamedTuple):
     Those of `AFTERWARDS` count for every pipeline. None: it does not say, and any parameter is accepted."""
     offered: bool = True
     """Whether people may submit jobs with it; the runtime alone starts the others."""
+    plugin: PluginPin | None = None
+    """The plug-in that it comes from; None if it is shipped."""
 
-    def graded(self, sample: Sample, params: Params, library: Library) -> Steps:
-        """Its run over one sample, and the grade of what it answers."""
-        return grading.graded(self.run(sample, params, library), sample.item, library, params.grading)
+    def run_and_grade(self, sample: Sample, params: Params, library: Library) -> Steps:
+        """Run it over one sample, and grade the answer."""
+        return grading.run_and_grade(self.run(sample, params, library), sample.item, library, params.grading)
 
-    def ignored(self, path: str) -> bool:
-        """Whether it reads nothing at this path of the parameters, such as `gate.tau`."""
+    def ignores(self, path: str) -> bool:
+        """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`."""
         if self.reads is None:
             return False
-        return not covered(path, (*self.reads, *AFTERWARDS))
+        return not covers(path, (*self.reads, *AFTERWARDS))
 
-    def only_read(self, params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        """The part of a job's `params` that it reads, for whoever asks several pipelines with the same."""
+    def select_read(self, params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        """Return the part of `params` that it reads, so that several pipelines can be given the same `params`."""
         parts = {
-            name: self.only_read(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+            name: self.select_read(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
             for name, value in params.items()
-            if isinstance(value, Mapping) or not self.ignored(f"{prefix}{name}")
+            if isinstance(value, Mapping) or not self.ignores(f"{prefix}{name}")
         }
         return {name: value for name, value in parts.items() if value != {}}
 
 
-def covered(path: str, reads: Iterable[str]) -> bool:
-    """Whether the parameter at `path`, such as `gate.tau`, is one of `reads`, or of a group that stands there."""
+def covers(path: str, reads: Iterable[str]) -> bool:
+    """Tell whether `reads` names the parameter at `path`, such as `gate.tau`, or a group around it."""
     return any(f"{path}.".startswith(f"{read}.") for read in reads)
 
 
+class Adopted(NamedTuple):
+    """Holds the sources of a plug-in's pipeline, from which its hash is computed."""
+
+    imported: source.Texts
+    """The plug-in's files as they were imported, and all that they import of this project."""
+    read: Callable[[], source.Texts]
+    """Reads the plug-in's files as they are on disk now."""
+
+
 _registered: dict[str, Registered] = {}
+_declared: dict[Pipeline, Registered] = {}
+"""Pipelines outside this package; `get` does not find them until they are adopted."""
+_adopted: dict[str, Adopted] = {}
 
 
 def pipeline(
@@ -76,84 +92,121 @@ def pipeline(
 ) -> Callable[[Pipeline], Pipeline]:
     """Register the decorated generator function under `name`, with the parameters that it reads.
 
+    A function outside this package is only declared: `adopt` registers it.
+
     Raises:
         ValueError: if another function has that name.
     """
 
     def register(run: Pipeline) -> Pipeline:
+        made = Registered(name, run, prepare, None if reads is None else frozenset(reads), offered)
+        if not run.__module__.startswith(f"{pipelines.__name__}."):
+            _declared[run] = made
+            return run
         if name in _registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
-        _registered[name] = Registered(name, run, prepare, None if reads is None else frozenset(reads), offered)
-        _imported(run.__module__)
+        _registered[name] = made
+        _read_imported(run.__module__)
         return run
 
     return register
 
 
+def get_declared(name: str, run: object) -> Registered:
+    """Return the pipeline that the entry point `name` of a plug-in refers to.
+
+    Raises:
+        TypeError: if `run` is not a function decorated with `@pipeline(name)`.
+    """
+    found = _declared.get(run) if callable(run) else None
+    if found is None:
+        raise TypeError(f'no pipeline is there: decorate the generator function with `@pipeline("{name}")`')
+    if found.name != name:
+        raise TypeError(f"its decorator says `@pipeline({found.name!r})`, its entry point {name!r}: use one name")
+    return found
+
+
+def adopt(found: Registered, plugin: PluginPin, imported: source.Texts, read: Callable[[], source.Texts]) -> None:
+    """Register a pipeline of a plug-in; `imported` are its files as imported, `read` reads them anew.
+
+    Raises:
+        ValueError: if a pipeline has that name.
+    """
+    if found.name in names():
+        raise ValueError(f"two pipelines are called {found.name!r}; rename one of them")
+    _adopted[found.name] = Adopted(source.add_imports(imported, source.read_as_imported), read)
+    _registered[found.name] = found._replace(plugin=plugin)
+
+
 def get(name: str) -> Registered:
-    """The pipeline called `name`.
+    """Find the pipeline called `name`.
 
     Raises:
         UnknownPipeline: if there is none.
     """
     _discover()
     if name not in _registered:
-        raise UnknownPipeline(f"no pipeline {name!r}; there are: {', '.join(offered())}")
+        raise UnknownPipeline(f"no pipeline {name!r}; there are: {', '.join(list_offered())}")
     return _registered[name]
 
 
 def names() -> tuple[str, ...]:
-    """All pipelines' names, sorted."""
+    """Return all pipelines' names, sorted."""
     _discover()
     return tuple(sorted(_registered))
 
 
-def offered() -> tuple[str, ...]:
-    """The names of those that people may submit jobs with, sorted."""
+def list_offered() -> tuple[str, ...]:
+    """Return the sorted names of the pipelines that people may submit jobs with."""
     return tuple(name for name in names() if _registered[name].offered)
 
 
 def pipeline_hash(name: str) -> str:
-    """SHA-256 in hex over what decides what a pipeline does: its module, all that this imports, and their data files.
+    """Return the SHA-256, in hex, of a pipeline's module, of all modules that it imports, and of their data files.
 
-    They are hashed as this process has imported them, whatever has become of the files since.
+    The texts are those that this process has imported, even if the files have changed since.
 
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
     module = get(name).run.__module__
-    if not _imported(module):
+    if name in _adopted:
+        return canonical.digest(sorted(_adopted[name].imported.items())).hex()
+    if not _read_imported(module):
         raise UnknownPipeline(f"pipeline {name!r} has no source to hash")
     return _hash(module)
 
 
 def source_hash() -> str:
-    """SHA-256 in hex over all pipelines, shared/rag and shared/mathtext, which answer the pipelines' calls.
+    """Return the SHA-256, in hex, over all pipelines, shared/rag and shared/mathtext, which answer their calls.
 
     It is equal for processes that have imported the same sources.
     """
     return canonical.digest([[(name, pipeline_hash(name)) for name in names()], sorted(_ANSWERING.items())]).hex()
 
 
-def changed_files(name: str) -> list[source.Change]:
-    """Files of a pipeline's source that have changed on disk since this process imported them; a restart reads them.
+def list_changed_files(name: str) -> list[source.Change]:
+    """List files of a pipeline's source that changed on disk since this process imported them; a restart reads them.
 
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
     module = get(name).run.__module__
-    return source.changes(_imported(module), source.covered(module, source.on_disk))
+    if name in _adopted:
+        adopted = _adopted[name]
+        return source.list_changes(adopted.imported, source.add_imports(adopted.read(), source.read_from_disk))
+    return source.list_changes(_read_imported(module), source.collect_files(module, source.read_from_disk))
 
 
 @cache
 def _hash(module: str) -> str:
-    return canonical.digest(sorted(_imported(module).items())).hex()
+    return canonical.digest(sorted(_read_imported(module).items())).hex()
 
 
 @cache
-def _imported(module: str) -> source.Texts:
-    """Read while the module is imported: `pipeline` asks for it."""
-    return source.covered(module, source.imported)
+def _read_imported(module: str) -> source.Texts:
+    """Read a module's texts; `pipeline` calls this during the import, before anybody can edit the files."""
+    return source.collect_files(module, source.read_as_imported)
 
 
 @cache
@@ -161,9 +214,9 @@ def _discover() -> None:
     """Import every module of this package, so that its pipeline is registered, and read every template."""
     for module in pkgutil.iter_modules(pipelines.__path__):
         importlib.import_module(f"{pipelines.__name__}.{module.name}")
-    for template in prompts.template_ids():
+    for template in prompts.list_packaged_ids():
         prompts.template(template)
 
 
-_ANSWERING = source.package("shared.rag") | source.package("shared.mathtext")
-"""Read with this module, long before the first job asks for it: what is edited in between has not been imported."""
+_ANSWERING = source.read_package("shared.rag") | source.read_package("shared.mathtext")
+"""Read when this module is imported, because files edited before the first job are not what the process runs."""

@@ -1,4 +1,4 @@
-"""self-consistency: several sampled answers over the context of `hybrid`, and a majority vote (Wang et al. 2023)."""
+"""self-consistency: samples several answers over `hybrid`'s context and takes a majority vote (Wang et al. 2023)."""
 
 from msgspec.structs import replace
 
@@ -8,9 +8,16 @@ from shared.contracts.replies import Generated, require
 from shared.contracts.samples import Library, Sample, Steps
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag import voting
-from shared.rag.answering import Shown, write
-from shared.rag.graders import grader
-from shared.rag.provenance import Found, answered, context, fused_trace, generation, searches
+from shared.rag.answering import PromptDocuments, write
+from shared.rag.graders import get_grader
+from shared.rag.provenance import (
+    FoundLists,
+    choose_context,
+    make_fused_trace,
+    make_generation,
+    make_outcome,
+    make_searches,
+)
 
 
 @pipeline(
@@ -18,25 +25,25 @@ from shared.rag.provenance import Found, answered, context, fused_trace, generat
     reads=("candidates", "context_size", "duplicates", *FUSED, "generate.max_tokens", "self_consistency"),
 )
 def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps:
-    """Retrieve from both indexes, fuse, sample several answers, and take the one that most of them agree on."""
-    dense, sparse = yield searches(sample.question, params)
-    trace = fused_trace(Found(require(dense), require(sparse)), params)
+    """Retrieve from both indexes, fuse, sample several answers, and return the one with most votes."""
+    dense, sparse = yield make_searches(sample.question, params)
+    trace = make_fused_trace(FoundLists(require(dense), require(sparse)), params)
 
-    def prompts(shown: Shown) -> list[Generate]:
-        prompt = generation(sample.question, shown.documents)
+    def prompts(shown: PromptDocuments) -> list[Generate]:
+        prompt = make_generation(sample.question, shown.documents)
         prompt = replace(prompt, temperature=params.self_consistency.temperature)
         return [replace(prompt, draw=draw) for draw in range(params.self_consistency.draws)]
 
-    written = yield from write(prompts, context(trace, params))
+    written = yield from write(prompts, choose_context(trace, params))
     texts = [reply for reply in written.replies if isinstance(reply, Generated)]
     if not texts:
         require(written.replies[0])
-    found = [grader(params.grading.grader).extract(reply.text)[0] for reply in texts]
+    found = [get_grader(params.grading.grader).extract(reply.text)[0] for reply in texts]
     answers = [answer for answer in found if answer is not None]
 
-    pairs = voting.pairs(answers)
-    verdicts = dict(zip(pairs, (yield [voting.comparison(pair) for pair in pairs]), strict=True))
-    candidates = voting.candidates(answers, verdicts)
+    pairs = voting.pair_answers(answers)
+    verdicts = dict(zip(pairs, (yield [voting.make_comparison(pair) for pair in pairs]), strict=True))
+    candidates = voting.count_votes(answers, verdicts)
     elected = texts[found.index(candidates[0].answer)] if candidates else texts[0]
-    decisions = (*trace.decisions, *written.decisions, *voting.decisions(candidates, verdicts, written.replies))
-    return answered(elected, written.documents, replace(trace, decisions=decisions))
+    decisions = (*trace.decisions, *written.decisions, *voting.describe_vote(candidates, verdicts, written.replies))
+    return make_outcome(elected, written.documents, replace(trace, decisions=decisions))

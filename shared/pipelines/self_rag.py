@@ -1,7 +1,7 @@
-"""self-rag: the generator itself says whether to retrieve, and rates each passage by its reflection tokens.
+"""self-rag: the generator decides whether to retrieve, and rates each passage by its reflection tokens.
 
-Asai et al. 2024, in the short form of their code. For models with reflection tokens only, on servers that give
-log-probabilities. Searches are made in the first round already, so that nothing comes between the generator's two.
+Asai et al. 2024, in the short form of their code. It needs a model with reflection tokens, on a server that gives
+log-probabilities. The search is in the first step, so that the generator's two steps follow one another.
 """
 
 from collections.abc import Sequence
@@ -14,95 +14,104 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
 from shared.pipelines.registry import pipeline
-from shared.rag.graders import grader
+from shared.rag.graders import get_grader
 from shared.rag.prompts import template
-from shared.rag.provenance import answered, search, single_trace
-from shared.rag.self_rag import NO_RETRIEVAL, Scores, answer_text, best, passage, reflecting, retrieval, score
+from shared.rag.provenance import make_outcome, make_search, make_single_trace
+from shared.rag.self_rag import (
+    NO_RETRIEVAL,
+    PassageScores,
+    choose_best,
+    extract_answer,
+    make_passage,
+    require_reflection,
+    retrieval_probability,
+    score_passage,
+)
 
 TEMPLATE = template("self-rag").id
 
 
-class Path(NamedTuple):
-    """What was written after one passage."""
+class PassageBranch(NamedTuple):
+    """What the generator wrote after one passage, with its scores."""
 
     candidate: Candidate
     generated: Generated
-    scores: Scores
+    scores: PassageScores
 
 
 @pipeline("self-rag", reads=("candidates", "duplicates", "generate", "self_rag"))
 def self_rag(sample: Sample, params: Params, library: Library) -> Steps:
-    """Generate without a passage; where the model wants some, once after each, and give the best one's answer."""
-    found, plain = yield [search(sample.question, "dense", params), _after("", sample, params)]
-    plain = reflecting(require(plain))
-    wanted = retrieval(plain.tokens[0])
+    """Generate without a passage; if the model asks for some, generate after each and return the best answer."""
+    found, plain = yield [make_search(sample.question, "dense", params), _continue_after("", sample, params)]
+    plain = require_reflection(require(plain))
+    wanted = retrieval_probability(plain.tokens[0])
     retrieves = wanted is None or wanted > params.self_rag.threshold
     decision = Decision(stage="retrieve", action="retrieve" if retrieves else "answer", detail={"probability": wanted})
     if not retrieves:
         if plain.tokens[0].text.strip() != NO_RETRIEVAL:
-            plain = require((yield _after(NO_RETRIEVAL, sample, params)))
-        return _answered(plain, (), Trace(decisions=(decision,)))
-    trace = single_trace(require(found), "dense", params)
+            plain = require((yield _continue_after(NO_RETRIEVAL, sample, params)))
+        return _make_outcome(plain, (), Trace(decisions=(decision,)))
+    trace = make_single_trace(require(found), "dense", params)
     trace = replace(trace, decisions=(decision, *trace.decisions))
     if not trace.candidates:
-        return _answered(plain, (), trace)
-    passages = [passage(library[candidate.document]) for candidate in trace.candidates]
-    # Two documents may read alike; what is written after the same passage is asked for once.
+        return _make_outcome(plain, (), trace)
+    passages = [make_passage(library[candidate.document]) for candidate in trace.candidates]
+    # Two documents may have the same passage: generate once for both.
     distinct = list(dict.fromkeys(passages))
-    written = dict(zip(distinct, (yield [_after(text, sample, params) for text in distinct]), strict=True))
+    written = dict(zip(distinct, (yield [_continue_after(text, sample, params) for text in distinct]), strict=True))
     replies = [written[text] for text in passages]
-    failed = [_failed(candidate, reply) for candidate, reply in zip(trace.candidates, replies, strict=True)]
+    failed = [_mark_failed(candidate, reply) for candidate, reply in zip(trace.candidates, replies, strict=True)]
     if all(candidate.failure == FailureKind.CONTEXT_EXCEEDED for candidate in failed):
-        decisions = (*trace.decisions, *map(_left_out, failed))
-        return _answered(plain, (), replace(trace, candidates=tuple(failed), decisions=decisions))
-    return _best(replies, trace, params)
+        decisions = (*trace.decisions, *map(_make_omission_decision, failed))
+        return _make_outcome(plain, (), replace(trace, candidates=tuple(failed), decisions=decisions))
+    return _choose_best(replies, trace, params)
 
 
-def _after(said: str, sample: Sample, params: Params) -> Generate:
-    """What the model goes on with after what it has said."""
+def _continue_after(said: str, sample: Sample, params: Params) -> Generate:
+    """Ask the model to go on after `said`, a passage or a reflection token; empty at the start."""
     alternatives = params.self_rag.alternatives
     return Generate(template=TEMPLATE, question=sample.question, passage=said, logprobs=alternatives)
 
 
-def _best(replies: Sequence[Generated | Failure], trace: Trace, params: Params) -> Outcome:
-    """The answer of the best path. One that failed is left out; where all did, the first failure ends the sample."""
-    asked = list(zip(trace.candidates, replies, strict=True))
+def _choose_best(replies: Sequence[Generated | Failure], trace: Trace, params: Params) -> Outcome:
+    """Return the answer of the best path. Failed paths are left out; if all failed, the first failure is raised."""
+    pairs = list(zip(trace.candidates, replies, strict=True))
     paths = [
-        Path(candidate, reply, score(reply.tokens, params.self_rag))
-        for candidate, reply in asked
+        PassageBranch(candidate, reply, score_passage(reply.tokens, params.self_rag))
+        for candidate, reply in pairs
         if isinstance(reply, Generated)
     ]
     if not paths:
         require(replies[0])
     texts = [path.generated.text for path in paths]
-    extract = grader(params.grading.grader).extract
-    chosen = paths[best([path.scores.total for path in paths], texts, params.self_rag, extract)]
-    failed = [_failed(each, reply) for each, reply in asked if isinstance(reply, Failure)]
+    extract = get_grader(params.grading.grader).extract
+    chosen = paths[choose_best([path.scores.total for path in paths], texts, params.self_rag, extract)]
+    failed = [_mark_failed(each, reply) for each, reply in pairs if isinstance(reply, Failure)]
     scored = [
         replace(path.candidate, relevance=path.scores.relevance, score=path.scores.total)
         for path in sorted(paths, key=lambda path: (-path.scores.total, path.candidate.rank))
     ]
     ranked = [replace(each, rank=rank) for rank, each in enumerate([*scored, *failed], start=1)]
-    decisions = (*trace.decisions, *map(_scored, paths), *map(_left_out, failed))
+    decisions = (*trace.decisions, *map(_make_score_decision, paths), *map(_make_omission_decision, failed))
     trace = replace(trace, candidates=tuple(ranked), decisions=decisions)
-    return _answered(chosen.generated, (chosen.candidate.document,), trace)
+    return _make_outcome(chosen.generated, (chosen.candidate.document,), trace)
 
 
-def _failed(candidate: Candidate, reply: Generated | Failure) -> Candidate:
-    """The candidate, without a score where nothing was written after it."""
+def _mark_failed(candidate: Candidate, reply: Generated | Failure) -> Candidate:
+    """Return the candidate; if its reply failed, without a score and with the kind of failure."""
     return replace(candidate, score=None, failure=reply.kind.value) if isinstance(reply, Failure) else candidate
 
 
-def _scored(path: Path) -> Decision:
+def _make_score_decision(path: PassageBranch) -> Decision:
     detail = {"document": path.candidate.document, **path.scores._asdict()}
     return Decision(stage="passage", action="score", detail=detail)
 
 
-def _left_out(candidate: Candidate) -> Decision:
+def _make_omission_decision(candidate: Candidate) -> Decision:
     return Decision(
         stage="passage", action="leave out", detail={"document": candidate.document}, fallback=candidate.failure
     )  # fmt: skip
 
 
-def _answered(generated: Generated, context: tuple[str, ...], trace: Trace) -> Outcome:
-    return answered(replace(generated, text=answer_text(generated.text)), context, trace)
+def _make_outcome(generated: Generated, context: tuple[str, ...], trace: Trace) -> Outcome:
+    return make_outcome(replace(generated, text=extract_answer(generated.text)), context, trace)

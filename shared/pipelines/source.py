@@ -1,6 +1,6 @@
-"""Which files decide what a module does: its source, the sources that it imports of this project, and their data files.
+"""Collect the files that decide what a module does: its source, what it imports of this project, and data files.
 
-Python goes on running what it has imported when a file is edited, so a job's hash is taken over the imported text.
+Python goes on running the imported text after a file is edited, so a job's hash covers the imported text.
 """
 
 import ast
@@ -17,17 +17,17 @@ from typing import NamedTuple
 import msgspec
 
 Texts = dict[str, str]
-"""By path from the repository's root, such as `shared/rag/fusion.py`."""
+"""Texts by path from the repository's root, such as `shared/rag/fusion.py`."""
 Read = Callable[[str], Texts]
-"""Reads the files of one module: `on_disk` or `imported`."""
+"""Reads the files of one module: `read_from_disk` or `read_as_imported`."""
 
 PROJECT = "shared"
-"""The package whose modules are followed; pipelines import nothing else of this repository."""
+"""The package whose imports are followed; pipelines import no other package of this repository."""
 TEMPLATES = "shared/rag/templates"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A file whose text on disk is not what this process has imported. Hashes are SHA-256 in hex."""
+    """A file whose text on disk differs from the imported one. Hashes are SHA-256 in hex."""
 
     file: str
     imported: str | None
@@ -37,23 +37,23 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Mentions(NamedTuple):
-    """What a source mentions."""
+    """The modules, templates and data files that a source mentions."""
 
     modules: frozenset[str]
-    """Of the project, that it imports, and the packages around them; a name in a module may be among them."""
+    """Imported modules of the project and the packages around them; names imported from a module may be among them."""
     templates: frozenset[str]
-    """Paths of the templates that it asks for as `localised("cot", ...)` or `template("cot")`, in every language."""
+    """Paths, in every language, of templates that it loads by `localised("cot", ...)` or `template("cot")`."""
     beside: frozenset[str]
-    """Names of data files that stand beside it, such as "terms.toml"."""
+    """Names of data files in its folder, such as "terms.toml"."""
 
 
-def package(name: str) -> Texts:
-    """Every source file and template of a package and its folders, as they are on disk now."""
+def read_package(name: str) -> Texts:
+    """Read every source file and template of a package and its folders from disk."""
     return dict(_files(resources.files(name), name.replace(".", "/")))
 
 
-def covered(module: str, read: Read) -> Texts:
-    """The files of a module and, transitively, of every module of the project that it imports, wherever it does."""
+def collect_files(module: str, read: Read) -> Texts:
+    """Collect the files of a module and, transitively, of every module of the project that it imports at any place."""
     texts: Texts = {}
     seen, ahead = set[str](), [module]
     while ahead:
@@ -67,8 +67,22 @@ def covered(module: str, read: Read) -> Texts:
     return texts
 
 
-def on_disk(module: str) -> Texts:
-    """The source file of a module and the data files that it names, as they are now; empty where there is none."""
+def add_imports(texts: Texts, read: Read) -> Texts:
+    """Add to `texts`, files of another project, every module of this project that they import, directly or not."""
+    modules = {module for file, text in texts.items() if file.endswith(".py") for module in _imports(text)}
+    return {**texts, **{file: text for module in modules for file, text in collect_files(module, read).items()}}
+
+
+def _imports(text: str) -> frozenset[str]:
+    """Return the modules of this project that a file imports; none if it is not valid Python, such as a template."""
+    try:
+        return _mentions(text).modules
+    except SyntaxError:
+        return frozenset()
+
+
+def read_from_disk(module: str) -> Texts:
+    """Read the source file of a module and the data files that it names from disk; empty if there is none."""
     top, *below = module.split(".")
     root = next((Path(folder).parent for folder in getattr(sys.modules.get(top), "__path__", ())), None)
     if root is None:
@@ -84,13 +98,13 @@ def on_disk(module: str) -> Texts:
 
 
 @cache
-def imported(module: str) -> Texts:
-    """The same as they were when this was first asked, which the registry does while it imports a pipeline."""
-    return on_disk(module)
+def read_as_imported(module: str) -> Texts:
+    """Return the texts as at the first call, which the registry makes while it imports a pipeline."""
+    return read_from_disk(module)
 
 
-def changes(imported: Mapping[str, str], on_disk: Mapping[str, str]) -> list[Change]:
-    """The files that differ, by path."""
+def list_changes(imported: Mapping[str, str], on_disk: Mapping[str, str]) -> list[Change]:
+    """List the files that differ, sorted by path."""
     differing = sorted(
         file for file in imported.keys() | on_disk.keys() if imported.get(file) != on_disk.get(file)
     )  # fmt: skip

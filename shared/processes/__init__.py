@@ -1,1 +1,1 @@
-"""Work that can be killed: child processes with a deadline, and the graders that run in them."""
+"""Child processes with a deadline, which can be killed, and the graders that run in them."""

@@ -1,4 +1,4 @@
-"""Work with a deadline that holds: a few child processes, each killed and replaced when an item takes too long.
+"""A pool of child processes, each of which is killed and replaced when an item exceeds its deadline.
 
 Plain subprocesses, not `multiprocessing`: a Celery prefork child may have no children of the latter kind.
 """
@@ -15,11 +15,11 @@ from typing import Any, Self
 from shared.contracts.replies import Failure, FailureKind
 
 START_S = 60.0
-"""A start that takes longer than this on the busiest machine is broken."""
+"""Longest start of a child, even on a busy machine."""
 
 
-PATIENCE = 10
-"""Deadlines of wall time after which an item that has not used up one deadline of processor time is given up."""
+MAX_DEADLINES = 10
+"""An item is given up after this many deadlines of wall time, even if it got less than one of processor time."""
 
 
 class ChildDied(Exception):
@@ -27,10 +27,10 @@ class ChildDied(Exception):
 
 
 class ChildPool:
-    """At most `size` items are worked on at once, each within `deadline_s` seconds of the processor or not at all.
+    """Works on at most `size` items at once, each for at most `deadline_s` seconds of processor time.
 
-    Children start when they are first needed (or at `start`) and are reused. Use a pool in one event loop, whose
-    thread outlives it: the kernel kills the children when the thread that started them ends.
+    Children start when they are first needed (or at `start`) and are reused. Use a pool in one event loop whose thread
+    outlives it: the kernel kills the children when the thread that started them ends.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class ChildPool:
         deadline_s: float,
         arguments: Sequence[str] = (),
     ) -> None:
-        """`module` is what a child runs, by `child_process.serve`; `name` stands for it in failures.
+        """`module` is what a child runs and must call `child_process.serve`; `name` stands for it in failures.
 
-        `arguments` are further words of its command line.
+        `arguments` are appended to its command line.
         """
         self.size = size
         self.deadline_s = deadline_s
@@ -70,54 +70,56 @@ class ChildPool:
         return frozenset(process.pid for process in self._all)
 
     async def start(self) -> None:
-        """Start all children now, so that nobody's first item waits for it."""
+        """Start all children now, so that no first item waits for a start."""
         missing = self.size - len(self._all)
         self._idle += await asyncio.gather(*(self._spawn() for _ in range(missing)))
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
-        """A child's reply to `request`.
+        """Send `request` to a child and return its reply.
 
-        The deadline counts the processor time that the child spends on the item. Past it the kernel kills the child and
-        the reply is a failure of the pool's kind. A child that dies otherwise makes a BACKEND_ERROR, and one that gets
-        so little of the processor that it is not even stopped after `PATIENCE` deadlines a TIMEOUT: those are facts
-        about the machine, which the runtime tries again. The next item gets a fresh child.
+        The deadline counts the processor time that the child spends on the item. After it the kernel kills the child,
+        and the reply is a failure of the pool's kind. A child that dies otherwise makes a BACKEND_ERROR, and one that
+        gets too little processor time to finish within `MAX_DEADLINES` deadlines a TIMEOUT: both depend on the machine,
+        so the runtime tries again. The next item gets a fresh child.
 
         Raises:
             RuntimeError: if the pool is closed.
         """
         async with self._free:
-            return await self._answered(request)
+            return await self._ask_child(request)
 
     async def close(self) -> None:
-        """Kill all children; items in work end as failures."""
+        """Kill all children; items that they work on end as failures."""
         self._closed = True
         await asyncio.gather(*(self._discard(process) for process in list(self._all)))
 
-    async def _answered(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
+    async def _ask_child(self, request: dict[str, Any]) -> dict[str, Any] | Failure:
         process: Process | None = None
         try:
-            process = await self._take()
-            reply = await asyncio.wait_for(self._ask(process, request), PATIENCE * self.deadline_s)
+            process = await self._take_child()
+            reply = await asyncio.wait_for(self._exchange(process, request), MAX_DEADLINES * self.deadline_s)
         except TimeoutError:
-            detail = f"no verdict within {PATIENCE * self.deadline_s:g} s, in which it got too little processor time"
-            return await self._failed(process, FailureKind.TIMEOUT, detail)
+            detail = (
+                f"no verdict within {MAX_DEADLINES * self.deadline_s:g} s, in which it got too little processor time"
+            )
+            return await self._fail(process, FailureKind.TIMEOUT, detail)
         except ChildDied as died:
             if process is not None and process.returncode == -signal.SIGPROF:
                 detail = f"no verdict within {self.deadline_s:g} s of processor time"
-                return await self._failed(process, self._timeout, detail)
-            return await self._failed(process, FailureKind.BACKEND_ERROR, str(died))
-        except BaseException:  # cancelled: the child still works on an item that nobody waits for
+                return await self._fail(process, self._timeout, detail)
+            return await self._fail(process, FailureKind.BACKEND_ERROR, str(died))
+        except BaseException:  # cancelled: the child still works on an item whose reply is not wanted any more
             await self._discard(process)
             raise
         self._idle.append(process)
         return reply
 
-    async def _failed(self, process: Process | None, kind: FailureKind, detail: str) -> Failure:
+    async def _fail(self, process: Process | None, kind: FailureKind, detail: str) -> Failure:
         await self._discard(process)
         return Failure(kind=kind, detail=detail)
 
-    async def _take(self) -> Process:
-        """An idle child that still lives, or a new one."""
+    async def _take_child(self) -> Process:
+        """Return an idle child that is still alive, or a new one."""
         while self._idle:
             process = self._idle.pop()
             if process.returncode is None:
@@ -128,11 +130,11 @@ class ChildPool:
     async def _spawn(self) -> Process:
         self._refuse_if_closed()
         command = (sys.executable, "-m", self._module, str(os.getpid()), str(self.deadline_s), *self._arguments)
-        # Its own session: Ctrl-C is for the worker, which then closes the pool.
+        # Its own session, so that Ctrl-C reaches only the worker, which then closes the pool.
         process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
         self._all.add(process)
         try:
-            await asyncio.wait_for(self._line(process), START_S)
+            await asyncio.wait_for(self._read_message(process), START_S)
             self._refuse_if_closed()
         except BaseException as error:
             await self._discard(process)
@@ -146,7 +148,7 @@ class ChildPool:
             raise RuntimeError(f"the pool of the {self._name} is closed")
 
     async def _discard(self, process: Process | None) -> None:
-        """Kill a child if it still lives, and reap it."""
+        """Kill a child if it is still alive, and reap it."""
         if process is None:
             return
         self._all.discard(process)
@@ -156,17 +158,21 @@ class ChildPool:
             process.kill()
         await process.wait()
 
-    async def _ask(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
+    async def _exchange(self, process: Process, request: dict[str, Any]) -> dict[str, Any]:
         assert process.stdin is not None  # noqa: S101  # it was opened as a pipe
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
             await process.stdin.drain()
         except ConnectionError as error:
             raise ChildDied(f"the {self._name} closed its input") from error
-        return await self._line(process)
+        return await self._read_message(process)
 
-    async def _line(self, process: Process) -> dict[str, Any]:
-        """The child's next message."""
+    async def _read_message(self, process: Process) -> dict[str, Any]:
+        """Read the child's next message.
+
+        Raises:
+            ChildDied: its output has ended.
+        """
         assert process.stdout is not None  # noqa: S101  # it was opened as a pipe
         line = await process.stdout.readline()
         if not line.endswith(b"\n"):

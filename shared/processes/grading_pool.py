@@ -1,9 +1,10 @@
-"""Grading on processes that can be killed: some expressions outlast every limit of the grader's own."""
+"""Grade answers in child processes that can be killed: some expressions outlast every limit within the grader."""
 
 import msgspec
 
 from shared.contracts.grading import MATH, Rules
 from shared.contracts.replies import Failure, FailureKind, Graded, Marked
+from shared.plugins.catalogue import Plugin
 from shared.processes.child_pool import ChildPool
 from shared.rag.graders import mark
 
@@ -13,18 +14,23 @@ DEADLINE_S = 5.0
 
 
 class GradingPool(ChildPool):
-    """At most `size` answers are graded at once, each within `deadline_s` seconds of the processor."""
+    """Grades at most `size` answers at once, each within `deadline_s` seconds of processor time."""
 
-    def __init__(self, size: int = 2, deadline_s: float = DEADLINE_S) -> None:
-        module = "shared.processes.grading_process"
-        super().__init__(module, "grader", FailureKind.GRADER_TIMEOUT, size=size, deadline_s=deadline_s)
+    def __init__(self, size: int = 2, deadline_s: float = DEADLINE_S, plugin: Plugin | None = None) -> None:
+        """`plugin`: the grader of a plug-in, which its own processes have to themselves."""
+        module, name = "shared.processes.grading_process", "grader"
+        words: tuple[str, ...] = ()
+        if plugin is not None:
+            module, name = "shared.processes.plugin_grading_process", f"grader {plugin.name}"
+            words = (plugin.value, plugin.distribution, plugin.pin.hash)
+        super().__init__(module, name, FailureKind.GRADER_TIMEOUT, size=size, deadline_s=deadline_s, arguments=words)
 
     async def grade(self, answer: str | None, gold: str, rules: Rules = MATH) -> Verdict | Failure:
-        """The verdict on `answer` by `rules`; without an answer (None) it is wrong and no process is asked.
+        """Grade `answer` by `rules`.
 
-        An answer that is the gold one letter by letter is right, and no process is asked either. What runs into the
-        deadline is tried once more, since it is stored for ever. A gold answer that its grader cannot use is an
-        UNPARSED failure.
+        A missing answer (None) is wrong, and an answer that equals a gold one letter by letter is right, both without a
+        child. An item that exceeds the deadline is tried once more, since its verdict is stored for ever. A gold answer
+        that the grader cannot use is an UNPARSED failure.
 
         Raises:
             RuntimeError: if the pool is closed.

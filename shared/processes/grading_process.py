@@ -1,7 +1,7 @@
-"""The process that grades answers one at a time; `GradingPool` starts it, and kills it when it takes too long.
+"""The child process of `GradingPool`, which grades answers one at a time and is killed when it takes too long.
 
-{"answer", "gold", "rules"} in, {"verdict"} or {"invalid": why the gold answer cannot be used} out. Only a kill is a
-limit: neither mathematics nor a regular expression keeps to one of its own.
+It reads {"answer", "gold", "rules"} and answers {"verdict"} or {"invalid": why the gold answer cannot be used}. It is
+killed from outside because neither sympy nor a regular expression can be limited in time from within.
 """
 
 import logging
@@ -16,7 +16,7 @@ from shared.processes.child_process import serve
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """The function that grades, with its libraries."""
+    """Import the libraries and return the function that grades."""
     import math_verify  # noqa: F401  # takes a second
 
     logging.disable()
@@ -24,7 +24,6 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def grade(request: dict[str, Any]) -> dict[str, Any]:
-    """The verdict on one answer."""
     from shared.rag.graders import InvalidGold, mark
 
     try:

@@ -1,6 +1,6 @@
-"""A job's whole provenance, sample by sample: what both formats are written from.
+"""Read a job's whole provenance, sample by sample, for both export formats.
 
-Read in short transactions, a batch of samples at a time: memory and locks stay small however slow the reader is.
+It is read in short transactions, a batch of samples at a time, so that memory and locks stay small with a slow reader.
 """
 
 from collections.abc import AsyncIterator
@@ -11,10 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.contracts.provenance_lines import Texts
 from shared.contracts.records import JobRecord, Link, SampleRecord
 from shared.errors import Conflict
 from shared.provenance import texts
-from shared.provenance.texts import Texts
 from shared.storage import records
 from shared.storage.database import Database
 from shared.storage.states import TERMINAL
@@ -27,7 +27,7 @@ LINKS = text("SELECT sample_id, seq, hash, previous FROM records WHERE sample_id
 
 
 class JobExport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the chain begins and ends with."""
+    """The job's own part: the first and the last hash of the chain, and the texts that the record names."""
 
     job: int
     """jobs.id"""
@@ -36,22 +36,22 @@ class JobExport(msgspec.Struct, frozen=True, kw_only=True):
     texts: Texts
     chain: bytes
     records: int
-    """Links of the chain."""
+    """Number of links of the chain."""
 
 
 class SampleExport(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample: its link as it was written, its record as its rows are now, and the texts that the record names."""
+    """One sample: its link as written, its record from the present rows, and the texts that the record names."""
 
     record: SampleRecord
     link: Link
     texts: Texts
 
 
-async def job(database: Database, job_id: int) -> JobExport:
-    """The job's own part.
+async def read_job(database: Database, job_id: int) -> JobExport:
+    """Read the job's own part.
 
     Raises:
-        Conflict: it is live, or ended before records were kept.
+        Conflict: the job is live, or it ended before records were kept.
     """
     async with database.snapshot() as connection:
         row = (await connection.execute(JOB, {"job": job_id})).one()
@@ -59,23 +59,23 @@ async def job(database: Database, job_id: int) -> JobExport:
             ended = row.state in TERMINAL
             why = "it ended before records were kept" if ended else f"it is {row.state}: records are made at its end"
             raise Conflict(f"this job has no records: {why}", hint="requeue it" if ended else "mathrag job wait JOB")
-        record = await records.job_record(connection, job_id)
-        named = await texts.of_job(connection, job_id)
+        record = await records.load_job_record(connection, job_id)
+        named = await texts.read_job_texts(connection, job_id)
     return JobExport(
         job=job_id, ended_at=row.ended_at, record=record, texts=named, chain=row.chain, records=row.records
     )
 
 
-async def samples(database: Database, exported: JobExport) -> AsyncIterator[SampleExport]:
-    """Every sample that has a record, in the order of the chain.
+async def read_samples(database: Database, exported: JobExport) -> AsyncIterator[SampleExport]:
+    """Yield every sample that has a record, in the order of the chain.
 
     Raises:
-        Conflict: the job was purged meanwhile.
+        Conflict: the job was purged during the export.
     """
     after, written = records.START, 0
     while written < exported.records:
         async with database.transaction() as connection:
-            batch = await _batch(connection, exported.job, after)
+            batch = await _read_batch(connection, exported.job, after)
         if not batch:
             raise Conflict("the job was purged while it was exported")
         for sample in batch:
@@ -83,17 +83,17 @@ async def samples(database: Database, exported: JobExport) -> AsyncIterator[Samp
         after, written = (batch[-1].record.index, batch[-1].record.repeat), written + len(batch)
 
 
-async def _batch(connection: AsyncConnection, job_id: int, after: records.Key) -> list[SampleExport]:
-    found = await records.sample_records(connection, job_id, after, BATCH)
+async def _read_batch(connection: AsyncConnection, job_id: int, after: records.Key) -> list[SampleExport]:
+    found = await records.load_sample_records(connection, job_id, after, BATCH)
     ids = [sample for sample, _ in found]
-    named = await texts.of_samples(connection, ids)
+    named = await texts.read_sample_texts(connection, ids)
     links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}
     return [
-        SampleExport(record=record, link=_link(links[sample], record), texts=named[sample])
+        SampleExport(record=record, link=_make_link(links[sample], record), texts=named[sample])
         for sample, record in found
         if sample in links
     ]
 
 
-def _link(row: object, record: SampleRecord) -> Link:
+def _make_link(row: object, record: SampleRecord) -> Link:
     return Link(sequence=row.seq, previous=row.previous, hash=row.hash, record=canonical.encode(record))  # type: ignore[attr-defined]

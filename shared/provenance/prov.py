@@ -1,8 +1,8 @@
-"""A job as W3C PROV-JSON: the job in the document, every sample in a bundle of its own, named by its record's hash.
+"""Export a job as W3C PROV-JSON: the job in the document, every sample in its own bundle, named by its record's hash.
 
-Entities are what is named by a hash (items, documents, replies, outcomes), activities are calls, samples and the job,
-agents are the pipeline, the models, and the code that accepted the job. A bundle repeats what it shares with others
-under the same name, so each can be read alone, and the document can be written without ever being whole in memory.
+Entities are things named by a hash (items, documents, replies, outcomes), activities are calls, samples and the job,
+agents are the pipeline, the models and the code that accepted the job. A bundle repeats what it shares with others
+under the same names, so that each can be read alone and the document never has to be in memory as a whole.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from shared.contracts.records import CallRecord, JobRecord
 from shared.contracts.requests import Request
 from shared.contracts.samples import Outcome
 from shared.provenance import export
-from shared.provenance.texts import documents_in
+from shared.provenance.texts import list_prompt_documents
 from shared.storage.database import Database
 
 KINDS = (
@@ -32,13 +32,13 @@ Attributes = dict[str, Any]
 
 
 class Statements:
-    """PROV statements by type; saying the same twice changes nothing, and what is not known is left out."""
+    """PROV statements by type; repeated statements are stored once, unknown attributes are left out."""
 
     def __init__(self) -> None:
         self.by_type: defaultdict[str, dict[str, Attributes]] = defaultdict(dict)
 
     def describe(self, type_: str, name: str, /, **attributes: object) -> str:
-        """An entity, activity or agent; attributes become `mathrag:` terms, times PROV's own."""
+        """Describe an entity, activity or agent; attributes become `mathrag:` terms, times PROV's own."""
         self.by_type[type_][name] = {
             key if ":" in key else f"mathrag:{key}": _value(value)
             for key, value in attributes.items()
@@ -47,11 +47,11 @@ class Statements:
         return name
 
     def activity(self, name: str, start: datetime | None, end: datetime | None, /, **attributes: object) -> str:
-        """Something that took time."""
+        """Describe an activity with its start and end."""
         return self.describe("activity", name, **{"prov:startTime": start, "prov:endTime": end}, **attributes)
 
     def relate(self, type_: str, **roles: str) -> None:
-        """A relation between two things, such as `used(activity, entity)`."""
+        """State a relation between two things, such as `used(activity, entity)`."""
         name = f"_:{type_}{len(self.by_type[type_])}"
         statement = {f"prov:{role}": name for role, name in roles.items()}
         if statement not in self.by_type[type_].values():
@@ -62,19 +62,19 @@ def _value(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-async def document(database: Database, exported: export.JobExport) -> AsyncIterator[bytes]:
-    """The PROV-JSON document in pieces: the job, then one bundle after the other."""
+async def export_document(database: Database, exported: export.JobExport) -> AsyncIterator[bytes]:
+    """Yield the PROV-JSON document in pieces: the job, then the bundles one by one."""
     job = exported.record
-    yield _ENCODER.encode({"prefix": PREFIXES, **_job(exported).by_type})[:-1] + b',"bundle":{'
+    yield _ENCODER.encode({"prefix": PREFIXES, **_state_job(exported).by_type})[:-1] + b',"bundle":{'
     separator = b""
-    async for sample in export.samples(database, exported):
+    async for sample in export.read_samples(database, exported):
         name = f"record:{sample.link.hash.hex()}"
-        yield separator + _ENCODER.encode(name) + b":" + _ENCODER.encode(_sample(job, sample).by_type)
+        yield separator + _ENCODER.encode(name) + b":" + _ENCODER.encode(_state_sample(job, sample).by_type)
         separator = b",\n"
     yield b"}}\n"
 
 
-def _job(exported: export.JobExport) -> Statements:
+def _state_job(exported: export.JobExport) -> Statements:
     said, record = Statements(), exported.record
     job = said.activity(f"job:{record.job}", record.created_at, exported.ended_at, chain=exported.chain.hex())
     said.relate("used", activity=job, entity=said.describe("entity", f"dataset:{record.dataset.hash}"))
@@ -83,40 +83,43 @@ def _job(exported: export.JobExport) -> Statements:
     if record.prepared is not None:
         decision = said.describe("entity", f"decision:{record.prepared}")
         said.relate("wasGeneratedBy", entity=decision, activity=job)
-    agents = [_pipeline(said, record), said.describe("agent", f"code:{_code(record)}", **_kind("SoftwareAgent"))]
-    agents += [_model(said, pin["hash"]) for pin in record.pins.values()]
+    agents = [
+        _state_pipeline(said, record),
+        said.describe("agent", f"code:{_code_version(record)}", **_type_attribute("SoftwareAgent")),
+    ]
+    agents += [_state_model(said, pin["hash"]) for pin in record.pins.values()]
     for agent in agents:
         said.relate("wasAssociatedWith", activity=job, agent=agent)
     return said
 
 
-def _sample(job: JobRecord, sample: export.SampleExport) -> Statements:
+def _state_sample(job: JobRecord, sample: export.SampleExport) -> Statements:
     said, record = Statements(), sample.record
     name = f"{job.job}/{record.index}/{record.repeat}"
     activity = said.activity(f"sample:{name}", None, record.ended_at, state=record.state, failure=record.failure)
     item = said.describe("entity", f"item:{record.item}", custom_id=record.custom_id)
     said.relate("used", activity=activity, entity=item)
-    said.relate("wasAssociatedWith", activity=activity, agent=_pipeline(said, job))
-    replies = [reply for call in record.calls for reply in _call(said, sample, call)]
+    said.relate("wasAssociatedWith", activity=activity, agent=_state_pipeline(said, job))
+    replies = [reply for call in record.calls for reply in _state_call(said, sample, call)]
     for reply in replies:
         said.relate("used", activity=activity, entity=reply)
     if record.outcome is not None:
         outcome = said.describe("entity", f"outcome:{name}", sha256=record.outcome)
         said.relate("wasGeneratedBy", entity=outcome, activity=activity)
-        for source in (item, *replies, *_context(said, sample)):
+        for source in (item, *replies, *_state_context(said, sample)):
             said.relate("wasDerivedFrom", generatedEntity=outcome, usedEntity=source)
     return said
 
 
-def _call(said: Statements, sample: export.SampleExport, call: CallRecord) -> Iterable[str]:
-    """Say what the call did; its reply, where the sample consumed one."""
+def _state_call(said: Statements, sample: export.SampleExport, call: CallRecord) -> Iterable[str]:
+    """State what the call did and yield its reply if the sample consumed one."""
     request = _REQUEST.decode(sample.texts[call.key])
     activity = said.activity(
         f"call:{call.key}", call.started_at, call.ended_at, role=request.role, worker=call.worker, device=call.device,
         epoch=call.epoch, concurrency=call.concurrency, template=request.template or None,
     )  # fmt: skip
-    said.relate("wasAssociatedWith", activity=activity, agent=_model(said, request.model))
-    for hash_ in sorted(documents_in(request)):
+    said.relate("wasAssociatedWith", activity=activity, agent=_state_model(said, request.model))
+    for hash_ in sorted(list_prompt_documents(request)):
         said.relate("used", activity=activity, entity=said.describe("entity", f"document:{hash_}"))
     if "question" in request.values or request.role == "grade":
         said.relate("used", activity=activity, entity=f"item:{sample.record.item}")
@@ -126,22 +129,24 @@ def _call(said: Statements, sample: export.SampleExport, call: CallRecord) -> It
         yield reply
 
 
-def _context(said: Statements, sample: export.SampleExport) -> list[str]:
+def _state_context(said: Statements, sample: export.SampleExport) -> list[str]:
     outcome = _OUTCOME.decode(sample.texts[sample.record.outcome or ""])
     return [said.describe("entity", f"document:{hash_}") for hash_ in outcome.context]
 
 
-def _pipeline(said: Statements, job: JobRecord) -> str:
-    return said.describe("agent", f"pipeline:{job.pipeline_hash}", name=job.pipeline, **_kind("SoftwareAgent"))
+def _state_pipeline(said: Statements, job: JobRecord) -> str:
+    return said.describe(
+        "agent", f"pipeline:{job.pipeline_hash}", name=job.pipeline, **_type_attribute("SoftwareAgent")
+    )
 
 
-def _model(said: Statements, hash_: str) -> str:
-    return said.describe("agent", f"model:{hash_}", **_kind("SoftwareAgent"))
+def _state_model(said: Statements, hash_: str) -> str:
+    return said.describe("agent", f"model:{hash_}", **_type_attribute("SoftwareAgent"))
 
 
-def _kind(name: str) -> Attributes:
+def _type_attribute(name: str) -> Attributes:
     return {"prov:type": {"$": f"prov:{name}", "type": "prov:QUALIFIED_NAME"}}
 
 
-def _code(job: JobRecord) -> str:
+def _code_version(job: JobRecord) -> str:
     return str(job.code.get("commit") or job.code.get("version"))

@@ -1,4 +1,4 @@
-"""The texts that a record's hashes name. One rule for all of them: a text is named by the SHA-256 of its bytes."""
+"""Read the texts that a record's hashes stand for; each text is named by the SHA-256 of its bytes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,11 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.canonical import normalise
+from shared.contracts.provenance_lines import Texts
 from shared.contracts.requests import DocumentRef, Request
 from shared.storage.sql import sql
-
-Texts = dict[str, str]
-"""By hash in hex."""
 
 # A cancelled sample has consumed no reply to what it waited for at its end.
 CALLS = sql("""
@@ -34,45 +32,45 @@ MODELS = text("SELECT name, backend, digest, version, options, needs_lease FROM 
 _REQUEST = msgspec.json.Decoder(Request)
 
 
-async def of_job(connection: AsyncConnection, job: int) -> Texts:
-    """The gate's decision, and the identities of the models that the job is pinned to."""
+async def read_job_texts(connection: AsyncConnection, job: int) -> Texts:
+    """Read the gate's decision and the identities of the models that the job is pinned to."""
     row = (await connection.execute(JOB, {"job": job})).one()
     models = await connection.execute(MODELS, {"models": [pin["model_id"] for pin in row.pins.values()]})
-    identities = dict(_named(list(model)) for model in models)
+    identities = dict(_name_by_hash(list(model)) for model in models)
     return identities | ({row.hash: row.prepared.decode()} if row.prepared is not None else {})
 
 
-async def of_samples(connection: AsyncConnection, samples: Sequence[int]) -> dict[int, Texts]:
-    """By samples.id: item, requests, the replies that it consumed, the documents in requests, and the outcome."""
+async def read_sample_texts(connection: AsyncConnection, samples: Sequence[int]) -> dict[int, Texts]:
+    """Read, by samples.id, the item, the requests, the consumed replies, the documents in requests, and the outcome."""
     found: dict[int, Texts] = defaultdict(dict)
     documents: dict[int, set[str]] = defaultdict(set)
     for row in await connection.execute(CALLS, {"samples": samples}):
         found[row.sample_id][row.key] = row.request.decode()
-        documents[row.sample_id] |= documents_in(_REQUEST.decode(row.request))
+        documents[row.sample_id] |= list_prompt_documents(_REQUEST.decode(row.request))
         if row.reply is not None:
             found[row.sample_id][row.hash] = row.reply.decode()
     for row in await connection.execute(ENDS, {"samples": samples}):
-        found[row.id] |= [_named([normalise(row.question), row.gold])]
+        found[row.id] |= [_name_by_hash([normalise(row.question), row.gold])]
         if row.outcome is not None:
             found[row.id][row.hash] = row.outcome.decode()
-    library = await _documents(connection, set().union(*documents.values()))
+    library = await _read_documents(connection, set().union(*documents.values()))
     for sample, hashes in documents.items():
         found[sample] |= {hash_: library[hash_] for hash_ in sorted(hashes) if hash_ in library}
     return found
 
 
-def documents_in(request: Request) -> set[str]:
-    """Hashes of the documents that the prompt of a request holds."""
+def list_prompt_documents(request: Request) -> set[str]:
+    """Return the hashes of the documents in the prompt of a request."""
     values = request.values.values()
     lists = [value for value in values if isinstance(value, list)]
     single = [value for value in values if isinstance(value, DocumentRef)]
     return {reference.doc for references in (single, *lists) for reference in references}
 
 
-async def _documents(connection: AsyncConnection, hashes: Iterable[str]) -> Texts:
+async def _read_documents(connection: AsyncConnection, hashes: Iterable[str]) -> Texts:
     rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in sorted(hashes)]})
-    return dict(_named([normalise(row.problem), normalise(row.body)]) for row in rows)
+    return dict(_name_by_hash([normalise(row.problem), normalise(row.body)]) for row in rows)
 
 
-def _named(value: Sequence[Any]) -> tuple[str, str]:
+def _name_by_hash(value: Sequence[Any]) -> tuple[str, str]:
     return canonical.digest(value).hex(), canonical.encode(value).decode()

@@ -1,1 +1,1 @@
-"""Question sets made of a graph and of facts held out from it, in the manner of RuleQA (RuleRAG, 2024)."""
+"""Builds question sets from a graph and facts held out from it, in the manner of RuleQA (RuleRAG, 2024)."""

@@ -1,4 +1,4 @@
-"""Questions that held-out facts answer, drawn evenly: which come first depends on what they ask and a seed alone."""
+"""Draw questions that held-out facts answer; their order depends only on the question and a seed."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
@@ -14,25 +14,25 @@ SIDES: Sequence[Side] = ("object", "subject")
 
 
 class Question(NamedTuple):
-    """One end of facts that share the other, the relation and the time."""
+    """Asks for one end of all facts that share the other end, the relation and the time."""
 
     relation: int
     side: Side
     """The end that is asked for."""
     time: int
-    """0 where there is none."""
+    """0 if facts have no times."""
     entity: int
     """The other end."""
     answers: Sequence[int]
-    """Those of the held-out facts."""
+    """Answers that held-out facts give."""
 
 
 class Pool(NamedTuple):
     """All questions of one upload."""
 
     rows: Numbers
-    """(answers, 5): relation, place of the side in `SIDES`, time, entity, answer; sorted, so that a question's are
-    together."""
+    """(answers, 5): relation, place of the side in `SIDES`, time, entity, answer; sorted, so that a question's rows are
+    adjacent."""
     starts: Numbers
     """(questions + 1,): where the rows of each question begin."""
     unknown_entity: int
@@ -40,18 +40,18 @@ class Pool(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Questions."""
+        """Number of questions that the pool has."""
         return len(self.starts) - 1
 
     def at(self, place: int) -> Question:
-        """One of them."""
+        """Return the question at this place."""
         first, end = self.starts[place : place + 2].tolist()
         relation, side, time, entity, _ = self.rows[first].tolist()
         return Question(relation, SIDES[side], time, entity, self.rows[first:end, 4].tolist())
 
 
 def pool_of(held_out: HeldOut, sides: Sequence[Side], entities: int) -> Pool:
-    """The questions for these ends; `entities` is how many the graph has."""
+    """Collect the questions for these sides; `entities` is the number of the graph's entities."""
     subject, relation, object_, time = held_out.facts.T
     ends = {"object": (subject, object_), "subject": (object_, subject)}
     columns = [(relation, np.full_like(relation, SIDES.index(side)), time, *ends[side]) for side in sides]
@@ -62,12 +62,12 @@ def pool_of(held_out: HeldOut, sides: Sequence[Side], entities: int) -> Pool:
 
 
 def draw(pool: Pool, seed: int, name: Callable[[Question], Sequence[str | int]]) -> Iterator[Question]:
-    """All questions in the order of the hashes of seed and `name`: the first so many are an even sample."""
+    """Order all questions by the hash of seed and `name`, so that any first part is a uniform sample."""
     hashes = [hashlib.sha256(canonical.encode([seed, *name(pool.at(place))])).digest() for place in range(pool.size)]
     return (pool.at(place) for place in sorted(range(pool.size), key=hashes.__getitem__))
 
 
 def _starts(rows: Numbers) -> Numbers:
-    """Where another question begins, and the end."""
+    """Return the places where a question begins, and the number of rows."""
     begins = np.append(True, (rows[1:, :4] != rows[:-1, :4]).any(axis=1))[: len(rows)]
     return np.append(np.flatnonzero(begins), len(rows))

@@ -1,21 +1,21 @@
-"""Facts held out from a graph, in the graph's numbers."""
+"""Express facts held out from a graph in the graph's numbers."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.questions.names import Names
+from shared.questions.names import GraphNumbers
 from shared.rules.graph import Graph
 
 Numbers = NDArray[np.int64]
 
 
 class HeldOut(NamedTuple):
-    """What is asked about."""
+    """Held-out facts that can be asked about, and counts of those that cannot."""
 
     facts: Numbers
-    """(facts, 4): subject, relation, object and time, 0 where there is none."""
+    """(facts, 4): subject, relation, object and time; the time is 0 if there is none."""
     strangers: list[str]
     """Entities that the graph lacks; their numbers follow the graph's."""
     known: int
@@ -24,8 +24,8 @@ class HeldOut(NamedTuple):
     """Facts of a relation that the graph lacks; left out, too."""
 
 
-def number(held_out: Graph, graph: Graph, names: Names) -> HeldOut:
-    """The facts that the graph lacks, and whose relation it has."""
+def number(held_out: Graph, graph: Graph, names: GraphNumbers) -> HeldOut:
+    """Keep the facts that the graph lacks and whose relation it has."""
     strangers: dict[str, int] = {}
     entity = np.array([_number(name, names, strangers) for name in held_out.entities], np.int64)
     relation = np.array([names.relations.get(name, -1) for name in held_out.relations], np.int64)
@@ -37,12 +37,12 @@ def number(held_out: Graph, graph: Graph, names: Names) -> HeldOut:
 
 
 def rows_of(graph: Graph) -> Numbers:
-    """(facts, 4): subject, relation, object and time, 0 where there is none."""
+    """Return an array (facts, 4) of subject, relation, object and time; the time is 0 if there is none."""
     times = np.zeros(len(graph.triples), np.int64) if graph.times is None else graph.times
     return np.column_stack((graph.triples, times))
 
 
-def _number(name: str, names: Names, strangers: dict[str, int]) -> int:
+def _number(name: str, names: GraphNumbers, strangers: dict[str, int]) -> int:
     known = names.entities.get(name)
     return len(names.entities) + strangers.setdefault(name, len(strangers)) if known is None else known
 

@@ -1,4 +1,4 @@
-"""Items of a question set: questions in words, all their answers, and the facts that lead there."""
+"""Make the items of a question set: the question in words, all its answers, and the facts that lead to them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,15 +22,15 @@ from shared.rules import sentences, times
 from shared.rules.graph import Graph
 
 ANSWERS = 1000
-"""Answers that a question may have; one with more asks for nothing in particular, and is left out."""
+"""Upper bound of a question's answers; a question with more is too general and is left out."""
 LINKS = RULES * DOCUMENTS
-"""Gold documents of a question without rules."""
+"""Upper bound of the gold documents of a question without rules."""
 LABEL = 200
-"""Characters of a relation in an item's id."""
+"""Upper bound of the characters of the relation in an item's id."""
 LEVELS: Mapping[str, int] = {"1 answer": 1, "2 to 9 answers": 9, "10 or more answers": ANSWERS}
-"""An item's level, by the most answers that it may have."""
+"""Upper bound of the answers at each level of an item."""
 Grader = Literal["text", "exact", "contains", "f1", "set"]
-"""How names can be graded."""
+"""Graders that can compare names."""
 
 
 class Bank(NamedTuple):
@@ -42,7 +42,7 @@ class Bank(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which questions are asked, and how they are graded."""
+    """Selects the questions and their grader."""
 
     sides: Sequence[Side] = SIDES
     limit: int | None = None
@@ -53,10 +53,10 @@ class Choice(NamedTuple):
 
 
 class QuestionSet:
-    """Makes the items of a question set, and counts while it does."""
+    """Makes the items of a question set; `counts` is complete after the last item."""
 
     def __init__(self, graph: Graph, held_out: Graph, wording: Wording, choice: Choice, bank: Bank | None) -> None:
-        """Times of both graphs are those of `wording.unit`, or both have none."""
+        """Both graphs must have times in `wording.unit`, or both none."""
         self._graph, self._wording, self._choice, self._bank = graph, wording, choice, bank
         names = names_of(graph)
         self._facts = Facts(graph)
@@ -64,14 +64,14 @@ class QuestionSet:
         self._held_out = number(held_out, graph, names)
         self._last = None if graph.times is None else int(graph.times.max())
         self._numbers: Counter[str] = Counter()
-        """Items by the beginning of their id."""
+        """Number of items for each beginning of an id."""
         self.counts = Counts()
 
     def items(self) -> Iterator[DatasetItem]:
-        """Up to `Choice.limit` items, in the order in which they are drawn: a lower limit makes a part of the set.
+        """Yield up to `Choice.limit` items in the order in which they are drawn; a lower limit yields a prefix.
 
         Raises:
-            Invalid: at the end, if there was none.
+            Invalid: at the end, if there was no item.
         """
         pool = pool_of(self._held_out, self._choice.sides, len(self._graph.entities))
         self.counts.available = pool.size
@@ -81,7 +81,7 @@ class QuestionSet:
         drawn = draw(pool, self._choice.seed, self._identity)
         yield from islice(filter(None, map(self._item, drawn)), self._choice.limit)
         if not self._numbers:
-            raise Invalid("no question is left of these facts", hint=_why_none(self.counts))
+            raise Invalid("the held-out facts yield no question", hint=_explain_empty(self.counts))
 
     def _identity(self, question: Question) -> tuple[str, str, int, str]:
         return self._graph.relations[question.relation], question.side, question.time, self._name(question.entity)
@@ -91,7 +91,7 @@ class QuestionSet:
         return self._graph.entities[entity] if entity < known else self._held_out.strangers[entity - known]
 
     def _item(self, question: Question) -> DatasetItem | None:
-        """The item; None: the question is left out, and counted."""
+        """Make the item; None if the question is left out, which is counted."""
         relation, name = self._graph.relations[question.relation], self._name(question.entity)
         time = None if self._wording.unit is None else times.written(question.time, self._wording.unit)
         text = self._wording.question(relation, question.side, name, time)
@@ -103,7 +103,7 @@ class QuestionSet:
         if self._choice.unanswered and len(answers) > len(question.answers):
             self.counts.left_out.answered += 1
             return None
-        leads, documents = self._ways(question, answers)
+        leads, documents = self._find_leads_and_documents(question, answers)
         self._count(question, answers, leads, documents)
         gold, *others = self._golds(answers)
         return DatasetItem(
@@ -121,14 +121,18 @@ class QuestionSet:
         )  # fmt: skip
 
     def _answers(self, question: Question) -> Sequence[int]:
-        """Those of the held-out facts by name, then those that the graph tells besides; more than `ANSWERS` are cut."""
+        """Return the held-out facts' answers by name, then those that only the graph gives, of which at most
+        `ANSWERS` + 1 are read.
+        """
         label = question.relation + (0 if question.side == "object" else len(self._graph.relations))
-        told = self._facts.at(question.entity, label, question.time, ANSWERS + 1)
-        asked, besides = (sorted(each, key=self._name) for each in (question.answers, told))
+        known_answers = self._facts.at(question.entity, label, question.time, ANSWERS + 1)
+        asked, besides = (sorted(each, key=self._name) for each in (question.answers, known_answers))
         return list(dict.fromkeys((*asked, *besides)))
 
-    def _ways(self, question: Question, answers: Sequence[int]) -> tuple[tuple[Lead, ...], Sequence[str]]:
-        """Rules that lead to an answer, and the gold documents."""
+    def _find_leads_and_documents(
+        self, question: Question, answers: Sequence[int]
+    ) -> tuple[tuple[Lead, ...], Sequence[str]]:
+        """Find the rules that lead to an answer, and the gold documents."""
         before = ALWAYS if self._wording.unit is None else question.time
         if self._leads is None:
             found = self._facts.links(question.entity, answers, before, LINKS)
@@ -137,7 +141,7 @@ class QuestionSet:
         return leads, sorted({document for lead in leads for document in lead.documents}, key=int)
 
     def _golds(self, answers: Sequence[int]) -> Sequence[str]:
-        """As documents show them; for `set` all of them are one."""
+        """Spell the answers as documents do; the grader `set` takes all of them as one text, an answer a line."""
         shown = [*dict.fromkeys(sentences.shown(self._name(answer)) for answer in answers)]
         return ["\n".join(shown)] if self._choice.grader == "set" else shown
 
@@ -158,9 +162,9 @@ class QuestionSet:
         counts.with_documents += bool(documents)
 
 
-def _why_none(counts: Counts) -> str:
+def _explain_empty(counts: Counts) -> str:
     left_out = counts.left_out
-    said = (
+    reasons = (
         (left_out.known, "facts are in the graph already"),
         (left_out.unknown_relation, "facts have a relation that the graph lacks"),
         (left_out.unknown_entity, "questions name an entity that the graph lacks"),
@@ -168,4 +172,6 @@ def _why_none(counts: Counts) -> str:
         (left_out.answered, "questions are answered by the graph itself"),
         (left_out.long, f"questions have more than {MAX_QUESTION} characters"),
     )
-    return "; ".join(f"{count} {what}" for count, what in said if count) + "; give facts that the graph does not have"
+    return (
+        "; ".join(f"{count} {what}" for count, what in reasons if count) + "; give facts that the graph does not have"
+    )

@@ -1,4 +1,4 @@
-"""The numbers of a graph's names."""
+"""Maps a graph's names to its numbers."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,13 +6,14 @@ from typing import NamedTuple
 from shared.rules.graph import Graph
 
 
-class Names(NamedTuple):
-    """What is called how."""
+class GraphNumbers(NamedTuple):
+    """The number of each entity and relation by name."""
 
     entities: Mapping[str, int]
     relations: Mapping[str, int]
 
 
-def names_of(graph: Graph) -> Names:
-    """Of all entities and relations."""
-    return Names(*({name: number for number, name in enumerate(each)} for each in (graph.entities, graph.relations)))
+def names_of(graph: Graph) -> GraphNumbers:
+    return GraphNumbers(
+        *({name: number for number, name in enumerate(each)} for each in (graph.entities, graph.relations))
+    )

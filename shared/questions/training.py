@@ -1,5 +1,6 @@
-"""Training data of a question set (RuleRAG-FT, Hu et al. 2024; seed document 002): pairs and triplets for retrievers,
-instructions and messages for generators.
+"""Write a question set as training data: pairs and triplets for retrievers, instructions and messages for generators.
+
+RuleRAG-FT, Hu et al. 2024; seed document 002.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,40 +17,40 @@ from shared.rules.sentences import shown
 
 Form = Literal["pairs", "triplets", "instructions", "messages"]
 RULES = 3
-"""Rules that a prompt shows: as many as `params.rulerag.most` by default."""
+"""Rules that a prompt shows, as many as the default of `params.rulerag.most`."""
 DOCUMENTS = 5
 """Documents that a prompt shows."""
 Line = dict[str, Any]
 
 
-class Question(NamedTuple):
-    """An item to which rules lead."""
+class TrainingQuestion(NamedTuple):
+    """An item with rules that lead to its answers."""
 
     text: str
     golds: Sequence[str]
-    """As they are shown, the first of them first."""
+    """Gold answers as documents spell them, the item's `gold` first."""
     query: FactQuery
     negatives: Sequence[str]
     """Ids of documents."""
     seed: tuple[int, int]
-    """Of what is random about it: the export's and its place."""
+    """The export's seed and the question's place, which seed all random choices about it."""
 
 
 class Known(NamedTuple):
-    """What questions name by number or id."""
+    """Resolves the numbers and ids in questions."""
 
     rules: Mapping[int, Rule]
     sentences: Mapping[int, str]
     texts: Mapping[str, str]
-    """Of documents, by id."""
+    """Texts of documents, by id."""
     fact: Callable[[str], Told]
-    """That a document says."""
+    """Returns the fact that a document states, by its id."""
 
 
-def lines(form: Form, question: Question, known: Known, *, cot: bool = False) -> Iterator[Line]:
-    """The lines of a question; none for instructions and messages if its leads hold no whole body of a rule.
+def lines(form: Form, question: TrainingQuestion, known: Known, *, cot: bool = False) -> Iterator[Line]:
+    """Yield the lines of a question; none for instructions and messages if its leads have no whole body of a rule.
 
-    Leads and documents that bank or corpus do not have are left out.
+    Leads and documents that the bank or the corpus lacks are left out.
     """
     match form:
         case "pairs":
@@ -62,7 +63,7 @@ def lines(form: Form, question: Question, known: Known, *, cot: bool = False) ->
                 yield _instruction(example) if form == "instructions" else _messages(example, cot=cot)
 
 
-def _pairs(question: Question, known: Known) -> Iterator[Line]:
+def _pairs(question: TrainingQuestion, known: Known) -> Iterator[Line]:
     negatives = _texts(question.negatives, known)
     for lead in question.query.leads:
         positives = _texts(lead.documents, known)
@@ -71,8 +72,8 @@ def _pairs(question: Question, known: Known) -> Iterator[Line]:
             yield {"query": question.text, "rule": rule, "positives": positives, "negatives": negatives}
 
 
-def _triplets(question: Question, known: Known) -> Iterator[Line]:
-    """One for each positive; the negatives come in turn."""
+def _triplets(question: TrainingQuestion, known: Known) -> Iterator[Line]:
+    """Yield a triplet for each positive, with the negatives in turn."""
     for pair in _pairs(question, known):
         anchor, negatives = f"{pair['query']} {pair['rule']}", pair["negatives"]
         for place, positive in enumerate(pair["positives"] if negatives else ()):
@@ -80,24 +81,24 @@ def _triplets(question: Question, known: Known) -> Iterator[Line]:
 
 
 class _Example(NamedTuple):
-    """A question as a generator is taught it."""
+    """A question as the generator learns it."""
 
     question: str
     rules: Sequence[str]
     documents: Sequence[str]
     rule: str
-    """Of `rules`, the one that is followed."""
+    """The one of `rules` that leads to the answer."""
     document: str
-    """Of `documents`, the one that names the answer."""
+    """The one of `documents` that names the answer."""
     answer: str
 
 
-def _example(question: Question, known: Known) -> _Example | None:
-    """With a rule by chance, so that its place tells nothing, and its documents between others."""
+def _example(question: TrainingQuestion, known: Known) -> _Example | None:
+    """Choose a rule at random, so that its place tells nothing, and shuffle its documents among others."""
     rng = np.random.default_rng(question.seed)
     leads = [lead for lead in question.query.leads if lead.rule in known.sentences][:RULES]
     for place in rng.permutation(len(leads)).tolist():
-        found = _followed(leads[place], question, known)
+        found = _follow_lead(leads[place], question, known)
         if found is not None:
             answer, documents, naming = found
             others = [text for text in _texts(question.negatives, known) if text not in documents]
@@ -114,8 +115,8 @@ def _example(question: Question, known: Known) -> _Example | None:
     return None
 
 
-def _followed(lead: Lead, question: Question, known: Known) -> tuple[str, list[str], str] | None:
-    """The answer, the documents of one body of the lead, and the one that names the answer."""
+def _follow_lead(lead: Lead, question: TrainingQuestion, known: Known) -> tuple[str, list[str], str] | None:
+    """Return the answer, the texts of one body of the lead, and the text that names the answer."""
     facts = {each: known.fact(each) for each in lead.documents if each in known.texts}
     names = {shown(name): name for fact in facts.values() for name in (fact.subject, fact.object)}
     answers = {names[gold]: gold for whole in question.golds for gold in whole.split("\n") if gold in names}
@@ -136,7 +137,7 @@ def _instruction(example: _Example) -> Line:
 
 
 def _messages(example: _Example, *, cot: bool) -> Line:
-    """The prompt as pipeline `rulerag` sends it, and the reply."""
+    """Write the prompt as pipeline `rulerag` sends it, and the reply."""
     rules = "".join(f"{rule}\n" for rule in example.rules)
     prompt = render(
         template("rulerag-cot" if cot else "rulerag"),
@@ -153,5 +154,5 @@ def _messages(example: _Example, *, cot: bool) -> Line:
 
 
 def _texts(documents: Sequence[str], known: Known) -> list[str]:
-    """Distinct texts of those that the corpus has."""
+    """Return the distinct texts of the documents that the corpus has."""
     return list(dict.fromkeys(known.texts[each] for each in documents if each in known.texts))

@@ -1,4 +1,4 @@
-"""The words of a question: "On 2014-11-11, Malaysia make statement whom or what?"."""
+"""Word a question, such as "On 2014-11-11, Malaysia make statement whom or what?"."""
 
 import re
 from collections.abc import Mapping
@@ -12,20 +12,20 @@ SLOT = re.compile(r"\{([^{}]*)\}")
 TIMES: Mapping[TimeUnit, str] = {"day": "On {time}, ", "step": "At {time}, "}
 
 
-class Template(NamedTuple):
-    """How both questions of a relation are put, with slots in braces."""
+class QuestionTemplates(NamedTuple):
+    """The two questions of a relation, with slots in braces."""
 
     object: str
-    """Asks for the object: with `{subject}`, and maybe `{time}`."""
+    """Asks for the object; has the slot `{subject}` and may have `{time}`."""
     subject: str
-    """Asks for the subject: with `{object}`, and maybe `{time}`."""
+    """Asks for the subject; has the slot `{object}` and may have `{time}`."""
 
 
 def check(template: str, slot: str, *, timed: bool) -> None:
-    """Return if the template has this slot, and no other but `time` where facts have times.
+    """Check that the template has this slot, and no other but `time` if facts have times.
 
     Raises:
-        ValueError: what is wrong with it.
+        ValueError: if it does not; the message is a predicate whose subject is the template.
     """
     slots = SLOT.findall(template)
     known = (slot, "time") if timed else (slot,)
@@ -39,16 +39,16 @@ def check(template: str, slot: str, *, timed: bool) -> None:
 
 
 class Wording(NamedTuple):
-    """The words of a graph."""
+    """Words questions about a graph."""
 
     phrases: Mapping[str, Phrase]
-    """By relation; others are called by their names."""
-    templates: Mapping[str, Template]
-    """By relation, in the place of ours."""
+    """Phrases by relation; a relation without one is called by its name."""
+    templates: Mapping[str, QuestionTemplates]
+    """Templates by relation that replace the default ones."""
     unit: TimeUnit | None
 
     def question(self, relation: str, side: Side, entity: str, time: str | None) -> str:
-        """The question for the other end; a time that the template has no slot for stands before it."""
+        """Word the question for this side; if the template has no slot for the time, the time goes in front."""
         template = self.templates.get(relation) or _template(sentences.phrase(relation, self.phrases.get(relation)))
         form = template.object if side == "object" else template.subject
         if self.unit is not None and "{time}" not in form:
@@ -57,5 +57,5 @@ class Wording(NamedTuple):
         return SLOT.sub(lambda found: slots.get(found[1], found[0]), form)
 
 
-def _template(phrase: str) -> Template:
-    return Template(f"{{subject}} {phrase} whom or what?", f"Who or what {phrase} {{object}}?")
+def _template(phrase: str) -> QuestionTemplates:
+    return QuestionTemplates(f"{{subject}} {phrase} whom or what?", f"Who or what {phrase} {{object}}?")

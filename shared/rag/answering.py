@@ -1,6 +1,6 @@
-"""The last step of a pipeline: generate from as many documents as the model's context holds.
+"""Generate the answer from as many documents as the model's context holds: the last step of a pipeline.
 
-How many tokens a prompt has is known to the model server alone, which refuses one that does not fit before it computes
+Only the model server knows how many tokens a prompt has; it refuses a prompt that does not fit before it computes
 anything. So the worst document is left out and the question is asked again, until the prompt fits. Each refusal is a
 stored reply: a replay and an audit leave out the same documents.
 """
@@ -15,59 +15,59 @@ from shared.contracts.params import CompressParams
 from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Decision, Library, Outcome, Trace
 from shared.rag.compression import compress
-from shared.rag.provenance import answered, generation
+from shared.rag.provenance import make_generation, make_outcome
 
 Prompt = Callable[[str, tuple[str, ...], str], Generate]
-"""Makes the generator's call of the question, the documents' hashes, and a passage in the documents' place."""
+"""Makes the generator's call from the question, the documents' hashes, and a passage that replaces the documents."""
 
 
-class Shown(NamedTuple):
-    """What the prompt shows of some documents."""
+class PromptDocuments(NamedTuple):
+    """The passage that the prompt shows of some documents."""
 
     documents: tuple[str, ...]
     """Hashes, in prompt order."""
     passage: str = ""
-    """A text in the documents' place; empty where they are shown whole."""
+    """A text that replaces the documents; empty if they are shown whole."""
     decisions: tuple[Decision, ...] = ()
-    """How the passage was made."""
+    """The decisions by which the passage was made."""
 
 
-class Written(NamedTuple):
-    """What the generator wrote with the documents that fitted."""
+class GeneratedReplies(NamedTuple):
+    """The generator's text, written with the documents that fitted."""
 
     replies: list[Generated | Failure]
-    """One a prompt, in their order."""
+    """One reply for each prompt, in their order."""
     documents: tuple[str, ...]
-    """Those that the prompts held, in prompt order."""
+    """The documents in the prompts, in prompt order."""
     decisions: tuple[Decision, ...]
-    """How their passage was made, and which documents were left out."""
+    """The decisions by which their passage was made and documents were left out."""
 
 
 def answer(
     question: str,
     documents: Sequence[str],
     trace: Trace,
-    show: Callable[[tuple[str, ...]], Shown] = Shown,
-    prompt: Prompt = generation,
+    show: Callable[[tuple[str, ...]], PromptDocuments] = PromptDocuments,
+    prompt: Prompt = make_generation,
 ) -> Generator[Yielded, Any, Outcome]:
-    """The outcome of a question with `documents`, best first; the trace names those that did not fit.
+    """Answer a question with `documents`, best first; the trace names those that did not fit.
 
-    `show` makes the prompt's part of the documents that are left. Without any, the question is asked alone.
+    `show` makes the prompt's part from the remaining documents. If none remain, the question is asked alone.
 
     Raises:
         CallFailed: the generator failed; `context_exceeded` if the question alone does not fit.
     """
     written = yield from write(lambda shown: [prompt(question, shown.documents, shown.passage)], documents, show)
     trace = msgspec.structs.replace(trace, decisions=(*trace.decisions, *written.decisions))
-    return answered(require(written.replies[0]), written.documents, trace)
+    return make_outcome(require(written.replies[0]), written.documents, trace)
 
 
 def write(
-    prompts: Callable[[Shown], list[Generate]],
+    prompts: Callable[[PromptDocuments], list[Generate]],
     documents: Sequence[str],
-    show: Callable[[tuple[str, ...]], Shown] = Shown,
-) -> Generator[Yielded, Any, Written]:
-    """The replies to prompts over `documents`, best first, of which those that do not fit are left out.
+    show: Callable[[tuple[str, ...]], PromptDocuments] = PromptDocuments,
+) -> Generator[Yielded, Any, GeneratedReplies]:
+    """Generate replies to prompts over `documents`, best first, leaving out those that do not fit.
 
     A document is left out if every prompt was refused for its length; without any, the replies are what they are.
     """
@@ -77,17 +77,17 @@ def write(
         replies: list[Generated | Failure] = yield prompts(shown)
         refusals = [reply for reply in replies if _is_too_long(reply)]
         if not shown.documents or len(refusals) < len(replies):
-            return Written(replies, shown.documents, (*shown.decisions, *dropped))
+            return GeneratedReplies(replies, shown.documents, (*shown.decisions, *dropped))
         *rest, worst = (document for document in left if document in shown.documents)
         left = tuple(rest)
-        dropped.append(_dropped(worst, refusals[0]))
+        dropped.append(_make_drop_decision(worst, refusals[0]))
 
 
 def _is_too_long(reply: Generated | Failure) -> TypeGuard[Failure]:
     return isinstance(reply, Failure) and reply.kind is FailureKind.CONTEXT_EXCEEDED
 
 
-def _dropped(document: str, refusal: Failure) -> Decision:
+def _make_drop_decision(document: str, refusal: Failure) -> Decision:
     return Decision(
         stage="context",
         action="drop",
@@ -96,9 +96,11 @@ def _dropped(document: str, refusal: Failure) -> Decision:
     )
 
 
-def compressed(question: str, documents: tuple[str, ...], library: Library, params: CompressParams) -> Shown:
-    """What compression leaves of the documents, where it is enabled."""
+def compress_context(
+    question: str, documents: tuple[str, ...], library: Library, params: CompressParams
+) -> PromptDocuments:
+    """Compress the documents if compression is enabled."""
     if not params.enabled or not documents:
-        return Shown(documents)
+        return PromptDocuments(documents)
     found = compress(question, documents, library, params)
-    return Shown(found.documents, found.passage, (found.decision,))
+    return PromptDocuments(found.documents, found.passage, (found.decision,))

@@ -1,10 +1,10 @@
-"""A question without what does not belong to it: odd characters and blanks, greetings and thanks."""
+"""Clean a question: normalise characters and blanks, and remove greetings and thanks."""
 
 import re
 import unicodedata
 
-from shared.rag.prose import outside
-from shared.rag.sentences import formulas
+from shared.rag.prose import change_outside
+from shared.rag.sentences import find_formulas
 
 _PLAIN = frozenset({"<wide>", "<narrow>", "<noBreak>", "<compat>"})
 """Compatibility forms that mean the same as their letter. Others do not: x² is not x2, ½ not 1⁄2, ℝ not R."""
@@ -24,37 +24,37 @@ _PAUSES = " \t\n,;:，；：、~～"
 _FIRST = re.compile(_FILLER, re.IGNORECASE)
 _LAST = re.compile(rf"(?<![A-Za-z]){_FILLER}\Z", re.IGNORECASE)
 _LONGEST = 80
-"""Characters of the longest polite phrase; the end of a question is looked at no further."""
+"""Length in characters of the longest polite phrase: only so much of a question's end is searched."""
 
 
 def clean(question: str) -> str:
-    """The question with plain characters, single blanks, and without polite phrases before and after it.
+    """Return the question with plain characters, single blanks, and without polite phrases at its ends.
 
-    Formulas stay as they are. A question of nothing but polite phrases stays, too.
+    Formulas are not changed, and neither is a question that consists only of polite phrases.
     """
-    text = outside(question, formulas(question), plain).strip()
-    asked = _without_thanks(_without_greeting(text))
-    return asked if any(character.isalnum() for character in asked) else text
+    text = change_outside(question, find_formulas(question), normalise_characters).strip()
+    stripped_text = _strip_thanks(_strip_greeting(text))
+    return stripped_text if any(character.isalnum() for character in stripped_text) else text
 
 
-def _without_greeting(text: str) -> str:
+def _strip_greeting(text: str) -> str:
     while found := _FIRST.match(text.lstrip(_MARKS)):
         text = text.lstrip(_MARKS)[found.end() :].lstrip(_PAUSES)
     return text
 
 
-def _without_thanks(text: str) -> str:
+def _strip_thanks(text: str) -> str:
     while found := _LAST.search(bare := text.rstrip(_MARKS), max(0, len(bare) - _LONGEST)):
         text = bare[: found.start()].rstrip(_PAUSES)
     return text
 
 
-def plain(text: str) -> str:
-    """NFKC for the forms that change no meaning, and every run of blanks as one."""
-    folded = "".join(_folded(character) for character in unicodedata.normalize("NFC", text))
+def normalise_characters(text: str) -> str:
+    """Apply NFKC to forms that do not change the meaning, and replace every run of blanks by one blank."""
+    folded = "".join(_fold_character(character) for character in unicodedata.normalize("NFC", text))
     return _BLANKS.sub(" ", folded)
 
 
-def _folded(character: str) -> str:
+def _fold_character(character: str) -> str:
     form = unicodedata.decomposition(character).partition(" ")[0]
     return unicodedata.normalize("NFKC", character) if form in _PLAIN else character

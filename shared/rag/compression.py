@@ -1,10 +1,10 @@
-"""Context compression: the sentences of the documents that matter for the question (seed document 001).
+"""Compress the context: keep the sentences of the documents that matter for the question (seed document 001).
 
-A sentence's importance is the mean of the three that the document lists, each in [0, 1]: its TF-IDF weight (its cosine
-with all sentences together, relative to the highest: the centroid of Radev et al. 2004), its position (1 for a text's
-first and last sentence, 0 in the middle), and its TF-IDF cosine with the question. The document gives no weights; here
-they are equal. Sentences are kept or dropped whole, and with them their formulas; those that stay keep their order, and
-their documents the shape in which prompts show them.
+A sentence's importance is the mean of the three values that the document lists, each in [0, 1]: its TF-IDF weight (its
+cosine with all sentences together, relative to the highest: the centroid of Radev et al. 2004), its position (1 for the
+first and last sentence of a text, 0 in the middle), and its TF-IDF cosine with the question. The document gives no
+weights; here they are equal. Sentences are kept or dropped whole, with their formulas. Kept sentences stay in order,
+and documents keep the format in which prompts show them.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,19 @@ from typing import NamedTuple
 from shared.contracts.documents import Document
 from shared.contracts.params import CompressParams
 from shared.contracts.samples import Decision, Library
-from shared.rag.prompts import shown
-from shared.rag.sentences import sentences, tokens
-from shared.rag.shingles import Shingles, alike, shingles
-from shared.rag.tfidf import Weights, cosine, terms
+from shared.rag.prompts import show_documents
+from shared.rag.sentences import estimate_tokens, split_sentences
+from shared.rag.shingles import Shingles, are_alike, make_shingles
+from shared.rag.tfidf import TermWeights, cosine, extract_terms
 
 
-class Compressed(NamedTuple):
-    """What compression left of documents: `Generate(context=documents, passage=passage)` shows just that."""
+class CompressedContext(NamedTuple):
+    """What is left of the documents, for `Generate(context=documents, passage=passage)`."""
 
     documents: tuple[str, ...]
-    """Hashes of those of which something is left."""
+    """Hashes of the documents of which something is left."""
     passage: str
-    """What is left; empty where the documents are shown as they are (or none is)."""
+    """The remaining text; empty if the documents are shown unchanged, or none is shown."""
     decision: Decision
 
 
@@ -33,16 +33,16 @@ class _Sentence(NamedTuple):
     document: int
     text: str
     position: float
-    """1 at the beginning and the end of its document, 0 in the middle."""
+    """1 at the beginning and the end of the document, 0 in the middle."""
     terms: tuple[str, ...]
 
     @property
     def tokens(self) -> int:
-        """As they are estimated."""
-        return tokens(self.text)
+        """Estimate the number of tokens."""
+        return estimate_tokens(self.text)
 
 
-def compress(question: str, documents: Sequence[str], library: Library, params: CompressParams) -> Compressed:
+def compress(question: str, documents: Sequence[str], library: Library, params: CompressParams) -> CompressedContext:
     """Keep the most important sentences of the documents: `params.ratio` of their tokens, and `params.tokens` in all.
 
     A document's problem is shown with the first sentence that is kept of it, and counts among the tokens. The one most
@@ -50,18 +50,18 @@ def compress(question: str, documents: Sequence[str], library: Library, params: 
     sentences that repeat an earlier one go first.
     """
     whole = [library[document] for document in documents]
-    before = tokens(shown(whole))
-    parts = [part for at, document in enumerate(whole) for part in _parts(at, document)]
+    before = estimate_tokens(show_documents(whole))
+    parts = [part for at, document in enumerate(whole) for part in _split_document(at, document)]
     fits = before <= params.tokens
     if fits and params.ratio >= 1:
-        return Compressed(tuple(documents), "", _decision(before, before, len(parts), 0))
-    chosen = _chosen(question, parts, [_frame(document) for document in whole], params)
+        return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
+    chosen = _choose(question, parts, [_count_frame_tokens(document) for document in whole], params)
     if fits and len(chosen) == len(parts):
-        return Compressed(tuple(documents), "", _decision(before, before, len(parts), 0))
-    left = _left(whole, [parts[at] for at in chosen])
-    passage = shown(list(left.values()))
-    decision = _decision(before, tokens(passage), len(parts), len(parts) - len(chosen))
-    return Compressed(tuple(documents[at] for at in left), passage, decision)
+        return CompressedContext(tuple(documents), "", _decision(before, before, len(parts), 0))
+    left = _rebuild_documents(whole, [parts[at] for at in chosen])
+    passage = show_documents(list(left.values()))
+    decision = _decision(before, estimate_tokens(passage), len(parts), len(parts) - len(chosen))
+    return CompressedContext(tuple(documents[at] for at in left), passage, decision)
 
 
 def _decision(before: int, after: int, of: int, dropped: int) -> Decision:
@@ -78,22 +78,22 @@ def _decision(before: int, after: int, of: int, dropped: int) -> Decision:
     )
 
 
-def _parts(at: int, document: Document) -> list[_Sentence]:
-    texts = sentences(document.text)
+def _split_document(at: int, document: Document) -> list[_Sentence]:
+    texts = split_sentences(document.text)
     last = max(1, len(texts) - 1)
     return [
-        _Sentence(at, text, abs(2 * place / last - 1) if len(texts) > 1 else 1.0, tuple(terms(text)))
+        _Sentence(at, text, abs(2 * place / last - 1) if len(texts) > 1 else 1.0, tuple(extract_terms(text)))
         for place, text in enumerate(texts)
     ]
 
 
-def _frame(document: Document) -> int:
-    """Tokens of a document beside its sentences."""
-    return tokens(shown([Document(problem=document.problem, text="")]))
+def _count_frame_tokens(document: Document) -> int:
+    """Count the tokens of a document besides its sentences."""
+    return estimate_tokens(show_documents([Document(problem=document.problem, text="")]))
 
 
-class _Room:
-    """What still fits into the share and into the tokens."""
+class _Budget:
+    """The remaining number of tokens, in all and of the share to keep."""
 
     def __init__(self, share: float, tokens: int, frames: Sequence[int]) -> None:
         self._share = share
@@ -102,7 +102,7 @@ class _Room:
         self._empty = True
 
     def takes(self, part: _Sentence) -> bool:
-        """Whether `part` fits, which then is in; the first of a document brings its frame along."""
+        """Take `part` if it fits, and return whether it does; the first part of a document also costs its frame."""
         price = part.tokens + self._frames.get(part.document, 0)
         if price > self._tokens or not (self._empty or part.tokens <= self._share):
             return False
@@ -113,41 +113,41 @@ class _Room:
         return True
 
 
-def _chosen(question: str, parts: Sequence[_Sentence], frames: Sequence[int], params: CompressParams) -> list[int]:
-    """Indexes of the sentences that stay, in order: the most important first, as long as there is room."""
-    importance = _importance(question, parts)
-    order = sorted(_distinct(parts), key=lambda at: (-importance[at], at))
-    room = _Room(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
+def _choose(question: str, parts: Sequence[_Sentence], frames: Sequence[int], params: CompressParams) -> list[int]:
+    """Return the indexes of the kept sentences in order, choosing the most important ones until the budget is used."""
+    importance = _compute_importance(question, parts)
+    order = sorted(_find_distinct(parts), key=lambda at: (-importance[at], at))
+    room = _Budget(params.ratio * sum(part.tokens for part in parts), params.tokens, frames)
     return sorted(at for at in order if room.takes(parts[at]))
 
 
-def _importance(question: str, parts: Sequence[_Sentence]) -> list[float]:
-    weights = Weights(part.terms for part in parts)
-    asked = weights.vector(terms(question))
+def _compute_importance(question: str, parts: Sequence[_Sentence]) -> list[float]:
+    weights = TermWeights(part.terms for part in parts)
+    question_vector = weights.vector(extract_terms(question))
     centroid = weights.vector([term for part in parts for term in part.terms])
     vectors = [weights.vector(part.terms) for part in parts]
     central = [cosine(vector, centroid) for vector in vectors]
     most = max(central, default=0.0) or 1.0
     return [
-        (share / most + part.position + cosine(vector, asked)) / 3
+        (share / most + part.position + cosine(vector, question_vector)) / 3
         for part, vector, share in zip(parts, vectors, central, strict=True)
     ]
 
 
-def _distinct(parts: Sequence[_Sentence]) -> list[int]:
-    """Indexes of the sentences that do not repeat an earlier one; a sentence without a term repeats none."""
+def _find_distinct(parts: Sequence[_Sentence]) -> list[int]:
+    """Return the indexes of the sentences that do not repeat an earlier one; one without terms repeats none."""
     distinct: list[int] = []
     seen: list[Shingles] = []
     for at, part in enumerate(parts):
-        mine = shingles(part.terms)
-        if not any(alike(mine, other) for other in seen):
+        mine = make_shingles(part.terms)
+        if not any(are_alike(mine, other) for other in seen):
             distinct.append(at)
             seen.append(mine)
     return distinct
 
 
-def _left(whole: Sequence[Document], kept: Sequence[_Sentence]) -> dict[int, Document]:
-    """By their index, the documents of which sentences are kept, with those alone."""
+def _rebuild_documents(whole: Sequence[Document], kept: Sequence[_Sentence]) -> dict[int, Document]:
+    """Return the documents with only their kept sentences, by index."""
     texts: dict[int, str] = {}
     for part in kept:
         texts[part.document] = texts.get(part.document, "") + part.text

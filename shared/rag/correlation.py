@@ -21,11 +21,11 @@ class Correlation(NamedTuple):
 
 
 def correlate(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> Correlation:
-    """The correlation of two vectors of one length, as scipy computes it; `who` gave them.
+    """Correlate two vectors of one length by scipy; `who` names their sources.
 
-    With fewer than four pairs, or a constant vector, nothing of it is defined.
+    With fewer than four pairs, or a constant vector, the correlation is undefined.
     """
-    undefined = _undefined(one, other, who)
+    undefined = _explain_undefined(one, other, who)
     if undefined:
         return Correlation(rho=None, undefined=undefined)
     from scipy import stats  # slow to import, and only a calibration needs it
@@ -40,7 +40,7 @@ def correlate(one: Sequence[float], other: Sequence[float], who: tuple[str, str]
     )
 
 
-def _undefined(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> str:
+def _explain_undefined(one: Sequence[float], other: Sequence[float], who: tuple[str, str]) -> str:
     if len(one) < FEWEST_FOR_RHO:
         return f"only {len(one)} pairs"
     for name, scores in zip(who, (one, other), strict=True):

@@ -1,4 +1,4 @@
-"""Corrective retrieval (Yan et al. 2024; seed document 001): is what was found correct, ambiguous or incorrect?
+"""Decide whether retrieved documents are correct, ambiguous or incorrect (Yan et al. 2024; seed document 001).
 
 A document's flag follows from its score and two thresholds, and the list's action from its best flag, as in the
 authors' code (`process_flag`). Where the paper has one evaluator, a fine-tuned T5, here are three, each with thresholds
@@ -20,8 +20,8 @@ Score = float | Failure | None
 """None, a failure and NaN: nobody knows, which is not irrelevance."""
 
 
-class Action(StrEnum):
-    """What a list of documents is."""
+class ListAction(StrEnum):
+    """The verdict on a list of documents."""
 
     CORRECT = "correct"
     """One document at least is relevant: what was found is refined."""
@@ -32,7 +32,7 @@ class Action(StrEnum):
 
 
 class Thresholds(NamedTuple):
-    """A score from `upper` on is relevant; one below `lower` is not. None: no score is known to be."""
+    """From `upper` on a score means relevant, below `lower` irrelevant. None: no score reaches that verdict."""
 
     upper: float | None
     lower: float | None
@@ -50,61 +50,61 @@ THRESHOLDS: Mapping[Evaluator, Thresholds] = {
 }
 SHIPPED_VECTORS = Limits(upper=0.66, lower=0.54)
 """Of similarity by the shipped embeddings: calibrated on Cranfield and questions about something else
-(docs/retrieval.md)."""
+(docs/how-to/retrieval.md)."""
 
 
-class Evaluation(NamedTuple):
-    """What an evaluator says of documents."""
+class CragEvaluation(NamedTuple):
+    """The scores of documents by one evaluator."""
 
     evaluator: Evaluator
     thresholds: Thresholds
     scores: dict[str, Score]
-    """By document, in the order in which they were found."""
+    """Scores by document, in the order in which the documents were found."""
     fallback: str | None = None
     """Why another evaluator stands in: the failure's kind."""
 
     @property
-    def action(self) -> Action:
-        """Of the whole list."""
-        return action(list(self.scores.values()), self.thresholds)
+    def action(self) -> ListAction:
+        """Decide the verdict on the whole list."""
+        return decide_action(list(self.scores.values()), self.thresholds)
 
     @property
     def confidence(self) -> float | None:
-        """The best known score; None where none is known."""
-        return max((score for score in map(known, self.scores.values()) if score is not None), default=None)
+        """Return the best known score, or None."""
+        return max((score for score in map(score_or_none, self.scores.values()) if score is not None), default=None)
 
     @property
     def unknown(self) -> int:
-        """Documents of which nobody knows anything."""
-        return sum(known(score) is None for score in self.scores.values())
+        """Return the documents without a score."""
+        return sum(score_or_none(score) is None for score in self.scores.values())
 
-    def useful(self) -> list[str]:
-        """Documents that are not known to be irrelevant, in their order."""
-        return [document for document, score in self.scores.items() if flag(score, self.thresholds) != 0]
+    def list_useful(self) -> list[str]:
+        """Return the documents that are not known to be irrelevant, in their order."""
+        return [document for document, score in self.scores.items() if flag_score(score, self.thresholds) != 0]
 
     @property
     def orders(self) -> bool:
-        """Whether documents are ordered by their scores.
+        """Return whether documents are sorted by these scores.
 
-        Not by similarity's: the fused order, which knows the words, too, is better (measured on Cranfield).
+        For similarity they are not: the fused order, which also uses words, is better (measured on Cranfield).
         """
         return self.evaluator != "similarity"
 
-    def ranked(self) -> list[str]:
-        """All documents, the best first; equal ones in their order."""
+    def rank_documents(self) -> list[str]:
+        """Return all documents, the best first; ties keep their order."""
         return sorted(self.scores, key=lambda document: -self.place(document))
 
     def place(self, document: str) -> float:
-        """What the document is ordered by: its score, below every other where it is not known."""
+        """Return the sort key of a document: its score, or less than every score if it is not known."""
         if not self.orders:
             return 0.0
-        score = known(self.scores[document])
+        score = score_or_none(self.scores[document])
         return -math.inf if score is None else score
 
 
-def thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
-    """The job's, else the calibrated ones where it wants those, else the evaluator's own."""
-    own = own_thresholds(evaluator, params)
+def choose_thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
+    """Return the job's thresholds, else the calibrated ones if the job wants them, else the evaluator's defaults."""
+    own = get_default_thresholds(evaluator, params)
     if params.thresholds == "calibrated" and params.calibrated is not None:
         own = Thresholds(params.calibrated.upper, params.calibrated.lower)
     return Thresholds(
@@ -112,21 +112,21 @@ def thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
     )
 
 
-def own_thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
-    """The defaults of an evaluator; those of similarity belong to the embedder."""
+def get_default_thresholds(evaluator: Evaluator, params: CragParams) -> Thresholds:
+    """Return the default thresholds of an evaluator; those of similarity depend on the embedder."""
     if evaluator == "similarity" and params.similarity is not None:
         return Thresholds(params.similarity.upper, params.similarity.lower)
     return THRESHOLDS[evaluator]
 
 
-def known(score: Score) -> float | None:
-    """The score, if there is one."""
+def score_or_none(score: Score) -> float | None:
+    """Return the score, or None for a failure."""
     return None if score is None or isinstance(score, Failure) or math.isnan(score) else score
 
 
-def flag(score: Score, limits: Thresholds) -> int | None:
-    """2: relevant; 1: perhaps; 0: irrelevant; both thresholds belong to what is above them. None: not known."""
-    value = known(score)
+def flag_score(score: Score, limits: Thresholds) -> int | None:
+    """Return 2 (relevant), 1 (perhaps), 0 (irrelevant) or None (not known); thresholds belong to the upper class."""
+    value = score_or_none(score)
     if value is None:
         return None
     if limits.upper is not None and value >= limits.upper:
@@ -134,41 +134,41 @@ def flag(score: Score, limits: Thresholds) -> int | None:
     return 0 if limits.lower is not None and value < limits.lower else 1
 
 
-def action(scores: Sequence[Score], limits: Thresholds) -> Action:
-    """By the best flag; an empty list is incorrect.
+def decide_action(scores: Sequence[Score], limits: Thresholds) -> ListAction:
+    """Decide by the best flag; an empty list is incorrect.
 
-    A list without a relevant document, of which not all is known, is ambiguous: a failure is not irrelevance.
+    A list without a relevant document is ambiguous if some scores are not known, because a failure is not irrelevance.
     """
-    flags = [flag(score, limits) for score in scores]
+    flags = [flag_score(score, limits) for score in scores]
     if 2 in flags:
-        return Action.CORRECT
-    return Action.AMBIGUOUS if 1 in flags or None in flags else Action.INCORRECT
+        return ListAction.CORRECT
+    return ListAction.AMBIGUOUS if 1 in flags or None in flags else ListAction.INCORRECT
 
 
-def needs_refinement(found: Action, diversity: float, params: CragParams) -> bool:
-    """Whether to search again: an incorrect list always, an ambiguous one that says the same again and again (001)."""
-    return found is Action.INCORRECT or (found is Action.AMBIGUOUS and diversity < params.diversity)
+def needs_refinement(found: ListAction, diversity: float, params: CragParams) -> bool:
+    """Return whether to search again: always if incorrect; if ambiguous, when the documents are too alike (001)."""
+    return found is ListAction.INCORRECT or (found is ListAction.AMBIGUOUS and diversity < params.diversity)
 
 
-def evaluated(
+def make_evaluation(
     evaluator: Evaluator, scores: Mapping[str, Score], dense: Sequence[Retrieved], params: CragParams
-) -> Evaluation:
-    """The documents' scores with the thresholds that they are judged by; similarity's come from the dense lists.
+) -> CragEvaluation:
+    """Make an evaluation with its thresholds; the scores of similarity come from the dense lists.
 
     Where every document's evaluation failed, similarity stands in, which asks nobody, with the default thresholds of
     the corpus's embedder (seed document 001: "evaluation failed: default thresholds").
     """
     if evaluator == "similarity":
-        return Evaluation(evaluator, thresholds(evaluator, params), similarity(list(scores), dense))
+        return CragEvaluation(evaluator, choose_thresholds(evaluator, params), score_by_similarity(list(scores), dense))
     failed = [score for score in scores.values() if isinstance(score, Failure)]
     if not failed or len(failed) < len(scores):
-        return Evaluation(evaluator, thresholds(evaluator, params), dict(scores))
-    found = similarity(list(scores), dense)
-    return Evaluation("similarity", own_thresholds("similarity", params), found, failed[0].kind.value)
+        return CragEvaluation(evaluator, choose_thresholds(evaluator, params), dict(scores))
+    found = score_by_similarity(list(scores), dense)
+    return CragEvaluation("similarity", get_default_thresholds("similarity", params), found, failed[0].kind.value)
 
 
-def similarity(documents: Sequence[str], dense: Sequence[Retrieved]) -> dict[str, Score]:
-    """Scores by the distribution of the dense list's similarities (seed document 001), made well-defined.
+def score_by_similarity(documents: Sequence[str], dense: Sequence[Retrieved]) -> dict[str, Score]:
+    """Score by the distribution of the dense list's similarities (a well-defined version of seed document 001).
 
     score = cosine + (cosine - mean cosine of the list): how well a document matches the question, and how far it stands
     out from what else was found; clipped to [0, 1]. A document that is not in a dense list cannot match better than
@@ -182,15 +182,15 @@ def similarity(documents: Sequence[str], dense: Sequence[Retrieved]) -> dict[str
     return {document: min(1.0, max(0.0, score)) for document, score in scores.items()}
 
 
-def merged(internal: str, external: str) -> str:
-    """Two kinds of knowledge as the authors' code gives them to the generator; one alone stands by itself."""
+def merge_passages(internal: str, external: str) -> str:
+    """Join two kinds of knowledge as the authors' code shows them to the generator; one alone stands by itself."""
     if internal and external:
         return f"Knowledge1: {internal} [sep] Knowledge2: {external}"
     return internal or external
 
 
-def judged(evaluation: Evaluation, diversity: float, number: int) -> Decision:
-    """What an evaluation came to, in round `number`."""
+def make_decision(evaluation: CragEvaluation, diversity: float, number: int) -> Decision:
+    """Describe the evaluation of round `number` for the trace."""
     return Decision(
         stage="crag",
         action=evaluation.action.value,

@@ -1,4 +1,4 @@
-"""Near-duplicates of a question, and which of them a search leaves out.
+"""Find near-duplicates of a question, and decide which of them a search leaves out.
 
 A problem is its numbers, operators, relations and variables: two texts that differ in one of them are two problems,
 however many words they share. What the words alone say differently ("odd divisors", "even divisors") is decided by the
@@ -15,9 +15,9 @@ from shared.contracts.documents import Document
 from shared.contracts.params import Params
 from shared.mathtext.answers import extract
 from shared.mathtext.grading import equal_strict
-from shared.rag.cleaning import plain
-from shared.rag.shingles import Shingles, alike, shingles
-from shared.rag.tfidf import CJK, terms
+from shared.rag.cleaning import normalise_characters
+from shared.rag.shingles import Shingles, are_alike, make_shingles
+from shared.rag.tfidf import CJK, extract_terms
 
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
 _HYPHEN = re.compile(r"(?<![\\a-z])([a-z]{3,})(?:-(?=[a-z]{3})|!)")
@@ -44,8 +44,8 @@ _NUMBERS = {
 _ARTICLES = frozenset({"a"})
 
 
-class Wording(NamedTuple):
-    """A problem, read for comparison."""
+class ComparableText(NamedTuple):
+    """A problem, prepared for comparison."""
 
     tokens: tuple[str, ...]
     """Words, numbers and signs, without what is formatting."""
@@ -54,80 +54,81 @@ class Wording(NamedTuple):
     shingles: Shingles
 
 
-def same_text(question: str, problem: str) -> bool:
-    r"""Whether they differ in capitals, blanks, punctuation and LaTeX's formatting at most (`\dfrac` is `\frac`).
+def is_same_text(question: str, problem: str) -> bool:
+    r"""Return whether both differ only in case, blanks, punctuation and LaTeX's formatting (`\dfrac` is `\frac`).
 
     A plain passage, which has no problem, is nobody's duplicate.
     """
-    asked = wording(question).tokens
-    return bool(asked) and asked == wording(problem).tokens
+    question_tokens = make_comparable(question).tokens
+    return bool(question_tokens) and question_tokens == make_comparable(problem).tokens
 
 
 def is_near_duplicate(question: str, problem: str) -> bool:
-    """Whether it is the same text, or has the same mathematics in the same order and four fifths of its shingles."""
-    return are_near_duplicates(wording(question), wording(problem))
+    """Return whether it is the same text, or has the same mathematics in order and four fifths of its shingles."""
+    return are_near_duplicates(make_comparable(question), make_comparable(problem))
 
 
-def are_near_duplicates(asked: Wording, answered: Wording) -> bool:
-    """The same of two texts that were read already."""
+def are_near_duplicates(asked: ComparableText, answered: ComparableText) -> bool:
+    """Compare two prepared texts in the same way."""
     if not asked.tokens or asked.tokens == answered.tokens:
         return bool(asked.tokens)
-    return asked.mathematics == answered.mathematics and alike(asked.shingles, answered.shingles)
+    return asked.mathematics == answered.mathematics and are_alike(asked.shingles, answered.shingles)
 
 
 def has_answer(text: str, gold: str) -> bool:
-    r"""Whether the last `\boxed{}` of a solution is `gold`; without a box: whether `gold` stands in the text."""
+    r"""Return whether the last `\boxed{}` of a solution is `gold`; without a box, whether the text contains `gold`."""
     answer, _ = extract(text)
     if answer is not None:
         return equal_strict(answer, gold)
-    wanted, found = wording(gold).tokens, wording(text).tokens
+    wanted, found = make_comparable(gold).tokens, make_comparable(text).tokens
     return any(found[at : at + len(wanted)] == wanted for at in range(len(found))) if wanted else False
 
 
 def is_left_out(rule: Duplicates, question: str, gold: str, document: Document) -> bool:
-    """Whether a search for `question`, whose answer is `gold` (empty: not known), leaves the document out."""
+    """Return whether a search for `question` leaves the document out; an empty `gold` is not known."""
     match rule:
         case "off":
             return False
         case "same-text":
-            return same_text(question, document.problem)
+            return is_same_text(question, document.problem)
         case "same-answer":
-            return same_text(question, document.problem) or (
+            return is_same_text(question, document.problem) or (
                 bool(gold) and is_near_duplicate(question, document.problem) and has_answer(document.text, gold)
             )
         case "same-words":
-            return same_words(question, document.problem)
+            return has_same_words(question, document.problem)
         case _:
             assert_never(rule)
 
 
-def same_words(question: str, problem: str) -> bool:
-    """Whether question and problem share four fifths of their shingles, whatever their numbers and operators are.
+def has_same_words(question: str, problem: str) -> bool:
+    """Return whether question and problem share four fifths of their shingles, whatever their numbers are.
 
     That was release 0.1's rule, which its jobs keep as `same-words`. A plain passage, without a problem, is never one.
     """
     asked, answered = (canonical.normalise(text).lower() for text in (question, problem))
     if asked == answered or not answered:
         return bool(answered)
-    return alike(shingles(terms(asked)), shingles(terms(answered)))
+    return are_alike(make_shingles(extract_terms(asked)), make_shingles(extract_terms(answered)))
 
 
-def repeats(question: str, problem: str, params: Params) -> bool:
-    """Whether a pipeline itself leaves a document out: in jobs of release 0.1, whose searches for a rewritten question
-    did not know the item's own.
+def repeats_question(question: str, problem: str, params: Params) -> bool:
+    """Return whether the pipeline itself leaves a document out.
+
+    It does in jobs of release 0.1, whose searches for a rewritten question did not know the item's own question.
     """
-    return params.duplicates == RELEASE_0_1 and same_words(question, problem)
+    return params.duplicates == RELEASE_0_1 and has_same_words(question, problem)
 
 
 @lru_cache(maxsize=16384)
-def wording(text: str) -> Wording:
-    """`text`, read for comparison; capitals do not count."""
-    normal = plain(canonical.normalise(text)).lower()
+def make_comparable(text: str) -> ComparableText:
+    """Prepare `text` for comparison, ignoring case."""
+    normal = normalise_characters(canonical.normalise(text)).lower()
     for pattern, by in ((_THOUSANDS, ""), (_HYPHEN, r"\1 "), (_FORMATTING, " "), (_SINGLE, r" \1 ")):
         normal = pattern.sub(by, normal)
     found = (_SPELLINGS.get(token, token) for token in _TOKEN.findall(normal))
     tokens = tuple(token for token in found if token not in _PUNCTUATION)
-    return Wording(tokens, tuple(filter(_is_mathematics, tokens)), shingles(terms(normal)))
+    return ComparableText(tokens, tuple(filter(_is_mathematics, tokens)), make_shingles(extract_terms(normal)))
 
 
 def _is_mathematics(token: str) -> bool:

@@ -1,24 +1,24 @@
-"""A question made ready for the search (seed document 001: query enhancement), as far as no model is needed."""
+"""Prepare a question for the search by rules, without a model (seed document 001: query enhancement)."""
 
 from typing import NamedTuple
 
 from shared.contracts.params import EnhanceParams, FusionParams
 from shared.contracts.samples import Decision
-from shared.rag.cleaning import clean, plain
-from shared.rag.dictionary import Corrected, dictionary
-from shared.rag.intent import Intent, intent, weights
-from shared.rag.vagueness import Vagueness, specific_terms, vagueness
+from shared.rag.cleaning import clean, normalise_characters
+from shared.rag.dictionary import CorrectedQuestion, make_dictionary
+from shared.rag.intent import Intent, choose_weights, classify_intent
+from shared.rag.vagueness import Vagueness, classify_vagueness, find_specific_terms
 
 Detail = dict[str, str | float | bool | list[str] | None]
 
 
-class Enhanced(NamedTuple):
-    """What the rules make of a question, and what they did."""
+class EnhancedQuestion(NamedTuple):
+    """The question after the rules, and what they did."""
 
     question: str
     """Cleaned and corrected: what the judge model is asked about."""
     widened: str
-    """The same with synonyms behind it: what is searched for beside the question as it was asked."""
+    """The question followed by synonyms; it is searched for beside the question as it was asked."""
     intent: Intent
     vague: Vagueness | None
     dense: float
@@ -28,24 +28,26 @@ class Enhanced(NamedTuple):
     decisions: tuple[Decision, ...]
 
 
-def enhanced(asked: str, params: EnhanceParams, fusion: FusionParams) -> Enhanced:
-    """Clean, correct and widen the question as asked, and see what it wants and whether it says enough."""
-    terms = dictionary(params.terms)
+def enhance(asked: str, params: EnhanceParams, fusion: FusionParams) -> EnhancedQuestion:
+    """Clean, correct and widen the question, and find its intent and whether it is too vague."""
+    terms = make_dictionary(params.terms)
     cleaned = clean(asked)
-    question, corrections = terms.corrected(cleaned) if params.correct else Corrected(cleaned, {})
+    question, corrections = terms.correct(cleaned) if params.correct else CorrectedQuestion(cleaned, {})
     synonyms = terms.synonyms(question) if params.synonyms else ()
-    wanted, vague = intent(question), vagueness(question)
-    dense, sparse = weights(wanted, fusion)
+    wanted, vague = classify_intent(question), classify_vagueness(question)
+    dense, sparse = choose_weights(wanted, fusion)
     if vague == "generic" and dense:
         sparse = 0.0
     done: dict[tuple[str, str], Detail] = {
         ("intent", wanted): {"dense": dense, "sparse": sparse},
-        ("clean", "cleaned"): {"question": cleaned} if plain(cleaned) != plain(asked).strip() else {},
+        ("clean", "cleaned"): {"question": cleaned}
+        if normalise_characters(cleaned) != normalise_characters(asked).strip()
+        else {},
         ("correct", "corrected"): {**corrections},
         ("synonyms", "widened"): {"synonyms": list(synonyms)} if synonyms else {},
-        ("vague", str(vague)): {"terms": float(specific_terms(question))} if vague else {},
+        ("vague", str(vague)): {"terms": float(find_specific_terms(question))} if vague else {},
     }
     decisions = (
         Decision(stage=stage, action=action, detail=detail) for (stage, action), detail in done.items() if detail
     )
-    return Enhanced(question, " ".join((question, *synonyms)), wanted, vague, dense, sparse, tuple(decisions))
+    return EnhancedQuestion(question, " ".join((question, *synonyms)), wanted, vague, dense, sparse, tuple(decisions))

@@ -1,4 +1,4 @@
-"""Ranked lists fused into one: by reciprocal ranks, or by the weighted sum of normalised scores."""
+"""Fuse ranked lists by reciprocal ranks or by the weighted sum of normalised scores."""
 
 import math
 from collections import defaultdict
@@ -15,7 +15,7 @@ Ranked = Sequence[tuple[str, float]]
 def fuse(
     lists: Sequence[Ranked], weights: Sequence[float], params: FusionParams, rrf_k: int
 ) -> list[tuple[str, float]]:
-    """Fuse `lists` as a job's parameters say; `weights` are given apart, for a pipeline may have lists of its own.
+    """Fuse `lists` as a job's parameters say; `weights` is separate because a pipeline may have its own lists.
 
     Raises:
         ValueError: as `rrf` and `weighted_sum` do.
@@ -39,10 +39,10 @@ def rrf(lists: Sequence[Sequence[str]], k: int = 60, weights: Sequence[float] | 
     """
     if k < 0:
         raise ValueError(f"`k` must not be negative, not {k}")
-    weights = _checked([1.0] * len(lists) if weights is None else weights, lists)
+    weights = _check([1.0] * len(lists) if weights is None else weights, lists)
     heaviest = max(weights, default=1.0)
-    return _summed(
-        {document: weight / heaviest / (k + rank) for document, rank in best_ranks(ranked).items()}
+    return _add_up(
+        {document: weight / heaviest / (k + rank) for document, rank in find_best_ranks(ranked).items()}
         for ranked, weight in zip(lists, weights, strict=True)
         if weight
     )
@@ -60,14 +60,16 @@ def weighted_sum(
     Raises:
         ValueError: for scores that are not finite, and for weights as `rrf` does.
     """
-    weights = _checked(weights, lists)
-    listed = [(_first(ranked), weight) for ranked, weight in zip(lists, weights, strict=True) if ranked and weight]
+    weights = _check(weights, lists)
+    listed = [
+        (_keep_first_scores(ranked), weight) for ranked, weight in zip(lists, weights, strict=True) if ranked and weight
+    ]
     documents = {document for scores, _ in listed for document in scores}
-    return _summed(_parts(scores, weight, normaliser, documents) for scores, weight in listed)
+    return _add_up(_parts(scores, weight, normaliser, documents) for scores, weight in listed)
 
 
-def best_ranks(ranked: Sequence[str]) -> dict[str, int]:
-    """The best rank (from 1) of every document in a ranked list."""
+def find_best_ranks(ranked: Sequence[str]) -> dict[str, int]:
+    """Return the best rank (from 1) of every document in a ranked list."""
     ranks: dict[str, int] = {}
     for rank, document in enumerate(ranked, start=1):
         ranks.setdefault(document, rank)
@@ -75,13 +77,13 @@ def best_ranks(ranked: Sequence[str]) -> dict[str, int]:
 
 
 def _parts(scores: Mapping[str, float], weight: float, normaliser: Normaliser, documents: set[str]) -> dict[str, float]:
-    """What one list adds to every document."""
+    """Return what one list adds to the score of every document."""
     found, missing = normaliser(list(scores.values()))
     values = dict(zip(scores, found, strict=True))
     return {document: weight * values.get(document, missing) for document in documents}
 
 
-def _summed(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
+def _add_up(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
     by_document: defaultdict[str, list[float]] = defaultdict(list)
     for added in parts:
         for document, value in added.items():
@@ -91,18 +93,18 @@ def _summed(parts: Iterable[Mapping[str, float]]) -> list[tuple[str, float]]:
     return sorted(fused, key=lambda entry: (-entry[1], entry[0]))
 
 
-def _first(ranked: Ranked) -> dict[str, float]:
+def _keep_first_scores(ranked: Ranked) -> dict[str, float]:
     scores: dict[str, float] = {}
     for document, score in ranked:
         scores.setdefault(document, score)
     return scores
 
 
-def _checked(weights: Sequence[float], lists: Sequence[object]) -> list[float]:
+def _check(weights: Sequence[float], lists: Sequence[object]) -> list[float]:
     if len(weights) != len(lists):
         raise ValueError(f"{len(lists)} lists need as many weights, not {len(weights)}")
     for weight in weights:
-        if canonical.finite(weight, "weight") < 0:
+        if canonical.require_finite(weight, "weight") < 0:
             raise ValueError(f"a weight must not be negative, not {weight}")
     if weights and not any(weights):
         raise ValueError("at least one list needs a weight above 0")

@@ -1,4 +1,4 @@
-"""The confidence gate: may rules stand in for the judge on this corpus? (the MathRAG-Gate paper, section 3.3)
+"""The confidence gate: decide whether rules may replace the judge on this corpus (MathRAG-Gate paper, section 3.3).
 
 Both score the same calibration documents. rho > tau: they agree, the cheap rules do. rho <= tau, or no rho at all:
 the judge does. Everything the decision rests on is returned with it, so that it can be recomputed bit for bit.
@@ -13,7 +13,7 @@ from shared.rag.correlation import Correlation, correlate
 
 
 class JudgeUnusable(SampleFailed):
-    """The judge's replies hold no rating too often: ranking by them would be ranking by nothing."""
+    """Too many of the judge's replies hold no rating, so a ranking by them would be meaningless."""
 
     def __init__(self, detail: str) -> None:
         super().__init__("judge_unusable", detail)
@@ -28,7 +28,7 @@ def decide_gate(
     unparsed: int,
     params: GateParams,
 ) -> GateDecision:
-    """Decide who scores quality, from the documents that both scored (three sequences of one length, scores in [0, 1]).
+    """Decide who scores quality from the documents that both scored (three sequences of one length, in [0, 1]).
 
     `asked` counts the judge calls, `unparsed` those without a rating. rho is Pearson's, its interval Fisher's z at
     95 %, both as scipy computes them; with fewer than four pairs or a constant vector they are None. With fewer
@@ -62,7 +62,7 @@ def decide_gate(
 
 
 def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
-    """The decision that is not the gate's: the job says who scores, and nothing is calibrated."""
+    """Record that the job itself says who scores; nothing is calibrated."""
     return GateDecision(
         strategy=strategy, reason=f"set by the parameter quality: {strategy.value}", tau=params.tau, rho=None, low=None,
         high=None, spearman=None, documents=(), rule_scores=(), judge_scores=(), asked=0, unparsed=0,
@@ -71,7 +71,7 @@ def set_gate(strategy: Strategy, params: GateParams) -> GateDecision:
 
 def _decide(found: Correlation, pairs: int, *, asked: int, unparsed: int, params: GateParams) -> tuple[Strategy, str]:
     if 2 * unparsed > asked:
-        return Strategy.RULES, _unusable(asked, unparsed, params)
+        return Strategy.RULES, _explain_unusable(asked, unparsed, params)
     if pairs < params.min_pairs:
         return Strategy.JUDGE, f"{pairs} scored documents, fewer than the {params.min_pairs} needed: judge"
     if found.rho is None:
@@ -79,8 +79,8 @@ def _decide(found: Correlation, pairs: int, *, asked: int, unparsed: int, params
     return _compare(found, found.rho, params.tau)
 
 
-def _unusable(asked: int, unparsed: int, params: GateParams) -> str:
-    """The reason to fall back on rules, if that is wanted."""
+def _explain_unusable(asked: int, unparsed: int, params: GateParams) -> str:
+    """Return the reason to fall back on rules, if the job allows that."""
     figures = f"judge unusable: {unparsed} of {asked} replies have no rating [[1]] to [[5]]"
     if params.on_unusable != "rules":
         raise JudgeUnusable(

@@ -1,4 +1,4 @@
-"""The graders by name: how an answer is found in a reply, and when it is right. Every lookup of a grader ends here.
+"""Find graders by name. A grader finds the answer in a reply and decides whether it is correct.
 
 `mark` may take long on hostile input (a regular expression, a tower of powers): call it where it can be killed.
 """
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from shared.contracts.grading import Rules
+from shared.contracts.plugins import PluginPin
 from shared.contracts.replies import Graded, Marked
 from shared.contracts.samples import Extraction
 from shared.mathtext import answers, mathematics
 from shared.rag import choices, statements
-from shared.rag.wording import stand_in, words
+from shared.rag.wording import contains_words, normalise_words
 
 LONGEST_PATTERN = 1000
 """Characters of a regular expression."""
@@ -28,7 +29,7 @@ Mark = Callable[[str, str, Rules], Graded | Marked]
 
 
 class InvalidGold(ValueError):
-    """A gold answer that its grader cannot use; the message says why, and what to write instead."""
+    """A gold answer that its grader cannot use; the message tells why, and what to write instead."""
 
 
 class Grader(NamedTuple):
@@ -40,39 +41,61 @@ class Grader(NamedTuple):
     mark: Mark | None
     """(answer, gold, rules): the verdict against one gold answer. None: the judge model rates the reply."""
     score: str | None = None
-    """What a verdict's score is; None: it has none."""
+    """Name of the verdict's score; None if it has none."""
     most: float = 1.0
     """The highest score."""
     worded: bool = False
     """Whether its gold answers are texts, which may occur in a document."""
+    plugin: PluginPin | None = None
+    """The plug-in that it comes from; None if it is shipped."""
 
 
-def grader(name: str) -> Grader:
-    """The grader of this name; "" is `math`.
+_adopted: dict[str, Grader] = {}
+"""Graders of plug-ins."""
+
+
+def get_grader(name: str) -> Grader:
+    """Return the grader of this name; "" stands for `math`.
 
     Raises:
         LookupError: there is none; the message lists those that exist.
     """
-    found = GRADERS.get(name or "math")
+    found = GRADERS.get(name or "math") or _adopted.get(name)
     if found is None:
-        raise LookupError(f"there is no grader {name!r}; there are: {', '.join(GRADERS)}")
+        raise LookupError(f"there is no grader {name!r}; there are: {', '.join(grader_names())}")
     return found
 
 
-def marking(name: str, *, peers: bool = False) -> str:
-    """The grader that marks answers of a job: its own, or `text` in place of the judge model's.
+def grader_names() -> tuple[str, ...]:
+    """List the names of all graders, those of plug-ins last."""
+    return (*GRADERS, *_adopted)
+
+
+def grader_of_results(name: str) -> Grader:
+    """Return the grader of this name to read stored grades; for a plug-in that is not installed, one with little more
+    than the name."""
+    return GRADERS.get(name or "math") or _adopted.get(name) or Grader(name, statements.extract_final, None, "score")
+
+
+def adopt(found: Grader) -> None:
+    """Register the grader of a plug-in under its name."""
+    _adopted[found.name] = found
+
+
+def choose_marking_grader(name: str, *, peers: bool = False) -> str:
+    """Return the grader that marks answers of a job: its own, or `text` in place of the judge model's.
 
     `peers`: answers are compared with each other. `text` compares them for `regex` too, as an answer is no pattern.
 
     Raises:
         LookupError: there is no such grader.
     """
-    found = grader(name)
+    found = get_grader(name)
     return "text" if found.mark is None or (peers and found.name == "regex") else found.name
 
 
 def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
-    """The verdict on `answer` against `gold` and the further gold answers of `rules`: right if it matches any of them.
+    """Mark `answer` against `gold` and the other gold answers of `rules`: it is correct if it matches any of them.
 
     No answer is a wrong answer.
 
@@ -80,37 +103,37 @@ def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
         InvalidGold: the gold answer is not one that the grader can use.
         LookupError: there is no such grader, or it is the judge model.
     """
-    found = grader(rules.grader)
+    found = get_grader(rules.grader)
     if found.mark is None:
         raise LookupError(f"grader {rules.grader!r} asks the judge model: it cannot mark an answer by itself")
     if answer is None:
-        return _unanswered(found)
-    return best([found.mark(answer, each, rules) for each in (gold, *rules.golds)])
+        return _make_verdict_without_answer(found)
+    return choose_best_verdict([found.mark(answer, each, rules) for each in (gold, *rules.golds)])
 
 
-def _unanswered(found: Grader) -> Graded | Marked:
+def _make_verdict_without_answer(found: Grader) -> Graded | Marked:
     if found.name == "math":
         return Graded(math_verify=False, strict=False)
     return Marked(correct=False, strict=False, score=0.0 if found.score else None)
 
 
-def best(verdicts: Sequence[Graded | Marked]) -> Graded | Marked:
-    """The best of one answer's verdicts against several gold answers; they are of one grader."""
+def choose_best_verdict(verdicts: Sequence[Graded | Marked]) -> Graded | Marked:
+    """Return the best verdict of one grader on one answer against several gold answers."""
     return max(verdicts, key=lambda each: (each.correct is True, each.score or 0.0, each.strict is True))
 
 
 def check_gold(name: str, gold: str) -> None:
-    """Return if the grader called `name` can use `gold`.
+    """Check that the grader called `name` can use `gold`.
 
     Raises:
         InvalidGold: it cannot.
     """
     if name == "regex":
-        pattern(gold)
+        compile_pattern(gold)
 
 
-def pattern(gold: str) -> re.Pattern[str]:
-    """The regular expression (Python's `re`) that a gold answer is.
+def compile_pattern(gold: str) -> re.Pattern[str]:
+    """Compile the regular expression (Python's `re`) of a gold answer.
 
     Raises:
         InvalidGold: it is none, or it is too long.
@@ -127,59 +150,59 @@ def _mathematics(answer: str, gold: str, _rules: Rules) -> Graded:
     return mathematics.grade(answer, gold)
 
 
-def _exact(answer: str, gold: str, _rules: Rules) -> Marked:
-    same = _same(answer, gold)
+def _grade_exactly(answer: str, gold: str, _rules: Rules) -> Marked:
+    same = _is_same(answer, gold)
     return Marked(correct=same, strict=same)
 
 
 def _text(answer: str, gold: str, _rules: Rules) -> Marked:
-    return Marked(correct=words(answer) == words(gold), strict=_same(answer, gold))
+    return Marked(correct=normalise_words(answer) == normalise_words(gold), strict=_is_same(answer, gold))
 
 
 def _contains(answer: str, gold: str, _rules: Rules) -> Marked:
-    return Marked(correct=stand_in(words(gold), words(answer)), strict=_same(answer, gold))
+    return Marked(correct=contains_words(normalise_words(gold), normalise_words(answer)), strict=_is_same(answer, gold))
 
 
 def _f1(answer: str, gold: str, rules: Rules) -> Marked:
-    score = overlap(words(answer), words(gold))
+    score = compute_f1(normalise_words(answer), normalise_words(gold))
     return Marked(
         correct=score >= (THRESHOLD if rules.threshold is None else rules.threshold),
-        strict=_same(answer, gold),
+        strict=_is_same(answer, gold),
         score=score,
     )
 
 
 def _regex(answer: str, gold: str, _rules: Rules) -> Marked:
-    return Marked(correct=pattern(gold).search(answer) is not None)
+    return Marked(correct=compile_pattern(gold).search(answer) is not None)
 
 
 def _choice(answer: str, gold: str, rules: Rules) -> Marked:
-    expected = choices.chosen(gold, rules.choices)
-    return Marked(correct=expected is not None and choices.chosen(answer, rules.choices) == expected)
+    expected = choices.choose_letter(gold, rules.choices)
+    return Marked(correct=expected is not None and choices.choose_letter(answer, rules.choices) == expected)
 
 
 def _set(answer: str, gold: str, rules: Rules) -> Marked:
-    given, expected = (members(text, rules.separators) for text in (answer, gold))
-    return Marked(correct=given == expected, strict=_same(answer, gold), score=overlap([*given], [*expected]))
+    given, expected = (split_members(text, rules.separators) for text in (answer, gold))
+    return Marked(correct=given == expected, strict=_is_same(answer, gold), score=compute_f1([*given], [*expected]))
 
 
-def members(text: str, separators: str = "") -> frozenset[tuple[str, ...]]:
-    r"""The members of a set, between any of `separators` (none: the default ones), as words.
+def split_members(text: str, separators: str = "") -> frozenset[tuple[str, ...]]:
+    r"""Return the members of a set as words, split at any of `separators` (none: the default ones).
 
     The braces `{}`, `\{ \}`, `[]` or `()` around all of it are no part of them.
     """
     inside = text.strip().removeprefix("\\").removesuffix("\\}").strip(string.whitespace + "{}[]()")
     parts = re.split("[" + re.escape(separators or SEPARATORS) + "]" + r"|\band\b|\s和\s", inside)
-    return frozenset(tuple(words(part)) for part in parts if part.strip())
+    return frozenset(tuple(normalise_words(part)) for part in parts if part.strip())
 
 
-def overlap(given: Sequence[object], expected: Sequence[object]) -> float:
-    """F1, in [0, 1]: the harmonic mean of the shares of each that the other has; 1 where both are empty."""
+def compute_f1(given: Sequence[object], expected: Sequence[object]) -> float:
+    """Return F1 in [0, 1], the harmonic mean of precision and recall; 1 if both are empty."""
     common = (Counter(given) & Counter(expected)).total()
     return 2 * common / (len(given) + len(expected)) if given or expected else 1.0
 
 
-def _same(answer: str, gold: str) -> bool:
+def _is_same(answer: str, gold: str) -> bool:
     return answer.strip() == gold.strip()
 
 
@@ -187,13 +210,20 @@ GRADERS: Mapping[str, Grader] = {
     each.name: each
     for each in (
         Grader("math", answers.extract, _mathematics),
-        Grader("exact", statements.final, _exact, worded=True),
-        Grader("text", statements.final, _text, worded=True),
-        Grader("contains", statements.final, _contains, worded=True),
-        Grader("f1", statements.final, _f1, "token F1", worded=True),
-        Grader("regex", statements.final, _regex),
+        Grader("exact", statements.extract_final, _grade_exactly, worded=True),
+        Grader("text", statements.extract_final, _text, worded=True),
+        Grader("contains", statements.extract_final, _contains, worded=True),
+        Grader("f1", statements.extract_final, _f1, "token F1", worded=True),
+        Grader("regex", statements.extract_final, _regex),
         Grader("choice", choices.extract, _choice),
-        Grader("set", statements.final, _set, "F1 of the sets", worded=True),
-        Grader("rubric", statements.whole, None, "the judge model's rating, 1 to 5", most=5.0),
+        Grader("set", statements.extract_final, _set, "F1 of the sets", worded=True),
+        Grader("rubric", statements.take_whole, None, "the judge model's rating, 1 to 5", most=5.0),
     )
 }
+EXTRACTS: Mapping[str, Extract] = {
+    "boxed": answers.extract,
+    "final": statements.extract_final,
+    "whole": statements.take_whole,
+    "choice": choices.extract,
+}
+"""How a grader may find the answer in a reply, by name: replays do it, so that it is none of a plug-in's business."""

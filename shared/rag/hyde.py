@@ -1,4 +1,4 @@
-"""Hypothetical documents (HyDE, Gao et al. 2023): a made-up answer lies nearer to real ones than the question does.
+"""Write hypothetical documents (HyDE, Gao et al. 2023): they are closer to real documents than the question is.
 
 They are searched with and thrown away: what a model made up is never context.
 """
@@ -18,15 +18,15 @@ END = "\n\n\n"
 
 
 class Hypotheses(NamedTuple):
-    """What came of the writing."""
+    """The usable hypothetical documents."""
 
     texts: tuple[str, ...]
-    """In the order in which they were drawn."""
+    """The texts in the order in which they were drawn."""
     failures: tuple[FailureKind, ...]
-    """Of those that were not written."""
+    """Kinds of failure of the documents that were not written."""
 
     def decision(self) -> Decision:
-        """How many there are; where there is none, the question's own vector is searched with."""
+        """Describe how many there are; if there are none, the question's own vector is searched with."""
         failed = [kind.value for kind in self.failures]
         return Decision(
             stage="hyde",
@@ -36,8 +36,8 @@ class Hypotheses(NamedTuple):
         )
 
 
-def drafts(question: str, params: HydeParams) -> list[Write]:
-    """The calls that write the hypothetical documents: samples of one prompt, in the question's language."""
+def draft_hypotheses(question: str, params: HydeParams) -> list[Write]:
+    """Make the calls that write hypothetical documents: samples of one prompt, in the question's language."""
     passage = params.style == "passage"
     template = localised("hyde-passage", question) if passage else localised("hyde-solution", question)
     return [
@@ -46,8 +46,8 @@ def drafts(question: str, params: HydeParams) -> list[Write]:
     ]
 
 
-def hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hypotheses:
-    """The texts of those replies that are about the question; one that the token limit ended is as good as another.
+def read_hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hypotheses:
+    """Return the texts of the replies that are about the question; truncated ones are as good as others.
 
     Small models write anything: what shares no term with the question would lead the search away from it.
     """

@@ -1,4 +1,4 @@
-"""What a question wants (seed document 001: intent recognition), by rules; and which list finds that best."""
+"""Classify what a question wants by rules (seed document 001), and weight the lists that suit it."""
 
 import re
 from typing import Literal
@@ -60,16 +60,16 @@ EXACT_WEIGHTS = (0.3, 0.7)
 """For those that hang on exact terms and numbers: the same, turned round. Neither is measured; off by default."""
 
 
-def intent(question: str) -> Intent:
-    """What `question` wants: the first rule that matches; `other` if none does."""
+def classify_intent(question: str) -> Intent:
+    """Return the intent of the first rule that matches `question`; `other` if none does."""
     for name, pattern in _RULES:
         if pattern.search(question):
             return name
     return "other"
 
 
-def weights(wanted: Intent, params: FusionParams) -> tuple[float, float]:
-    """Weights of dense and sparse lists: by intent if `fusion.by_intent` says so, else the job's own."""
+def choose_weights(wanted: Intent, params: FusionParams) -> tuple[float, float]:
+    """Return the weights of dense and sparse lists: by intent if `fusion.by_intent` is set, else the job's own."""
     if params.by_intent and wanted in CONCEPTS:
         return CONCEPT_WEIGHTS
     if params.by_intent and wanted in EXACT:

@@ -1,4 +1,4 @@
-"""How good a ranked list is, by relevance judgements: trec_eval's measures, through `ir-measures`, query by query."""
+"""Measure ranked lists by relevance judgements with trec_eval's measures (`ir-measures`), query by query."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,8 +18,8 @@ _PARTS = ("Precision", "Recall")
 """What F1 is made of."""
 
 
-def cutoff(name: str) -> int | None:
-    """So many documents of a list `name` looks at; None: all of them.
+def get_cutoff(name: str) -> int | None:
+    """Return how many documents of a list the measure `name` uses; None means all.
 
     Raises:
         Invalid: there is no such measure.
@@ -32,8 +32,8 @@ def cutoff(name: str) -> int | None:
     return int(depth) if depth else None
 
 
-def per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Query -> {name: value in [0, 1]} for every query of `judged`, in its order.
+def measure_per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return {query: {name: value in [0, 1]}} for every query of `judged`, in its order.
 
     A query that `run` does not answer counts 0. A query without a relevant document has no recall: leave it out of
     `judged`. nDCG has linear gains and log2 discounts, precision divides by the cutoff also where fewer were found, and
@@ -45,13 +45,13 @@ def per_query(judged: Judged, run: Run, names: Sequence[str]) -> dict[str, dict[
     plain = _without_f1(names)
     measures = {name: _measure(name) for name in plain}
     values: dict[str, dict[str, float]] = {query: {} for query in judged}
-    for query, measure, value in _calculated(judged, run, tuple(measures.values())):
+    for query, measure, value in _calculate(judged, run, tuple(measures.values())):
         values[query][measure] = value
     return {query: {name: _value(name, found, measures) for name in names} for query, found in values.items()}
 
 
 def _without_f1(names: Sequence[str]) -> list[str]:
-    """What must be measured for `names`, each once."""
+    """Return the measures that `names` need, each once."""
     needed: dict[str, None] = {}
     for name in names:
         family, _, depth = name.partition("@")
@@ -68,24 +68,24 @@ def _value(name: str, found: Mapping[str, float], measures: Mapping[str, str]) -
 
 
 def _measure(name: str) -> str:
-    """What ir-measures calls it."""
-    cutoff(name)
+    """Return the name that ir-measures uses."""
+    get_cutoff(name)
     family, at, depth = name.partition("@")
     return f"{_MEASURES[family]}{at}{depth}"
 
 
-def _calculated(judged: Judged, run: Run, measures: tuple[str, ...]) -> list[tuple[str, str, float]]:
+def _calculate(judged: Judged, run: Run, measures: tuple[str, ...]) -> list[tuple[str, str, float]]:
     import ir_measures
 
     # trec_eval sorts by score and breaks ties by its own rule: falling whole numbers leave it none to break.
     scored = {query: dict(zip(found, range(len(found), 0, -1), strict=True)) for query, found in run.items()}
-    parsed = {_parsed(measure): measure for measure in measures}
+    parsed = {_parse(measure): measure for measure in measures}
     found = ir_measures.iter_calc(list(parsed), judged, scored)
     return [(each.query_id, parsed[each.measure], float(each.value)) for each in found]
 
 
 @cache
-def _parsed(measure: str) -> Any:
+def _parse(measure: str) -> Any:
     from ir_measures import parse_measure  # a tenth of a second, and most processes never need it
 
     return parse_measure(measure)

@@ -17,7 +17,7 @@ from shared.contracts import canonical
 
 
 class Normalised(NamedTuple):
-    """The values of a list's scores, in its order, and that of any document that it misses."""
+    """The normalised scores of a list in order, and the value of any document that it misses."""
 
     found: list[float]
     missing: float
@@ -28,7 +28,7 @@ Normaliser = Callable[[Sequence[float]], Normalised]
 
 
 def min_max(scores: Sequence[float]) -> Normalised:
-    """(score - lowest) / (highest - lowest), in [0, 1]; missing 0, as the last one. A constant list: 1."""
+    """Map scores to (score - lowest) / (highest - lowest), in [0, 1]; a missing one to 0. A constant list becomes 1."""
     low, high = _bounds(scores)
     if low == high:
         return Normalised([1.0] * len(scores), 0.0)
@@ -36,24 +36,24 @@ def min_max(scores: Sequence[float]) -> Normalised:
 
 
 def z_score(scores: Sequence[float]) -> Normalised:
-    """Standard deviations above the mean (over all scores: divided by n); missing as the last one.
+    """Convert scores to standard deviations above the mean (the variance is divided by n); missing: the lowest of them.
 
-    A constant list: 1, and -1 missing, which are the z-scores of a list that is half one score and half another.
+    In a constant list each gets 1, and missing -1: the z-scores of a list that is half one score and half another.
     """
-    return _standardised(scores, center=None)
+    return _standardise(scores, center=None)
 
 
 def sigmoid(scores: Sequence[float], center: float | None = None) -> Normalised:
-    """1 / (1 + exp(-z)), in (0, 1), where z counts standard deviations from `center`, by default the mean (003).
+    """Map scores to 1 / (1 + exp(-z)), where z counts standard deviations from `center`, by default the mean (003).
 
-    Relative to the list, whose middle always gets 0.5, however bad it is: no threshold may be put on it.
+    The result is relative to the list, whose middle always gets 0.5, however bad it is: set no threshold on it.
     """
-    found, missing = _standardised(scores, center)
+    found, missing = _standardise(scores, center)
     return Normalised([logistic(z) for z in found], logistic(missing))
 
 
 def rank(scores: Sequence[float]) -> Normalised:
-    """1 - (scores above it) / n: the best gets 1, equal ones the same; missing 0, the next rank."""
+    """Map each score to 1 - (scores above it) / n: the best gets 1, equal ones the same; missing 0, the next rank."""
     _bounds(scores)
     above = {score: place for place, score in reversed(list(enumerate(sorted(scores, reverse=True))))}
     return Normalised([1 - above[score] / len(scores) for score in scores], 0.0)
@@ -68,14 +68,14 @@ NORMALISERS: dict[Literal["min-max", "z-score", "sigmoid", "rank"], Normaliser] 
 
 
 def logistic(logit: float) -> float:
-    """1 / (1 + exp(-logit)), for any finite number: the probability that a logit stands for."""
+    """Compute 1 / (1 + exp(-logit)), the probability of a logit, without overflow for any finite number."""
     if logit >= 0:
         return 1 / (1 + math.exp(-logit))
     odds = math.exp(logit)
     return odds / (1 + odds)
 
 
-def _standardised(scores: Sequence[float], center: float | None) -> Normalised:
+def _standardise(scores: Sequence[float], center: float | None) -> Normalised:
     low, high = _bounds(scores)
     if not scores:
         return Normalised([], -1.0)
@@ -89,5 +89,5 @@ def _standardised(scores: Sequence[float], center: float | None) -> Normalised:
 
 def _bounds(scores: Sequence[float]) -> tuple[float, float]:
     for score in scores:
-        canonical.finite(score, "score")
+        canonical.require_finite(score, "score")
     return min(scores, default=0.0), max(scores, default=0.0)

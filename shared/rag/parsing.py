@@ -1,4 +1,4 @@
-"""Reading the judge's reply."""
+"""Parse the judge's replies."""
 
 import json
 import re
@@ -22,7 +22,7 @@ _ALONE = re.compile(r"[^\w-]*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:(?:/|out of)\s*5|分)?
 
 
 def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
-    """The rating in a judge's reply: exactly one distinct `[[1]]` to `[[5]]`, however often it is repeated.
+    """Find the rating in a judge's reply: exactly one distinct `[[1]]` to `[[5]]`, however often it is repeated.
 
     `[[0]]` and `[[6]]` are no ratings and are not clamped to one; two different numbers are no rating either.
     Returns a `Failure` otherwise: TRUNCATED if the token limit ended a reply that holds no `[[n]]`, else UNPARSED.
@@ -32,11 +32,11 @@ def parse_rating(text: str, *, truncated: bool) -> Rated | Failure:
     if len(found) == 1 and found <= _RATINGS:
         return Rated(rating=int(found.pop()), text=text)
     kind = FailureKind.TRUNCATED if truncated and not found else FailureKind.UNPARSED
-    return Failure(kind=kind, detail=f"no single [[1]] to [[5]] in {_shortened(text)!r}")
+    return Failure(kind=kind, detail=f"no single [[1]] to [[5]] in {_shorten(text)!r}")
 
 
 def parse_grade(text: str, *, truncated: bool) -> Rated | Failure:
-    """The rating in a reply to a rubric: `[[4]]`, else `"rating": 4` in JSON or words, else a number alone (`4/5`).
+    """Read the rating in a reply to a rubric: `[[4]]`, else `"rating": 4` in JSON or words, else a number (`4/5`).
 
     All ratings that stand there in the first of these forms must be one integer from 1 to 5; nothing is clamped or
     rounded. Returns a `Failure` otherwise, as `parse_rating` does.
@@ -50,7 +50,7 @@ def parse_grade(text: str, *, truncated: bool) -> Rated | Failure:
     if len(values) == 1 and values <= {1.0, 2.0, 3.0, 4.0, 5.0}:
         return Rated(rating=int(values.pop()), text=text)
     kind = FailureKind.TRUNCATED if truncated and not found else FailureKind.UNPARSED
-    return Failure(kind=kind, detail=f"no single rating from 1 to 5 in {_shortened(text)!r}")
+    return Failure(kind=kind, detail=f"no single rating from 1 to 5 in {_shorten(text)!r}")
 
 
 PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
@@ -61,7 +61,7 @@ PARSERS: Mapping[str, Callable[..., Rated | Failure]] = {
 
 
 class Critique(NamedTuple):
-    """What a critic says of a document."""
+    """A critic's score and reason for a document."""
 
     score: float
     """Relevance, in [0, 1]."""
@@ -69,7 +69,7 @@ class Critique(NamedTuple):
 
 
 def parse_critique(text: str, *, truncated: bool) -> Critique | Failure:
-    """The score and the reason in a critic's JSON (seed document 004, section 2.1).
+    """Parse the score and the reason in a critic's JSON (seed document 004, section 2.1).
 
     The fields are looked for one by one, as small models wrap JSON in other text, leave its end out and write formulas
     with single backslashes, which no JSON decoder accepts. There must be exactly one distinct score in [0, 1]; nothing
@@ -78,18 +78,18 @@ def parse_critique(text: str, *, truncated: bool) -> Critique | Failure:
     found = {float(number) for number in _SCORE.findall(text)}
     if len(found) == 1 and 0 <= (score := found.pop()) <= 1:
         reason = _REASON.search(text)
-        return Critique(score, _unescaped(reason["reason"]) if reason else "")
+        return Critique(score, _unescape(reason["reason"]) if reason else "")
     kind = FailureKind.TRUNCATED if truncated and not found else FailureKind.UNPARSED
-    return Failure(kind=kind, detail=f"no single `relevance_score` from 0 to 1 in {_shortened(text)!r}")
+    return Failure(kind=kind, detail=f"no single `relevance_score` from 0 to 1 in {_shorten(text)!r}")
 
 
-def _unescaped(text: str) -> str:
-    """The content of a JSON string; as it stands where it is none."""
+def _unescape(text: str) -> str:
+    """Return the content of a JSON string, or the text itself if it is not valid."""
     try:
         return str(json.loads(f'"{text}"', strict=False))
     except ValueError:
         return text
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _DETAIL_CHARACTERS else text[: _DETAIL_CHARACTERS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Recall over several paths: several wordings of one question, each searched for in both indexes, fused into one."""
+"""Recall over several paths: search several wordings of one question in both indexes and fuse the lists."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.replies import CallFailed, Failure, Retrieved
 from shared.contracts.samples import Candidate, Decision, Library, Trace
-from shared.rag.distinct import distinct
-from shared.rag.duplicates import repeats
+from shared.rag.distinct import drop_duplicates
+from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import fuse
-from shared.rag.provenance import by_document, listed, ranked, search, unsearched
+from shared.rag.provenance import index_by_document, make_candidate, make_search, note_unsearched, to_ranked_list
 
 ORIGINAL = "original"
 """The wording whose ranks are a candidate's dense and sparse ones."""
 
 
-class Path(NamedTuple):
-    """One search of many."""
+class RecallPath(NamedTuple):
+    """One of several searches."""
 
     wording: str
     call: Retrieve
@@ -28,31 +28,31 @@ class Path(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it stands in a candidate's `paths`."""
+        """Return the name used in a candidate's `paths`."""
         return f"{self.wording} {self.call.index}"
 
 
-class Gathered(NamedTuple):
-    """What came back."""
+class GatheredLists(NamedTuple):
+    """The lists that came back, and what was left out."""
 
-    lists: dict[Path, Retrieved]
+    lists: dict[RecallPath, Retrieved]
     decisions: tuple[Decision, ...]
 
 
-def both(wording: str, query: str, weights: tuple[float, float], params: Params) -> list[Path]:
-    """Searches for a query in both indexes; an index of weight 0 is not searched."""
-    dense, sparse = search(query, "dense", params), search(query, "sparse", params)
-    return [Path(wording, call, weight) for call, weight in zip((dense, sparse), weights, strict=True) if weight]
+def search_both(wording: str, query: str, weights: tuple[float, float], params: Params) -> list[RecallPath]:
+    """Make searches for a query in both indexes; an index of weight 0 is not searched."""
+    dense, sparse = make_search(query, "dense", params), make_search(query, "sparse", params)
+    return [RecallPath(wording, call, weight) for call, weight in zip((dense, sparse), weights, strict=True) if weight]
 
 
-def by_hypotheses(question: str, texts: tuple[str, ...], weight: float, params: Params) -> list[Path]:
-    """A search by hypothetical documents, which only vectors can make; none without texts."""
-    call = msgspec.structs.replace(search(question, "dense", params), hypothetical=texts)
-    return [Path("hypothetical", call, weight)] if texts and weight else []
+def search_by_hypotheses(question: str, texts: tuple[str, ...], weight: float, params: Params) -> list[RecallPath]:
+    """Make a search by hypothetical documents, in vectors only; none without texts."""
+    call = msgspec.structs.replace(make_search(question, "dense", params), hypothetical=texts)
+    return [RecallPath("hypothetical", call, weight)] if texts and weight else []
 
 
-def gather(paths: Sequence[Path], replies: Sequence[Retrieved | Failure]) -> Gathered:
-    """The lists that there are: words alone where vectors failed, and the other way round (seed document 001).
+def gather(paths: Sequence[RecallPath], replies: Sequence[Retrieved | Failure]) -> GatheredLists:
+    """Return the lists that arrived: if vectors failed, words alone, and the reverse (seed document 001).
 
     Raises:
         CallFailed: every search failed.
@@ -63,22 +63,22 @@ def gather(paths: Sequence[Path], replies: Sequence[Retrieved | Failure]) -> Gat
         raise CallFailed(next(iter(failed.values())))
     left = {path.call.index for path in lists}
     alone = f"{left.pop()} alone" if len(left) == 1 and len({path.call.index for path in paths}) == 2 else "fewer paths"
-    without = [_without(path, failure, alone) for path, failure in failed.items()]
-    unasked = [decision for path, found in lists.items() for decision in unsearched(path.name, found)]
-    return Gathered(lists, (*without, *unasked))
+    without = [_decide_without(path, failure, alone) for path, failure in failed.items()]
+    unasked = [decision for path, found in lists.items() for decision in note_unsearched(path.name, found)]
+    return GatheredLists(lists, (*without, *unasked))
 
 
-def merged(question: str, lists: Mapping[Path, Retrieved], library: Library, params: Params) -> Trace:
-    """All lists fused by their paths' weights: the `params.candidates` best documents of different content.
+def merge_paths(question: str, lists: Mapping[RecallPath, Retrieved], library: Library, params: Params) -> Trace:
+    """Fuse all lists by their paths' weights into the `params.candidates` best documents of different content.
 
     In jobs of release 0.1 near-duplicates of `question` are dropped here, too: their searches did not know it.
     """
     weights = [path.weight for path in lists]
-    fused = dict(fuse([ranked(found) for found in lists.values()], weights, params.fusion, params.rrf_k))
-    twins = [document for document in fused if repeats(question, library[document].problem, params)]
+    fused = dict(fuse([to_ranked_list(found) for found in lists.values()], weights, params.fusion, params.rrf_k))
+    twins = [document for document in fused if repeats_question(question, library[document].problem, params)]
     others = [document for document in fused if document not in set(twins)]
-    kept = distinct(others, library)
-    hits = {path: by_document(found) for path, found in lists.items()}
+    kept = drop_duplicates(others, library)
+    hits = {path: index_by_document(found) for path, found in lists.items()}
     dropped = [document for document in others if document not in set(kept)]
     return Trace(
         candidates=tuple(
@@ -90,13 +90,13 @@ def merged(question: str, lists: Mapping[Path, Retrieved], library: Library, par
     )
 
 
-def _without(path: Path, failure: Failure, action: str) -> Decision:
+def _decide_without(path: RecallPath, failure: Failure, action: str) -> Decision:
     detail: dict[str, str | float | bool | list[str] | None] = {"path": path.name, "said": failure.detail}
     return Decision(stage="retrieve", action=action, detail=detail, fallback=failure.kind.value)
 
 
-def _candidate(document: str, rank: int, fused: float, hits: Mapping[Path, Mapping[str, Hit]]) -> Candidate:
+def _candidate(document: str, rank: int, fused: float, hits: Mapping[RecallPath, Mapping[str, Hit]]) -> Candidate:
     found = {path: of[document] for path, of in hits.items() if document in of}
     original = {path.call.index: hit for path, hit in found.items() if path.wording == ORIGINAL}
-    candidate = listed(document, rank, fused, original.get("dense"), original.get("sparse"))
+    candidate = make_candidate(document, rank, fused, original.get("dense"), original.get("sparse"))
     return msgspec.structs.replace(candidate, paths={path.name: hit.rank for path, hit in found.items()}, score=fused)

@@ -38,12 +38,12 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """All slots by name, the required ones first."""
+        """Return all slots by name, the required ones first."""
         return self.required + self.optional
 
     @property
     def hash(self) -> str:
-        """SHA-256 in hex over id, version, text and defaults in canonical form."""
+        """Return the SHA-256 in hex over id, version, text and defaults in canonical form."""
         return canonical.digest([self.id, self.version, self.text, self.defaults]).hex()
 
     def __post_init__(self) -> None:
@@ -55,28 +55,46 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise TemplateError(f"template {self.id!r} has defaults for slots that are not optional")
 
 
+_adopted: dict[str, Template] = {}
+"""Templates of the operator's folder."""
+
+
+def adopt(found: Template) -> None:
+    """Know a template of the operator's folder by its id, which is none of the packaged ones."""
+    _adopted[found.id] = found
+    template.cache_clear()
+    make_template_reference.cache_clear()
+
+
 @cache
 def template(template_id: str) -> Template:
-    """The packaged template with this id.
+    """Return the packaged template with this id.
 
     Raises:
         TemplateError: for an unknown id; the message lists the known ones.
     """
-    if template_id not in template_ids():
-        raise TemplateError(f"no template {template_id!r}; there are: {', '.join(template_ids())}")
+    if template_id in _adopted:
+        return _adopted[template_id]
+    if template_id not in list_packaged_ids():
+        raise TemplateError(f"no template {template_id!r}; there are: {', '.join(list_template_ids())}")
     source = resources.files(__package__).joinpath("templates", f"{template_id}.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(source), Template)
 
 
+def list_template_ids() -> tuple[str, ...]:
+    """Return the ids of all packaged templates, sorted."""
+    return (*list_packaged_ids(), *sorted(_adopted))
+
+
 @cache
-def template_ids() -> tuple[str, ...]:
-    """The ids of all packaged templates, sorted."""
+def list_packaged_ids() -> tuple[str, ...]:
+    """List the ids of all packaged templates, sorted."""
     files = resources.files(__package__).joinpath("templates").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
 def render(template: Template, values: Mapping[str, Value]) -> str:
-    """The prompt: the template's text with every slot filled.
+    """Fill every slot of the template's text.
 
     A document reads "Problem: ...", a new line, "Solution: ..." (its text alone if it has no problem); in a list each
     is followed by an empty line.
@@ -89,9 +107,9 @@ def render(template: Template, values: Mapping[str, Value]) -> str:
     return _SLOT.sub(lambda match: texts.get(match[1], ""), template.text)
 
 
-def shown(documents: Sequence[Document]) -> str:
-    """Documents as a prompt shows a list of them: each followed by an empty line."""
-    return "".join(f"{_document(document)}\n\n" for document in documents)
+def show_documents(documents: Sequence[Document]) -> str:
+    """Format documents as prompts show a list: each followed by an empty line."""
+    return "".join(f"{_show_document(document)}\n\n" for document in documents)
 
 
 def _check(template: Template, values: Mapping[str, Value]) -> None:
@@ -108,17 +126,17 @@ def _as_text(value: Value) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Document):
-        return _document(value)
-    return shown(value)
+        return _show_document(value)
+    return show_documents(value)
 
 
-def _document(document: Document) -> str:
+def _show_document(document: Document) -> str:
     if not document.problem:
         return document.text
     return f"Problem: {document.problem}\nSolution: {document.text}"
 
 
 @cache
-def template_reference(template_id: str) -> str:
-    """`id@hash`: how a request names its template, so that a changed text is another call."""
+def make_template_reference(template_id: str) -> str:
+    """Return `id@hash`: requests name their template so, and a changed text makes another call."""
     return f"{template_id}@{template(template_id).hash}"

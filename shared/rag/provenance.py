@@ -1,4 +1,4 @@
-"""How a sample came to its context and its answer: from replies to traces and outcomes."""
+"""Make traces and outcomes from replies: they show how a sample came to its context and its answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -13,81 +13,83 @@ from shared.contracts.samples import Candidate, Decision, Outcome, Trace, Writte
 from shared.mathtext.answers import extract
 from shared.rag.fusion import Ranked, fuse
 from shared.rag.language import localised
-from shared.rag.rerank import Reranked
+from shared.rag.rerank import RerankedCandidate
 
 Index = Literal["dense", "sparse"]
 
 
-class Scoring(NamedTuple):
-    """What scoring found out about one document."""
+class DocumentScoring(NamedTuple):
+    """The result of scoring one document."""
 
     quality: float | None = None
     features: dict[str, float] | None = None
     failure: str | None = None
 
 
-class Found(NamedTuple):
-    """What both indexes returned for one question."""
+class FoundLists(NamedTuple):
+    """The lists that both indexes returned for one question."""
 
     dense: Retrieved
     sparse: Retrieved
 
     @property
     def duplicates(self) -> tuple[str, ...]:
-        """Near-duplicates of the question that either index dropped, each once."""
+        """Return the near-duplicates of the question that either index dropped, each once."""
         return tuple(dict.fromkeys(self.dense.duplicates + self.sparse.duplicates))
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """Which of both indexes could not be searched, and why."""
-        return unsearched("dense", self.dense) + unsearched("sparse", self.sparse)
+        """Return which index could not be searched, and why."""
+        return note_unsearched("dense", self.dense) + note_unsearched("sparse", self.sparse)
 
-    def fused(self, params: Params) -> list[tuple[str, float]]:
-        """The `params.candidates` best documents and their fused scores, best first."""
+    def fuse(self, params: Params) -> list[tuple[str, float]]:
+        """Return the `params.candidates` best documents with their fused scores, best first."""
         weights = (params.fusion.dense, params.fusion.sparse)
-        return fuse([ranked(found) for found in self], weights, params.fusion, params.rrf_k)[: params.candidates]
+        return fuse([to_ranked_list(found) for found in self], weights, params.fusion, params.rrf_k)[
+            : params.candidates
+        ]
 
 
-def searches(question: str, params: Params) -> tuple[Retrieve, Retrieve]:
-    """The dense and the sparse search for one question; every pipeline asks alike, so that they share the replies."""
-    return search(question, "dense", params), search(question, "sparse", params)
+def make_searches(question: str, params: Params) -> tuple[Retrieve, Retrieve]:
+    """Make the dense and the sparse search for one question; all pipelines make the same, to share the replies."""
+    return make_search(question, "dense", params), make_search(question, "sparse", params)
 
 
-def search(question: str, index: Index, params: Params) -> Retrieve:
-    """One search for the `params.candidates` best documents of one index."""
+def make_search(question: str, index: Index, params: Params) -> Retrieve:
+    """Make one search for the `params.candidates` best documents of one index."""
     return Retrieve(question=question, index=index, k=params.candidates)
 
 
-def ranked(found: Retrieved) -> Ranked:
-    """Documents and their scores in list order, as fusion takes them."""
+def to_ranked_list(found: Retrieved) -> Ranked:
+    """Return documents and scores in list order, for fusion."""
     return [(hit.document, hit.score) for hit in found.hits]
 
 
-def single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
-    """The trace of one index's list, taken as it is."""
-    kept = list(by_document(found).values())[: params.candidates]
+def make_single_trace(found: Retrieved, index: Index, params: Params) -> Trace:
+    """Make the trace of one index's list, unchanged."""
+    kept = list(index_by_document(found).values())[: params.candidates]
     candidates = (_from_hit(hit, index, rank) for rank, hit in enumerate(kept, start=1))
-    return Trace(candidates=tuple(candidates), duplicates=found.duplicates, decisions=unsearched(index, found))
+    return Trace(candidates=tuple(candidates), duplicates=found.duplicates, decisions=note_unsearched(index, found))
 
 
-def unsearched(name: str, found: Retrieved, number: int = 0) -> tuple[Decision, ...]:
-    """That the search `name` looked for nothing, and why; empty where it was made. A search that failed is no reply."""
+def note_unsearched(name: str, found: Retrieved, number: int = 0) -> tuple[Decision, ...]:
+    """Note that the search `name` was not made, and why; empty if it was. A failed search gives no reply."""
     if found.reason is msgspec.UNSET:
         return ()
     action, detail = f"without {name}", {"said": found.reason}
     return (Decision(stage="retrieve", action=action, round=number, detail={**detail}, fallback="no_vector"),)
 
 
-def by_document(found: Retrieved) -> dict[str, Hit]:
-    """The first hit of every document, in list order."""
+def index_by_document(found: Retrieved) -> dict[str, Hit]:
+    """Return the first hit of every document, in list order."""
     hits: dict[str, Hit] = {}
     for hit in found.hits:
         hits.setdefault(hit.document, hit)
     return hits
 
 
-def listed(document: str, rank: int, fused: float, dense: Hit | None, sparse: Hit | None) -> Candidate:
-    """A candidate with its place in both lists, as far as it is in them."""
+def make_candidate(document: str, rank: int, fused: float, dense: Hit | None, sparse: Hit | None) -> Candidate:
+    """Make a candidate with its places in both lists, as far as it is in them."""
     return Candidate(
         document=document,
         rank=rank,
@@ -99,19 +101,21 @@ def listed(document: str, rank: int, fused: float, dense: Hit | None, sparse: Hi
     )
 
 
-def fused_trace(found: Found, params: Params) -> Trace:
-    """The trace of both lists in fused order; a candidate's score is its fused score."""
+def make_fused_trace(found: FoundLists, params: Params) -> Trace:
+    """Make the trace of both lists in fused order; a candidate's score is its fused score."""
     entries = [
-        Reranked(document=document, rank=rank, fused=fused, quality=None, score=fused)
-        for rank, (document, fused) in enumerate(found.fused(params), start=1)
+        RerankedCandidate(document=document, rank=rank, fused=fused, quality=None, score=fused)
+        for rank, (document, fused) in enumerate(found.fuse(params), start=1)
     ]
     return Trace(
         candidates=_candidates(entries, found, {}), duplicates=found.duplicates, decisions=found.decisions
     )  # fmt: skip
 
 
-def scored_trace(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> Trace:
-    """The trace of reranked candidates; `unscored` if there are some and none has a quality."""
+def make_scored_trace(
+    entries: Sequence[RerankedCandidate], found: FoundLists, scorings: Mapping[str, DocumentScoring]
+) -> Trace:
+    """Make the trace of reranked candidates; it is `unscored` if there are some and none has a quality."""
     unscored = bool(entries) and all(entry.quality is None for entry in entries)
     return Trace(
         candidates=_candidates(entries, found, scorings), duplicates=found.duplicates, unscored=unscored,
@@ -119,18 +123,18 @@ def scored_trace(entries: Sequence[Reranked], found: Found, scorings: Mapping[st
     )  # fmt: skip
 
 
-def context(trace: Trace, params: Params) -> tuple[str, ...]:
-    """The best `params.context_size` documents of a trace, best first."""
+def choose_context(trace: Trace, params: Params) -> tuple[str, ...]:
+    """Return the best `params.context_size` documents of a trace, best first."""
     return tuple(candidate.document for candidate in trace.candidates[: params.context_size])
 
 
-def generation(question: str, context: tuple[str, ...] = (), passage: str = "") -> Generate:
-    """The generator's call, in the question's language; `passage` stands in the documents' place."""
+def make_generation(question: str, context: tuple[str, ...] = (), passage: str = "") -> Generate:
+    """Make the generator's call in the question's language; `passage` replaces the documents."""
     return Generate(template=localised("cot", question), question=question, context=context, passage=passage)
 
 
-def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:
-    """The outcome of a generated answer; a truncated text may still hold one.
+def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Trace | None = None) -> Outcome:
+    """Make the outcome of a generated answer; a truncated text may still hold one.
 
     Its answer is that of `math`; the runtime looks for it again in the text where the job has another grader.
     """
@@ -142,19 +146,24 @@ def answered(generated: Generated, context: tuple[str, ...] = (), trace: Trace |
     )  # fmt: skip
 
 
-def _candidates(entries: Sequence[Reranked], found: Found, scorings: Mapping[str, Scoring]) -> tuple[Candidate, ...]:
-    dense, sparse = by_document(found.dense), by_document(found.sparse)
+def _candidates(
+    entries: Sequence[RerankedCandidate], found: FoundLists, scorings: Mapping[str, DocumentScoring]
+) -> tuple[Candidate, ...]:
+    dense, sparse = index_by_document(found.dense), index_by_document(found.sparse)
     return tuple(
         _candidate(
-            entry, dense.get(entry.document), sparse.get(entry.document), scorings.get(entry.document, Scoring())
+            entry,
+            dense.get(entry.document),
+            sparse.get(entry.document),
+            scorings.get(entry.document, DocumentScoring()),
         )
         for entry in entries
     )
 
 
-def _candidate(entry: Reranked, dense: Hit | None, sparse: Hit | None, scoring: Scoring) -> Candidate:
+def _candidate(entry: RerankedCandidate, dense: Hit | None, sparse: Hit | None, scoring: DocumentScoring) -> Candidate:
     return msgspec.structs.replace(
-        listed(entry.document, entry.rank, entry.fused, dense, sparse),
+        make_candidate(entry.document, entry.rank, entry.fused, dense, sparse),
         quality=entry.quality, features=scoring.features, failure=scoring.failure, score=entry.score,
     )  # fmt: skip
 

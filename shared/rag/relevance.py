@@ -1,4 +1,4 @@
-"""What follows from the probability that a document is relevant: its place, whether it stays, whether to answer at all.
+"""Decide by the probability of relevance: a document's place, whether it stays, and whether to answer at all.
 
 Seed documents 001 (a relevance threshold of 0.4 after reranking) and 003 (too uncertain: refuse). Both are about
 *probabilities*: a reranker's score after its activation, or a judge's rating in [0, 1]. A score that only compares the
@@ -17,7 +17,7 @@ from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, T
 
 
 class Ranking(NamedTuple):
-    """Documents by their relevance."""
+    """Documents sorted by their relevance."""
 
     order: tuple[str, ...]
     """All documents, the most relevant first; as they came where nobody could score them."""
@@ -30,8 +30,8 @@ class Ranking(NamedTuple):
     """Why the question is not to be answered."""
 
 
-class Floored(NamedTuple):
-    """What a relevance floor leaves to those who rate quality."""
+class FloorResult(NamedTuple):
+    """The documents above the relevance floor, which are rated next."""
 
     rated: tuple[str, ...]
     """Documents to be rated, in their order."""
@@ -40,7 +40,7 @@ class Floored(NamedTuple):
     decisions: tuple[Decision, ...]
 
 
-def by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Params) -> Ranking:
+def rank_by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Params) -> Ranking:
     """Order `documents` by the reranker's probabilities and keep those from `rerank.threshold` on.
 
     Equal documents keep their places. If none reaches the threshold, the question is refused where `rerank.refuse`
@@ -51,7 +51,7 @@ def by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Para
         ValueError: not one score a document.
     """
     if isinstance(reply, Failure):
-        return unranked(documents, reply)
+        return keep_order(documents, reply)
     relevance = dict(zip(documents, reply.scores, strict=True))
     order = tuple(sorted(relevance, key=lambda document: -relevance[document]))
     kept = tuple(document for document in order if relevance[document] >= params.rerank.threshold)
@@ -71,45 +71,45 @@ def by_relevance(documents: Sequence[str], reply: Scored | Failure, params: Para
     return Ranking(order, stays, relevance, (decision,), refusal)
 
 
-def unranked(documents: Sequence[str], failure: Failure) -> Ranking:
-    """The documents as they came, because of `failure`."""
+def keep_order(documents: Sequence[str], failure: Failure) -> Ranking:
+    """Keep the documents as they came, because of `failure`."""
     order = tuple(dict.fromkeys(documents))
     decision = Decision(stage="rerank", action="original order", fallback=failure.kind.value)
     return Ranking(order, order, {}, (decision,))
 
 
-def above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float) -> Floored:
-    """The documents whose probability reaches `floor`; all of them if reranking failed.
+def keep_above_floor(documents: Sequence[str], reply: Scored | Failure, floor: float) -> FloorResult:
+    """Return the documents whose probability reaches `floor`; all of them if reranking failed.
 
     Raises:
         ValueError: not one score a document.
     """
     if isinstance(reply, Failure):
         decision = Decision(stage="floor", action="none", fallback=reply.kind.value)
-        return Floored(tuple(documents), {}, (decision,))
+        return FloorResult(tuple(documents), {}, (decision,))
     relevance = dict(zip(documents, reply.scores, strict=True))
     rated = tuple(document for document in relevance if relevance[document] >= floor)
     below = float(len(relevance) - len(rated))
     detail: dict[str, str | float | bool | list[str] | None] = {"floor": floor, "below": below}
-    return Floored(rated, relevance, (Decision(stage="floor", action="floor", detail=detail),))
+    return FloorResult(rated, relevance, (Decision(stage="floor", action="floor", detail=detail),))
 
 
-def ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
-    """The trace's candidates in the ranking's order, each with its probability; the ranking's decisions come last.
+def make_ranked_trace(trace: Trace, ranking: Ranking) -> Trace:
+    """Put the trace's candidates in the ranking's order, each with its probability; its decisions come last.
 
     Documents that do not enter the prompt stay in the trace, those that were not ranked behind the others.
     """
     by_document = {candidate.document: candidate for candidate in trace.candidates}
     order = dict.fromkeys([*ranking.order, *by_document])
     candidates = (
-        _ranked(by_document[document], rank, ranking.relevance.get(document))
+        _place(by_document[document], rank, ranking.relevance.get(document))
         for rank, document in enumerate(order, start=1)
     )
     return msgspec.structs.replace(trace, candidates=tuple(candidates), decisions=trace.decisions + ranking.decisions)
 
 
-def floored_trace(trace: Trace, floored: Floored) -> Trace:
-    """The trace with its candidates' probabilities, and those below the floor behind all others, in fused order.
+def make_floored_trace(trace: Trace, floored: FloorResult) -> Trace:
+    """Add the probabilities to the trace and put those below the floor behind all others, in fused order.
 
     It is unscored only if something was to be rated.
     """
@@ -127,12 +127,12 @@ def floored_trace(trace: Trace, floored: Floored) -> Trace:
     )
 
 
-def refused(reason: str, trace: Trace) -> Outcome:
-    """The outcome of a question that is not answered on purpose. It did not fail: it is graded, as not correct."""
+def make_refusal_outcome(reason: str, trace: Trace) -> Outcome:
+    """Make the outcome of a refused question. It is not a failure: it is graded, as not correct."""
     return Outcome(answer=None, extraction=Extraction.REFUSED, refusal=reason, trace=trace)
 
 
-def _ranked(candidate: Candidate, rank: int, relevance: float | None) -> Candidate:
+def _place(candidate: Candidate, rank: int, relevance: float | None) -> Candidate:
     if relevance is None:
         return msgspec.structs.replace(candidate, rank=rank)
     return msgspec.structs.replace(candidate, rank=rank, relevance=relevance, score=relevance)

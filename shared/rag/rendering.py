@@ -1,25 +1,28 @@
-"""Requests rendered as the prompts that models are sent."""
+"""Render requests as the prompts that models get."""
 
 from collections.abc import Mapping
 
 from shared.contracts.documents import Document
+from shared.contracts.prompts import Prompt
 from shared.contracts.requests import DocumentRef, Request, SlotValue
-from shared.rag.prompts import Value, render, template, template_reference
+from shared.rag.prompts import Value, make_template_reference, render, template
 
 
 class TemplateChanged(Exception):
-    """The template of a queued call is not the one that is installed."""
+    """The installed template differs from the one that a queued call names."""
 
 
-def rendered(request: Request, library: Mapping[str, Document]) -> str:
-    """The prompt of a request.
+def render_request(request: Request, library: Mapping[str, Document]) -> Prompt:
+    """Return the prompt of a request.
 
     Raises:
         TemplateChanged: the installed template is not the one that the request names.
     """
+    if request.messages:
+        return request.messages
     name = request.template.partition("@")[0]
-    if template_reference(name) != request.template:
-        raise TemplateChanged(f"the request names {request.template}, installed is {template_reference(name)}")
+    if make_template_reference(name) != request.template:
+        raise TemplateChanged(f"the request names {request.template}, installed is {make_template_reference(name)}")
     values = {slot: _value(value, library) for slot, value in request.values.items() if value is not None}
     return render(template(name), values)
 
@@ -30,8 +33,8 @@ def _value(value: SlotValue, library: Mapping[str, Document]) -> Value:
     return library[value.doc] if isinstance(value, DocumentRef) else [library[ref.doc] for ref in value]
 
 
-def references(request: Request) -> list[DocumentRef]:
-    """The documents that a request's prompt is made from."""
+def list_references(request: Request) -> list[DocumentRef]:
+    """Return the documents that a request's prompt contains."""
     values = request.values.values()
     single = [value for value in values if isinstance(value, DocumentRef)]
     return single + [ref for value in values if isinstance(value, list) for ref in value]

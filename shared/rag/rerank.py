@@ -1,4 +1,4 @@
-"""Reranking by reasoning quality and, a little, by retrieval rank (the MathRAG-Gate paper, 5.3: 0.9 and 0.1)."""
+"""Rerank by reasoning quality and, with little weight, by retrieval rank (MathRAG-Gate paper, 5.3: 0.9 and 0.1)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -6,12 +6,12 @@ from typing import NamedTuple
 from shared.rag.normalise import min_max
 
 
-class Reranked(NamedTuple):
-    """One candidate in its final place."""
+class RerankedCandidate(NamedTuple):
+    """A candidate in its final place."""
 
     document: str
     rank: int
-    """From 1."""
+    """Its rank, from 1."""
     fused: float
     """RRF score as it came in."""
     quality: float | None
@@ -25,7 +25,7 @@ def rerank(
     *,
     rrf_weight: float = 0.1,
     quality_weight: float = 0.9,
-) -> list[Reranked]:
+) -> list[RerankedCandidate]:
     """Order candidates by rrf_weight * normalised RRF + quality_weight * quality, highest first.
 
     RRF is min-max normalised over all the candidates given. Those without a quality (None, or absent from `quality`)
@@ -36,11 +36,11 @@ def rerank(
     for (document, rrf), relevance in zip(fused, min_max([score for _, score in fused]).found, strict=True):
         known = quality.get(document)
         score = None if known is None else rrf_weight * relevance + quality_weight * known
-        scored.append(Reranked(document=document, rank=0, fused=rrf, quality=known, score=score))
+        scored.append(RerankedCandidate(document=document, rank=0, fused=rrf, quality=known, score=score))
     scored.sort(key=_place)
     return [entry._replace(rank=rank) for rank, entry in enumerate(scored, start=1)]
 
 
-def _place(entry: Reranked) -> tuple[bool, float, str]:
+def _place(entry: RerankedCandidate) -> tuple[bool, float, str]:
     by = entry.fused if entry.score is None else entry.score
     return (entry.score is None, -by, entry.document)

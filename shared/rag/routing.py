@@ -1,4 +1,4 @@
-"""Difficulty-aware routing: easy questions go down the rule path, which asks no judge (MathRAG-Gate paper, 7.2)."""
+"""Route by difficulty: easy questions are scored by rules and need no judge (MathRAG-Gate paper, 7.2)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,13 +18,13 @@ class Route(NamedTuple):
     decisions: tuple[Decision, ...]
 
 
-def estimates(question: str, strategy: Strategy, params: RouteParams) -> tuple[Estimate, ...]:
-    """The calls that routing needs: none where it is off, or where rules score anyway and nothing can be saved."""
+def make_estimates(question: str, strategy: Strategy, params: RouteParams) -> tuple[Estimate, ...]:
+    """Make the calls that routing needs: none if it is off, or if rules score anyway."""
     return (Estimate(question=question),) if params.enabled and strategy is not Strategy.RULES else ()
 
 
-def routed(replies: Sequence[Estimated | Failure], strategy: Strategy, params: RouteParams) -> Route:
-    """Rules for a question that is hard with less than `params.threshold`, else `strategy`.
+def choose_route(replies: Sequence[Estimated | Failure], strategy: Strategy, params: RouteParams) -> Route:
+    """Choose rules for a question that is hard with a probability below `params.threshold`, else `strategy`.
 
     A question that could not be estimated counts as hard, and the decision says why: `replies` are those to
     `estimates`.
@@ -43,6 +43,6 @@ def routed(replies: Sequence[Estimated | Failure], strategy: Strategy, params: R
     return Route(Strategy.RULES if easy else strategy, (decision,))
 
 
-def routed_trace(trace: Trace, route: Route) -> Trace:
-    """The trace with the route's decision first: it was taken before anything was scored."""
+def add_route(trace: Trace, route: Route) -> Trace:
+    """Add the route's decision to the trace, in front because it was taken before the scoring."""
     return msgspec.structs.replace(trace, decisions=route.decisions + trace.decisions)

@@ -1,4 +1,4 @@
-"""The judge model as a grader: the call that rates a reply by a rubric, and the verdict that its rating is."""
+"""Grade with the judge model: make the call that rates a reply by a rubric, and the verdict from its rating."""
 
 from shared.contracts.calls import Judge
 from shared.contracts.params import GradingParams
@@ -10,8 +10,8 @@ RUBRIC = "The answer is correct and answers the question. Where there is a refer
 """Of a job and items that have none."""
 
 
-def rating(answer: str, item: Item, grading: GradingParams) -> Judge:
-    """The call that has `answer` rated: by the item's rubric, else by the job's, else by the default one."""
+def make_rating_call(answer: str, item: Item, grading: GradingParams) -> Judge:
+    """Make the call that rates `answer` by the item's rubric, else the job's, else the default one."""
     golds = [*([] if item.gold is None else [item.gold]), *item.expected.golds]
     slots = {
         "answer": answer,
@@ -22,6 +22,6 @@ def rating(answer: str, item: Item, grading: GradingParams) -> Judge:
     return Judge(rubric=template, question=item.question, slots=slots, decoding=grading.decoding)
 
 
-def verdict(rated: Rated, grading: GradingParams) -> Marked:
-    """Right from the rating on that the job says; the score is the rating itself."""
+def make_verdict(rated: Rated, grading: GradingParams) -> Marked:
+    """Return correct from the job's minimum rating on; the score is the rating itself."""
     return Marked(correct=rated.rating >= grading.rating, score=float(rated.rating))

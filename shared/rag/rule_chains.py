@@ -1,4 +1,4 @@
-"""Chains of searches: for a body of several atoms each search goes on from the entity that the one before has found."""
+"""Chain searches along the body of a rule: each search continues from the entity that the one before has found."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,12 +11,12 @@ from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.rules import Atom, Rule, Term
 from shared.contracts.samples import Candidate, Item, Library, Trace
-from shared.rag.interleaving import first_of_each, interleaved
-from shared.rag.lockstep import Part, in_step
-from shared.rag.provenance import Found, fused_trace, search, searches, single_trace
+from shared.rag.interleaving import interleave, keep_first_of_each
+from shared.rag.lockstep import Part, run_in_step
+from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
 from shared.rag.rule_choice import Side
-from shared.rag.rule_sentences import relation_words
-from shared.rag.wording import stand_in, words
+from shared.rag.rule_sentences import write_relation
+from shared.rag.wording import contains_words, normalise_words
 from shared.rules.sentences import shown
 
 MOST_HOPS = 3
@@ -26,7 +26,7 @@ _POSSESSIVE = re.compile(r"['’]s\b")
 
 
 class Hop(NamedTuple):
-    """One atom to be searched for."""
+    """One atom to search for."""
 
     phrase: str
     """The words for its relation."""
@@ -36,22 +36,22 @@ class Hop(NamedTuple):
     """Where the chain comes to it: 0 at its subject, 1 at its object; None: it shares no term with those before."""
 
 
-class Brought(NamedTuple):
-    """What searches have brought."""
+class ChainResult(NamedTuple):
+    """The results of a chain of searches."""
 
     paths: tuple[tuple[Candidate, ...], ...]
     """Documents that belong together, best first: those of a chain from its first search to its last."""
     traces: tuple[Trace, ...]
-    """Of the searches."""
+    """Traces of the searches, in their order."""
 
     @property
     def candidates(self) -> list[Candidate]:
-        """Of all paths, each document once."""
-        return first_of_each((each for path in self.paths for each in path), attrgetter("document"))
+        """Return the documents of all paths, each once."""
+        return keep_first_of_each((each for path in self.paths for each in path), attrgetter("document"))
 
 
-class Path(NamedTuple):
-    """How far a chain has come."""
+class ChainPath(NamedTuple):
+    """The state of a chain after one of its searches."""
 
     end: str
     """What the next search goes on from: the entity that the last document names; "": it names none."""
@@ -60,33 +60,33 @@ class Path(NamedTuple):
     candidates: tuple[Candidate, ...] = ()
 
 
-def index_search(text: str, params: Params) -> Part[Trace]:
-    """What a query finds in the index that rules are searched in, or in both, fused.
+def search_index(text: str, params: Params) -> Part[Trace]:
+    """Search a query in the index that rules are searched in, or in both, fused.
 
     Raises:
         CallFailed: a search failed.
     """
     index = params.rulerag.index
     if index == "both":
-        dense, sparse = yield searches(text, params)
-        trace = fused_trace(Found(require(dense), require(sparse)), params)
+        dense, sparse = yield make_searches(text, params)
+        trace = make_fused_trace(FoundLists(require(dense), require(sparse)), params)
         # Reports hold the last order against the fused one, and rules have as many of these as there are rules.
         return replace(trace, candidates=tuple(replace(each, fused=None) for each in trace.candidates))
-    (found,) = yield [search(text, index, params)]
-    return single_trace(require(found), index, params)
+    (found,) = yield [make_search(text, index, params)]
+    return make_single_trace(require(found), index, params)
 
 
-def hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop, ...]:
-    """The body's atoms, from the one that names the known entity on.
+def order_hops(rule: Rule, side: Side, phrases: Mapping[str, str]) -> tuple[Hop, ...]:
+    """Order the body's atoms, starting with the one that contains the known entity.
 
-    The known entity is the end of the head that is not asked for, and variable 0 where that is not known.
+    The known entity is the end of the head that is not asked for, and variable 0 if that is not known.
     """
     known: Term = {"object": rule.head.subject, "subject": rule.head.object, "": 0}[side]
-    return tuple(_hop(atom, end, phrases) for atom, end in _in_order(rule.body, known)[:MOST_HOPS])
+    return tuple(_hop(atom, end, phrases) for atom, end in _order_atoms(rule.body, known)[:MOST_HOPS])
 
 
-def chain(start: Path, steps: Sequence[Hop], params: Params, library: Library) -> Part[Brought]:
-    """Search for each atom, on from `start`, then from what the `rulerag.width` best documents of the last search name.
+def follow_chain(start: ChainPath, steps: Sequence[Hop], params: Params, library: Library) -> Part[ChainResult]:
+    """Search for each atom, first from `start`, then from what the `rulerag.width` best documents name.
 
     Only a path with a document for every atom is one: the rule applies to the entity.
 
@@ -96,46 +96,49 @@ def chain(start: Path, steps: Sequence[Hop], params: Params, library: Library) -
     width, traces = params.rulerag.width, list[Trace]()
     paths = [start]
     for hop in steps:
-        live = first_of_each((path for path in paths if path.end), lambda path: path.end)[:width]
-        found = yield from in_step([index_search(_query(path.end, hop), params) for path in live])
+        live = keep_first_of_each((path for path in paths if path.end), lambda path: path.end)[:width]
+        found = yield from run_in_step([search_index(_query(path.end, hop), params) for path in live])
         traces += found
-        grown = [_grown(path, trace, hop, library)[:width] for path, trace in zip(live, found, strict=True)]
-        paths = list(interleaved(grown))
-    return Brought(tuple(path.candidates for path in paths if path.candidates), tuple(traces))
+        grown = [_grow(path, trace, hop, library)[:width] for path, trace in zip(live, found, strict=True)]
+        paths = list(interleave(grown))
+    return ChainResult(tuple(path.candidates for path in paths if path.candidates), tuple(traces))
 
 
-def start_of(item: Item, head: str) -> Path:
-    """What a chain begins with: the entity that the item names, else the question without the words of the `head`."""
+def choose_start(item: Item, head: str) -> ChainPath:
+    """Return what a chain begins with: the item's entity, else the question without the words of the `head`."""
     if item.query is not None and item.query.entity:
-        return Path(shown(item.query.entity))
-    asked, said = words(_POSSESSIVE.sub("", item.question)), words(head)
-    at = next((at for at in range(len(asked)) if asked[at : at + len(said)] == said), len(asked))
-    return Path(" ".join(asked[:at] + asked[at + len(said) :]), is_question=True)
+        return ChainPath(shown(item.query.entity))
+    question_words, head_words = normalise_words(_POSSESSIVE.sub("", item.question)), normalise_words(head)
+    at = next(
+        (at for at in range(len(question_words)) if question_words[at : at + len(head_words)] == head_words),
+        len(question_words),
+    )
+    return ChainPath(" ".join(question_words[:at] + question_words[at + len(head_words) :]), is_question=True)
 
 
-def other_end(sentence: str, hop: Hop, known: Path) -> str | None:
-    """What a document says that the atom leads to from the entity that is known.
+def find_other_end(sentence: str, hop: Hop, known: ChainPath) -> str | None:
+    """Return what the atom leads to from the known entity, according to a document.
 
     Of a fact of the atom's relation that is its other entity. Of another text that holds the relation's words it is
     what neither these nor the known end hold. None: the document does not say that the atom holds.
     """
-    told, seen = _TIME.sub("", sentence.strip()).rstrip("."), words(known.end)
+    told, seen = _TIME.sub("", sentence.strip()).rstrip("."), normalise_words(known.end)
     ends = told.split(f" {hop.phrase} ")
     if len(ends) == 2:
         at = next((at for at in (0, 1) if hop.end in (at, None) and _is_known(ends[at], seen, known)), None)
         return None if at is None else ends[1 - at]
-    old = {*seen, *words(_query("", hop))}
-    if not set(words(told)).issuperset(words(hop.phrase)):
+    old = {*seen, *normalise_words(_query("", hop))}
+    if not set(normalise_words(told)).issuperset(normalise_words(hop.phrase)):
         return None
-    return " ".join(word for word in told.split() if not old.issuperset(words(word)))
+    return " ".join(word for word in told.split() if not old.issuperset(normalise_words(word)))
 
 
-def _is_known(end: str, seen: Sequence[str], known: Path) -> bool:
-    return stand_in(words(end), seen) if known.is_question else words(end) == seen
+def _is_known(end: str, seen: Sequence[str], known: ChainPath) -> bool:
+    return contains_words(normalise_words(end), seen) if known.is_question else normalise_words(end) == seen
 
 
-def _in_order(body: Sequence[Atom], known: Term) -> list[tuple[Atom, int | None]]:
-    """Each atom after one that shares a term with it, as far as that is possible, and at which end it does."""
+def _order_atoms(body: Sequence[Atom], known: Term) -> list[tuple[Atom, int | None]]:
+    """Put each atom after one that shares a term with it, if possible, with the end that they share."""
     left, reached, order = list(body), {known}, list[tuple[Atom, int | None]]()
     while left:
         atom = next((each for each in left if reached & {each.subject, each.object}), left[0])
@@ -148,14 +151,14 @@ def _in_order(body: Sequence[Atom], known: Term) -> list[tuple[Atom, int | None]
 
 def _hop(atom: Atom, end: int | None, phrases: Mapping[str, str]) -> Hop:
     constants = (shown(term) for term in (atom.subject, atom.object) if isinstance(term, str))
-    return Hop(relation_words(atom.relation, phrases), tuple(constants), end)
+    return Hop(write_relation(atom.relation, phrases), tuple(constants), end)
 
 
 def _query(end: str, hop: Hop) -> str:
     return " ".join((end, hop.phrase, *hop.constants)).strip()
 
 
-def _grown(path: Path, found: Trace, hop: Hop, library: Library) -> list[Path]:
-    """The path with each document that says that the atom holds."""
-    ends = ((each, other_end(library[each.document].text, hop, path)) for each in found.candidates)
-    return [Path(end, candidates=(*path.candidates, each)) for each, end in ends if end is not None]
+def _grow(path: ChainPath, found: Trace, hop: Hop, library: Library) -> list[ChainPath]:
+    """Extend the path by each document that says that the atom holds."""
+    ends = ((each, find_other_end(library[each.document].text, hop, path)) for each in found.candidates)
+    return [ChainPath(end, candidates=(*path.candidates, each)) for each, end in ends if end is not None]

@@ -1,4 +1,4 @@
-"""Which rules of a bank are taken for a question: thresholds, order and number."""
+"""Choose rules of a bank for a question: thresholds, order and number."""
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
@@ -13,16 +13,16 @@ TEMPORAL: frozenset[Miner] = frozenset({"tlogic", "temporal-simple"})
 """Miners whose rules predict one end of their head; those of the others serve questions for either."""
 
 
-class Asked(NamedTuple):
-    """What rules are looked for."""
+class RuleRequest(NamedTuple):
+    """Which rules are wanted."""
 
     relation: str
     side: Side
     choice: RuleChoice
 
 
-def choose(rules: Iterable[NumberedRule], asked: Asked, miner: Miner) -> tuple[NumberedRule, ...]:
-    """The rules that are taken, in the order of the choice, whatever the order of `rules`.
+def choose(rules: Iterable[NumberedRule], asked: RuleRequest, miner: Miner) -> tuple[NumberedRule, ...]:
+    """Return the chosen rules in order; the order of `rules` does not matter.
 
     Taken from parts, and from what was taken of these, they are the same.
     """
@@ -31,7 +31,7 @@ def choose(rules: Iterable[NumberedRule], asked: Asked, miner: Miner) -> tuple[N
 
 
 def draw(seed: int, most: int, of: int) -> list[int]:
-    """`most` different numbers from 0 to `of` - 1, or all: the beginning of a shuffle that `seed` decides."""
+    """Draw `most` different numbers from 0 to `of` - 1, or all: the beginning of a shuffle by `seed`."""
     moved: dict[int, int] = {}
     drawn = []
     for place in range(min(most, of)):
@@ -41,8 +41,8 @@ def draw(seed: int, most: int, of: int) -> list[int]:
     return drawn
 
 
-def predicted_side(rule: Rule) -> Literal["object", "subject"]:
-    """The end of its head that a temporal rule predicts."""
+def get_predicted_side(rule: Rule) -> Literal["object", "subject"]:
+    """Return the end of its head that a temporal rule predicts."""
     subject, obj = rule.head.subject, rule.head.object
     if subject == 0 or obj == 1:
         return "object"
@@ -52,16 +52,16 @@ def predicted_side(rule: Rule) -> Literal["object", "subject"]:
     return "object" if any(isinstance(atom.object, int) for atom in rule.body[:1]) else "subject"
 
 
-def _fits(rule: Rule, asked: Asked, miner: Miner) -> bool:
+def _fits(rule: Rule, asked: RuleRequest, miner: Miner) -> bool:
     choice = asked.choice
     is_good = rule.certainty >= choice.confidence and rule.support >= choice.support
     return is_good and rule.head.relation == asked.relation and _answers(rule, asked.side, miner)
 
 
 def _answers(rule: Rule, side: Side, miner: Miner) -> bool:
-    """Whether it predicts the end that is asked for, and not of one entity alone: that is hardly the question's."""
+    """Return whether the rule predicts the asked end for more than one entity."""
     if miner in TEMPORAL:
-        predicted = predicted_side(rule)
+        predicted = get_predicted_side(rule)
         if side not in ("", predicted):
             return False
         side = predicted

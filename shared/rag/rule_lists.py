@@ -1,4 +1,4 @@
-"""What rules bring: by a search with question and rule, and by a chain of searches along the body; and their union."""
+"""Search by rules: with question and rule, and by a chain of searches along the body; then merge the lists."""
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,67 +9,68 @@ from shared.contracts.calls import Yielded
 from shared.contracts.params import Params
 from shared.contracts.replies import NumberedRule
 from shared.contracts.samples import Candidate, Decision, Item, Library, Trace
-from shared.rag.guidance import Guidance, side_of
-from shared.rag.interleaving import first_of_each, interleaved
-from shared.rag.lockstep import Part, in_step
-from shared.rag.rule_chains import Brought, chain, hops, index_search, start_of
-from shared.rag.rule_queries import Query, rule_queries
-from shared.rag.rule_sentences import relation_words, rule_sentence
+from shared.rag.guidance import Guidance, get_asked_side
+from shared.rag.interleaving import interleave, keep_first_of_each
+from shared.rag.lockstep import Part, run_in_step
+from shared.rag.rule_chains import ChainResult, choose_start, follow_chain, order_hops, search_index
+from shared.rag.rule_queries import RuleQuery, make_rule_queries
+from shared.rag.rule_sentences import write_relation, write_rule
 
 STAGE = "rule"
 """Of the decision of each rule: it guided a `search`, or stands in the `prompt` alone."""
 
 
 class RuleList(NamedTuple):
-    """What a rule has brought."""
+    """The documents that a rule found."""
 
     found: NumberedRule
-    query: Query
-    direct: Brought
-    """By its query."""
-    chained: Brought
-    """By its chain."""
+    query: RuleQuery
+    direct: ChainResult
+    """Documents that the rule's query found."""
+    chained: ChainResult
+    """Documents that the rule's chain found."""
 
     @property
     def candidates(self) -> list[Candidate]:
-        """What its chain has found, then what its query has, each document once."""
-        return first_of_each(self.chained.candidates + self.direct.candidates, _document)
+        """Return the documents of its chain, then those of its query, each once."""
+        return keep_first_of_each(self.chained.candidates + self.direct.candidates, _document)
 
     @property
     def traces(self) -> tuple[Trace, ...]:
-        """Of all its searches."""
+        """Return the traces of all its searches."""
         return self.direct.traces + self.chained.traces
 
 
 def search_by_rules(
     item: Item, guidance: Guidance, params: Params, library: Library
 ) -> Generator[Yielded, Any, Trace]:  # fmt: skip
-    """The union of what the rules bring, with a decision for each rule; all are searched for side by side.
+    """Search by all rules side by side and merge the results, with a decision for each rule.
 
     Raises:
         CallFailed: a search failed.
     """
-    queries = yield from rule_queries(item.question, guidance, params)
-    chains = [_chained(item, found, guidance.phrases, params, library) for found in guidance.rules]
-    brought = yield from in_step([_direct(query.text, params) for query in queries] + chains)
+    queries = yield from make_rule_queries(item.question, guidance, params)
+    chains = [_follow_rule(item, found, guidance.phrases, params, library) for found in guidance.rules]
+    brought = yield from run_in_step([_search_once(query.text, params) for query in queries] + chains)
     half = len(queries)
     lists = list(map(RuleList, guidance.rules, queries, brought[:half], brought[half:]))
-    merged = union(lists, params)
+    merged = merge_rule_lists(lists, params)
     decisions = tuple(_decision(each, merged, guidance.phrases) for each in lists)
     return replace(merged, decisions=decisions + merged.decisions)
 
 
-def union(lists: Sequence[RuleList], params: Params) -> Trace:
-    """At most `params.candidates`, each once: what the rules' chains have found by turns, then what their queries have.
+def merge_rule_lists(lists: Sequence[RuleList], params: Params) -> Trace:
+    """Merge at most `params.candidates` documents: those of the rules' chains by turns, then of their queries.
 
-    A candidate's `paths` say at which rank which rules brought it; its other ranks and scores are those of the first.
+    A candidate's `paths` tell at which rank which rules found it; its other ranks and scores are those of its first
+    list.
     """
     paths: dict[str, dict[str, int]] = {}
     for each in lists:
         for rank, candidate in enumerate(each.candidates, start=1):
             paths.setdefault(candidate.document, {})[_path(each.found)] = rank
-    by_turns = _by_turns([each.chained for each in lists]) + _by_turns([each.direct for each in lists])
-    kept = first_of_each(by_turns, _document)[: params.candidates]
+    by_turns = _interleave_paths([each.chained for each in lists]) + _interleave_paths([each.direct for each in lists])
+    kept = keep_first_of_each(by_turns, _document)[: params.candidates]
     traces = [trace for each in lists for trace in each.traces]
     decisions = [decision for trace in traces for decision in trace.decisions]
     return Trace(
@@ -77,32 +78,33 @@ def union(lists: Sequence[RuleList], params: Params) -> Trace:
             replace(each, rank=rank, paths=paths[each.document], score=None) for rank, each in enumerate(kept, start=1)
         ),
         duplicates=tuple(dict.fromkeys(hash_ for trace in traces for hash_ in trace.duplicates)),
-        decisions=tuple(first_of_each(decisions, repr)),
+        decisions=tuple(keep_first_of_each(decisions, repr)),
     )
 
 
-def in_prompt(guidance: Guidance) -> tuple[Decision, ...]:
-    """The decisions of rules that stand in the prompt and guide no search."""
+def note_prompt_rules(guidance: Guidance) -> tuple[Decision, ...]:
+    """Make the decisions for rules that stand in the prompt and guide no search."""
     return tuple(
-        Decision(stage=STAGE, action="prompt", detail=_told(found, guidance.phrases)) for found in guidance.rules
+        Decision(stage=STAGE, action="prompt", detail=_describe_rule(found, guidance.phrases))
+        for found in guidance.rules
     )
 
 
-def _by_turns(brought: Sequence[Brought]) -> list[Candidate]:
-    """The best path of every rule, then the second ..."""
-    return [candidate for path in interleaved([each.paths for each in brought]) for candidate in path]
+def _interleave_paths(brought: Sequence[ChainResult]) -> list[Candidate]:
+    """Yield the best path of every rule, then the second, and so on."""
+    return [candidate for path in interleave([each.paths for each in brought]) for candidate in path]
 
 
-def _direct(query: str, params: Params) -> Part[Brought]:
-    trace = yield from index_search(query, params)
-    return Brought(tuple((each,) for each in trace.candidates), (trace,))
+def _search_once(query: str, params: Params) -> Part[ChainResult]:
+    trace = yield from search_index(query, params)
+    return ChainResult(tuple((each,) for each in trace.candidates), (trace,))
 
 
-def _chained(
+def _follow_rule(
     item: Item, found: NumberedRule, phrases: Mapping[str, str], params: Params, library: Library
-) -> Part[Brought]:  # fmt: skip
-    start = start_of(item, relation_words(found.rule.head.relation, phrases))
-    return chain(start, hops(found.rule, side_of(item), phrases), params, library)
+) -> Part[ChainResult]:  # fmt: skip
+    start = choose_start(item, write_relation(found.rule.head.relation, phrases))
+    return follow_chain(start, order_hops(found.rule, get_asked_side(item), phrases), params, library)
 
 
 def _decision(list_: RuleList, merged: Trace, phrases: Mapping[str, str]) -> Decision:
@@ -110,22 +112,22 @@ def _decision(list_: RuleList, merged: Trace, phrases: Mapping[str, str]) -> Dec
     documents = [each.document for each in merged.candidates if name in (each.paths or ())]
     chained = {each.document for each in list_.chained.candidates}
     detail = {
-        **_told(list_.found, phrases), "query": list_.query.text, "documents": documents,
+        **_describe_rule(list_.found, phrases), "query": list_.query.text, "documents": documents,
         "chained": [document for document in documents if document in chained],
     }  # fmt: skip
     return Decision(stage=STAGE, action="search", detail=detail, fallback=list_.query.fallback)
 
 
-def _told(found: NumberedRule, phrases: Mapping[str, str]) -> dict[str, str | float | bool | list[str] | None]:
+def _describe_rule(found: NumberedRule, phrases: Mapping[str, str]) -> dict[str, str | float | bool | list[str] | None]:
     rule = found.rule
     return {
-        "rule": rule_sentence(rule, phrases), "number": found.number, "certainty": rule.certainty,
+        "rule": write_rule(rule, phrases), "number": found.number, "certainty": rule.certainty,
         "support": rule.support,
     }  # fmt: skip
 
 
 def _path(found: NumberedRule) -> str:
-    """As a rule stands in a candidate's `paths`."""
+    """Return the name of a rule in a candidate's `paths`."""
     return f"rule {found.number}"
 
 

@@ -54,15 +54,15 @@ class RuleScore(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def features(self) -> dict[str, float]:
-        """Everything but the score, by name: what a trace keeps."""
+        """Return everything but the score, by name, for the trace."""
         return {name: getattr(self, name) for name in ("logic", "structure", "math", "box", "length")}
 
 
-def rule_score(text: str) -> RuleScore:
+def score_text(text: str) -> RuleScore:
     """Score the reasoning in `text` (a worked solution without its problem); the empty text scores 0."""
     tokens = _TOKEN.findall(text)
-    logic = _saturating(_count(_CONNECTIVE, text), LOGIC_SATURATION)
-    structure = _saturating(_count(_MARKER, text), STRUCTURE_SATURATION)
+    logic = _saturate(_count(_CONNECTIVE, text), LOGIC_SATURATION)
+    structure = _saturate(_count(_MARKER, text), STRUCTURE_SATURATION)
     math = _math_density(tokens)
     box = float(bool(_BOX.search(text)))
     length = _length_factor(len(tokens))
@@ -71,16 +71,16 @@ def rule_score(text: str) -> RuleScore:
 
 
 @lru_cache(maxsize=16384)
-def document_score(document: Document) -> RuleScore:
-    """`rule_score` of a document's text, remembered by content: replays score the same documents again and again."""
-    return rule_score(document.text)
+def score_document(document: Document) -> RuleScore:
+    """Return `rule_score` of a document, cached by content because replays score the same documents again."""
+    return score_text(document.text)
 
 
 def _count(pattern: re.Pattern[str], text: str) -> int:
     return sum(1 for _ in pattern.finditer(text))
 
 
-def _saturating(count: int, full: int) -> float:
+def _saturate(count: int, full: int) -> float:
     return min(1.0, count / full)
 
 

@@ -1,4 +1,4 @@
-"""Rules in words: "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]" (Hu et al. 2024, RuleRAG)."""
+"""Write rules in words: "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]" (RuleRAG, 2024)."""
 
 from collections.abc import Mapping
 
@@ -6,8 +6,8 @@ from shared.contracts.rules import Atom, Rule, Term
 from shared.rules.sentences import phrase, shown
 
 
-def rule_sentence(rule: Rule, phrases: Mapping[str, str]) -> str:
-    """The rule in words: in prompts, in searches, and in what generators are trained on.
+def write_rule(rule: Rule, phrases: Mapping[str, str]) -> str:
+    """Write the rule in words, for prompts, searches and training data.
 
     `phrases` has the words for relations; one that is not among them is called by its name.
     """
@@ -15,13 +15,13 @@ def rule_sentence(rule: Rule, phrases: Mapping[str, str]) -> str:
     return f"{body} leads to {_atom(rule.head, phrases)}".lstrip()
 
 
-def relation_words(relation: str, phrases: Mapping[str, str]) -> str:
-    """The words for a relation."""
+def write_relation(relation: str, phrases: Mapping[str, str]) -> str:
+    """Write the relation in words."""
     return phrases.get(relation) or phrase(relation)
 
 
 def _atom(atom: Atom, phrases: Mapping[str, str]) -> str:
-    return f"[{_term(atom.subject)}, {relation_words(atom.relation, phrases)}, {_term(atom.object)}]"
+    return f"[{_term(atom.subject)}, {write_relation(atom.relation, phrases)}, {_term(atom.object)}]"
 
 
 def _term(term: Term) -> str:

@@ -1,4 +1,4 @@
-"""Self-RAG (Asai et al. 2024): what a model's reflection tokens say, by their log-probabilities.
+"""Self-RAG (Asai et al. 2024): interpret a model's reflection tokens by their log-probabilities.
 
 A probability is exp(log-probability); a token that is not among the alternatives has probability 0. (The authors' short
 form divides log-probabilities where it decides whether to retrieve; the paper's formula is implemented.)
@@ -30,8 +30,8 @@ _EVIDENCE = re.compile(r"<paragraph>.*?(?:</paragraph>|$)", re.DOTALL)
 _MARKS = re.compile("|".join(map(re.escape, sorted(REFLECTION | {"<paragraph>", "</paragraph>", "</s>"}))))
 
 
-class Scores(NamedTuple):
-    """What one passage is worth to the answer that was written after it."""
+class PassageScores(NamedTuple):
+    """The scores of one passage for the answer that was written after it."""
 
     relevance: float
     """p(Relevant) among both, at the first token."""
@@ -44,8 +44,8 @@ class Scores(NamedTuple):
     total: float
 
 
-def reflecting(generated: Generated) -> Generated:
-    """`generated`, if its model reflects.
+def require_reflection(generated: Generated) -> Generated:
+    """Return `generated` if its model reflects.
 
     Raises:
         SampleFailed: its server gave no log-probabilities, or its model has no reflection tokens.
@@ -57,51 +57,51 @@ def reflecting(generated: Generated) -> Generated:
     return generated
 
 
-def retrieval(first: Token) -> float | None:
-    """p([Retrieval]) among it and [No Retrieval]; None where the model thinks of neither."""
-    wanted, unwanted = probability(first, RETRIEVAL), probability(first, NO_RETRIEVAL)
+def retrieval_probability(first: Token) -> float | None:
+    """Return p([Retrieval]) against [No Retrieval]; None if neither token is among the alternatives."""
+    wanted, unwanted = token_probability(first, RETRIEVAL), token_probability(first, NO_RETRIEVAL)
     return wanted / (wanted + unwanted) if wanted + unwanted else None
 
 
-def passage(document: Document) -> str:
-    """A document as evidence in the model's own words; what reads like its marks is taken out of the text."""
+def make_passage(document: Document) -> str:
+    """Write a document as evidence in the model's format; marks of the model inside the text are removed."""
     text = f"{document.problem}\n{document.text}" if document.problem else document.text
     return f"{RETRIEVAL}<paragraph>{_MARKS.sub('', text)}</paragraph>"
 
 
-def answer_text(text: str) -> str:
-    """What was said to the asker: without evidence and reflection."""
+def extract_answer(text: str) -> str:
+    """Return the text for the asker, without evidence and reflection tokens."""
     return _MARKS.sub("", _EVIDENCE.sub("", text)).strip()
 
 
-def score(tokens: Sequence[Token], params: SelfRagParams) -> Scores:
-    """The score of a passage by the answer after it (section 3.3; weights 1, 1 and 0.5 in the authors' README)."""
-    relevance = _expected(next(iter(tokens), None), {RELEVANT: 1.0, IRRELEVANT: 0.0})
-    support = _expected(_first(tokens, SUPPORT), SUPPORT)
-    utility = _expected(_first(tokens, UTILITY), UTILITY)
+def score_passage(tokens: Sequence[Token], params: SelfRagParams) -> PassageScores:
+    """Score a passage by the answer after it (section 3.3; weights 1, 1 and 0.5 in the authors' README)."""
+    relevance = _compute_expected_weight(next(iter(tokens), None), {RELEVANT: 1.0, IRRELEVANT: 0.0})
+    support = _compute_expected_weight(_find_first(tokens, SUPPORT), SUPPORT)
+    utility = _compute_expected_weight(_find_first(tokens, UTILITY), UTILITY)
     sequence = math.exp(math.fsum(token.logprob for token in tokens) / len(tokens)) if tokens else 0.0
     total = params.relevance * relevance + params.support * support + params.utility * utility
-    return Scores(relevance, support, utility, sequence, total + (sequence if params.sequence else 0.0))
+    return PassageScores(relevance, support, utility, sequence, total + (sequence if params.sequence else 0.0))
 
 
-def best(
+def choose_best(
     totals: Sequence[float], texts: Sequence[str], params: SelfRagParams, extract: Extract = answers.extract
 ) -> int:
-    """The path whose answer is given: the best, or the best of those whose common answer has the largest sum.
+    """Choose the path of the answer: the best, or the best of those with the common answer of the largest sum.
 
     Of paths as good as each other it is the first. A path without an answer shares it with no other.
     """
     weights = list(totals)
     if params.answer == "sum":
-        found = [extract(answer_text(text))[0] or path for path, text in enumerate(texts)]
+        found = [extract(extract_answer(text))[0] or path for path, text in enumerate(texts)]
         weights = [
             math.fsum(total for said, total in zip(found, totals, strict=True) if said == answer) for answer in found
         ]
     return max(range(len(totals)), key=lambda path: (weights[path], totals[path], -path))
 
 
-def probability(token: Token, wanted: str) -> float:
-    """Of `wanted` in the place of `token`; 0 if it is not among the alternatives. Blanks around it do not matter."""
+def token_probability(token: Token, wanted: str) -> float:
+    """Return the probability of `wanted` at the place of `token`, ignoring blanks; 0 if it is no alternative."""
     return _alternatives(token).get(wanted, 0.0)
 
 
@@ -112,14 +112,14 @@ def _alternatives(token: Token) -> dict[str, float]:
     return found
 
 
-def _first(tokens: Sequence[Token], wanted: Collection[str]) -> Token | None:
+def _find_first(tokens: Sequence[Token], wanted: Collection[str]) -> Token | None:
     return next((token for token in tokens if token.text.strip() in wanted), None)
 
 
-def _expected(token: Token | None, weights: Mapping[str, float]) -> float:
-    """The weights' mean by probability in the token's place; 0 without one, or where it is none of them."""
+def _compute_expected_weight(token: Token | None, weights: Mapping[str, float]) -> float:
+    """Return the mean weight by probability at the token's place; 0 without a token."""
     if token is None:
         return 0.0
-    shares = {wanted: probability(token, wanted) for wanted in weights}
+    shares = {wanted: token_probability(token, wanted) for wanted in weights}
     whole = math.fsum(shares.values())
     return math.fsum(weights[wanted] * share for wanted, share in shares.items()) / whole if whole else 0.0

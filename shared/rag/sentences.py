@@ -1,4 +1,4 @@
-r"""Sentences of English and Chinese texts with mathematics, and how many tokens a text has.
+r"""Split English and Chinese texts with mathematics into sentences, and estimate their tokens.
 
 A sentence ends with . ! or ? before a blank, with 。！ or ？, with an empty line, or before a new item of a list. It
 does not end inside `$...$`, `\(...\)`, `\[...\]`, `\begin...\end`, `[asy]...[/asy]` or braces, in a decimal number,
@@ -44,16 +44,16 @@ LETTERS = 4
 """Letters of a word that are counted as one token."""
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences in order, each with the blanks behind it: joined they are `text`."""
-    spans = formulas(text)
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences in order, each with the blanks after it: joined they are `text`."""
+    spans = find_formulas(text)
     ends = [match.end() for match in _END.finditer(text) if _ends(text, match)]
-    cuts = [0, *(end for end in ends if 0 < end < len(text) and not _inside(end, spans)), len(text)]
+    cuts = [0, *(end for end in ends if 0 < end < len(text) and not _is_inside(end, spans)), len(text)]
     return [text[start:end] for start, end in pairwise(cuts) if start < end]
 
 
-def formulas(text: str) -> list[tuple[int, int]]:
-    """Where the formulas and the braces that are nowhere cut lie, as (start, end), in order and apart."""
+def find_formulas(text: str) -> list[tuple[int, int]]:
+    """Return where formulas and unsplittable braces lie, as (start, end), in order and without overlap."""
     found = sorted([match.span() for match in _FORMULA.finditer(text)] + list(_brackets(text)))
     apart: list[tuple[int, int]] = []
     for start, end in found:
@@ -64,8 +64,8 @@ def formulas(text: str) -> list[tuple[int, int]]:
     return apart
 
 
-def tokens(text: str) -> int:
-    """An estimate of a model's tokens, rather too high than too low.
+def estimate_tokens(text: str) -> int:
+    """Estimate a model's tokens, rather too many than too few.
 
     One for every 4 letters begun of a word, one for every digit, sign and CJK character, none for blanks. Two texts
     written behind each other never have more than both.
@@ -83,23 +83,23 @@ def _ends(text: str, match: re.Match[str]) -> bool:
     return not _NO_END.search(text[max(0, match.start() - _LOOK_BACK) : match.start() + 1])
 
 
-def _inside(position: int, spans: Sequence[tuple[int, int]]) -> bool:
-    """Spans are sorted and apart, so only the last that starts before the position may hold it."""
+def _is_inside(position: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether a span holds the position. Spans are sorted and do not overlap."""
     at = bisect_left(spans, position, key=itemgetter(0)) - 1
     return at >= 0 and position < spans[at][1]
 
 
 def _brackets(text: str) -> Iterator[tuple[int, int]]:
-    """Balanced pairs of each kind; what never closes, or was never opened, is a character."""
+    """Yield balanced pairs of each kind; a bracket without its partner is an ordinary character."""
     opened: defaultdict[str, list[int]] = defaultdict(list)
     for match in _BRACKET.finditer(text):
         mark = match.group()
         if mark in _OPENING.values() or mark.startswith(r"\begin"):
             opened[mark].append(match.start())
-        elif starts := opened[_opening(mark)]:
+        elif starts := opened[_matching_opening(mark)]:
             yield starts.pop(), match.end()
 
 
-def _opening(mark: str) -> str:
-    """What `mark` closes; a mark that closes nothing was never opened either."""
+def _matching_opening(mark: str) -> str:
+    """Return the mark that `mark` closes."""
     return _OPENING.get(mark, mark.replace(r"\end", r"\begin"))

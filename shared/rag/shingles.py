@@ -1,4 +1,4 @@
-"""Texts that say the same in almost the same words: the Jaccard index of their shingles."""
+"""Compare texts by the Jaccard index of their shingles."""
 
 from collections.abc import Sequence
 
@@ -9,15 +9,15 @@ ALIKE = 0.8
 Shingles = frozenset[tuple[str, ...]]
 
 
-def shingles(found: Sequence[str]) -> Shingles:
-    """Every three neighbouring terms; a shorter text is one shingle, one without terms has none."""
+def make_shingles(found: Sequence[str]) -> Shingles:
+    """Return every three consecutive terms; a shorter text is one shingle, one without terms has none."""
     if len(found) <= SHINGLE:
         return frozenset({tuple(found)} if found else ())
     return frozenset(zip(*(found[start:] for start in range(SHINGLE)), strict=False))
 
 
-def alike(left: Shingles, right: Shingles) -> bool:
-    """Whether they share so much; two texts without terms do not."""
+def are_alike(left: Shingles, right: Shingles) -> bool:
+    """Return whether both share enough shingles; two texts without terms are not alike."""
     # Sets of too different a size cannot share enough, and most pairs are settled by that.
     if min(len(left), len(right)) < ALIKE * max(len(left), len(right), 1):
         return False

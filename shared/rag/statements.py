@@ -1,4 +1,4 @@
-r"""Finding the answer in a text that is not mathematics: a box, else what follows "the answer is", else all of it."""
+"""Extract the answer of a text without mathematics: a box, else what follows "the answer is", else the whole text."""
 
 import re
 
@@ -14,8 +14,8 @@ _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _QUOTES = "`\"'“”‘’"
 
 
-def final(text: str) -> tuple[str | None, Extraction]:
-    r"""The last `\boxed{}` without `\text{}` around words, else what follows the last "Answer:" or "the answer is".
+def extract_final(text: str) -> tuple[str | None, Extraction]:
+    r"""Return the last `\boxed{}`, else what follows the last "Answer:" or "the answer is".
 
     A text with neither is an answer as a whole. Quotes around an answer and Markdown's bold marks are left out.
 
@@ -30,7 +30,7 @@ def final(text: str) -> tuple[str | None, Extraction]:
     return (answer, Extraction.OK) if answer else (None, Extraction.MISSING)
 
 
-def whole(text: str) -> tuple[str | None, Extraction]:
-    """All of a text: what a rubric is about."""
+def take_whole(text: str) -> tuple[str | None, Extraction]:
+    """Return the whole text, which is what a rubric rates."""
     answer = text.strip()
     return (answer, Extraction.OK) if answer else (None, Extraction.MISSING)

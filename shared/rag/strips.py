@@ -1,4 +1,4 @@
-"""Knowledge strips: documents cut into pieces, the relevant of which are put together again (Yan et al. 2024, 4.4).
+"""Cut documents into knowledge strips, of which the relevant ones are put together again (Yan et al. 2024, 4.4).
 
 The three ways to cut are those of the authors' code (`extract_strips_from_psg`): whole passages, windows of 50 words,
 or sentences in groups of three, without the stops that ended them. What differs: a passage of fewer than 10 words is
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from shared.rag.sentences import formulas
-from shared.rag.tfidf import CJK, Weights, cosine, terms
+from shared.rag.sentences import find_formulas
+from shared.rag.tfidf import CJK, TermWeights, cosine, extract_terms
 
 Mode = Literal["selection", "fixed", "excerption"]
 WINDOW = 50
@@ -37,8 +37,8 @@ class Strip(NamedTuple):
     score: float
 
 
-def strips(text: str, mode: Mode) -> list[str]:
-    """`text` in pieces; none of nothing."""
+def cut_strips(text: str, mode: Mode) -> list[str]:
+    """Cut `text` into strips; an empty text has none."""
     if not text.strip():
         return []
     if mode == "selection":
@@ -46,35 +46,42 @@ def strips(text: str, mode: Mode) -> list[str]:
     return _windows(text) if mode == "fixed" else _excerpts(text)
 
 
-def words(text: str) -> list[str]:
-    """What is between blanks, a formula with blanks in one piece; every CJK character by itself."""
+def split_words(text: str) -> list[str]:
+    """Split at blanks; a formula with blanks is one word, and so is every CJK character."""
     return [text[start:end] for start, end in _words(text)]
 
 
-def scored(question: str, pieces: Sequence[tuple[str, str]]) -> list[Strip]:
-    """(document, strip) pairs with their TF-IDF cosine with the question; strips of fewer than 4 words score -1."""
-    found = [terms(text) for _, text in pieces]
-    weights = Weights(found)
-    asked = weights.vector(terms(question))
+def score_strips(question: str, pieces: Sequence[tuple[str, str]]) -> list[Strip]:
+    """Score strips by their TF-IDF cosine with the question; strips of fewer than 4 words score -1."""
+    found = [extract_terms(text) for _, text in pieces]
+    weights = TermWeights(found)
+    question_vector = weights.vector(extract_terms(question))
     return [
-        Strip(document, text, cosine(weights.vector(each), asked) if len(words(text)) >= SHORT_STRIP else WORST)
+        Strip(
+            document,
+            text,
+            cosine(weights.vector(each), question_vector) if len(split_words(text)) >= SHORT_STRIP else WORST,
+        )
         for (document, text), each in zip(pieces, found, strict=True)
     ]
 
 
-def chosen(pieces: Sequence[Strip], top: int, order: Literal["original", "score"]) -> list[Strip]:
-    """The `top` best strips; equal ones in their order. Original order is the paper's, by score that of its code."""
+def choose_strips(pieces: Sequence[Strip], top: int, order: Literal["original", "score"]) -> list[Strip]:
+    """Return the `top` best strips; ties keep their order.
+
+    The paper keeps the original order, its code sorts by score.
+    """
     best = sorted(range(len(pieces)), key=lambda at: -pieces[at].score)[:top]
     return [pieces[at] for at in (sorted(best) if order == "original" else best)]
 
 
 def _words(text: str) -> list[tuple[int, int]]:
-    return [match.span() for match in _WORD.finditer(_masked(text))]
+    return [match.span() for match in _WORD.finditer(_mask_formulas(text))]
 
 
-def _masked(text: str) -> str:
-    """`text` with its formulas as long words, so that nothing is found inside them."""
-    spans = [(0, 0), *formulas(text), (len(text), len(text))]
+def _mask_formulas(text: str) -> str:
+    """Replace each formula by a long word, so that nothing is found inside."""
+    spans = [(0, 0), *find_formulas(text), (len(text), len(text))]
     parts = (text[left[1] : right[0]] + "_" * (right[1] - right[0]) for left, right in pairwise(spans))
     return "".join(parts)
 
@@ -88,12 +95,12 @@ def _windows(text: str) -> list[str]:
 
 
 def _excerpts(text: str) -> list[str]:
-    """A sentence that was there before is left out, a short one belongs to the one before; three are a strip."""
+    """Make strips of three sentences; repeated sentences are dropped, short ones join the one before."""
     joined: list[str] = []
     for sentence in filter(None, _split(text)):
         if sentence in joined:
             continue
-        if joined and len(words(sentence)) <= SHORT_SENTENCE:
+        if joined and len(split_words(sentence)) <= SHORT_SENTENCE:
             joined[-1] += f" {sentence}"
         else:
             joined.append(sentence)
@@ -101,7 +108,7 @@ def _excerpts(text: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """What is between the stops, without the blanks around it."""
-    stops = [match.span() for match in _STOP.finditer(_masked(text))]
+    """Split at the stops and strip the blanks."""
+    stops = [match.span() for match in _STOP.finditer(_mask_formulas(text))]
     cuts = [(0, 0), *stops, (len(text), len(text))]
     return [text[left[1] : right[0]].strip() for left, right in pairwise(cuts)]

@@ -1,4 +1,4 @@
-"""How a sample ended, in one word and a reason: the first rule that applies (docs/statistics.md, Endings).
+"""How a sample ended, in one word and a reason: the first rule that applies (docs/explanation/statistics.md, Endings).
 
 The MathRAG-Gate paper, 5.2, compares logic errors and retrieval misses between pipelines without saying how they were
 told apart. These rules tell, from what is stored, and name a cause only where the rows show one.
@@ -12,14 +12,14 @@ import msgspec
 
 from shared.contracts.replies import FailureKind
 from shared.contracts.samples import Candidate, Extraction
-from shared.rag.candidates import found_order
+from shared.rag.candidates import sort_as_found
 
 
 class Ending(StrEnum):
-    """What became of a sample. Wrong answers are all between `truncated` and `logic`."""
+    """How a sample ended. Wrong answers are those from `truncated` to `logic`."""
 
     CORRECT = "correct"
-    """By math-verify, as in a report's accuracy."""
+    """The answer is correct by math-verify, as in a report's accuracy."""
     REFUSED = "refused"
     """No answer, on purpose: the method declined, or the model gave an empty text."""
     FAILED = "failed"
@@ -40,21 +40,21 @@ class Ending(StrEnum):
     """Nobody can say: no gold answer, no verdict, or two graders that contradict each other about a wrong answer."""
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one sample that ended by itself: it completed, or failed."""
+class SampleFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a sample that completed or failed."""
 
     failure: str | None = None
     """Kind; None: it completed."""
     refusal: str | None = None
     correct: bool | None = None
-    """By the job's grader."""
+    """The verdict of the job's grader."""
     mathematics: bool = True
-    """Whether that was math-verify."""
+    """Whether the job's grader was math-verify."""
     grading_failure: str | None = None
     strict: bool | None = None
-    """By the strict rules."""
+    """The verdict of the strict rules."""
     gold: bool = True
-    """Whether there is an answer to compare with."""
+    """Whether the item has a gold answer."""
     extraction: Extraction = Extraction.OK
     truncated: bool = False
     truncated_by: str = ""
@@ -73,8 +73,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Equations of the text that do not hold."""
 
 
-class Ended(NamedTuple):
-    """An ending, and the rule's reason in words."""
+class EndedSample(NamedTuple):
+    """An ending with the rule's reason in words."""
 
     ending: Ending
     reason: str
@@ -89,55 +89,55 @@ CUTS = {
 }
 """How a text ended that the model did not end, by what ended it."""
 
-Rule = Callable[[Facts], Ended | None]
+Rule = Callable[[SampleFacts], EndedSample | None]
 
 
-def ending(facts: Facts) -> Ended:
-    """The first of the rules that applies; the last one always does."""
+def classify_ending(facts: SampleFacts) -> EndedSample:
+    """Return the ending by the first rule that applies; the last rule always does."""
     return next(found for rule in RULES if (found := rule(facts)) is not None)
 
 
-def _failed(facts: Facts) -> Ended | None:
+def _check_failed(facts: SampleFacts) -> EndedSample | None:
     if facts.failure == FailureKind.REFUSED:
-        return Ended(Ending.REFUSED, "the model gave an empty text")
-    return None if facts.failure is None else Ended(Ending.FAILED, facts.failure)
+        return EndedSample(Ending.REFUSED, "the model gave an empty text")
+    return None if facts.failure is None else EndedSample(Ending.FAILED, facts.failure)
 
 
-def _refused(facts: Facts) -> Ended | None:
+def _check_refused(facts: SampleFacts) -> EndedSample | None:
     if facts.refusal is None and facts.extraction is not Extraction.REFUSED:
         return None
-    return Ended(Ending.REFUSED, facts.refusal or "nothing was generated, on purpose")
+    return EndedSample(Ending.REFUSED, facts.refusal or "nothing was generated, on purpose")
 
 
-def _correct(facts: Facts) -> Ended | None:
+def _correct(facts: SampleFacts) -> EndedSample | None:
     if not facts.correct:
         return None
     if not facts.mathematics:
-        return Ended(Ending.CORRECT, "the job's grader")
-    return Ended(Ending.CORRECT, "math-verify" if facts.strict else "math-verify; by the strict rules it is not")
+        return EndedSample(Ending.CORRECT, "the job's grader")
+    return EndedSample(Ending.CORRECT, "math-verify" if facts.strict else "math-verify; by the strict rules it is not")
 
 
-def _truncated(facts: Facts) -> Ended | None:
-    if not facts.truncated or (facts.extraction is Extraction.OK and _undecided(facts)):
+def _check_truncated(facts: SampleFacts) -> EndedSample | None:
+    if not facts.truncated or (facts.extraction is Extraction.OK and _explain_undecided(facts)):
         return None
     held = "its answer is from before that" if facts.extraction is Extraction.OK else "it holds no answer"
-    return Ended(Ending.TRUNCATED, f"{CUTS.get(facts.truncated_by, facts.truncated_by)}; {held}")
+    return EndedSample(Ending.TRUNCATED, f"{CUTS.get(facts.truncated_by, facts.truncated_by)}; {held}")
 
 
-def _extraction(facts: Facts) -> Ended | None:
+def _extraction(facts: SampleFacts) -> EndedSample | None:
     if facts.extraction is Extraction.OK:
         return None
     unclosed = facts.extraction is Extraction.UNBALANCED
-    return Ended(Ending.EXTRACTION, "a box that never closes" if unclosed else "no box with an answer in it")
+    return EndedSample(Ending.EXTRACTION, "a box that never closes" if unclosed else "no box with an answer in it")
 
 
-def _ungraded(facts: Facts) -> Ended | None:
-    reason = _undecided(facts)
-    return Ended(Ending.UNGRADED, reason) if reason else None
+def _check_ungraded(facts: SampleFacts) -> EndedSample | None:
+    reason = _explain_undecided(facts)
+    return EndedSample(Ending.UNGRADED, reason) if reason else None
 
 
-def _undecided(facts: Facts) -> str | None:
-    """Why an answer that the grader does not call correct is not known to be wrong either."""
+def _explain_undecided(facts: SampleFacts) -> str | None:
+    """Return why an answer that was not graded as correct is not known to be wrong either."""
     if facts.grading_failure is not None:
         return f"the grader gave no verdict: {facts.grading_failure}"
     if facts.correct is None and not facts.gold:
@@ -147,49 +147,53 @@ def _undecided(facts: Facts) -> str | None:
     return "math-verify says wrong, the strict rules say correct" if facts.strict else None
 
 
-def _retrieval_miss(facts: Facts) -> Ended | None:
-    if not facts.searched or not facts.relevant or facts.relevant & _found(facts):
+def _retrieval_miss(facts: SampleFacts) -> EndedSample | None:
+    if not facts.searched or not facts.relevant or facts.relevant & _list_found(facts):
         return None
-    return Ended(Ending.RETRIEVAL_MISS, f"none of the relevant documents ({len(facts.relevant)}) was found")
+    return EndedSample(Ending.RETRIEVAL_MISS, f"none of the relevant documents ({len(facts.relevant)}) was found")
 
 
-def _judge_failure(facts: Facts) -> Ended | None:
+def _judge_failure(facts: SampleFacts) -> EndedSample | None:
     if facts.unscored:
-        return Ended(Ending.JUDGE_FAILURE, "no candidate has a score: the prompt is as if nothing had been scored")
-    if (displaced := _displaced(facts)) is not None:
+        return EndedSample(
+            Ending.JUDGE_FAILURE, "no candidate has a score: the prompt is as if nothing had been scored"
+        )
+    if (displaced := _find_displaced(facts)) is not None:
         where = "stands in the prompt" if displaced.document in facts.context else "would have stood in the prompt"
-        return Ended(Ending.JUDGE_FAILURE, f"document {displaced.document[:12]} {where}, unscored: {displaced.failure}")
+        return EndedSample(
+            Ending.JUDGE_FAILURE, f"document {displaced.document[:12]} {where}, unscored: {displaced.failure}"
+        )
     return None
 
 
-def _arithmetic(facts: Facts) -> Ended | None:
-    return Ended(Ending.ARITHMETIC, f"does not hold: {facts.refuted[0]}") if facts.refuted else None
+def _arithmetic(facts: SampleFacts) -> EndedSample | None:
+    return EndedSample(Ending.ARITHMETIC, f"does not hold: {facts.refuted[0]}") if facts.refuted else None
 
 
-def _logic(facts: Facts) -> Ended | None:
-    return Ended(Ending.LOGIC, f"nothing else is known to be wrong; {_shown(facts)}")
+def _logic(facts: SampleFacts) -> EndedSample | None:
+    return EndedSample(Ending.LOGIC, f"nothing else is known to be wrong; {_describe_prompt(facts)}")
 
 
 RULES: tuple[Rule, ...] = (
-    _failed, _refused, _correct, _truncated, _extraction, _ungraded, _retrieval_miss, _judge_failure, _arithmetic,
-    _logic,
+    _check_failed, _check_refused, _correct, _check_truncated, _extraction, _check_ungraded, _retrieval_miss,
+    _judge_failure, _arithmetic, _logic,
 )  # fmt: skip
 """In the order in which they are asked: what there is no arguing about first, then from the search to the text."""
 
 
-def _found(facts: Facts) -> frozenset[str]:
+def _list_found(facts: SampleFacts) -> frozenset[str]:
     return frozenset(facts.context).union(each.document for each in facts.candidates)
 
 
-def _displaced(facts: Facts) -> Candidate | None:
-    """A candidate whose score is missing and which has a place in the prompt, or had one until others were scored."""
-    before = found_order(facts.candidates)[: len(facts.context)]
+def _find_displaced(facts: SampleFacts) -> Candidate | None:
+    """Find a candidate without a score that is in the prompt, or would be without the other scores."""
+    before = sort_as_found(facts.candidates)[: len(facts.context)]
     affected = {*facts.context, *(each.document for each in before)}
     return next((each for each in facts.candidates if each.failure is not None and each.document in affected), None)
 
 
-def _shown(facts: Facts) -> str:
-    """What stood in the prompt, as far as it is known what should have."""
+def _describe_prompt(facts: SampleFacts) -> str:
+    """Describe what the prompt contained, if the relevant documents are known."""
     if facts.imported:
         return "the answer was imported, and it is not known what stood in the prompt"
     if not facts.context:

@@ -1,4 +1,4 @@
-"""The gate against what can be checked: do rules and judge know right from wrong steps?
+"""Compare the gate with a verifiable truth: do rules and judge recognise correct steps?
 
 The gate asks whether rules and judge agree with each other; both may be wrong. A verifier finds out which documents
 hold equations that are wrong, whoever wrote them and however well they read.
@@ -11,10 +11,10 @@ from shared.contracts.samples import Agreement, Truth
 from shared.rag.correlation import correlate
 
 
-def ground_truth(
+def compare_with_truth(
     rule_scores: Sequence[float], judge_scores: Sequence[float], found: Sequence[Verified | Failure]
 ) -> Truth:
-    """How both score vectors correlate with the verifier's qualities, over the documents that have one.
+    """Correlate both score vectors with the verifier's qualities, over the documents that have one.
 
     Raises:
         ValueError: if the sequences differ in length.

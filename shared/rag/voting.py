@@ -1,4 +1,4 @@
-"""A majority vote over sampled answers, where answers that mean the same count together (Wang et al. 2023).
+"""Vote over sampled answers, where answers with the same meaning count together (Wang et al. 2023).
 
 Whether two answers mean the same is for the grader to say, in calls of its own: a symbolic comparison may never end,
 so it runs where it can be killed.
@@ -18,8 +18,8 @@ Verdicts = Mapping[tuple[str, str], Graded | Marked | Failure]
 Detail = dict[str, str | float | bool | list[str] | None]
 
 
-class Candidate(NamedTuple):
-    """Answers that mean the same."""
+class AnswerCandidate(NamedTuple):
+    """Answers with the same meaning."""
 
     answer: str
     """The one that was written most often, of these the first."""
@@ -28,19 +28,19 @@ class Candidate(NamedTuple):
     """Every way in which it was written, in the order of the draws."""
 
 
-def pairs(answers: Sequence[str]) -> list[tuple[str, str]]:
-    """Every two answers that are written differently, the earlier one first: n ways of writing are n (n - 1) / 2."""
+def pair_answers(answers: Sequence[str]) -> list[tuple[str, str]]:
+    """Return every two differently written answers, the earlier first: n (n - 1) / 2 pairs of n."""
     return list(combinations(dict.fromkeys(answers), 2))
 
 
-def comparison(pair: tuple[str, str]) -> Grade:
-    """The call that says whether both mean the same: the earlier one stands in the place of the gold answer."""
+def make_comparison(pair: tuple[str, str]) -> Grade:
+    """Make the call that compares both; the earlier one takes the place of the gold answer."""
     earlier, later = pair
     return Grade(answer=later, gold=earlier, peers=True)
 
 
-def candidates(answers: Sequence[str], verdicts: Verdicts) -> list[Candidate]:
-    """The answers with their votes, most votes first; of equal ones first whichever was drawn first.
+def count_votes(answers: Sequence[str], verdicts: Verdicts) -> list[AnswerCandidate]:
+    """Return the answers with their votes, most votes first; ties by the first draw.
 
     Equivalence as graders see it is not transitive, so each answer joins the first candidate with whose first answer
     it is equivalent. A comparison that failed leaves the two apart.
@@ -52,24 +52,26 @@ def candidates(answers: Sequence[str], verdicts: Verdicts) -> list[Candidate]:
     written = Counter(answers)
     groups: list[list[str]] = []
     for answer in written:
-        group = next((group for group in groups if _equivalent(verdicts[group[0], answer])), None)
+        group = next((group for group in groups if _is_equivalent(verdicts[group[0], answer])), None)
         if group is None:
             groups.append([answer])
         else:
             group.append(answer)
     found = [
-        Candidate(max(group, key=written.__getitem__), sum(map(written.__getitem__, group)), tuple(group))
+        AnswerCandidate(max(group, key=written.__getitem__), sum(map(written.__getitem__, group)), tuple(group))
         for group in groups
     ]
     return sorted(found, key=lambda candidate: -candidate.votes)
 
 
-def _equivalent(verdict: Graded | Marked | Failure) -> bool:
+def _is_equivalent(verdict: Graded | Marked | Failure) -> bool:
     return not isinstance(verdict, Failure) and bool(verdict.correct or verdict.strict)
 
 
-def decisions(found: Sequence[Candidate], verdicts: Verdicts, replies: Sequence[Generated | Failure]) -> list[Decision]:
-    """What a trace says of the vote: its result, the votes of each candidate, and what failed.
+def describe_vote(
+    found: Sequence[AnswerCandidate], verdicts: Verdicts, replies: Sequence[Generated | Failure]
+) -> list[Decision]:
+    """Make the decisions for the trace: the result, the votes of each candidate, and what failed.
 
     Args:
         found: as from `candidates`.
@@ -96,7 +98,7 @@ def decisions(found: Sequence[Candidate], verdicts: Verdicts, replies: Sequence[
             for each in found
         ),
         *(Decision(stage="draw", action="leave out", fallback=failure.kind.value) for failure in failed),
-        *_undecided(verdicts),
+        *_note_undecided(verdicts),
     ]
 
 
@@ -106,7 +108,7 @@ def _result(votes: Sequence[int]) -> str:
     return "tie" if votes.count(votes[0]) > 1 else "majority" if 2 * votes[0] > sum(votes) else "plurality"
 
 
-def _undecided(verdicts: Verdicts) -> Iterator[Decision]:
+def _note_undecided(verdicts: Verdicts) -> Iterator[Decision]:
     for pair, verdict in verdicts.items():
         if isinstance(verdict, Failure):
             yield Decision(

@@ -1,4 +1,4 @@
-"""The words of an answer, normalised as in SQuAD's evaluation (Rajpurkar et al. 2016), with what numbers need.
+"""Normalise the words of an answer as in SQuAD's evaluation (Rajpurkar et al. 2016), with rules for numbers.
 
 Lower case, without punctuation and English articles, blanks unified; beyond SQuAD's script in Unicode's form NFKC, with
 every Chinese or Japanese character as a word of its own. SQuAD's script turns -5 into 5 and 3.5 into 35. Here a number
@@ -16,27 +16,27 @@ _ARTICLES = frozenset({"a", "an", "the"})
 _DROPPED = frozenset({"Sc", "Sk"})
 
 
-def words(text: str) -> list[str]:
-    """The normalised words of `text`, in order.
+def normalise_words(text: str) -> list[str]:
+    """Return the normalised words of `text`, in order.
 
     Where nothing would be left (`The`, `?`), they are what stands between blanks, articles and punctuation included.
     """
     plain = unicodedata.normalize("NFKC", text).replace("\u2212", "-").casefold()
-    found = _CHARACTERS.sub(r" \1 ", _without_punctuation(_BEFORE_PERCENT.sub("", plain))).split()
+    found = _CHARACTERS.sub(r" \1 ", _strip_punctuation(_BEFORE_PERCENT.sub("", plain))).split()
     return [word for word in found if word not in _ARTICLES] or plain.split()
 
 
-def stand_in(part: Sequence[str], whole: Sequence[str]) -> bool:
-    """Whether the words `part` follow each other somewhere in `whole`; no words stand nowhere."""
-    return bool(part) and phrase(part) in phrase(whole)
+def contains_words(part: Sequence[str], whole: Sequence[str]) -> bool:
+    """Return whether `whole` contains the words `part` consecutively; an empty `part` is contained in nothing."""
+    return bool(part) and join_phrase(part) in join_phrase(whole)
 
 
-def phrase(of: Sequence[str]) -> str:
-    """These words between blanks: as no word holds a blank, words stand in others where their phrase is a part."""
+def join_phrase(of: Sequence[str]) -> str:
+    """Join words with a blank around each, so that one phrase contains another exactly if its words do."""
     return f" {' '.join(of)} "
 
 
-def _without_punctuation(text: str) -> str:
+def _strip_punctuation(text: str) -> str:
     parts = _IN_NUMBERS.split(text)
     parts[::2] = ["".join(filter(_stays, part)) for part in parts[::2]]
     return "".join(parts)

@@ -1,4 +1,4 @@
-"""With what a job was accepted: commit, version, image, schema, configuration; ids and indexes of its corpus then."""
+"""What a job was accepted with: commit, version, image, schema, configuration, and its corpus's ids and indexes."""
 
 import asyncio
 from importlib.metadata import version
@@ -18,15 +18,15 @@ INDEXES = text("""
     FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
 IDS = text("SELECT encode(ids, 'hex') FROM corpora WHERE id = :corpus")
 DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
-"""Settings that decide what is computed and how. Named one by one: a secret of tomorrow is not among them."""
+"""Settings that decide what is computed. They are listed one by one so that a secret added later is not included."""
 DECIDING_NOTHING = {"models": {"__all__": {"price"}}}
-"""What stands among them and changes no reply."""
+"""Fields of these settings that change no reply."""
 
 
-async def accepting(
+async def collect_acceptance(
     connection: AsyncConnection, settings: Settings, corpus: int | None, defaults: int | None = None
 ) -> dict[str, Any]:
-    """What is kept in `jobs.code`: nothing of it changes after the job was accepted.
+    """Collect what `jobs.code` keeps. It never changes after the job was accepted.
 
     `defaults` is the version of the configuration that its parameters were filled in from.
     """
@@ -46,5 +46,5 @@ async def accepting(
 
 
 def configuration_hash(settings: Settings) -> str:
-    """SHA-256 over the settings that decide what is computed; addresses and passwords are none of them."""
+    """Return the SHA-256 of the settings that decide what is computed; addresses and passwords are left out."""
     return canonical.digest(settings.model_dump(mode="json", include=DECIDING, exclude=DECIDING_NOTHING)).hex()

@@ -1,4 +1,4 @@
-"""Whether jobs are taken in: how many may live at once, and how large one may be."""
+"""Limits on new jobs: how many may live at once, and how large one may be."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT
 
 
 def check_calibration(params: Params, items: int, documents: int) -> None:
-    """Return if a step can hold the calibration's ratings, of a dataset and a corpus of these sizes.
+    """Check that one step can hold the calibration's ratings for a dataset and a corpus of these sizes.
 
     Raises:
-        Invalid: they may be too many; the message has both numbers.
+        Invalid: there may be too many ratings; the message has both numbers.
     """
     gate = params.gate
     rated = min(min(gate.items, items) * min(gate.top, params.candidates), gate.max_documents, documents)
@@ -30,14 +30,14 @@ def check_calibration(params: Params, items: int, documents: int) -> None:
 
 
 async def admit(connection: AsyncConnection, limits: Limits, samples: Sequence[int]) -> None:
-    """Return if jobs with so many samples each may be inserted.
+    """Check that jobs with these numbers of samples may be inserted.
 
-    Submits at the same moment may each become the last one: the limit protects the service, nobody pays by it, and an
-    exact count would make every submit wait for a large one beside it.
+    Concurrent submissions may exceed the limit slightly. It protects the service and is not a quota: an exact count
+    would make every submission wait for a large one beside it.
 
     Raises:
-        TooLarge: one has more samples than a job may have, or they are more jobs than may ever live.
-        TooMany: with them, more jobs would live than may.
+        TooLarge: a job has too many samples, or there are more jobs than may ever live at once.
+        TooMany: too many jobs are live already.
     """
     if max(samples) > limits.samples:
         raise TooLarge(

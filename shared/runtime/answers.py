@@ -1,4 +1,4 @@
-"""What a worker hands in for a call: the reply, and the receipt of where and when it was made."""
+"""What a worker submits for a call: the reply, and the receipt that tells where and when it was made."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.replies import INFRASTRUCTURE, Failure, FailureKind, Reply
-from shared.redaction import redacted
+from shared.redaction import redact
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +27,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str | None = None
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A call's reply as a worker hands it in."""
+class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call's reply as a worker submits it."""
 
     call_id: int
     reply: Reply
@@ -36,29 +36,29 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_infrastructure(self) -> bool:
-        """Whether the call is to be tried again: it was not answered at all."""
+        """Whether the call was not answered at all, so that it is tried again."""
         return isinstance(self.reply, Failure) and self.reply.kind in INFRASTRUCTURE
 
 
-def outcome_of(reply: Reply) -> str:
-    """The word that stands for a reply in `attempts.outcome`: "value" or the failure's kind."""
+def outcome_name(reply: Reply) -> str:
+    """Return what `attempts.outcome` holds for the reply: "value", or the kind of its failure."""
     return reply.kind.value if isinstance(reply, Failure) else "value"
 
 
-def unstorable(answer: Answered, error: Exception) -> Answered:
-    """The same call, not answered: its reply or receipt holds what no column takes."""
-    said = redacted(f"{type(error).__name__}: {error}".partition("\n")[0])
-    failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=f"the reply cannot be stored: {said}"[:500])
+def fail_unstorable(answer: AnsweredCall, error: Exception) -> AnsweredCall:
+    """Replace an answer that the database cannot store by a failure of the same call."""
+    message = redact(f"{type(error).__name__}: {error}".partition("\n")[0])
+    failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=f"the reply cannot be stored: {message}"[:500])
     receipt = Receipt(started_at=answer.receipt.started_at, ended_at=answer.receipt.ended_at)
-    return Answered(call_id=answer.call_id, reply=failure, receipt=receipt)
+    return AnsweredCall(call_id=answer.call_id, reply=failure, receipt=receipt)
 
 
-def columns(answers: Sequence[Answered]) -> dict[str, object]:
-    """Answers as the arrays of one statement."""
+def to_columns(answers: Sequence[AnsweredCall]) -> dict[str, object]:
+    """Convert answers to the array parameters of one SQL statement."""
     receipts = [answer.receipt for answer in answers]
     return {
         "calls": [answer.call_id for answer in answers],
-        "outcomes": [outcome_of(answer.reply) for answer in answers],
+        "outcomes": [outcome_name(answer.reply) for answer in answers],
         "replies": [canonical.encode(answer.reply) for answer in answers],
         "devices": [receipt.device for receipt in receipts],
         "epochs": [receipt.epoch for receipt in receipts],

@@ -1,8 +1,8 @@
-"""Cancel a job: its samples end, its calls are parked, what is in flight may still end.
+"""Cancel a job: its samples end, its calls are parked, and calls in flight may still finish.
 
-Nothing of a cancelling job is advanced or claimed. Its samples end in batches: the first with the cancel itself, the
-others by whoever finalises the job (`ending.step`), in whatever process. Calls belong to no job, so they are not
-cancelled: those that nobody else waits for leave the queue.
+A cancelling job is neither advanced nor claimed. Its samples end in batches: the first with the cancel itself, the
+others by whichever process ends the job (`ending.end_job_step`). Calls belong to no job, so they are not cancelled;
+those that no other job waits for leave the queue.
 """
 
 import uuid
@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.runtime.control import locked, refusal
+from shared.runtime.job_lock import lock_job, state_conflict
 from shared.runtime.parking import park
 from shared.storage.database import Database
 from shared.storage.sql import sql
@@ -31,33 +31,33 @@ CANCEL_SAMPLES = sql("""
     RETURNING s.id""")
 CANCELLED = sql("SELECT id FROM samples WHERE job_id = :job AND state = {CANCELLED} LIMIT :n")
 BATCH = 2000
-"""Samples that end in one transaction."""
+"""Samples ended in one transaction."""
 
 CANCELLABLE = RUNNABLE | {"paused"}
 
 
 async def cancel(database: Database, public_id: uuid.UUID, versions: Collection[int] | None = None) -> None:
-    """Cancel the job, paused or not; again is harmless.
+    """Cancel the job, paused or not; cancelling it again has no effect.
 
     Raises:
         NotFound: no such job.
         Conflict: it has completed or failed, or has nothing left to cancel.
-        PreconditionFailed: it is at none of `versions`.
+        PreconditionFailed: the job's version is not among `versions`.
     """
     async with database.transaction() as connection:
-        job = await locked(connection, public_id, versions)
+        job = await lock_job(connection, public_id, versions)
         if job.state in CANCELLABLE:
             await connection.execute(CANCEL, {"job": job.id})
         elif job.state not in ("cancelling", "cancelled"):
-            raise refusal(public_id, job.state, "cancelled")
+            raise state_conflict(public_id, job.state, "cancelled")
         await _end_batch(connection, [job.id])
-        # Those of an earlier cancel, too: its process may have died before it parked them.
+        # Include samples of an earlier cancel: its process may have died before it parked their calls.
         ended = (await connection.execute(CANCELLED, {"job": job.id, "n": BATCH})).scalars().all()
     await park(database, ended)
 
 
 async def cancel_all(database: Database, public_ids: Sequence[uuid.UUID]) -> None:
-    """Cancel those of the jobs that can be, at one moment; the others stay as they are."""
+    """Cancel the cancellable ones of these jobs in one transaction; leave the others unchanged."""
     async with database.transaction() as connection:
         values = {"jobs": list(public_ids), "cancellable": sorted(CANCELLABLE)}
         cancelled = list((await connection.execute(CANCEL_ALL, values)).scalars())
@@ -66,7 +66,7 @@ async def cancel_all(database: Database, public_ids: Sequence[uuid.UUID]) -> Non
 
 
 async def cancel_samples(database: Database, job: int) -> int:
-    """End the next batch of a cancelling job's samples, and park what they waited for; returns how many ended."""
+    """End the next batch of a cancelling job's samples and park their calls; return how many samples ended."""
     async with database.transaction() as connection:
         ended = await _end_batch(connection, [job])
     await park(database, ended)

@@ -1,7 +1,7 @@
-"""Claim calls, answer them, give them back: the worker's side of the queue.
+"""Claim, answer and release calls: the worker's side of the queue.
 
-A claim is a token on a queue row. Whatever changes the row asks for the token, so a worker that was frozen while its
-claim lapsed changes nothing when it wakes. Queue rows are always locked in call order.
+A claim is a token on a queue row. Every change of the row requires the token, so a worker that was frozen while its
+claim lapsed changes nothing when it resumes. Queue rows are always locked in call order.
 """
 
 import logging
@@ -15,28 +15,28 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.calls import Lane
 from shared.runtime import outages
-from shared.runtime.answers import Answered
-from shared.runtime.look import revive
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.group_commit import GroupCommit
 from shared.runtime.outages import LONGEST_PAUSE_S
 from shared.runtime.parking import WANTED
-from shared.runtime.replies import Committed, Handed, Replies
-from shared.runtime.together import Together
+from shared.runtime.readiness import revive_calls
+from shared.runtime.replies import Committed, PendingAnswers, ReplyStore
 from shared.storage.database import Database
-from shared.storage.outages import again, passing
+from shared.storage.outages import is_passing, retry_through_outage
 
 LAPSES = 3
-"""Claims of one call that may lapse before it is poison."""
+"""Number of lapsed claims after which a call counts as poison."""
 LONGEST_S = 600
-"""Longest life of a claim, and more than any pause: what ends later was written before the database's clock went back,
-and nobody waits for that."""
+"""Longest life of a claim in seconds, longer than any pause. A later deadline was written before the database's clock
+was set back, so it is ignored."""
 
 SUSPECT_LOCK = 7331
-"""Advisory lock class: shared by ordinary claims of a model, exclusive for a suspect's."""
+"""Advisory lock class: ordinary claims of a model share it, a suspect's claim holds it exclusively."""
 
 SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
 EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
-# Where what the model needs was away, whoever claims a call of it tries for all; the others wait for that.
-# Of the rows that were picked, those that nobody live waits for leave the queue instead of being claimed.
+# During an outage of the model's server, one claimed call probes for all others, which wait for the result.
+# Picked rows that no live sample waits for leave the queue instead of being claimed.
 TAKE = f"""
     , seen AS MATERIALIZED (SELECT u.*, {WANTED} AS wanted FROM picked u),
     claimed AS (
@@ -63,7 +63,7 @@ CLAIM = text(f"""
     WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model)
         ORDER BY q.rank, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
-# Another call each time, as it may be the one that is at fault.
+# Each probe takes another call, because a single call may itself be the cause.
 CLAIM_TRY = text(f"""
     WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
           AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND ({DUE}))
@@ -84,40 +84,40 @@ RENEW = text("""
 _log = logging.getLogger(__name__)
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that this worker holds."""
+class ClaimedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that this worker has claimed."""
 
     id: int
     key: bytes
     role: str
     model_id: int
     device: str | None = None
-    """Whose guard reaches the model; None: none is needed."""
+    """Device whose guard reaches the model; None if no guard is needed."""
     request: bytes
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls claimed together, under one token."""
+    """Calls claimed under one token."""
 
     token: uuid.UUID
-    calls: tuple[Claimed, ...]
+    calls: tuple[ClaimedCall, ...]
     tries: bool = False
-    """Whether what the model needs was away, and this claim tries for all others whether it is back."""
+    """Whether this claim probes, for all other calls of the model, if an outage is over."""
 
 
 class Claims:
-    """The queue, for one worker."""
+    """The queue as one worker uses it."""
 
     def __init__(self, database: Database, worker: str, ttl_s: float) -> None:
         self._database = database
         self._worker = worker
         self._ttl = ttl_s
-        self._replies = Together(Replies(database, worker, ttl_s).store)
+        self._replies = GroupCommit(ReplyStore(database, worker, ttl_s).store)
 
     async def claim(self, lane: Lane, model_id: int, limit: int, *, away: bool = False) -> Claim | None:
-        """Up to `limit` calls of one model, or a single suspect when nothing else is pending or in flight.
+        """Claim up to `limit` calls of one model, or a single suspect if nothing else is pending or in flight.
 
-        While what it needs is `away`: one call, when it is time to try again.
+        During an outage (`away`), claim a single call when the next probe is due.
         """
         ordinary = CLAIM_TRY if away else CLAIM
         return await self._claim(ordinary, SHARE, lane, model_id, limit) or await self._claim(
@@ -131,11 +131,11 @@ class Claims:
         values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
         values |= {"n": limit} if statement is CLAIM else {}
         rows = await self._take(statement, lock, values)
-        # A waiter may have come while calls were being parked: look after the commit.
+        # A sample may have started to wait for a call while it was being parked, so check after the commit.
         unwanted = [row.id for row in rows if not row.wanted]
-        await again(lambda: revive(self._database, unwanted), self._ttl)
+        await retry_through_outage(lambda: revive_calls(self._database, unwanted), self._ttl)
         kept = tuple(
-            Claimed(
+            ClaimedCall(
                 id=row.id, key=row.key, role=row.role, model_id=row.model_id, device=row.device, request=row.request
             )
             for row in rows
@@ -146,50 +146,50 @@ class Claims:
         return await self._claim(statement, lock, lane, model_id, limit)
 
     async def _take(self, statement: TextClause, lock: TextClause, values: dict[str, Any]) -> Sequence[Row[Any]]:
-        """The rows that are ours now. Where the commit's answer is lost, the token tells whether it happened."""
+        """Return the claimed rows. If the commit's acknowledgement is lost, the token tells whether it happened."""
         rows: Sequence[Row[Any]] = ()
         try:
             async with self._database.transaction() as connection:
                 await connection.execute(lock, {"class": SUSPECT_LOCK, "model": values["model"]})
                 rows = (await connection.execute(statement, values)).all()
         except SQLAlchemyError as error:
-            if not (rows and passing(error)):
+            if not (rows and is_passing(error)):
                 raise
             calls = [row.id for row in rows]
-            ours = set(await again(lambda: self.renew(values["token"], calls), self._ttl))
+            ours = set(await retry_through_outage(lambda: self.renew(values["token"], calls), self._ttl))
             if not ours:
                 raise
             return [row for row in rows if row.id in ours or not row.wanted]
         return rows
 
-    async def answer(self, token: uuid.UUID, answers: Sequence[Answered]) -> Committed:
-        """Commit replies, together with those that other chunks hand in meanwhile, then look whom they wake."""
-        return await self._replies.do(Handed(token, answers))
+    async def answer(self, token: uuid.UUID, answers: Sequence[AnsweredCall]) -> Committed:
+        """Commit replies, grouped with those of other chunks, then mark the samples ready that have all replies."""
+        return await self._replies.submit(PendingAnswers(token, answers))
 
     async def release(self, token: uuid.UUID, calls: Sequence[int], pause_s: float = 0.2) -> None:
-        """Give calls back uncharged: nothing of them was sent."""
+        """Release calls without charging them, because they were not sent."""
         values = {"calls": sorted(calls), "token": token, "pause": pause_s}
-        await again(lambda: self._database.column(RELEASE, values), self._ttl)
+        await retry_through_outage(lambda: self._database.column(RELEASE, values), self._ttl)
 
     async def wait(self, token: uuid.UUID, calls: Sequence[int], model_id: int, what: str, said: str) -> None:
-        """Give calls back uncharged: what their model needs is away, so all its calls wait."""
+        """Record an outage of what the model needs and release the calls without charging them."""
 
         async def note() -> None:
             async with self._database.transaction() as connection:
-                await outages.note(connection, [model_id], what, said)
+                await outages.note_outage(connection, [model_id], what, said)
 
-        await again(note, self._ttl)
+        await retry_through_outage(note, self._ttl)
         await self.release(token, calls)
 
-    async def came_back(self, model_id: int) -> None:
-        """What the model needs has answered: all its calls may be claimed."""
+    async def end_outage(self, model_id: int) -> None:
+        """Record that the model's outage is over, so that all its calls may be claimed."""
 
         async def end() -> None:
             async with self._database.transaction() as connection:
-                await outages.end(connection, [model_id])
+                await outages.end_outages(connection, [model_id])
 
-        await again(end, self._ttl)
+        await retry_through_outage(end, self._ttl)
 
     async def renew(self, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
-        """Keep a claim for another time to live; returns the calls that are still ours."""
+        """Extend a claim by its time to live; return the calls that this worker still holds."""
         return await self._database.column(RENEW, {"calls": sorted(calls), "token": token, "ttl": self._ttl})

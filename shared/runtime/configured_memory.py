@@ -1,7 +1,6 @@
-"""What configured models take, in MiB: what they declare, else what is assumed from their files.
+"""Memory of configured models in MiB: what they declare, otherwise an estimate from their files.
 
-Only files that lie on this machine tell anything: where guards have machines of their own, what is declared is the same
-everywhere.
+An estimate needs the file on this machine. Where guards run on other machines, declare `footprint_mib`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +14,14 @@ from shared.model_settings import Model
 from shared.models.metadata import MetadataError, files
 
 
-def memory_of_all(models: Mapping[str, Model], devices: Iterable[Device]) -> dict[str, int]:
-    """By name; on the device that asks for most, as nobody knows yet where each will be."""
+def estimate_all(models: Mapping[str, Model], devices: Iterable[Device]) -> dict[str, int]:
+    """Return the memory of each model by name, for the kind of device that needs most: placement is not known yet."""
     on_gpu = any(not device.id.startswith("cpu") for device in devices)
-    return {name: memory_of(model, on_gpu=on_gpu) for name, model in models.items()}
+    return {name: estimate_one(model, on_gpu=on_gpu) for name, model in models.items()}
 
 
-def memory_of(model: Model, *, on_gpu: bool) -> int:
-    """Of one; 0: nothing is declared, and nothing can be told."""
+def estimate_one(model: Model, *, on_gpu: bool) -> int:
+    """Return the memory of one model; 0 if nothing is declared and nothing can be estimated."""
     memory = estimate_memory(
         declared_mib=model.footprint_mib,
         architecture=_architecture(model),
@@ -44,4 +43,4 @@ def _architecture(model: Model) -> Architecture | None:
 
 @cache
 def _read(path: Path, _modified_ns: int) -> Architecture:
-    return files.architecture(path)
+    return files.read_architecture(path)

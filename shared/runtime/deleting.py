@@ -1,4 +1,4 @@
-"""Delete one dataset or one corpus by name, as the database's owner. What a job was made from stays while it is there.
+"""Delete one dataset or one corpus by name, as the database's owner. What existing jobs use is not deleted.
 
 Reports and audits of an ended job read its items and its corpus, so an ended job keeps both until it is purged. A live
 job keeps the corpus that CRAG falls back to as well.
@@ -12,12 +12,12 @@ from sqlalchemy import text
 from shared.errors import Conflict
 from shared.storage import operations
 from shared.storage.database import Database
-from shared.storage.unknown import not_found
+from shared.storage.unknown import make_not_found
 
 Kind = Literal["dataset", "corpus"]
 NAMED = 5
-"""Jobs that a refusal names."""
-# FOR UPDATE: a job that is being submitted holds the row, and one that comes later finds it gone.
+"""Number of jobs that an error names."""
+# FOR UPDATE: a job that is being submitted holds the row, and a later submission finds it gone.
 ROW = {
     "dataset": text("SELECT id FROM datasets WHERE name = :name AND NOT online FOR UPDATE"),
     "corpus": text("SELECT id FROM corpora WHERE name = :name FOR UPDATE"),
@@ -38,26 +38,26 @@ DELETE = {
 
 
 async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
-    """Delete it; the documents of a corpus go with `mathrag purge` once no other corpus holds them.
+    """Delete a dataset or corpus. `mathrag purge` deletes a corpus's documents once no other corpus holds them.
 
     Raises:
-        NotFound: there is none of this name.
-        Conflict: jobs use it, and the message names the first five; or it is a graph's.
+        NotFound: nothing has this name.
+        Conflict: jobs use it (the message names the first five), or it belongs to a graph.
     """
     async with owner.transaction() as connection:
         number = (await connection.execute(ROW[kind], {"name": name})).scalar()
         if number is None:
-            raise await not_found(connection, kind, name)
+            raise await make_not_found(connection, kind, name)
         users = (await connection.execute(USERS[kind], {"id": number})).all()
         if users:
-            raise _used(kind, name, users)
+            raise _make_in_use_error(kind, name, users)
         if kind == "corpus" and (graph := (await connection.execute(GRAPH, {"id": number})).scalar()):
             raise Conflict(f"corpus {name!r} belongs to graph {graph!r}", hint=f"mathrag graph delete {graph}")
-        await operations.note(connection, actor, "delete", f"{kind} {name}")
+        await operations.record_operation(connection, actor, "delete", f"{kind} {name}")
         await connection.execute(DELETE[kind], {"id": number})
 
 
-def _used(kind: Kind, name: str, users: Sequence[Any]) -> Conflict:
+def _make_in_use_error(kind: Kind, name: str, users: Sequence[Any]) -> Conflict:
     live = [user for user in users if user.ended_at is None]
     shown = live or users
     names = ", ".join(f"{user.name} ({user.state})" for user in shown[:NAMED])

@@ -1,4 +1,4 @@
-"""Every pipeline's searches leave out what would give the answer away, as the job's parameters say."""
+"""Make every pipeline's searches leave out documents that would reveal the answer, as `params.duplicates` says."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
@@ -11,14 +11,17 @@ from shared.contracts.samples import Item
 T = TypeVar("T")
 
 
-def without_duplicates(
+def exclude_duplicates(
     steps: Generator[Yielded, Any, T], rule: Duplicates, items: Sequence[Item]
 ) -> Generator[Yielded, Any, T]:
-    """`steps`, whose searches say by which rule, and for which of `items` (one of a sample, many of a calibration)."""
+    """Run `steps` and add the duplicate rule and the asked item to each of their searches.
+
+    `items` holds one item for a sample and several for a calibration.
+    """
     golds = {item.question: item.gold or "" for item in items} if rule == "same-answer" else {}
     only = items[0].question if len(items) == 1 else ""
 
-    def completed(call: Call) -> Call:
+    def complete(call: Call) -> Call:
         if not isinstance(call, Retrieve) or rule == RELEASE_0_1:
             return call
         item = "" if call.question == only else only
@@ -31,4 +34,4 @@ def without_duplicates(
         except StopIteration as stop:
             ended: T = stop.value
             return ended
-        reply = yield [completed(call) for call in yielded] if isinstance(yielded, Sequence) else completed(yielded)
+        reply = yield [complete(call) for call in yielded] if isinstance(yielded, Sequence) else complete(yielded)

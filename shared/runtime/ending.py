@@ -1,4 +1,4 @@
-"""How samples and jobs end. Every statement is guarded by the state it leaves, so running it twice is harmless."""
+"""End samples and jobs. Each statement requires the state that it leaves, so running it twice has no effect."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,13 +9,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.samples import GateDecision, Outcome
-from shared.redaction import redacted
+from shared.redaction import redact
 from shared.runtime.cancel import cancel_samples
-from shared.runtime.finalising import Step, empty_chain, finalise
+from shared.runtime.finalising import EndStep, finalise, make_empty_chain
 from shared.runtime.parking import park_job
-from shared.runtime.progress import Progress
+from shared.runtime.progress import SampleProgress
 from shared.storage.database import Database
-from shared.storage.outages import passing
+from shared.storage.outages import is_passing
 from shared.storage.sql import sql
 from shared.storage.states import SampleState
 
@@ -30,7 +30,7 @@ END_SAMPLES = sql("""
     FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
         CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
     WHERE s.id = u.id AND s.state = {READY}""")
-# What brings each live job nearer to its end now; one look at the few that are live.
+# Live jobs that can be brought nearer to their end now; only few jobs are live.
 DUE = sql("""
     SELECT j.id, j.state FROM jobs j WHERE j.ended_at IS NULL AND j.total <= :most AND CASE j.state
         WHEN 'preparing' THEN EXISTS (
@@ -59,8 +59,8 @@ FINALIZE = sql("""
     WHERE j.id = :job AND j.state = 'running'
         AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state IN {LIVE})
     RETURNING j.id""")
-# A cancelled job's calls at the guard may still end. While one is in the queue for it alone, a claim that is not
-# committed yet may hold it, so a pending call counts, too, until it is parked.
+# A cancelled job's calls may still be running at the guard. While a call is queued for this job alone, an uncommitted
+# claim may hold it, so pending calls count, too, until they are parked.
 DRAINED = sql("""
     SELECT j.id FROM jobs j
     WHERE j.id = :job AND j.state = 'cancelling'
@@ -75,20 +75,20 @@ EXPLAIN = text("""
     UPDATE jobs SET reason = :reason, version = version + 1
     WHERE id = :job AND ended_at IS NULL AND reason IS DISTINCT FROM :reason""")
 SMALL = 1000
-"""Samples of a job that a worker brings to its end between two batches; a larger one is left to the orchestrator."""
+"""Largest job, in samples, that a worker ends between two batches; the orchestrator ends larger ones."""
 ANY_SIZE = 2**31 - 1
 
 _log = logging.getLogger(__name__)
 
 
-class Due(NamedTuple):
-    """A job that can be brought on."""
+class DueJob(NamedTuple):
+    """A job that can be brought nearer to its end."""
 
     job: int
     state: str
 
 
-async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
+async def store_ended(connection: AsyncConnection, ended: Sequence[SampleProgress]) -> None:
     """Store the outcomes and end states of samples whose replay ended."""
     if not ended:
         return
@@ -107,24 +107,24 @@ async def write(connection: AsyncConnection, ended: Sequence[Progress]) -> None:
             ],
             "positions": [progress.replay.position for progress in ended],
             "failures": [kind for kind, _ in failures],
-            "details": [detail and _storable(detail) for _, detail in failures],
+            "details": [detail and _make_storable(detail) for _, detail in failures],
         },
     )
 
 
-class Broken(NamedTuple):
+class BrokenSample(NamedTuple):
     """A ready sample that cannot be replayed, or not be stored."""
 
     sample: int
     job: int
     public_id: str
-    """Of the job."""
+    """Public id of the job."""
     kind: str
     detail: str
 
 
-async def fail(connection: AsyncConnection, broken: Sequence[Broken]) -> None:
-    """End these samples as failed, as if none of their replies had been consumed."""
+async def fail_samples(connection: AsyncConnection, broken: Sequence[BrokenSample]) -> None:
+    """End these samples as failed, with no reply consumed."""
     if not broken:
         return
     await connection.execute(
@@ -134,17 +134,17 @@ async def fail(connection: AsyncConnection, broken: Sequence[Broken]) -> None:
             "states": [3] * len(broken),
             "positions": [0] * len(broken),
             "failures": [each.kind for each in broken],
-            "details": [_storable(each.detail) for each in broken],
+            "details": [_make_storable(each.detail) for each in broken],
         },
     )
 
 
-def _storable(detail: str) -> str:
+def _make_storable(detail: str) -> str:
     return detail[:4000].replace("\0", "").encode(errors="replace").decode()
 
 
-def _refuse_unstorable(progress: Progress) -> None:
-    """An outcome that the database cannot hold fails its own sample, not the batch."""
+def _refuse_unstorable(progress: SampleProgress) -> None:
+    """Fail the sample alone if the database cannot hold its outcome, instead of the whole batch."""
     result = progress.replay.result
     if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
         progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
@@ -156,7 +156,7 @@ def _refuse_unstorable(progress: Progress) -> None:
         progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
 
 
-def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
+def _columns(completed: Sequence[SampleProgress]) -> dict[str, list[object]]:
     results = [progress.replay.result for progress in completed]
     outcomes = [result if isinstance(result, Outcome) else None for result in results]
     verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
@@ -171,83 +171,87 @@ def _columns(completed: Sequence[Progress]) -> dict[str, list[object]]:
     }
 
 
-async def due(database: Database, most: int = ANY_SIZE) -> list[Due]:
-    """Jobs of at most so many samples that can be brought nearer to their end; one statement."""
+async def list_due_jobs(database: Database, most: int = ANY_SIZE) -> list[DueJob]:
+    """List the jobs of at most `most` samples that can be brought nearer to their end, with one statement."""
     async with database.statement() as connection:
-        return [Due(row.id, row.state) for row in await connection.execute(DUE, {"most": most})]
+        return [DueJob(row.id, row.state) for row in await connection.execute(DUE, {"most": most})]
 
 
-async def step(database: Database, job: Due) -> Step:
-    """Bring one job on: a prepared one runs or fails, a drained one is finalised, each by a batch at most."""
+async def end_job_step(database: Database, job: DueJob) -> EndStep:
+    """Take a job's next step: a prepared job runs or fails, a drained one is finalised by at most one batch."""
     return await _STEPS[job.state](database, job.job)
 
 
-async def finish(database: Database, most: int = ANY_SIZE) -> list[int]:
-    """One step of every due job of at most so many samples; returns those that ended.
+async def finish_due_jobs(database: Database, most: int = ANY_SIZE) -> list[int]:
+    """Take one step of every due job of at most `most` samples; return the jobs that ended.
 
-    Called after every batch that ended a sample. A job that cannot be brought on holds up no other one: the
-    orchestrator tries it again, and says why on the job.
+    This runs after every batch that ended a sample. A job whose step fails does not hold up other jobs: the
+    orchestrator tries it again and records the reason.
     """
     ended = []
-    for each in await due(database, most):
+    for each in await list_due_jobs(database, most):
         try:
-            if await step(database, each) is Step.ENDED:
+            if await end_job_step(database, each) is EndStep.ENDED:
                 ended.append(each.job)
         except Exception as error:
-            if passing(error):
+            if is_passing(error):
                 raise
             _log.exception("job %d cannot be brought to its end", each.job)
     return ended
 
 
-async def explain(database: Database, job: int, error: Exception) -> None:
-    """Let the job say why it cannot be brought to its end; its end clears that."""
-    said = redacted(str(error).partition("\n")[0])
-    values = {"job": job, "reason": f"cannot be brought to its end, tried again: {type(error).__name__}: {said}"[:500]}
+async def record_reason(database: Database, job: int, error: Exception) -> None:
+    """Record on the job why it cannot be ended; ending it clears the reason."""
+    message = redact(str(error).partition("\n")[0])
+    values = {
+        "job": job,
+        "reason": f"cannot be brought to its end, tried again: {type(error).__name__}: {message}"[:500],
+    }
     async with database.transaction() as connection:
         await connection.execute(EXPLAIN, values)
 
 
-async def _prepared(database: Database, job: int) -> Step:
-    """Run the job with the outcome of its preparation, or let it fail."""
+async def _leave_preparing(database: Database, job: int) -> EndStep:
+    """Run the job with the outcome of its preparation, or fail it."""
     async with database.transaction() as connection:
         row = (await connection.execute(PREPARED, {"job": job})).one()
         if row.outcome is not None:
-            await run(connection, [job], row.outcome)
-            return Step.MOVED
-        values = {"job": job, "reason": f"{row.failure}: {row.detail}", "chain": await empty_chain(connection, job)}
-        return Step.ENDED if (await connection.execute(FAIL, values)).rowcount else Step.WAITS
+            await start_jobs(connection, [job], row.outcome)
+            return EndStep.MOVED
+        chain = await make_empty_chain(connection, job)
+        values = {"job": job, "reason": f"{row.failure}: {row.detail}", "chain": chain}
+        return EndStep.ENDED if (await connection.execute(FAIL, values)).rowcount else EndStep.WAITS
 
 
-async def _finished(database: Database, job: int) -> Step:
-    return await finalise(database, job) if await _is(database, FINALIZE, job) else Step.WAITS
+async def _leave_running(database: Database, job: int) -> EndStep:
+    return await finalise(database, job) if await _matches(database, FINALIZE, job) else EndStep.WAITS
 
 
-async def _cancelled(database: Database, job: int) -> Step:
+async def _leave_cancelling(database: Database, job: int) -> EndStep:
     """End its live samples, then wait for its calls in flight, then finalise it."""
     if await cancel_samples(database, job):
-        return Step.MOVED
-    if not await _is(database, BEGUN, job):  # once drained it stays so, and asking walks all its steps
+        return EndStep.MOVED
+    if not await _matches(database, BEGUN, job):  # once drained it stays so, and asking walks all its steps
         await park_job(database, job)
-        if not await _is(database, DRAINED, job):
-            return Step.WAITS
+        if not await _matches(database, DRAINED, job):
+            return EndStep.WAITS
     return await finalise(database, job)
 
 
-async def _is(database: Database, statement: TextClause, job: int) -> bool:
+async def _matches(database: Database, statement: TextClause, job: int) -> bool:
     async with database.transaction() as connection:
         return bool((await connection.execute(statement, {"job": job})).scalar())
 
 
-_STEPS: Mapping[str, Callable[[Database, int], Awaitable[Step]]] = {
-    "preparing": _prepared,
-    "running": _finished,
-    "cancelling": _cancelled,
+_STEPS: Mapping[str, Callable[[Database, int], Awaitable[EndStep]]] = {
+    "preparing": _leave_preparing,
+    "running": _leave_running,
+    "cancelling": _leave_cancelling,
     "finalizing": finalise,
 }
 
 
-async def run(connection: AsyncConnection, jobs: Sequence[int], prepared: bytes | None) -> None:
+async def start_jobs(connection: AsyncConnection, jobs: Sequence[int], prepared: bytes | None) -> None:
     """Set preparing jobs to running and insert their samples, once."""
     values = {"jobs": list(jobs), "prepared": prepared}
     if started := list((await connection.execute(RUN, values)).scalars()):

@@ -1,46 +1,46 @@
-"""The port between the worker and whoever executes a role's calls."""
+"""The interface between the worker and the executors of each role's calls."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall
 
 
 class Lapse(NamedTuple):
-    """The call's model server died under it: a suspect."""
+    """The model server died while it ran the call, so the call becomes a suspect."""
 
     call_id: int
 
 
 class Release(NamedTuple):
-    """The call was aborted to free the device: it goes back uncharged."""
+    """The call was aborted to free the device; it is released without a charge."""
 
     call_id: int
 
 
 class Wait(NamedTuple):
-    """What the call needs is away, for this call as for every other: it goes back uncharged and waits."""
+    """A server that the call and others need is away; the call is released without a charge and waits."""
 
     call_id: int
     what: str
-    """What is away, as in "Elasticsearch at 127.0.0.1:9200"."""
+    """The server, such as "Elasticsearch at 127.0.0.1:9200"."""
     said: str
-    """How it was found to be away."""
+    """The error that showed the outage."""
 
 
-Ended = Answered | Lapse | Release | Wait
-"""What became of a call that was sent, or was not."""
+CallEnd = AnsweredCall | Lapse | Release | Wait
+"""How the execution of a call ended."""
 
 
 class Executor(Protocol):
     """Executes the calls of a role.
 
     Raises while iterating:
-        NotGranted: nothing was sent; all calls go back uncharged.
-        Broken: whoever ran the calls is gone; the unanswered ones are suspects.
+        NotGranted: nothing was sent; all calls are released without a charge.
+        Broken: the process that ran the calls is gone; unanswered calls become suspects.
     """
 
-    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
-        """Replies as they come."""
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
+        """Yield the end of each call as it happens."""
         ...

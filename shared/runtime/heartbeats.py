@@ -1,6 +1,6 @@
-"""Heartbeats: a worker's key in Redis, by which readiness, the supervisor and health checks know that it is there.
+"""Heartbeats: a worker's key in Redis, which readiness, the supervisor and health checks read.
 
-`python -m shared.runtime.heartbeats judge` ends with 0 if this host has such a worker.
+`python -m shared.runtime.heartbeats judge` exits with 0 if this host has a live judge worker.
 """
 
 import logging
@@ -24,18 +24,18 @@ _log = logging.getLogger(__name__)
 
 
 def key(lane: Lane, process: int | str) -> str:
-    """The key of a worker process of this host; `*` stands for any. Process ids are unique within a host only."""
+    """Return the key of a worker process on this host; `*` matches any process."""
     return f"mathrag:worker:{lane.value}:{socket.gethostname()}:{process}"
 
 
 def start(lane: Lane, redis_url: str) -> None:
-    """Beat until this process ends; each beat tells which pipelines' source it has imported."""
+    """Send heartbeats until this process ends; each holds the hash of the imported pipelines' source."""
     arguments = (key(lane, os.getpid()), registry.source_hash(), redis_url)
     threading.Thread(target=_beat, args=arguments, daemon=True).start()
 
 
-def seen(lane: Lane, redis_url: str) -> bool:
-    """Whether a worker of this host has shown a heartbeat lately."""
+def is_alive(lane: Lane, redis_url: str) -> bool:
+    """Tell whether a worker of this lane on this host has a current heartbeat."""
     with Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as redis:
         try:
             return any(redis.scan_iter(match=key(lane, "*"), count=1000))
@@ -55,4 +55,4 @@ def _beat(name: str, source: str, redis_url: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if seen(Lane(sys.argv[1]), load().redis_url) else 1)
+    sys.exit(0 if is_alive(Lane(sys.argv[1]), load().redis_url) else 1)

@@ -1,8 +1,7 @@
-"""No two jobs that people submit share a name, so a name stands for one job.
+"""Keep the names of submitted jobs unique, so that a name identifies one job.
 
-Rows of earlier releases may share one: they stay as they are, and no further job gets their name. Of two requests for
-one name at the same time one holds the name's lock until it commits, and the other one is told to come back. Chats have
-no name of their own.
+Jobs of earlier releases may share a name; they keep it, and no further job gets it. Of two concurrent requests for a
+name, one holds the name's lock until it commits, and the other is asked to repeat its request. Chats need no name.
 """
 
 import re
@@ -15,11 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import Conflict, InProgress
 
 LOCK_SEED = 7334
-"""Apart from other advisory locks."""
+"""Distinguishes these advisory locks from others."""
 HOLD = text("""
     SELECT name FROM unnest(CAST(:names AS text[])) n(name)
     WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, :seed))""")
-# A statement of its own: its snapshot is younger than the locks.
+# A separate statement, so that its snapshot is taken after the locks.
 TAKEN = text("""
     SELECT name, public_id, state FROM jobs WHERE name = ANY(:names) AND NOT online AND public_id IS DISTINCT FROM :own
     ORDER BY id LIMIT 1""")
@@ -28,13 +27,13 @@ _NUMBERED = re.compile(r"(?P<name>.+)-r(?P<number>[1-9]\d{0,5})", re.DOTALL)
 
 
 async def reserve(connection: AsyncConnection, names: Sequence[str], own: uuid.UUID | None = None) -> None:
-    """Keep `names` from other jobs until the transaction ends; the job `own` may have one of them already.
+    """Reserve `names` until the transaction ends; the job `own` may already have one of them.
 
     Raises:
         Conflict: a job has one of the names; the message says which job.
         InProgress: another request is taking one of them right now.
     """
-    if held := await _held(connection, names):
+    if held := await _find_locked(connection, names):
         raise InProgress(f"`name`: another request is using {held!r} right now", hint="send it again in a second")
     taken = (await connection.execute(TAKEN, {"names": list(names), "own": own})).first()
     if taken is not None:
@@ -46,14 +45,14 @@ async def reserve(connection: AsyncConnection, names: Sequence[str], own: uuid.U
 
 
 async def reserve_next(connection: AsyncConnection, name: str, given: Collection[str]) -> str:
-    """`name`, or its next number that is free and not among those `given` in this transaction; kept until its end."""
+    """Reserve and return `name` or its next free number, leaving out those `given` in this transaction."""
     while name in given or not await _is_free(connection, name):
-        name = next_name(name)
+        name = make_next_name(name)
     return name
 
 
-def next_name(name: str) -> str:
-    """`first` → `first-r2` → `first-r3`: a name of its own, so that both jobs can be told apart by name."""
+def make_next_name(name: str) -> str:
+    """Return the name's next number: `first` → `first-r2` → `first-r3`."""
     found = _NUMBERED.fullmatch(name)
     base, number = (found["name"], int(found["number"])) if found else (name, 1)
     suffix = f"-r{number + 1}"
@@ -61,12 +60,12 @@ def next_name(name: str) -> str:
 
 
 async def _is_free(connection: AsyncConnection, name: str) -> bool:
-    if await _held(connection, [name]):
+    if await _find_locked(connection, [name]):
         return False
     return (await connection.execute(TAKEN, {"names": [name], "own": None})).first() is None
 
 
-async def _held(connection: AsyncConnection, names: Sequence[str]) -> str | None:
-    """The first of `names` whose lock another transaction has; the locks of the others are taken."""
+async def _find_locked(connection: AsyncConnection, names: Sequence[str]) -> str | None:
+    """Lock `names`; return the first one whose lock another transaction holds, if any."""
     found: str | None = (await connection.execute(HOLD, {"names": list(names), "seed": LOCK_SEED})).scalar()
     return found

@@ -1,6 +1,6 @@
-"""What an advance must know of a job: its pipeline, parameters and pins. Fixed at submit, so kept per process."""
+"""What replaying needs to know of a job: pipeline, parameters, pins. Fixed at submission, so each process caches it."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,15 +10,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Yielded
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery
-from shared.contracts.params import Params, stored_params
-from shared.contracts.samples import GateDecision, Given, Item, Library, Sample
+from shared.contracts.params import Params, decode_params
+from shared.contracts.samples import Conversation, GateDecision, Given, Item, Library, Sample, Stored, Texts
 from shared.errors import Unreadable
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
+from shared.pipelines.conversation import CONVERSATION
+from shared.pipelines.embedding import EMBEDDING
 from shared.pipelines.imported import IMPORTED
+from shared.plugins.loading import load_plugins
 from shared.release import release
-from shared.runtime.duplicates import without_duplicates
+from shared.runtime.duplicates import exclude_duplicates
 from shared.runtime.replay import Replay
+from shared.settings import Plugins
 
 T = TypeVar("T")
 
@@ -34,14 +38,19 @@ CALIBRATION = text(
 )
 
 
-def read_code() -> None:
-    """Import every pipeline and read the commit now, at a process's start: what is edited later does not run."""
+GIVEN: Mapping[str, type[Stored]] = {IMPORTED: Given, CONVERSATION: Conversation, EMBEDDING: Texts}
+"""By pipeline, the type that is stored for each of its samples."""
+
+
+def read_code(plugins: Plugins) -> None:
+    """Import every pipeline and read the commit when the process starts, so that later edits do not run."""
     registry.names()
+    load_plugins(plugins)
     release()
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as replay sees it."""
+    """A job as its replays need it."""
 
     id: int
     pipeline: str
@@ -51,20 +60,20 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     binding: Binding
     prepared: GateDecision | None
     limit: int | None = None
-    """Only the first so many items of the dataset; None: all."""
+    """Number of items to ask, from the dataset's beginning; None asks all."""
     source: str = ""
-    """Hash of the pipeline's source when it was submitted; empty: it was not."""
+    """Hash of the pipeline's source at submission; empty for a job that was not submitted."""
     release: tuple[str | None, str | None] = (None, None)
-    """Version and commit of the program that it was submitted to."""
+    """Version and commit of the program that accepted it."""
 
     def check_source(self) -> None:
-        """Return if this process runs what the job was submitted with, or a later release goes on with it.
+        """Check that this process runs the source that the job was submitted with, or a later release.
 
         Raises:
-            Unreadable: of the same release, this process has imported another source.
+            Unreadable: this process has the same release but imported another source.
         """
         here = registry.pipeline_hash(self.pipeline)
-        # Without a commit, as in an image that was built without one, any difference may be another release.
+        # An image that was built without a commit may be any release, so a difference is allowed.
         if self.source in ("", here) or self.release[1] is None or self.release != release():
             return
         raise Unreadable(
@@ -72,35 +81,39 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             f" {here[:12]}: a file was edited while the service ran; restart the service, then submit the job again"
         )
 
-    def ranked(self, rank: int) -> "JobSpec":
-        """The same job; its rank alone may change while it is kept."""
+    def with_rank(self, rank: int) -> "JobSpec":
+        """Return the job with this rank, the only field that may change while the job is cached."""
         return self if rank == self.rank else msgspec.structs.replace(self, rank=rank)
 
-    def start(self, item: Item, repeat: int, library: Library, given: Given | None = None) -> Replay[Any]:
-        """A fresh replay of one item's pipeline, graded; `given` of a job of imported answers.
+    def start(self, item: Item, repeat: int, library: Library, given: Stored | None = None) -> Replay[Any]:
+        """Start a replay of the pipeline and the grading for one item; `given` is as in `Sample`.
 
         Raises:
             Unreadable: the pipeline is not installed.
         """
         sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given)
-        return Replay(self._asked(self.installed().graded(sample, self.params, library), [item]))
+        return Replay(
+            self._leave_out_duplicates(self.find_pipeline().run_and_grade(sample, self.params, library), [item])
+        )
 
     def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
-        """A fresh replay of the job's calibration over `items`.
+        """Start a replay of the job's calibration over `items`.
 
         Raises:
             Unreadable: the pipeline is not installed, or has no calibration.
         """
-        prepare = self.installed().prepare
+        prepare = self.find_pipeline().prepare
         if prepare is None:
             raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
-        return Replay(self._asked(prepare(items, self.params, library), items))
+        return Replay(self._leave_out_duplicates(prepare(items, self.params, library), items))
 
-    def _asked(self, steps: Generator[Yielded, Any, T], items: Sequence[Item]) -> Generator[Yielded, Any, T]:
-        return without_duplicates(steps, self.params.duplicates, items)
+    def _leave_out_duplicates(
+        self, steps: Generator[Yielded, Any, T], items: Sequence[Item]
+    ) -> Generator[Yielded, Any, T]:
+        return exclude_duplicates(steps, self.params.duplicates, items)
 
-    def installed(self) -> registry.Registered:
-        """Its pipeline.
+    def find_pipeline(self) -> registry.Registered:
+        """Return the job's pipeline.
 
         Raises:
             Unreadable: it is not installed.
@@ -110,31 +123,34 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         except registry.UnknownPipeline as error:
             raise Unreadable(f"the job's pipeline is not installed: {error}") from error
 
-    async def calibration(self, connection: AsyncConnection) -> list[Item]:
-        """The items that the gate is calibrated on: the first `gate.items` that are asked, by sha256(seed, item)."""
+    async def load_calibration_items(self, connection: AsyncConnection) -> list[Item]:
+        """Load the first `gate.items` of the asked items in the order of sha256(seed, item), for the calibration."""
         seed = str(self.params.seed).encode()
         values = {"dataset": self.dataset_id, "limit": self.limit, "seed": seed, "n": self.params.gate.items}
-        return [item_of(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
+        return [item_from_row(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
 
 
 class Jobs:
-    """Job specs by id. A spec is kept once its `prepared` is final, that is once items are asked for."""
+    """Cache of job specs by id. A spec is cached once its `prepared` is final, that is, once items are replayed."""
 
     def __init__(self) -> None:
         self._specs: dict[int, JobSpec] = {}
 
     async def load(self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]) -> dict[int, JobSpec]:
-        """Specs of the jobs whose items, and of those whose prepare samples, are about to be replayed.
+        """Load the specs of jobs whose items or whose prepare samples are about to be replayed.
 
         Raises:
             Unreadable: the parameters, models or gate decision of one of them cannot be decoded.
         """
-        return {id_: readable(spec) for id_, spec in (await self.load_each(connection, items_of, prepares_of)).items()}
+        return {
+            id_: require_readable(spec)
+            for id_, spec in (await self.load_each(connection, items_of, prepares_of)).items()
+        }
 
     async def load_each(
         self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]
     ) -> dict[int, JobSpec | Unreadable]:
-        """The same, with the error in the place of each job that cannot be decoded."""
+        """Load the same specs, with the error in place of each job that cannot be decoded."""
         missing = (items_of - self._specs.keys()) | prepares_of
         rows = (await connection.execute(JOBS, {"ids": sorted(missing)})).mappings() if missing else ()
         fresh = {row["id"]: _try_spec(row) for row in rows}
@@ -143,22 +159,22 @@ class Jobs:
         return {id_: fresh.get(id_) or self._specs[id_] for id_ in items_of | prepares_of}
 
 
-def readable(spec: JobSpec | Unreadable) -> JobSpec:
-    """`spec` itself.
+def require_readable(spec: JobSpec | Unreadable) -> JobSpec:
+    """Return `spec` unless it is an error.
 
     Raises:
-        Unreadable: it is one.
+        Unreadable: the job could not be decoded.
     """
     if isinstance(spec, Unreadable):
         raise spec
     return spec
 
 
-def item_of(row: RowMapping) -> Item:
-    """An `items` row as a contract.
+def item_from_row(row: RowMapping) -> Item:
+    """Convert an `items` row.
 
     Raises:
-        Unreadable: the columns are empty, as an outer join leaves them where there is no such item.
+        Unreadable: the columns are empty, as an outer join leaves them if the item is gone.
     """
     if row["ordinal"] is None:
         raise Unreadable("the sample's item is not in the dataset any more")
@@ -170,20 +186,20 @@ def item_of(row: RowMapping) -> Item:
     )
 
 
-def given_of(row: RowMapping, pipeline: str) -> Given | None:
-    """What a sample of a job of imported answers was given; None for another job's.
+def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
+    """Decode what was stored for the sample at submission; None for pipelines without such data.
 
     Raises:
-        Unreadable: it is gone, or is no such thing.
+        Unreadable: the data is gone or cannot be decoded.
     """
-    if pipeline != IMPORTED:
+    if pipeline not in GIVEN:
         return None
     if row["given"] is None:
-        raise Unreadable("the answer that was imported for the sample is not there any more")
+        raise Unreadable("what was given for the sample is not there any more")
     try:
-        given: Given = msgspec.json.decode(row["given"], type=Given)
+        given: Stored = msgspec.json.decode(row["given"], type=GIVEN[pipeline])
     except ValueError as error:
-        raise Unreadable(f"the answer that was imported for the sample cannot be read: {error}") from error
+        raise Unreadable(f"what was given for the sample cannot be read: {error}") from error
     return given
 
 
@@ -195,7 +211,7 @@ def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
 
 
 def _spec(row: RowMapping) -> JobSpec:
-    params = stored_params(row["params"])
+    params = decode_params(row["params"])
     return JobSpec(
         id=row["id"],
         pipeline=row["pipeline"],

@@ -1,4 +1,4 @@
-"""What a judge's ratings are worth to people, from the labels of a set: a growing map of the ratings 1 to 5."""
+"""Calibrate a judge by people's labels: a monotone map from its ratings 1 to 5 to the labels' scale."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from shared.contracts.labels import FEWEST, KINDS
 from shared.contracts.params import JudgeCalibration, Params
 from shared.errors import Conflict, Invalid
 from shared.pipelines.binding import Pin
-from shared.rag.prompts import template_reference
-from shared.statistics.monotone import monotone
+from shared.rag.prompts import make_template_reference
+from shared.statistics.monotone import fit_monotone
 from shared.storage import label_sets, labels
+from shared.storage.decoding import try_decode_params
 from shared.storage.label_sets import LabelSet
-from shared.storage.labels import Counted
-from shared.storage.stored import decoded_params
+from shared.storage.labels import CountedLabels
 
 JUDGE = text("""
     SELECT m.name, encode(m.hash, 'hex') AS hash, j.params, substring(
@@ -32,8 +32,8 @@ JUDGE = text("""
 (RUBRIC,) = KINDS["documents"].rubrics
 
 
-class Judge(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gave the ratings, and what of."""
+class RatingJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """What identifies the judge whose ratings are calibrated."""
 
     model: str
     """Hash of the model (hex)."""
@@ -67,25 +67,27 @@ class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
     ratings: tuple[RatingWorth, ...]
 
 
-async def pinned(connection: AsyncConnection, params: Params, pin: Pin | None) -> Params:
-    """The parameters with what the judge's ratings are worth, where a label set is named.
+async def pin_judge_calibration(connection: AsyncConnection, params: Params, pin: Pin | None) -> Params:
+    """Add the judge's calibration to the parameters, if they name a label set.
 
-    What is there already stays: it was pinned by the job that this one repeats.
+    A calibration that is already there stays: the repeated job pinned it.
 
     Args:
-        connection: to the database.
-        params: as they are asked for.
+        connection: an open transaction.
+        params: the requested parameters.
         pin: the job's judge.
 
     Raises:
         NotFound: there is no such set.
-        Conflict: as of `calibrated`.
+        Conflict: see `calibrate_judge`.
         Invalid: the set holds ratings of another judge, by another rubric or between other anchors.
     """
     if not params.gate.labels or params.gate.calibrated is not None:
         return params
-    found, judge = await _calibrated(connection, params.gate.labels)
-    if pin is None or judge != Judge(model=pin.hash, rubric=template_reference(RUBRIC), anchors=params.anchors):
+    found, judge = await _calibrate(connection, params.gate.labels)
+    if pin is None or judge != RatingJudge(
+        model=pin.hash, rubric=make_template_reference(RUBRIC), anchors=params.anchors
+    ):
         raise Invalid(
             f"`params.gate.labels`: {found.set!r} holds labels of what another judge rated: model {found.judge!r}"
             f" ({judge.model[:12]}), its rubric and anchors",
@@ -95,54 +97,54 @@ async def pinned(connection: AsyncConnection, params: Params, pin: Pin | None) -
     return replace(params, gate=replace(params.gate, calibrated=JudgeCalibration(hash=found.hash, ratings=worth)))
 
 
-async def calibrated(connection: AsyncConnection, name: str) -> LabelCalibration:
-    """What the judge's ratings are worth by the blind labels of the set called `name`.
+async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibration:
+    """Calibrate the judge by the blind labels of the set called `name`.
 
-    Each task counts once, with the mean of what its labellers said last; abstentions count for nothing.
+    Each task counts once, with the mean of its labellers' last labels; abstentions are ignored.
 
     Raises:
         NotFound: there is no such set.
-        Conflict: it is not of documents, its job was purged, or too few of its tasks have a label.
+        Conflict: its tasks are not documents, its job was purged, or too few tasks have a label.
     """
-    found, _ = await _calibrated(connection, name)
+    found, _ = await _calibrate(connection, name)
     return found
 
 
-async def _calibrated(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, Judge]:
-    of = await label_sets.one(connection, name)
-    model, judge = await _judge(connection, of)
-    counted = await labels.counted(connection, of, blind=True)
-    said = _by_rating(counted)
-    tasks = sum(map(len, said.values()))
+async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, RatingJudge]:
+    of = await label_sets.get_set(connection, name)
+    model, judge = await _find_judge(connection, of)
+    counted = await labels.count_labels(connection, of, blind=True)
+    by_rating = _group_by_rating(counted)
+    tasks = sum(map(len, by_rating.values()))
     if tasks < FEWEST:
         message = f"label set {name!r}: {tasks} tasks have a blind label, and a calibration needs {FEWEST}"
         raise Conflict(message, hint=f"mathrag label next {name}")
-    means = [fmean(said[rating]) if rating in said else None for rating in range(1, 6)]
-    weights = [len(said.get(rating, ())) for rating in range(1, 6)]
-    worth = await to_thread.run_sync(monotone, means, weights)
+    means = [fmean(by_rating[rating]) if rating in by_rating else None for rating in range(1, 6)]
+    weights = [len(by_rating.get(rating, ())) for rating in range(1, 6)]
+    worth = await to_thread.run_sync(fit_monotone, means, weights)
     ratings = tuple(
         RatingWorth(rating=rating, tasks=weights[rating - 1], mean=means[rating - 1], worth=worth[rating - 1])
         for rating in range(1, 6)
     )
-    identity = canonical.digest([judge, of.hash, _given(counted), worth]).hex()
+    identity = canonical.digest([judge, of.hash, _sort_votes(counted), worth]).hex()
     return LabelCalibration(
         set=name, hash=identity, judge=model, judge_hash=judge.model, tasks=tasks, ratings=ratings
     ), judge
 
 
-async def _judge(connection: AsyncConnection, of: LabelSet) -> tuple[str, Judge]:
-    """The name of the model that rated the set's documents, and what identifies it."""
+async def _find_judge(connection: AsyncConnection, of: LabelSet) -> tuple[str, RatingJudge]:
+    """Return the name and the identity of the judge that rated the set's documents."""
     if of.what != "documents":
         raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="a calibration needs one of `documents`")
     row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
-    params, _ = decoded_params(row.params if row else None, "")
+    params, _ = try_decode_params(row.params if row else None, "")
     if row is None or params is None:
-        raise Conflict(f"label set {of.name!r}: its job was purged, so nobody knows whose ratings they were")
-    return row.name, Judge(model=row.hash, rubric=row.rubric, anchors=params.anchors)
+        raise Conflict(f"label set {of.name!r}: its job was purged, so the judge of its ratings is unknown")
+    return row.name, RatingJudge(model=row.hash, rubric=row.rubric, anchors=params.anchors)
 
 
-def _by_rating(counted: Counted) -> dict[Any, list[float]]:
-    """By the judge's rating: of each labelled task the mean of its labels."""
+def _group_by_rating(counted: CountedLabels) -> dict[Any, list[float]]:
+    """Group the mean label of each labelled task by the judge's rating."""
     found: defaultdict[Any, list[float]] = defaultdict(list)
     for task in counted.tasks:
         given = [float(value) for value in counted.labels.get(task.number, {}).values() if value is not None]
@@ -151,7 +153,7 @@ def _by_rating(counted: Counted) -> dict[Any, list[float]]:
     return found
 
 
-def _given(counted: Counted) -> list[Any]:
-    """Every label that counts, in one order."""
+def _sort_votes(counted: CountedLabels) -> list[Any]:
+    """Return all labels that count, in a fixed order."""
     votes = ((number, *vote) for number, said in counted.labels.items() for vote in said.items())
     return sorted(vote for vote in votes if vote[-1] is not None)

@@ -1,4 +1,4 @@
-"""Claims whose worker is gone: the call becomes a suspect, the third time poison."""
+"""Lapse claims whose worker is gone: the call becomes a suspect, and after the third lapse poison."""
 
 import uuid
 from collections.abc import Sequence
@@ -9,16 +9,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.replies import Failure, FailureKind
 from shared.runtime.claims import LAPSES, LONGEST_S
-from shared.runtime.look import look
+from shared.runtime.readiness import mark_ready_samples
 from shared.storage.database import Database
 from shared.storage.sql import sql
 
-# SKIP LOCKED: who holds the row is answering it right now.
+# SKIP LOCKED: a transaction that holds the row is answering the call.
 EXPIRED = text(f"""
     SELECT call_id, lapses, token FROM queue
     WHERE token IS NOT NULL AND (claim_until < now() OR claim_until > now() + make_interval(secs => {LONGEST_S}))
     ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")  # noqa: S608 - a constant
-# A revival that was overtaken by the reply can leave the row of an answered call: it is dropped, and nobody is charged.
+# A revival that raced with the reply can leave a queue row of an answered call: drop it without a charge.
 DROP_ANSWERED = sql("""
     DELETE FROM queue q WHERE q.call_id = ANY(:calls)
         AND EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} q.call_id) RETURNING q.call_id""")
@@ -36,22 +36,22 @@ RECORD = text("""
 
 
 async def lapse_expired(database: Database, worker: str) -> list[int]:
-    """Charge every claim past its time (by the database's clock); returns the calls that turned out poisonous."""
+    """Charge every claim past its deadline (by the database's clock); return the calls that became poison."""
     async with database.transaction() as connection:
         rows = (await connection.execute(EXPIRED)).all()
         poisoned = await _charge(connection, rows, worker) if rows else []
     if poisoned:
-        await look(database, poisoned)
+        await mark_ready_samples(database, poisoned)
     return poisoned
 
 
 async def lapse(database: Database, worker: str, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
-    """Charge calls whose model server or guard went away while they ran."""
+    """Charge calls whose model server or guard died while they ran; return those that became poison."""
     async with database.transaction() as connection:
         rows = (await connection.execute(HELD, {"calls": sorted(calls), "token": token})).all()
         poisoned = await _charge(connection, rows, worker) if rows else []
     if poisoned:
-        await look(database, poisoned)
+        await mark_ready_samples(database, poisoned)
     return poisoned
 
 
@@ -68,7 +68,7 @@ async def _charge(
             "accepted": [row.call_id in poisoned for row in rows],
             "tokens": [row.token for row in rows],
             "outcomes": [FailureKind.POISONED if row.call_id in poisoned else "lapsed" for row in rows],
-            "replies": [_said(row.lapses + 1) for row in rows],
+            "replies": [_lapse_reply(row.lapses + 1) for row in rows],
             "worker": worker,
         },
     )
@@ -77,8 +77,8 @@ async def _charge(
     return poisoned
 
 
-def _said(lapses: int) -> bytes:
-    """The reply of an attempt whose claim was the call's `lapses`-th to lapse."""
+def _lapse_reply(lapses: int) -> bytes:
+    """Encode the failure of an attempt after `lapses` lapsed claims of its call."""
     claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
     left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
     return canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left))

@@ -1,7 +1,7 @@
-"""Have the rules of a graph mined: a job with one sample for each head relation, and a bank that is sealed after it.
+"""Mine the rules of a graph: start a job with one sample per head relation, whose replies become a rule bank.
 
-The relations are the questions of a dataset that is in no list, the largest first, so that no process is left with a
-large one at the end. Calls are shared, so a bank that is mined again computes only what is missing.
+The relations are the questions of an unlisted dataset, the largest first, so that no process is left with a large one
+at the end. Calls are shared, so mining a bank again computes only what is missing.
 """
 
 import hashlib
@@ -23,18 +23,19 @@ from shared.contracts.samples import Item
 from shared.errors import Conflict, Invalid, TooLarge
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.runtime import job_names
-from shared.runtime.drafting import Drafting, Submission
+from shared.runtime.drafting import Drafting
+from shared.runtime.submission import Submission
 from shared.runtime.submit import insert
 from shared.settings import Settings, Workers
 from shared.storage import graphs, rule_banks
 from shared.storage.database import Database
 from shared.storage.graphs import StoredGraph
-from shared.storage.names import checked
-from shared.storage.relation_sizes import relation_sizes
+from shared.storage.names import check_name
+from shared.storage.relation_sizes import count_relations
 from shared.storage.rule_banks import RuleBank, miner_of
 
 MIB = 1 << 20
-# `:` is in no name that people choose, so a dataset of theirs is never in the way.
+# Names that users choose cannot contain `:`, so this prefix never collides with theirs.
 PREFIX = "relations:"
 INSERT_DATASET = text("""
     INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, :items, true)
@@ -48,25 +49,25 @@ _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A bank as it is asked for."""
+class BankRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule bank as it is requested."""
 
     name: str
     graph: str
     mining: Mining
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """The bank, and whether it has to be mined."""
+class MiningStart(msgspec.Struct, frozen=True, kw_only=True):
+    """The bank, and whether a new job mines it."""
 
     bank: RuleBank
     new: bool
     memory_mib: int
-    """That mining takes at most, all processes of a worker together."""
+    """Upper bound of the memory of all mining processes of one worker."""
 
 
-def mining_of(values: Mapping[str, Any]) -> Mining:
-    """A miner and its limits as people write them.
+def parse_mining(values: Mapping[str, Any]) -> Mining:
+    """Parse a miner and its limits as users write them.
 
     Raises:
         Invalid: an unknown miner or limit, or a value out of range; the message names it.
@@ -74,20 +75,20 @@ def mining_of(values: Mapping[str, Any]) -> Mining:
     try:
         mining: Mining = msgspec.convert(values, Mining)
     except msgspec.ValidationError as error:
-        raise _refused(str(error), values) from error
+        raise _to_invalid(str(error), values) from error
     return mining
 
 
-async def mine(database: Database, settings: Settings, asked: Asked) -> Started:
-    """The bank that is asked for: as it is there, or with a job that mines it.
+async def mine(database: Database, settings: Settings, asked: BankRequest) -> MiningStart:
+    """Return the requested bank, or start a job that mines it.
 
     Raises:
         NotFound: no such graph.
-        Invalid: the name cannot be used, the miner needs times that the graph has not, or no relation is large enough.
+        Invalid: the name cannot be used, the miner needs times and the graph has none, or no relation is large enough.
         TooLarge: mining might take more memory than the operator allows.
-        Conflict: the name is that of a bank from another graph, or with other limits.
+        Conflict: a bank with this name has another graph or other limits.
     """
-    checked(asked.name)
+    check_name(asked.name)
     graph = await graphs.get(database, asked.graph)
     if graph.time_unit is None and not isinstance(asked.mining, Amie):
         raise Invalid(
@@ -96,43 +97,43 @@ async def mine(database: Database, settings: Settings, asked: Asked) -> Started:
         )
     memory_mib = _memory_mib(graph, asked.mining, settings.workers)
     async with database.transaction() as connection:
-        sizes = await relation_sizes(connection, graph.id)
-    heads = _large_enough(sizes, asked.mining.min_head_facts)
-    dataset = await _provide(database, heads)
+        sizes = await count_relations(connection, graph.id)
+    heads = _head_relations(sizes, asked.mining.min_head_facts)
+    dataset = await _provide_dataset(database, heads)
     async with database.transaction() as connection:
         await connection.execute(rule_banks.LOCK)
         new = await _start(connection, settings, asked, graph, dataset, len(heads))
-        bank = await rule_banks.one(connection, asked.name)
-    return Started(bank=bank, new=new, memory_mib=memory_mib)
+        bank = await rule_banks.get_bank(connection, asked.name)
+    return MiningStart(bank=bank, new=new, memory_mib=memory_mib)
 
 
 async def _start(
-    connection: AsyncConnection, settings: Settings, asked: Asked, graph: StoredGraph, dataset: str, heads: int
+    connection: AsyncConnection, settings: Settings, asked: BankRequest, graph: StoredGraph, dataset: str, heads: int
 ) -> bool:
-    """Insert the job and the bank where they are needed; whether they were."""
-    known = await rule_banks.named(connection, asked.name)
-    if known is not None and not _is_asked(known, asked, graph):
+    """Insert the job and the bank if they are needed; return whether they were."""
+    known = await rule_banks.find_bank(connection, asked.name)
+    if known is not None and not _is_same_request(known, asked, graph):
         raise Conflict(
-            f"`name`: rule bank {asked.name!r} is there, of another graph or with other limits",
+            f"`name`: rule bank {asked.name!r} exists already, with another graph or other limits",
             hint=f"choose another name; `mathrag rules show {asked.name}` shows that bank",
         )
     if known is not None and known.state in ("mining", "ready"):
         return False
     job = await _submit(connection, settings, asked, graph, dataset)
     if known is not None:
-        await rule_banks.mine_again(connection, asked.name, job)
+        await rule_banks.restart_mining(connection, asked.name, job)
     else:
-        await rule_banks.open_mined(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
+        await rule_banks.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
     return True
 
 
-def _is_asked(bank: RuleBank, asked: Asked, graph: StoredGraph) -> bool:
+def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> bool:
     limits = msgspec.json.decode(canonical.encode(asked.mining))
     return bank.graph_hash == graph.hash and bank.limits == limits
 
 
 async def _submit(
-    connection: AsyncConnection, settings: Settings, asked: Asked, graph: StoredGraph, dataset: str
+    connection: AsyncConnection, settings: Settings, asked: BankRequest, graph: StoredGraph, dataset: str
 ) -> int:
     name = await job_names.reserve_next(connection, f"mine-{asked.name}"[: job_names.LONGEST], ())
     submission = Submission(
@@ -162,7 +163,7 @@ def _memory_mib(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
     return total
 
 
-def _large_enough(sizes: Sequence[tuple[str, int]], least: int) -> list[str]:
+def _head_relations(sizes: Sequence[tuple[str, int]], least: int) -> list[str]:
     heads = [relation for relation, facts in sizes if facts >= least]
     if not heads:
         relation, facts = sizes[0]
@@ -173,8 +174,8 @@ def _large_enough(sizes: Sequence[tuple[str, int]], least: int) -> list[str]:
     return heads
 
 
-async def _provide(database: Database, relations: Sequence[str]) -> str:
-    """Have the dataset of these relations, in their order; returns its name."""
+async def _provide_dataset(database: Database, relations: Sequence[str]) -> str:
+    """Create the dataset of these relations, in this order, unless it exists; return its name."""
     content = hashlib.sha256()
     for relation in relations:
         content.update(canonical.digest(_item(relation)))
@@ -190,19 +191,19 @@ async def _provide(database: Database, relations: Sequence[str]) -> str:
 
 
 def _item(relation: str) -> DatasetItem:
-    """As an upload of the relation as a question is hashed."""
+    """Return the item that an upload of the relation as a question would have, for an equal hash."""
     return DatasetItem(question=relation, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
 
 
-def _refused(message: str, values: Mapping[str, Any]) -> Invalid:
-    """msgspec says "… - at `$.min_support`"; we say `mining.min_support`."""
+def _to_invalid(message: str, values: Mapping[str, Any]) -> Invalid:
+    """Convert msgspec's message ("… - at `$.min_support`") to one that names `mining.min_support`."""
     found = _AT.match(message)
     words, at = (found["words"], found["path"]) if found else (message, None)
     path = f"mining.{at}" if at else "mining"
     if unknown := _UNKNOWN.match(words):
         limits = next(each for each in Mining.__args__ if each.__struct_config__.tag == values.get("miner"))
         known = ", ".join(limits.__struct_fields__)
-        hint = suggestions.hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
+        hint = suggestions.make_hint(unknown["name"], limits.__struct_fields__, f"it has {known}")
         return Invalid(f"`mining.{unknown['name']}`: the miner {values['miner']} has no such limit", hint=hint)
     miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)
     which = f"the miners are {miners}" if "miner" in message else None

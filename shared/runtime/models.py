@@ -1,4 +1,4 @@
-"""Model rows: what a call was answered by. A row never changes its meaning; a changed model is another row."""
+"""Rows of models: what answers calls. A row's identity never changes; a changed model is another row."""
 
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -14,11 +14,12 @@ from shared.contracts import canonical
 from shared.contracts.architecture import Architecture
 from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
-from shared.lease.memory import context_of, estimate_memory
+from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import mathematics, verification
 from shared.models import weights
 from shared.pipelines import source
 from shared.pipelines.binding import Pin
+from shared.rag.graders import get_grader
 from shared.retrieval_settings import MODELS
 
 REGISTER = text("""
@@ -48,7 +49,7 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     backend: str
     digest: str | None
-    """None: the backend names none, so replies are reused inside one job only."""
+    """None if the backend has none; replies are then reused inside one job only."""
     version: str = ""
     options: dict[str, Any] = {}
     device: str | None = None
@@ -57,55 +58,65 @@ class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hash(self) -> bytes:
-        """SHA-256 over name, backend, digest, version, options, and whether it needs the lease."""
+        """SHA-256 of name, backend, digest, version, options, and whether the model needs the lease."""
         return canonical.digest([self.name, self.backend, self.digest, self.version, self.options, self.needs_lease])
 
 
 GRADER = ModelIdentity(
     name="grader", backend="grader", digest=mathematics.digest(), version=f"{version('math-verify')}/{version('sympy')}"
 )
-"""The grader of mathematics and the strict rules as one model: a new version of either grades anew."""
+"""The grader of mathematics and the strict rules as one model; a new version of either grades again."""
 VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.digest(), version=version("sympy"))
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 ESTIMATOR = ModelIdentity(
     name="difficulty", backend="logistic-regression", digest=weights.digest(WEIGHTS) if WEIGHTS.exists() else "none"
 )
-"""The difficulty classifier. Its file names the embedder that it was fitted to, so that one digest covers both."""
+"""The difficulty classifier. Its file names the embedder that it was fitted to, so one digest covers both."""
 
 
 def grader_identity(name: str) -> ModelIdentity:
-    """The grader of this name as a model; words depend on Python's version of Unicode."""
+    """Return the identity of a grader; text graders depend on Python's version of Unicode, others on their code."""
     if name == "math":
         return GRADER
+    if (plugin := get_grader(name).plugin) is not None:
+        version = f"{plugin.distribution} {plugin.version}"
+        return ModelIdentity(name=f"grader-{name}", backend="grader", digest=plugin.hash, version=version)
     return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/1")
 
 
-MINERS = canonical.digest(sorted(source.package("shared.rules").items())).hex()
-"""SHA-256 over the sources of all miners, as this process has found them: another version mines anew."""
+MINERS = canonical.digest(sorted(source.read_package("shared.rules").items())).hex()
+"""SHA-256 of the sources of all miners, as this process imported them; another version mines again."""
 
 
 def miner_identity(graph: str) -> ModelIdentity:
-    """The miners over the graph with this hash, as a model: the same relation under the same limits is mined once."""
+    """Return the identity of the miners over the graph with this hash, so that equal requests are mined once."""
     return ModelIdentity(name="miner", backend="miner", digest=graph, version=MINERS)
 
 
 def bank_identity(bank: str) -> ModelIdentity:
-    """The rule bank with this hash, as a model that jobs are pinned to."""
+    """Return the identity of the rule bank with this hash, to which jobs are pinned."""
     return ModelIdentity(name="rules", backend="rules", digest=bank)
 
 
+def embedder_identity(signature: str) -> ModelIdentity:
+    """Return the model of the embedder whose vectors this signature determines."""
+    return ModelIdentity(name=EMBEDDER, backend="embedder", digest=signature)
+
+
 BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
-"""By role: what the code itself answers with. Another digest or version is another call."""
+"""By role, what the code itself answers with. Another digest or version makes another call."""
+EMBEDDER = "embedder"
+"""Name of the row that stands for what the retriever embeds with."""
 NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
 """Stands for the reranker while none is configured."""
 NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
-"""What it answers."""
+"""The reply to every call of `NO_RERANKER`."""
 
 
 async def register(
     connection: AsyncConnection, identity: ModelIdentity, architecture: Architecture | None = None
 ) -> int:
-    """The id of the model's row, inserted if it is new; the newest registration of a name is the one jobs get.
+    """Register the model and return its row id; jobs get the newest registration of a name.
 
     A footprint that is not declared is estimated from the architecture, where there is one.
     """
@@ -113,7 +124,7 @@ async def register(
     memory = estimate_memory(
         declared_mib=identity.footprint_mib,
         architecture=architecture,
-        context=context_of(identity.options),
+        context=read_context(identity.options),
         parallel=slots,
         on_gpu=not (identity.device or "cpu").startswith("cpu"),
     )
@@ -125,12 +136,12 @@ async def register(
 
 
 async def retire(connection: AsyncConnection, device: str, name: str | None = None) -> None:
-    """Mark all models of a device, or those of a name, as no longer served; its guard registers what it serves."""
+    """Mark the device's models, or those with this name, as no longer served; its guard registers what it serves."""
     await connection.execute(RETIRE, {"device": device, "name": name})
 
 
 async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
-    """The newest row of the model called `name`.
+    """Pin the newest row of the model called `name`.
 
     Raises:
         Invalid: no guard has registered such a model.
@@ -138,13 +149,13 @@ async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
     row = (await connection.execute(LATEST, {"name": name})).first()
     if row is None:
         served = (await connection.execute(SERVED)).scalars()
-        hint = suggestions.hint(name, served, "`mathrag model list` shows all; is the guard up?")
+        hint = suggestions.make_hint(name, served, "`mathrag model list` shows all; is the guard up?")
         raise Invalid(f"`models.{role}`: no guard serves a model {name!r}", hint=hint)
     return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 
 
 async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
-    """The rows of `BUILT_IN`; written once, since submits that write them would wait for each other."""
+    """Pin `BUILT_IN`. Rows are written once only, because submissions that write them would wait for each other."""
     hashes = [identity.hash for identity in BUILT_IN.values()]
     found = {row.hash: row.id for row in await connection.execute(BY_HASH, {"hashes": hashes})}
     return {
@@ -154,31 +165,43 @@ async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
 
 
 async def pin_grader(connection: AsyncConnection, name: str) -> Pin:
-    """The row of the grader that compares the job's answers."""
-    return await pin_own(connection, grader_identity(name))
+    """Pin the grader of the job's answers."""
+    return await pin_identity(connection, grader_identity(name))
 
 
-async def pin_own(connection: AsyncConnection, own: ModelIdentity) -> Pin:
-    """The row of what the code itself answers with, or reads; written once, as those of `BUILT_IN`."""
+async def pin_identity(connection: AsyncConnection, own: ModelIdentity) -> Pin:
+    """Pin an identity of the program itself; its row is written once only, as in `pin_built_in`."""
     found = (await connection.execute(BY_HASH, {"hashes": [own.hash]})).first()
     return Pin(model_id=found.id if found else await register(connection, own), hash=own.hash.hex())
 
 
 async def pin_reranker(connection: AsyncConnection) -> Pin:
-    """The reranker's newest row: the retriever registers what is configured, also if it is none, when it starts."""
+    """Pin the newest row of the reranker. The retriever registers it when it starts, even if none is configured."""
     row = (await connection.execute(LATEST, {"name": NO_RERANKER.name})).first()
     if row is None:
         return Pin(model_id=await register(connection, NO_RERANKER), hash=NO_RERANKER.hash.hex())
     return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
 
 
+async def pin_embedder(connection: AsyncConnection) -> Pin:
+    """Pin the newest row of the embedder.
+
+    Raises:
+        Unavailable: the retriever has not registered one yet.
+    """
+    row = (await connection.execute(LATEST, {"name": EMBEDDER})).first()
+    if row is None:
+        raise Unavailable("the retriever has not said yet what it embeds with", hint="see its log")
+    return Pin(model_id=row.id, hash=row.hash.hex())
+
+
 async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> dict[str, Pin]:
-    """The corpus's current index builds, by kind.
+    """Pin the corpus's current index builds by kind.
 
     Raises:
         Unavailable: its indexes are not built yet.
     """
     rows = (await connection.execute(OF_INDEX, {"corpus": corpus})).all()
     if len(rows) < 2:
-        raise Unavailable(f"the indexes of corpus {name!r} are not ready", hint="wait for its ingest to end")
+        raise Unavailable(f"the indexes of corpus {name!r} are not ready", hint="wait until it is indexed")
     return {row.kind: Pin(model_id=row.id, hash=row.hash.hex()) for row in rows}

@@ -1,4 +1,4 @@
-"""One question that somebody waits for: a job of one sample, over a dataset that the same question shares."""
+"""Single questions for which a client waits: jobs of one sample; equal questions share a dataset."""
 
 import asyncio
 import hashlib
@@ -13,10 +13,10 @@ from shared.contracts.samples import Item
 from shared.storage.database import Database
 
 RANK = 0
-"""Its calls are claimed before those of every batch, as soon as their model is resident."""
+"""These calls are claimed before those of batches, as soon as their model is resident."""
 FIRST_LOOK_S = 0.05
 LONGEST_PAUSE_S = 0.5
-# `:` is in no name that people choose, so a dataset of theirs is never in the way.
+# Names that users choose cannot contain `:`, so this prefix never collides with theirs.
 PREFIX = "online:"
 INSERT = text("""
     INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, 1, true)
@@ -27,12 +27,12 @@ ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE public_id = :job")
 
 
 def dataset_name(question: str) -> str:
-    """The name of the dataset that holds this question alone."""
+    """Return the name of the dataset that holds only this question."""
     return f"{PREFIX}{_content(question).hex()}"
 
 
-async def provide(database: Database, question: str) -> None:
-    """Have that dataset; it is in no list of datasets."""
+async def provide_dataset(database: Database, question: str) -> None:
+    """Create that dataset unless it exists; it is not listed."""
     async with database.transaction() as connection:
         values = {"name": dataset_name(question), "hash": hashlib.sha256(_content(question)).digest()}
         created = (await connection.execute(INSERT, values)).scalar()
@@ -42,20 +42,21 @@ async def provide(database: Database, question: str) -> None:
 
 
 def _content(question: str) -> bytes:
-    """As an upload of the same one line is hashed."""
+    """Return the hash that an upload of this single line would have."""
     return canonical.digest(
         DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
     )
 
 
-async def wait(database: Database, job: uuid.UUID, most_s: float) -> None:
-    """Return when the job has ended, at the latest after `most_s`; no connection is held in between."""
+async def wait_for_job(database: Database, job: uuid.UUID, most_s: float) -> None:
+    """Wait until the job has ended or `most_s` seconds have passed; no connection is held between the checks."""
     deadline, pause = time.monotonic() + most_s, FIRST_LOOK_S
-    while (left := deadline - time.monotonic()) > 0 and not await _has_ended(database, job):
+    while (left := deadline - time.monotonic()) > 0 and not await has_ended(database, job):
         await asyncio.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE_S)
 
 
-async def _has_ended(database: Database, job: uuid.UUID) -> bool:
+async def has_ended(database: Database, job: uuid.UUID) -> bool:
+    """Tell whether the job has ended, in any state."""
     async with database.statement() as connection:
         return bool((await connection.execute(ENDED, {"job": job})).scalar())

@@ -1,7 +1,7 @@
-"""Outages of what many calls share: a search engine, a model server, a device that cannot be loaded.
+"""Outages of shared services: a search engine, a model server, a device that cannot be loaded.
 
-An outage belongs to a model, never to a call: its calls wait uncharged in the queue, and one of them at a time tries
-whether the server is back. A call fails as `unavailable` once it has waited for as long as the operator lets it.
+An outage belongs to a model, never to a call. The model's calls wait in the queue without a charge, and one call at a
+time probes whether the server is back. A call fails as `unavailable` after waiting for `workers.outage_s`.
 """
 
 import uuid
@@ -14,16 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
-from shared.redaction import redacted
-from shared.runtime.look import look
+from shared.redaction import redact
+from shared.runtime.readiness import mark_ready_samples
 from shared.storage.database import Database
 
 LONGEST_PAUSE_S = 30.0
-"""Between two tries of a server, and the longest that others wait for one try to end."""
+"""Longest pause between two probes, and the longest time that others wait for a probe to end."""
 BATCH = 1000
-"""Calls that are failed in one transaction."""
+"""Calls failed in one transaction."""
 
-# A quarter of the time that it has lasted, between a second and the longest pause.
+# The pause is a quarter of the outage's duration, between one second and the longest pause.
 NOTE = text(f"""
     INSERT INTO outages AS o (model_id, what, said, tried_at, next_try)
     SELECT u.id, :what, :said, now(), now() + make_interval(secs => COALESCE(CAST(:pause AS float), 1))
@@ -43,7 +43,7 @@ OVERDUE = text("""
     WHERE o.tried_at >= o.since + make_interval(secs => :outage)
       AND o.tried_at >= q.queued_at + make_interval(secs => :outage)
     ORDER BY q.call_id LIMIT :n FOR UPDATE OF q SKIP LOCKED""")
-# A revival that was overtaken by the reply can leave the row of an answered call: that one is not charged.
+# A revival that raced with the reply can leave a queue row of an answered call, which is not charged.
 FAIL = text("""
     INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, started_at, ended_at)
     SELECT u.call_id, true, :token, :outcome, u.reply, :worker, u.started, u.ended
@@ -54,21 +54,21 @@ GONE = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
 FAILED = text("UPDATE calls SET failed = true WHERE id = ANY(:calls)")
 
 
-async def note(
+async def note_outage(
     connection: AsyncConnection, models: Sequence[int], what: str, said: str, pause_s: float | None = None
 ) -> None:
-    """What these models need was found away; `pause_s`: until the next try, where the caller decides it."""
-    values = {"models": sorted(models), "what": redacted(what), "said": redacted(said)[:500], "pause": pause_s}
+    """Record an outage of what these models need. `pause_s` is the time until the next probe; None uses the rule."""
+    values = {"models": sorted(models), "what": redact(what), "said": redact(said)[:500], "pause": pause_s}
     await connection.execute(NOTE, values)
 
 
-async def end(connection: AsyncConnection, models: Sequence[int]) -> None:
-    """It answers again: all that waits may be claimed."""
+async def end_outages(connection: AsyncConnection, models: Sequence[int]) -> None:
+    """Record that the outage of these models is over, so that their calls may be claimed."""
     await connection.execute(END, {"models": sorted(models)})
 
 
-async def sweep(database: Database, worker: str, outage_s: float) -> list[int]:
-    """Fail what has waited for too long, and forget outages that nothing waits for; returns the failed calls."""
+async def sweep_outages(database: Database, worker: str, outage_s: float) -> list[int]:
+    """Fail calls that waited for too long and forget outages without waiting calls; return the failed calls."""
     lanes = [lane.value for lane in Lane]
     failed = await _fail_overdue(database, worker, lanes, outage_s)
     async with database.transaction() as connection:
@@ -77,10 +77,10 @@ async def sweep(database: Database, worker: str, outage_s: float) -> list[int]:
 
 
 async def _fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
-    """Calls that had waited for `outage_s` when their server was last found away."""
+    """Fail the calls that had waited for `outage_s` at the last failed probe of their server."""
     failed: list[int] = []
     while calls := await _fail_some(database, worker, lanes, outage_s):
-        await look(database, calls)
+        await mark_ready_samples(database, calls)
         failed += calls
     return failed
 
@@ -110,5 +110,5 @@ async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outa
 def _failure(row: Row[tuple[int, str, str, datetime, datetime]]) -> Failure:
     waited_s = (row.tried_at - row.since).total_seconds()
     since = row.since.astimezone(UTC).strftime("%H:%M:%S")
-    said = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
-    return Failure(kind=FailureKind.UNAVAILABLE, detail=said[:500])
+    message = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
+    return Failure(kind=FailureKind.UNAVAILABLE, detail=message[:500])

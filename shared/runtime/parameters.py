@@ -1,4 +1,4 @@
-"""Parameters of jobs as people write them, decoded strictly: a misspelt one is refused and not ignored."""
+"""Parse job parameters strictly: an unknown parameter is refused, not ignored."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +10,12 @@ import msgspec
 from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.params import Params, out_of_range
+from shared.contracts.plugins import Kind
 from shared.errors import Invalid
 from shared.pipelines import registry
-from shared.storage.configurations import Tree, merged
+from shared.plugins.loading import explain_unusable
+from shared.rag.graders import get_grader, grader_names
+from shared.storage.configurations import Tree, merge
 
 FIELDS = frozenset(Params.__struct_fields__)
 _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
@@ -20,59 +23,77 @@ _UNLISTED = re.compile(r"Invalid enum value (?P<value>.*)", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 
-def params_of(values: Tree, configured: Tree = MappingProxyType({})) -> Params:
-    """`values` over what is `configured`, over the defaults.
+def parse_params(values: Tree, configured: Tree = MappingProxyType({})) -> Params:
+    """Parse `values`, falling back to the `configured` values and then to the defaults.
 
     Raises:
-        Invalid: an unknown parameter, a value of another type, or one out of range; the message names it.
+        Invalid: an unknown parameter, a value of the wrong type or out of range; the message names it.
     """
     try:
-        params = msgspec.convert(merged(configured, values), Params)
+        params = msgspec.convert(merge(configured, values), Params)
         canonical.encode(params)
     except msgspec.ValidationError as error:
-        raise _refused(str(error)) from error
+        raise _to_invalid(str(error)) from error
     except UnicodeEncodeError as error:
-        raise Invalid("`params`: holds half a character (a lone surrogate), which is no text") from error
+        raise Invalid("`params`: contains a lone surrogate (half a character), which is not valid text") from error
     for path, value, rule in out_of_range(params):
         raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}")
+    named = values.get("grading")
+    if isinstance(named, Mapping) and "grader" in named:
+        check_grader(params.grading.grader)
     return params
 
 
-def check_read(values: Tree, pipelines: Sequence[str], at: str = "params") -> None:
-    """Return if one of the pipelines reads each of the parameters.
-
-    A pipeline or a parameter that does not exist is refused elsewhere.
+def check_grader(name: str, at: str = "params.grading.grader") -> None:
+    """Check that there is a grader of this name.
 
     Raises:
-        Invalid: none of them does; the message names the parameter, and the hint what they read.
+        Invalid: there is none, or it is a plug-in that cannot be used; the message says why.
+    """
+    try:
+        get_grader(name)
+    except LookupError as error:
+        if (unusable := explain_unusable(Kind.GRADER, name)) is not None:
+            raise Invalid(f"`{at}`: {unusable}", hint="mathrag plugin list") from error
+        near = suggestions.find_nearest(name, grader_names())
+        raise Invalid(f"`{at}`: {error}", hint=near and f"did you mean {near!r}?") from error
+
+
+def check_read(values: Tree, pipelines: Sequence[str], at: str = "params") -> None:
+    """Check that each parameter is read by at least one of the pipelines.
+
+    Unknown pipelines and parameters are refused elsewhere.
+
+    Raises:
+        Invalid: no pipeline reads it; the message names the parameter, and the hint lists what they read.
     """
     known = [registry.get(name) for name in pipelines if name in registry.names()]
     if not known:
         return
-    for path in _known_paths(values):
-        if all(each.ignored(path) for each in known):
+    for path in _list_known_paths(values):
+        if all(each.ignores(path) for each in known):
             read = frozenset(name for each in known for name in each.reads or ())
-            raise _unread(f"{at}.", path, ", ".join(sorted({each.name for each in known})), read)
+            raise _make_unread_error(f"{at}.", path, ", ".join(sorted({each.name for each in known})), read)
 
 
 def check_read_by(reader: str, values: Tree, reads: frozenset[str]) -> None:
-    """Return if `reader`, such as "a search", reads each of the parameters, because `reads` holds it or its group.
+    """Check that `reader` (such as "a search") reads each parameter: `reads` lists parameters and groups of them.
 
     Raises:
-        Invalid: as for `check_read`.
+        Invalid: see `check_read`.
     """
-    for path in _known_paths(values):
-        if not registry.covered(path, reads):
-            raise _unread("params.", path, reader, reads)
+    for path in _list_known_paths(values):
+        if not registry.covers(path, reads):
+            raise _make_unread_error("params.", path, reader, reads)
 
 
-def _unread(at: str, path: str, readers: str, reads: frozenset[str]) -> Invalid:
+def _make_unread_error(at: str, path: str, readers: str, reads: frozenset[str]) -> Invalid:
     listed = f"parameters of {readers}: {', '.join(sorted(reads))}"
-    hint = suggestions.hint(path, sorted(reads), listed)
+    hint = suggestions.make_hint(path, sorted(reads), listed)
     return Invalid(f"`{at}{path}`: {readers} would not read it, so it would change nothing", hint=hint)
 
 
-def _known_paths(values: Tree) -> Iterator[str]:
+def _list_known_paths(values: Tree) -> Iterator[str]:
     return _paths({name: value for name, value in values.items() if name.partition(".")[0] in FIELDS})
 
 
@@ -84,23 +105,23 @@ def _paths(values: Tree, prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-def _refused(message: str) -> Invalid:
-    """msgspec says "… - at `$.gate`"; we say `params.gate`."""
+def _to_invalid(message: str) -> Invalid:
+    """Convert msgspec's message ("… - at `$.gate`") to one that names `params.gate`."""
     found = _AT.match(message)
     path = ".".join(filter(None, ["params", found["path"] if found else ""]))
     words = found["words"] if found else message
     if unknown := _UNKNOWN.match(words):
         known = sorted(_fields(path))
-        hint = suggestions.hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
+        hint = suggestions.make_hint(unknown["name"], known, f"fields of `{path}`: {', '.join(known)}")
         return Invalid(f"`{path}.{unknown['name']}`: there is no such field", hint=hint)
     if value := _UNLISTED.match(words):
-        hint = f"it is one of {', '.join(_listed(path))}"
+        hint = f"it is one of {', '.join(_list_allowed_values(path))}"
         return Invalid(f"`{path}`: {value['value']} is none of its values", hint=hint)
     return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}")
 
 
-def _listed(path: str) -> list[str]:
-    """The values of the parameter at a path such as `params.fusion.method`, which has a fixed list of them."""
+def _list_allowed_values(path: str) -> list[str]:
+    """Return the allowed values of an enumerated parameter, such as `params.fusion.method`."""
     group: Any = Params()
     *parents, leaf = path.split(".")[1:]
     for name in parents:
@@ -109,7 +130,7 @@ def _listed(path: str) -> list[str]:
 
 
 def _fields(path: str) -> tuple[str, ...]:
-    """Of the group of parameters at a path such as `params.gate`."""
+    """Return the field names of a parameter group, such as `params.gate`."""
     group: Any = Params()
     for name in path.split(".")[1:]:
         group = getattr(group, name)

@@ -1,16 +1,16 @@
-"""Parking: calls that no live sample waits for leave the queue; a new waiter revives them (`look.revive`)."""
+"""Park calls that no live sample waits for: they leave the queue until `readiness.revive_calls` queues them again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Row, text
 
-from shared.runtime.look import revive
+from shared.runtime.readiness import revive_calls
 from shared.storage.database import Database
-from shared.storage.sql import fill, sql
+from shared.storage.sql import fill_names, sql
 
-# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes whatever its statistics say.
-WANTED = fill("""EXISTS (
+# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, whatever its statistics are.
+WANTED = fill_names("""EXISTS (
         SELECT 1 FROM steps t,
             LATERAL (SELECT s.job_id FROM samples s
                      WHERE {WAITS_FOR_STEP} OFFSET 0) s,
@@ -19,7 +19,7 @@ WANTED = fill("""EXISTS (
 PARK = text(f"""
     DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id)
     WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
-# What samples of a cancelling job waited for, and what those of a paused one wait for.
+# Calls for which samples of a cancelling job waited, and for which samples of a paused job wait.
 PENDING = sql("""
     SELECT q.call_id FROM samples s
     JOIN jobs j ON j.id = s.job_id AND j.ended_at IS NULL
@@ -28,7 +28,7 @@ PENDING = sql("""
     JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
     WHERE s.id = ANY(:samples) ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
 IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")
-# Along the index of the samples' key, so that a job of any size is walked once.
+# Follows the index of the samples' key, so that a job of any size is scanned once.
 WALK = text("""
     SELECT id, kind, ordinal, repeat FROM samples
     WHERE job_id = :job AND (kind, ordinal, repeat) > (:kind, :ordinal, :repeat)
@@ -38,7 +38,7 @@ BATCH = 2000
 
 
 async def park_idle(database: Database) -> None:
-    """Take the pending calls of paused and cancelling jobs out of the queue, but for those that a live sample wants."""
+    """Park the pending calls of paused and cancelling jobs, except those that a live sample waits for."""
     async with database.statement() as connection:
         jobs = list((await connection.execute(IDLE)).scalars())
     for job in jobs:
@@ -46,7 +46,7 @@ async def park_idle(database: Database) -> None:
 
 
 async def park_job(database: Database, job: int) -> None:
-    """The same for one job, whatever its size: in batches, each with its own transaction."""
+    """Park the pending calls of one job in batches, each in a transaction of its own."""
     values = {"job": job, "kind": "", "ordinal": -1, "repeat": -1, "n": BATCH}
     rows = await _walk(database, values)
     while rows:
@@ -56,12 +56,12 @@ async def park_job(database: Database, job: int) -> None:
 
 
 async def park(database: Database, samples: Sequence[int]) -> None:
-    """The same for these samples."""
+    """Park the pending calls of these samples."""
     async with database.transaction() as connection:
         pending = list((await connection.execute(PENDING, {"samples": sorted(samples)})).scalars())
         parked = list((await connection.execute(PARK, {"calls": pending})).scalars()) if pending else []
-    # A waiter may have come while the calls were being parked: look after the commit.
-    await revive(database, parked)
+    # A sample may have started to wait for a call while it was being parked, so check after the commit.
+    await revive_calls(database, parked)
 
 
 async def _walk(database: Database, values: Mapping[str, object]) -> Sequence[Row[Any]]:

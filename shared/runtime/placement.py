@@ -1,7 +1,7 @@
-"""Which device each model runs on: the same configuration and footprints give the same answer, whoever asks.
+"""Place each model on a device; equal configurations and footprints give equal placements in every process.
 
-The stages are kept apart: with a device for the judge and one for the generator each is loaded once, and both work at
-the same time.
+The stages are kept apart: with one device for the judge and one for the generator, each model is loaded once and both
+work at the same time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,22 +12,22 @@ from shared.device_settings import Device
 from shared.errors import Invalid
 from shared.model_settings import Model
 from shared.models.ollama import DEFAULT_URL
-from shared.runtime.configured_memory import memory_of_all
+from shared.runtime.configured_memory import estimate_all
 from shared.settings import Settings
 
 
-def placement(
+def place_models(
     models: Mapping[str, Model], roles: Mapping[Any, str], devices: Sequence[Device], footprints: Mapping[str, int]
 ) -> dict[str, str]:
-    """Id of the device by name of the model; `footprints`: what each is expected to take, in MiB. Pure.
+    """Return the device id by model name. `footprints` are the models' expected sizes in MiB.
 
-    A model with a `device` stays there; one that needs no lease is served by the first device's guard. Of the others
-    those that answer a role come first, the largest before the smaller ones, each to the largest device that it fits
-    on and that no role has yet; then the rest, to the device with the most room left. What fits nowhere goes by the
-    same rule, and is not loaded there: `problems` says so.
+    A model with a `device` stays there; a model that needs no lease is served by the first device's guard. Of the
+    others, models with a role come first, the largest before smaller ones, each on the largest device that it fits on
+    and that has no role yet; then the rest, each on the device with the most room left. A model that fits nowhere is
+    placed by the same rule but never loaded; `find_problems` reports it.
     """
     placed = {
-        name: model.device or devices[0].id for name, model in models.items() if model.device or not leased(model)
+        name: model.device or devices[0].id for name, model in models.items() if model.device or not needs_memory(model)
     }
     answering = list(roles.values())
     rest = sorted(
@@ -39,69 +39,69 @@ def placement(
             name,
         ),
     )
-    taken = {name: mib for name, mib in footprints.items() if leased(models[name])}
+    taken = {name: mib for name, mib in footprints.items() if needs_memory(models[name])}
     for name in rest:
         fitting = [device for device in devices if footprints[name] <= device.models_mib] or devices
-        placed[name] = min(fitting, key=lambda device: _crowding(device, name, placed, taken, answering)).id
+        placed[name] = min(fitting, key=lambda device: _measure_crowding(device, name, placed, taken, answering)).id
     return {name: placed[name] for name in models}
 
 
-def leased(model: Model) -> bool:
-    """Whether the device's memory is needed to answer for it."""
+def needs_memory(model: Model) -> bool:
+    """Tell whether the model occupies memory of a device."""
     return model.driver != "remote"
 
 
-def _crowding(
+def _measure_crowding(
     device: Device, name: str, placed: Mapping[str, str], taken: Mapping[str, int], answering: Sequence[str]
 ) -> tuple[int, int]:
-    """How little a device suits a model: roles that it has already, and how much less room than others."""
+    """Return a sort key of how badly a device suits a model: roles that it has, then memory that is taken."""
     there = [each for each, where in placed.items() if where == device.id and each in taken]
     if name in answering:
         return sum(each in answering for each in there), -device.models_mib
     return 0, sum(taken[each] for each in there) - device.models_mib
 
 
-def narrowed(settings: Settings, device: str) -> Settings:
-    """The settings as far as one device is concerned: it is `device`, and its models are all that there are.
+def settings_for_device(settings: Settings, device: str) -> Settings:
+    """Return the settings reduced to one device: it becomes `device`, and only its models remain.
 
     Raises:
         Invalid: there is no such device.
     """
     found = {each.id: each for each in settings.all_devices()}
     if device not in found:
-        hint = suggestions.hint(device, found, "see `device` and `devices`")
+        hint = suggestions.make_hint(device, found, "see `device` and `devices`")
         raise Invalid(f"no device {device!r}; there are {', '.join(found)}", hint=hint)
-    placed, _ = _placed(settings)
+    placed, _ = _place(settings)
     models = {name: model for name, model in settings.models.items() if placed[name] == device}
     own = {"device": found[device], "devices": (), "models": models, "guard_url": found[device].guard_url}
     return settings.model_copy(update=own)
 
 
-def problems(settings: Settings) -> Iterator[tuple[str, str]]:
-    """(model, what is wrong) for models that could never be loaded where several devices are configured."""
+def find_problems(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield (model, problem) for models that can never be loaded, where several devices are configured."""
     if not settings.devices:
         return
     devices = {device.id: device for device in settings.all_devices()}
-    placed, footprints = _placed(settings)
+    placed, footprints = _place(settings)
     largest = max(device.models_mib for device in devices.values())
     for name, model in settings.models.items():
         budget = devices[placed[name]].models_mib if model.device else largest
-        if leased(model) and footprints[name] > budget:
+        if needs_memory(model) and footprints[name] > budget:
             where = f"{model.device}, which" if model.device else "any device, the largest of which"
             how = "declares" if model.footprint_mib else "by its file needs"
             yield name, f"{how} {footprints[name]} MiB and does not fit on {where} has {budget} MiB"
-    yield from _shared_servers(settings.models, placed)
+    yield from _find_shared_servers(settings.models, placed)
 
 
-def _placed(settings: Settings) -> tuple[dict[str, str], dict[str, int]]:
-    """Device and footprint by name of the model."""
+def _place(settings: Settings) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the device and the footprint of each model by name."""
     devices = settings.all_devices()
-    footprints = memory_of_all(settings.models, devices)
-    return placement(settings.models, settings.roles, devices, footprints), footprints
+    footprints = estimate_all(settings.models, devices)
+    return place_models(settings.models, settings.roles, devices, footprints), footprints
 
 
-def _shared_servers(models: Mapping[str, Model], placed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """An Ollama server puts its models where it likes, so each device needs a server of its own."""
+def _find_shared_servers(models: Mapping[str, Model], placed: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield models that share an Ollama server across devices: Ollama chooses devices itself, so it needs one each."""
     owners: dict[str, str] = {}
     for name, model in models.items():
         if model.driver == "ollama":

@@ -1,7 +1,7 @@
-"""What one question will cost: its pipeline is run dry, on made-up replies, and its calls are held against the device.
+"""Price one question: run its pipeline dry on made-up replies, and compare its calls with what the devices hold.
 
-Made-up searches find nothing twice, draws of one prompt answer differently, and a made-up text can be searched with,
-line by line, so a pipeline without loops makes no more calls than this.
+Made-up searches never find the same document twice, draws of a prompt differ, and each line of a made-up text can be
+a query. A pipeline without loops therefore makes at most these calls.
 """
 
 import hashlib
@@ -15,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import (
     Call,
+    Converse,
+    Embed,
     Estimate,
     FindRules,
     Generate,
@@ -29,6 +31,7 @@ from shared.contracts.calls import (
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.replies import (
+    Embedded,
     Estimated,
     FoundRules,
     Generated,
@@ -52,8 +55,8 @@ from shared.runtime.replay import Replay
 
 MOST_ROUNDS = 100
 MOST_QUERIES = 20
-"""Lines of a made-up text: as many queries as a job may want written at once."""
-PINNED = ("dense", "sparse", "fallback", "rerank", "judge", "generate", "mine", "rules", *BUILT_IN)
+"""Lines of a made-up text, as many as the queries that a job may request at once."""
+PINNED = ("dense", "sparse", "fallback", "rerank", "embed", "judge", "generate", "mine", "rules", *BUILT_IN)
 """Roles that a job may pin."""
 LEASED = text("SELECT id, device FROM models WHERE id = ANY(:ids) AND needs_lease")
 WAITING = text("SELECT count(*) FROM queue q JOIN models m ON m.id = q.model_id AND m.needs_lease")
@@ -68,7 +71,7 @@ LAST_LOADS = text("""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What a question costs at most, as the devices stood when it was asked."""
+    """What a question costs at most, given what the devices hold now."""
 
     loads: int
     """Models that must be loaded, if nothing else happens on their devices."""
@@ -83,8 +86,10 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """Model calls that were in the queue already: the resident model's come first."""
 
 
-async def price(connection: AsyncConnection, resident: Mapping[str, Sequence[int]], job: JobSpec, item: Item) -> Price:
-    """The price of `item` under `job`, on devices that hold `resident`."""
+async def price_question(
+    connection: AsyncConnection, resident: Mapping[str, Sequence[int]], job: JobSpec, item: Item
+) -> Price:
+    """Price `item` under `job`, on devices that hold `resident`."""
     rounds = list(dry_run(job, item))
     calls = {bound.key: bound for round_ in rounds for bound in round_}
     ids = sorted({bound.model_id for bound in calls.values()})
@@ -110,7 +115,7 @@ async def price(connection: AsyncConnection, resident: Mapping[str, Sequence[int
 
 
 def _loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
-    """Models in the order of their loads, where whatever a round lacks takes the place of what was there."""
+    """List the models in the order of their loads; a round that lacks models replaces all resident ones."""
     loads: list[int] = []
     for needed in rounds:
         if missing := sorted(needed - resident):
@@ -119,39 +124,41 @@ def _loads(rounds: Sequence[set[int]], resident: set[int]) -> list[int]:
     return loads
 
 
-class MadeUp(dict[str, Document]):
-    """A library of documents that nobody has; no two read alike."""
+class MadeUpLibrary(dict[str, Document]):
+    """A library in which every hash has a document of its own."""
 
     def __missing__(self, hash_: str) -> Document:
         return Document(problem="", text=hash_)
 
 
-def drawn_roles(pipeline: str, params: Params, reuse: str) -> frozenset[str]:
-    """Roles whose calls every repeat makes anew; one reply serves all repeats of the others.
+def list_drawn_roles(pipeline: str, params: Params, reuse: str) -> frozenset[str]:
+    """Return the roles whose calls each repeat makes again; all repeats share the replies of other roles.
 
     Raises:
         Unreadable: the pipeline is not installed.
     """
-    job = made_up_job(pipeline, params, "nonce" if reuse == "none" else "")
+    job = make_placeholder_job(pipeline, params, "nonce" if reuse == "none" else "")
     first = {bound.key for bound in _calls(job, 0)}
     return frozenset(bound.role for bound in _calls(job, 1) if bound.key not in first)
 
 
 def is_greedy(pipeline: str, params: Params) -> bool:
-    """Whether no answer is sampled.
+    """Tell whether all answers are decoded greedily.
 
     Raises:
         Unreadable: the pipeline is not installed.
     """
-    return not any(call.role == "generate" and call.sampled for call in _calls(made_up_job(pipeline, params), 0))
+    return not any(
+        call.role == "generate" and call.sampled for call in _calls(make_placeholder_job(pipeline, params), 0)
+    )
 
 
 def _calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
     return (bound for round_ in dry_run(job, Item(ordinal=0, question="?"), repeat) for bound in round_)
 
 
-def made_up_job(pipeline: str, params: Params, nonce: str = "") -> JobSpec:
-    """A job whose models and indexes are nobody's, for dry runs that ask what calls a pipeline makes."""
+def make_placeholder_job(pipeline: str, params: Params, nonce: str = "") -> JobSpec:
+    """Return a job with placeholder models and indexes, for dry runs that list a pipeline's calls."""
     return JobSpec(
         id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None,
         binding=Binding(pins=dict.fromkeys(PINNED, Pin(model_id=0, hash="")), params=params, nonce=nonce),
@@ -159,9 +166,9 @@ def made_up_job(pipeline: str, params: Params, nonce: str = "") -> JobSpec:
 
 
 def dry_run(job: JobSpec, item: Item, repeat: int = 0) -> Iterator[list[Bound]]:
-    """The calls that wait for each other's replies, round by round: the calibration's, then the sample's."""
-    library = MadeUp()
-    if job.installed().prepare is not None:
+    """Yield the calls of each round, first of the calibration, then of the sample; rounds depend on earlier replies."""
+    library = MadeUpLibrary()
+    if job.find_pipeline().prepare is not None:
         prepare = job.prepare([item], library)
         yield from dry_rounds(job, prepare)
         job = msgspec.structs.replace(job, prepared=prepare.result)
@@ -169,10 +176,10 @@ def dry_run(job: JobSpec, item: Item, repeat: int = 0) -> Iterator[list[Bound]]:
 
 
 def dry_rounds(job: JobSpec, replay: Replay[Any], repeat: int = 0) -> Iterator[list[Bound]]:
-    """The calls of a replay that is answered with made-up replies, round by round.
+    """Yield the calls of each round of a replay that gets made-up replies.
 
     Raises:
-        TooManyCalls: more at once than can be stored.
+        TooManyCalls: a round has more calls than can be stored.
         KeyError, ValueError: a call cannot be bound.
         RepeatedDraw: two sampled calls are equal.
     """
@@ -180,54 +187,58 @@ def dry_rounds(job: JobSpec, replay: Replay[Any], repeat: int = 0) -> Iterator[l
     while replay.calls and replay.position < MOST_ROUNDS:
         replay.check_size()
         yield list(binder.bind(replay.calls))
-        replay.answer([_made_up(call) for call in replay.calls])
+        replay.answer([_make_up_reply(call) for call in replay.calls])
 
 
-def _made_up(call: Call) -> Reply:
+def _make_up_reply(call: Call) -> Reply:
     match call:
         case Retrieve():
             ranks = range(call.skip + 1, call.skip + call.k + 1)
-            return Retrieved(hits=tuple(_hit(call.index, rank) for rank in ranks))
+            return Retrieved(hits=tuple(_make_up_hit(call.index, rank) for rank in ranks))
         case Rerank():
             # Neither good enough to leave anything out, nor so bad that the question is refused.
             return Scored(scores=tuple(0.5 for _ in call.documents))
         case Judge():
             return Rated(rating=3, text="[[3]]")
         case Write() | Generate():
-            return _text(call)
+            return _make_up_text(call)
+        case Converse():
+            return Generated(text="?")
         case Grade():
             return Graded(math_verify=None, strict=False)
         case _:
-            return _measured(call)
+            return _make_up_measurement(call)
 
 
-def _measured(call: Verify | Estimate | FindRules | Mine) -> Reply:
+def _make_up_measurement(call: Embed | Verify | Estimate | FindRules | Mine) -> Reply:
     match call:
+        case Embed():
+            return Embedded(vector=b"")
         case Verify():
             return Verified(verified=1, refuted=0, unknown=0)
         case Estimate():
             # Hard: the dearer path is priced.
             return Estimated(probability=1.0)
         case FindRules():
-            return _rules(call)
+            return _make_up_rules(call)
         case Mine():
             return Mined(rules=())
 
 
-def _rules(call: FindRules) -> FoundRules:
-    """No question holds a phrase, so that the judge model names the relation; rules are the longest: most searches."""
+def _make_up_rules(call: FindRules) -> FoundRules:
+    """Return the replies that cost most: the judge must name the relation, and rules are as long as possible."""
     if not call.relation:
         return FoundRules(relation=None, phrases={} if call.question else {"relation": "relation"})
-    found = tuple(NumberedRule(number, _rule(number)) for number in range(call.choice.most))
+    found = tuple(NumberedRule(number, _make_up_rule(number)) for number in range(call.choice.most))
     return FoundRules(relation=call.relation, rules=found)
 
 
-def _rule(number: int) -> Rule:
+def _make_up_rule(number: int) -> Rule:
     body = (Atom(f"first {number}", 0, 2), Atom(f"second {number}", 2, 3), Atom(f"third {number}", 3, 1))
     return Rule(head=Atom("relation", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
 
 
-def _text(call: Write | Generate) -> Generated:
+def _make_up_text(call: Write | Generate) -> Generated:
     if isinstance(call, Generate):
         tokens = (Token(text=RETRIEVAL, logprob=0.0),) if call.logprobs else ()
         # Each draw another answer: these are compared, and what has none is not rated.
@@ -236,5 +247,5 @@ def _text(call: Write | Generate) -> Generated:
     return Generated(text="\n".join(lines))
 
 
-def _hit(index: str, rank: int) -> Hit:
+def _make_up_hit(index: str, rank: int) -> Hit:
     return Hit(document=hashlib.sha256(f"{index} {rank}".encode()).hexdigest(), rank=rank, score=1 / rank)

@@ -1,6 +1,6 @@
-"""A worker process: Celery's main process forks one child, which keeps one event loop, one database, one worker.
+"""A worker process: Celery's main process forks one child with one event loop, one database and one worker.
 
-What takes minutes has a second worker there, in a thread of its own: a tick may last two minutes.
+Mining takes minutes, so it has a second worker in a thread of its own; a tick may last two minutes.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from shared.contracts.calls import Lane
 from shared.lease.guards import Guards
 from shared.orphans import die_with
 from shared.queue import DRAIN, Ticker, celery_app
-from shared.runtime import hearing, heartbeats
+from shared.runtime import celery_watchdog, heartbeats
 from shared.runtime import traced_chunks as chunks
 from shared.runtime.execution import Executor
 from shared.runtime.jobs import read_code
-from shared.runtime.worker import Worker
+from shared.runtime.worker import LaneWorker
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from shared.telemetry import logs, references, traces
@@ -37,7 +37,7 @@ from shared.telemetry.references import SpanRef
 
 @dataclass(frozen=True)
 class Tools:
-    """What an executor may need, made in the child."""
+    """The clients and pools that executors need, created in the child process."""
 
     settings: Settings
     database: Database
@@ -46,17 +46,17 @@ class Tools:
 
 Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
 Miners = Callable[[Tools], AbstractAsyncContextManager[Mapping[str, Executor]]]
-"""Opens the executors of what is mined, and closes them."""
+"""Opens and closes the executors of mining."""
 STOP_S = 8.0
-"""For what is mined to be given back when the process is told to stop."""
+"""Time to release relations that are being mined when the process is told to stop."""
 AGAIN_S = 5.0
-"""Pause after a defect of the mining thread."""
+"""Pause after an error of the mining thread."""
 
 _log = logging.getLogger(__name__)
 
 
-class Child:
-    """What lives in the forked process. Connections must not cross a fork, so it is made on the first tick."""
+class ForkedWorker:
+    """State of the forked process. Connections must not cross a fork, so the first tick creates it."""
 
     def __init__(
         self, lane: Lane, settings: Settings, app: Celery, executors: Executors, stopping: Callable[[], bool]
@@ -71,10 +71,10 @@ class Child:
         urls = [device.guard_url for device in settings.all_devices() if device.guard_url]
         guards = Guards(self._redis, urls, settings.service_key)
         self._tools = Tools(settings, Database(settings.database_url, pinned=True), guards)
-        self._worker: Worker | None = None
+        self._worker: LaneWorker | None = None
 
     def drain(self, tick: SpanRef | None) -> None:
-        """One tick; `tick` is the span of who sent it."""
+        """Handle one tick; `tick` is the sender's span."""
         with traces.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
             self._loop.run_until_complete(self._drain())
 
@@ -82,16 +82,16 @@ class Child:
         worker = self._worker = self._worker or await self._make()
         await worker.drain()
 
-    async def _make(self) -> Worker:
+    async def _make(self) -> LaneWorker:
         return self._worker_of(await self._executors(self._tools), self._settings.workers)
 
-    def _worker_of(self, executors: Mapping[str, Executor], limits: Workers, *, mines: bool = False) -> Worker:
-        return Worker(
+    def _worker_of(self, executors: Mapping[str, Executor], limits: Workers, *, mines: bool = False) -> LaneWorker:
+        return LaneWorker(
             self._lane,
             self._tools.database,
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
             guards=self._tools.guards,
-            executors=chunks.traced(executors, self._tools.database),
+            executors=chunks.trace_executors(executors, self._tools.database),
             ticker=self._ticker,
             limits=limits,
             stopping=self._stopping,
@@ -99,11 +99,11 @@ class Child:
         )
 
     def mine(self, miners: Miners) -> None:
-        """Mine until told to stop, whatever goes wrong meanwhile."""
+        """Mine until told to stop, also after errors."""
         self._loop.run_until_complete(self._mine(miners))
 
     async def _mine(self, miners: Miners) -> None:
-        # One relation a claim: whoever is killed loses no more than its processes had in work.
+        # One relation per claim, so that a kill loses only what its processes were working on.
         limits = self._settings.workers.model_copy(update={"chunk": 1, "streams": self._settings.workers.miners})
         async with miners(self._tools) as executors:
             while not self._stopping():
@@ -114,17 +114,17 @@ class Child:
                     await asyncio.sleep(AGAIN_S)
 
 
-class Forked:
-    """The forked process: what ticks do, and beside it a thread that mines, with an event loop of its own."""
+class ForkedProcess:
+    """The forked process: it handles ticks, and mines in a thread with an event loop of its own."""
 
-    def __init__(self, make: Callable[[], Child], miners: Miners | None) -> None:
+    def __init__(self, make: Callable[[], ForkedWorker], miners: Miners | None) -> None:
         self._make = make
         self._miners = miners
-        self._child: Child | None = None
+        self._child: ForkedWorker | None = None
         self._mining: threading.Thread | None = None
 
     def drain(self, tick: SpanRef | None) -> None:
-        """One tick; with the first one mining begins."""
+        """Handle one tick; the first one starts mining."""
         self._child = self._child or self._make()
         if self._miners is not None and self._mining is None:
             self._mining = threading.Thread(target=self._mine, args=(self._miners,), name="mining", daemon=True)
@@ -135,28 +135,28 @@ class Forked:
         self._make().mine(miners)
 
     def end(self) -> None:
-        """Wait until what was mined is given back: the process is told to stop."""
+        """Wait until relations that are being mined are released, when the process is told to stop."""
         if self._mining is not None:
             self._mining.join(STOP_S)
 
 
 def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners | None = None) -> None:
-    """Run the lane's Celery worker until it is told to stop; with `miners` it mines as well."""
+    """Run the lane's Celery worker until it is told to stop; with `miners` it also mines."""
     logs.configure(settings.telemetry, lane.value)
-    read_code()  # before the fork, so that a child that is forked again runs the same
+    read_code(settings.plugins)  # before the fork, so that a child that is forked again runs the same
     app = celery_app(settings.redis_url, settings.workers.tick_s)
     main = os.getpid()
     stopping = mmap.mmap(-1, 1)  # one byte that the fork shares: the main process hears the signal, the child works
 
-    forked = Forked(lambda: Child(lane, settings, app, executors, lambda: stopping[0] != 0), miners)
+    forked = ForkedProcess(lambda: ForkedWorker(lane, settings, app, executors, lambda: stopping[0] != 0), miners)
 
     @app.task(name=DRAIN, bind=True)  # type: ignore[untyped-decorator]
     def drain(task: Any) -> None:
-        forked.drain(references.of_header((task.request.headers or {}).get("traceparent")))
+        forked.drain(references.parse_traceparent((task.request.headers or {}).get("traceparent")))
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
     def keep_logging(**_: object) -> None:
-        """Somebody listens, so Celery leaves the loggers as they are."""
+        """Keep Celery from configuring the loggers: it does so unless this signal has a receiver."""
 
     @signals.worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
     def begin(**_: object) -> None:
@@ -171,7 +171,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
         heartbeats.start(lane, settings.redis_url)
-        hearing.start(lane, settings.redis_url)
+        celery_watchdog.start(lane, settings.redis_url)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
     def stop(**_: object) -> None:

@@ -1,4 +1,4 @@
-"""One sample on its way through an advance: its replay, what is recorded, what must be written."""
+"""A sample's progress during an advance: its replay, its recorded steps, and the steps to be written."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from shared.runtime.replay import Replay, TooManyCalls
 _DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
-class Answer(NamedTuple):
-    """A call that exists: its id, its accepted reply as stored and as decoded (None while it has none)."""
+class StoredAnswer(NamedTuple):
+    """An existing call with its accepted reply, as stored and as decoded; both None while it has none."""
 
     call_id: int
     raw: bytes | None
     reply: Reply | None
     error: str = ""
-    """Why the reply is stored and cannot be decoded."""
+    """Why the stored reply cannot be decoded; empty if it can."""
 
 
-def answer(call_id: int, raw: bytes | None) -> Answer:
-    """An answer from a row of the database."""
+def decode_answer(call_id: int, raw: bytes | None) -> StoredAnswer:
+    """Decode a stored reply."""
     try:
-        return Answer(call_id, raw, None if raw is None else _DECODER.decode(raw))
+        return StoredAnswer(call_id, raw, None if raw is None else _DECODER.decode(raw))
     except ValueError as error:
-        return Answer(call_id, raw, None, str(error))
+        return StoredAnswer(call_id, raw, None, str(error))
 
 
 class NewStep(NamedTuple):
@@ -40,8 +40,8 @@ class NewStep(NamedTuple):
     bound: Bound
 
 
-class Progress:
-    """A ready sample. `bound` are the calls that its replay waits for now, empty when it has ended."""
+class SampleProgress:
+    """A ready sample's progress. `bound` holds the calls that its replay waits for, and is empty at its end."""
 
     def __init__(self, sample_id: int, job: JobSpec, repeat: int, recorded: int, replay: Replay[Any]) -> None:
         self.sample_id = sample_id
@@ -61,20 +61,20 @@ class Progress:
 
     @property
     def record(self) -> bytes:
-        """SHA-256 over every key and reply consumed, in order: what the sample's outcome was made from."""
+        """SHA-256 of all consumed keys and replies in order, which determine the sample's outcome."""
         return self._record.digest()
 
     def expects(self, keys: Sequence[bytes]) -> bool:
-        """Whether the pipeline yields the recorded calls; a changed pipeline fails the sample, in words."""
+        """Tell whether the pipeline yields the recorded calls; if not, fail the sample as `replay_diverged`."""
         yielded = [bound.key for bound in self.bound]
         if yielded == list(keys):
             return True
-        where = f"position {self.replay.position}: recorded {_short(keys)}, yielded {_short(yielded)}"
+        where = f"position {self.replay.position}: recorded {_abbreviate(keys)}, yielded {_abbreviate(yielded)}"
         self.replay.fail("replay_diverged", where)
         return False
 
-    def consume(self, answers: Sequence[Answer]) -> None:
-        """Send the replies to `bound` to the pipeline and bind what it asks for next.
+    def consume(self, answers: Sequence[StoredAnswer]) -> None:
+        """Send the replies to `bound` to the pipeline and bind the calls that it yields next.
 
         A reply that cannot be decoded fails the sample as `unreadable`.
         """
@@ -102,5 +102,5 @@ class Progress:
             self.steps.extend(NewStep(where, slot, bound) for slot, bound in enumerate(self.bound))
 
 
-def _short(keys: Sequence[bytes]) -> str:
+def _abbreviate(keys: Sequence[bytes]) -> str:
     return ", ".join(key.hex()[:12] for key in keys) or "nothing"

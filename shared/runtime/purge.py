@@ -1,6 +1,6 @@
-"""Purge jobs: what the application may not delete, the owner does, in short transactions, and says so first.
+"""Purge jobs as the database's owner: the application's role may not delete. Each transaction is short.
 
-The row in `operations` is committed before anything is gone. A purge that was killed is finished by asking again.
+A row in `operations` is committed before anything is deleted. Repeating a purge that was killed completes it.
 """
 
 from collections.abc import Sequence
@@ -10,19 +10,25 @@ import msgspec
 from sqlalchemy import text
 
 from shared.errors import Conflict
-from shared.runtime.retention import deleting
+from shared.runtime.retention import deletion_transaction
 from shared.storage import jobs, operations
 from shared.storage.database import Database
 from shared.storage.states import TERMINAL
 
 BATCH = 1000
-"""Samples a transaction."""
+"""Samples per transaction."""
 
-# Newest first, so that the first ones are kept. Questions that somebody waited for are kept as long as other jobs.
+# The jobs of a batch stay until its files are written.
+AWAITED = text("""
+    SELECT j.name, j.public_id, b.state FROM jobs j JOIN batch_jobs k ON k.job = j.public_id
+    JOIN batches b ON b.id = k.batch_id WHERE j.id = ANY(:jobs) AND b.ended_at IS NULL ORDER BY j.id""")
+# Newest first, so that the first ones are kept. Online questions are kept as long as other jobs.
 CHOOSE = text("""
-    SELECT id FROM (SELECT j.id, j.ended_at, row_number() OVER (ORDER BY j.id DESC) AS newest
+    SELECT id FROM (SELECT j.id, j.public_id, j.ended_at, row_number() OVER (ORDER BY j.id DESC) AS newest
                     FROM jobs j WHERE j.ended_at IS NOT NULL AND (j.online OR NOT :online)) j
-    WHERE j.newest > :keep AND j.ended_at < COALESCE(CAST(:before AS timestamptz), 'infinity') ORDER BY id""")
+    WHERE j.newest > :keep AND j.ended_at < COALESCE(CAST(:before AS timestamptz), 'infinity') AND NOT EXISTS (
+        SELECT FROM batch_jobs k JOIN batches b ON b.id = k.batch_id AND b.ended_at IS NULL WHERE k.job = j.public_id)
+    ORDER BY id""")
 CONTENT = text("""
     SELECT j.id, j.public_id::text AS job, j.name, j.state, encode(j.chain, 'hex') AS chain, j.ended_at,
         (SELECT count(*) FROM samples s WHERE s.job_id = j.id) AS samples,
@@ -40,12 +46,16 @@ OF_SAMPLES = (
     text("DELETE FROM samples WHERE id = ANY(:samples)"),
 )
 DELETE_GIVEN = text("DELETE FROM given WHERE job = (SELECT public_id FROM jobs WHERE id = :job)")
-# Events and idempotency keys go with it.
+# Deleting the job also deletes its events and idempotency keys.
 DELETE_JOB = text("DELETE FROM jobs WHERE id = :job")
-# One that is about to be asked for has no job yet.
+# A question that is about to be submitted has no job yet, hence the hour.
 DELETE_QUESTIONS = text("""
     DELETE FROM datasets d WHERE d.online AND d.created_at < now() - interval '1 hour'
         AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id)""")
+# As long as its files are kept, a client may ask for it.
+DELETE_BATCHES = text("""
+    DELETE FROM batches b WHERE b.ended_at < now() - interval '30 days' AND NOT EXISTS (
+        SELECT FROM batch_jobs k JOIN jobs j ON j.public_id = k.job WHERE k.batch_id = b.id)""")
 DELETE_EXPERIMENTS = text("""
     DELETE FROM experiments e WHERE NOT EXISTS (
         SELECT 1 FROM experiment_cells c WHERE c.experiment_id = e.id AND c.job_id IS NOT NULL) RETURNING e.name""")
@@ -59,8 +69,8 @@ DELETE_CORPORA = text("""
             WHERE j.ended_at IS NULL AND i.id = c.sparse_index) RETURNING c.name""")
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
-    """An ended job and the rows that go with it."""
+class JobContent(msgspec.Struct, frozen=True, kw_only=True):
+    """An ended job and the numbers of rows that are purged with it."""
 
     id: int
     job: str
@@ -76,44 +86,50 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_keys: int
 
 
-async def chosen(owner: Database, references: Sequence[str]) -> list[Content]:
-    """The jobs with these ids or names.
+async def find_jobs(owner: Database, references: Sequence[str]) -> list[JobContent]:
+    """Find the jobs with these ids or names.
 
     Raises:
         NotFound: there is no such job.
-        Conflict: a reference stands for several jobs, or some are live; the message names them.
+        Conflict: a reference matches several jobs, or some jobs or their batches are live; the message names them.
     """
     async with owner.snapshot() as connection:
         ids = [await jobs.resolve(connection, reference) for reference in references]
         rows = (await connection.execute(CONTENT, {"jobs": ids})).mappings().all()
+        awaited = (await connection.execute(AWAITED, {"jobs": ids})).all()
     live = [f"{row['name']} ({row['job']}) is {row['state']}" for row in rows if row["state"] not in TERMINAL]
     if live:
         raise Conflict(f"only an ended job can be purged: {'; '.join(live)}", hint="mathrag job cancel JOB, or wait")
-    return [Content(**row) for row in rows]
+    if awaited:
+        names = "; ".join(f"{row.name} ({row.public_id}), batch {row.state}" for row in awaited)
+        raise Conflict(f"a batch that has not ended needs these jobs: {names}", hint="wait until its files are written")
+    return [JobContent(**row) for row in rows]
 
 
-async def outdated(owner: Database, before: datetime | None, keep: int, *, online: bool = False) -> list[Content]:
-    """The ended jobs but for the newest `keep`; with `before` those that ended earlier, with `online` chats only."""
+async def find_outdated(
+    owner: Database, before: datetime | None, keep: int, *, online: bool = False
+) -> list[JobContent]:
+    """Find ended jobs except the newest `keep`; `before` limits them to earlier ends, `online` to chats."""
     async with owner.snapshot() as connection:
         values = {"before": before, "keep": keep, "online": online}
         ids = list((await connection.execute(CHOOSE, values)).scalars())
-        return [Content(**row) for row in (await connection.execute(CONTENT, {"jobs": ids})).mappings()]
+        return [JobContent(**row) for row in (await connection.execute(CONTENT, {"jobs": ids})).mappings()]
 
 
-async def purge(owner: Database, job: Content, actor: str) -> None:
-    """Delete the job with all that is its own; its calls stay for others."""
+async def purge(owner: Database, job: JobContent, actor: str) -> None:
+    """Delete the job and its rows; calls stay, because other jobs may share them."""
     async with owner.transaction() as connection:
         detail = {key: value for key, value in msgspec.to_builtins(job).items() if key not in ("id", "job")}
-        await operations.note(connection, actor, "purge", f"job {job.job}", **detail)
+        await operations.record_operation(connection, actor, "purge", f"job {job.job}", **detail)
     while await _delete_samples(owner, job.id):
         pass
-    async with deleting(owner) as connection:
+    async with deletion_transaction(owner) as connection:
         await connection.execute(DELETE_GIVEN, {"job": job.id})
         await connection.execute(DELETE_JOB, {"job": job.id})
 
 
 async def _delete_samples(owner: Database, job: int) -> int:
-    async with deleting(owner) as connection:
+    async with deletion_transaction(owner) as connection:
         samples = list((await connection.execute(SAMPLES, {"job": job, "n": BATCH})).scalars())
         for statement in OF_SAMPLES:
             await connection.execute(statement, {"samples": samples})
@@ -121,13 +137,17 @@ async def _delete_samples(owner: Database, job: int) -> int:
 
 
 async def forget_questions(owner: Database) -> int:
-    """Delete the one-question datasets of online jobs that are gone; returns how many."""
+    """Delete the datasets of deleted online jobs and batches; return how many.
+
+    Batches of such jobs are deleted, too, thirty days after their end.
+    """
     async with owner.transaction() as connection:
+        await connection.execute(DELETE_BATCHES)
         return (await connection.execute(DELETE_QUESTIONS)).rowcount
 
 
 async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
-    """Delete the experiments whose jobs are gone, the datasets and the corpora that no job refers to; their names."""
+    """Delete experiments without jobs, and datasets and corpora that no job uses; return their names by kind."""
     async with owner.transaction() as connection:
         deleted = {
             what: sorted((await connection.execute(statement)).scalars())
@@ -136,5 +156,5 @@ async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
             )
         }  # fmt: skip
         if any(deleted.values()):
-            await operations.note(connection, actor, "purge", "unused", **deleted)
+            await operations.record_operation(connection, actor, "purge", "unused", **deleted)
     return deleted

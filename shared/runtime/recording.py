@@ -1,4 +1,4 @@
-"""Write what a batch of samples waits for: calls, their queue rows, steps, and the samples' new positions."""
+"""Record what a batch of samples waits for: calls, queue rows, steps, and the samples' new positions."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
-from shared.runtime.progress import Answer, NewStep, Progress
+from shared.runtime.progress import NewStep, SampleProgress, StoredAnswer
 from shared.storage.sql import sql
 
-# Sorted by key: two processes that insert the same keys wait for each other in one order, so they cannot deadlock.
+# Sorted by key, so that two processes that insert the same keys cannot deadlock.
 INSERT_CALLS = text("""
     INSERT INTO calls (key, lane, role, model_id, request)
     SELECT * FROM unnest(CAST(:keys AS bytea[]), CAST(:lanes AS text[]), CAST(:roles AS text[]),
@@ -46,34 +46,36 @@ WAIT = sql("""
 
 
 NO_SUCH_CALL = "23503"
-"""Foreign key violation: only calls are ever deleted under a step."""
+"""Foreign key violation: a call of a step was deleted."""
 
 
 class CallVanished(Exception):
     """A call failed for good, or was purged, after this batch had found it."""
 
 
-class Written(NamedTuple):
-    """What was recorded."""
+class RecordedBatch(NamedTuple):
+    """The rows that `record` wrote."""
 
     lanes: frozenset[Lane]
     attached: list[int]
-    """Calls without a reply that were there before this batch."""
+    """Calls without a reply that existed before this batch."""
 
 
-async def record(connection: AsyncConnection, batch: Sequence[Progress], known: Mapping[bytes, Answer]) -> Written:
-    """Insert calls and steps of `batch` and set its waiting samples to waiting.
+async def record(
+    connection: AsyncConnection, batch: Sequence[SampleProgress], known: Mapping[bytes, StoredAnswer]
+) -> RecordedBatch:
+    """Insert the calls and steps of `batch` and set its samples to waiting.
 
     Raises:
         CallVanished: roll back and do the batch again.
     """
     steps = [(progress, step) for progress in batch for step in progress.steps]
-    # The most urgent job's rank stands.
+    # Later entries win, so each call gets the rank of the most urgent job.
     urgent_last = sorted(steps, key=lambda pair: -pair[0].job.rank)
     wanted = {step.bound.key: (progress.job.rank, step.bound) for progress, step in urgent_last}
     created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
     ids = {key: found.call_id for key, found in known.items()} | created
-    ids |= await _existing(connection, sorted(wanted.keys() - ids.keys()))
+    ids |= await _find_existing(connection, sorted(wanted.keys() - ids.keys()))
     answered = {found.call_id for found in known.values() if found.raw}
     attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
     ranks = {ids[key]: rank for key, (rank, _) in wanted.items()}
@@ -83,11 +85,11 @@ async def record(connection: AsyncConnection, batch: Sequence[Progress], known: 
     if waiting:
         positions = [progress.replay.position + 1 for progress in waiting]
         await connection.execute(WAIT, {"samples": [p.sample_id for p in waiting], "positions": positions})
-    return Written(frozenset(bound.lane for key, (_, bound) in wanted.items() if ids[key] in fresh), attached)
+    return RecordedBatch(frozenset(bound.lane for key, (_, bound) in wanted.items() if ids[key] in fresh), attached)
 
 
 async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
-    """Insert and enqueue calls sorted by key; returns the ids of those that were not there."""
+    """Insert and enqueue calls sorted by key; return the ids of the new ones."""
     if not wanted:
         return {}
     rows = await connection.execute(
@@ -115,7 +117,7 @@ async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int,
     return ids
 
 
-async def _existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
+async def _find_existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
     if not keys:
         return {}
     ids = {row.key: row.id for row in await connection.execute(EXISTING, {"keys": keys})}
@@ -125,9 +127,9 @@ async def _existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[
 
 
 async def _attach(connection: AsyncConnection, attached: Sequence[int], ranks: Sequence[int]) -> set[int]:
-    """Those of `attached` that nobody has queued: this batch brings them back, so they count as its own.
+    """Return those of `attached` that are parked: this batch revives them, so they count as its own.
 
-    What less urgent jobs have queued is claimed as this batch's own calls are.
+    Calls that less urgent jobs have queued get this batch's rank.
     """
     if not attached:
         return set()
@@ -140,7 +142,7 @@ async def _attach(connection: AsyncConnection, attached: Sequence[int], ranks: S
 
 async def _insert_steps(
     connection: AsyncConnection,
-    steps: Sequence[tuple[Progress, NewStep]],
+    steps: Sequence[tuple[SampleProgress, NewStep]],
     ids: Mapping[bytes, int],
     fresh: set[int],
 ) -> None:

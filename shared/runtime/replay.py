@@ -1,4 +1,4 @@
-"""A pipeline, replayed: run until it waits for replies that are not there. Pure: no I/O, no clock."""
+"""Replay a pipeline until it waits for missing replies. Pure: no I/O and no clock but the limit on endless steps."""
 
 import traceback
 from collections.abc import Generator, Sequence
@@ -6,10 +6,13 @@ from typing import Any, Generic, TypeVar
 
 from shared.contracts.calls import MOST_SLOTS, Call, Yielded
 from shared.contracts.replies import Failure, FailureKind, Reply, SampleFailed
+from shared.processes.processor_time import limit_processor_time
 
 T = TypeVar("T")
 AWAY = FailureKind.UNAVAILABLE
-"""The one failure of a call that ends its sample."""
+"""The only failure of a call that always ends its sample."""
+STEP_S = 10.0
+"""Processor time of a step, which usually takes milliseconds. An endless one would stop its worker, and so all jobs."""
 
 
 class TooManyCalls(ValueError):
@@ -34,10 +37,10 @@ class Replay(Generic[T]):
         self._send(None)
 
     def answer(self, replies: Sequence[Reply]) -> None:
-        """Go on with the replies to `calls`, in their order.
+        """Continue with the replies to `calls`, in their order.
 
-        What was away for too long ends the sample, whatever its pipeline would do without: an answer that came about
-        because a server was away is no answer to what was asked.
+        A reply that is `unavailable` ends the sample, even if its pipeline has a fallback: an answer that depends on
+        an outage would not measure the pipeline.
         """
         self.position += 1
         if away := next((each for each in replies if isinstance(each, Failure) and each.kind is AWAY), None):
@@ -46,35 +49,48 @@ class Replay(Generic[T]):
         self._send(replies[0] if self._single else list(replies))
 
     def fail(self, kind: str, detail: str) -> None:
-        """End with a failure from outside the pipeline, such as a replay that diverged."""
+        """End with a failure that the pipeline did not raise, such as a diverged replay."""
         self.calls = ()
         self.failure = (kind, detail)
 
     def check_size(self) -> None:
-        """Return if what it waits for can be stored.
+        """Check that the calls that it waits for can be stored.
 
         Raises:
-            TooManyCalls: it waits for too many calls at once, or has waited too often.
+            TooManyCalls: it waits for too many calls at once, or has too many rounds.
         """
         if len(self.calls) > MOST_SLOTS:
             raise TooManyCalls(f"the pipeline asks for {len(self.calls)} calls at once; a step holds {MOST_SLOTS}")
-        # A sample that waits stores the position after this one.
+        # A waiting sample stores the next position.
         if self.calls and self.position >= MOST_SLOTS:
             raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, which is as often as it may")
 
     def _send(self, value: Any) -> None:
         self.calls = ()
         try:
-            while not self.calls:
-                self._wait_for(self._steps.send(value))
-                value = []  # a pipeline that yields no calls waits for nothing
+            with limit_processor_time(STEP_S):
+                self._run(value)
         except StopIteration as stop:
             self.result = stop.value
         except SampleFailed as failed:
             self.failure = (failed.kind, failed.detail)
-        except Exception:  # noqa: BLE001 - a defect in one pipeline must end this sample only, and say where
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a defect of a pipeline must end only this sample, with its traceback
             self.failure = ("pipeline_error", traceback.format_exc(limit=-4))
+
+    def _run(self, value: Any) -> None:
+        """Go on until it waits for calls; who yields none waits for nothing."""
+        for _ in range(MOST_SLOTS):
+            self._wait_for(self._steps.send(value))
+            if self.calls:
+                return
+            value = []
+        raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
 
     def _wait_for(self, yielded: Yielded) -> None:
         self._single = not isinstance(yielded, Sequence)
-        self.calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
+        calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
+        if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
+            raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
+        self.calls = calls

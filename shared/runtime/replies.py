@@ -1,4 +1,4 @@
-"""Replies are committed under their claims: accepted, or charged and tried again."""
+"""Commit replies under their claims: accept values, and charge and retry infrastructure failures."""
 
 import logging
 import uuid
@@ -11,16 +11,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts import canonical
 from shared.contracts.replies import BOUNDS, Failure
-from shared.runtime.answers import Answered, columns, outcome_of, unstorable
-from shared.runtime.look import look
+from shared.runtime.answers import AnsweredCall, fail_unstorable, outcome_name, to_columns
+from shared.runtime.readiness import mark_ready_samples
 from shared.storage.database import Database
-from shared.storage.outages import again, concerns_rows, passing
+from shared.storage.outages import concerns_rows, is_passing, retry_through_outage
 from shared.storage.sql import sql
 
 RETRIES = 3
-"""Infrastructure failures of one call before it fails for good."""
+"""Number of infrastructure failures after which a call fails for good."""
 BACKOFF_S = (2.0, 15.0)
-"""Wait before the second and the third try: longer than a service takes to come back."""
+"""Pause before the second and the third attempt, longer than a service takes to restart."""
 
 ACCEPT = text("""
     WITH locked AS MATERIALIZED (
@@ -63,31 +63,31 @@ _log = logging.getLogger(__name__)
 
 
 class Committed(NamedTuple):
-    """What became of answers."""
+    """Result of committing answers."""
 
     calls: list[int]
-    """Those whose claim was still ours."""
+    """Calls whose claim was still held."""
     ready: int
-    """Samples that lack no reply now, for all that was committed together."""
+    """Samples that became ready by the whole group commit."""
 
 
-class Handed(NamedTuple):
-    """Answers that wait for their commit."""
+class PendingAnswers(NamedTuple):
+    """Answers that wait for a group commit."""
 
     token: uuid.UUID
-    answers: Sequence[Answered]
+    answers: Sequence[AnsweredCall]
 
 
-class Replies:
-    """The commits of one worker's replies."""
+class ReplyStore:
+    """Commits the replies of one worker."""
 
     def __init__(self, database: Database, worker: str, ttl_s: float) -> None:
         self._database = database
         self._worker = worker
         self._ttl = ttl_s
 
-    async def store(self, together: Sequence[Handed]) -> list[Committed]:
-        """Commit these together; what became of each, in their order."""
+    async def store(self, together: Sequence[PendingAnswers]) -> list[Committed]:
+        """Commit these answers as a group; return their results in order."""
         whole = [(each.token, reply) for each in together for reply in each.answers if not reply.is_infrastructure]
         done, refused = await self._accept_each(whole) if whole else ([], [])
         charged: list[int] = []
@@ -95,8 +95,12 @@ class Replies:
             broken = [answer for answer in answers if answer.is_infrastructure]
             broken += [answer for claimed, answer in refused if claimed == token]
             if broken:
-                charged += await again(partial(self._retry, token, broken), self._ttl)
-        ready = await again(lambda: look(self._database, done + charged), self._ttl) if done or charged else []
+                charged += await retry_through_outage(partial(self._retry, token, broken), self._ttl)
+        ready = (
+            await retry_through_outage(lambda: mark_ready_samples(self._database, done + charged), self._ttl)
+            if done or charged
+            else []
+        )
         kept = {*done, *charged}
         return [
             Committed([answer.call_id for answer in answers if answer.call_id in kept], len(ready))
@@ -104,9 +108,9 @@ class Replies:
         ]
 
     async def _accept_each(
-        self, answers: Sequence[tuple[uuid.UUID, Answered]]
-    ) -> tuple[list[int], list[tuple[uuid.UUID, Answered]]]:
-        """Store these; returns the calls that were ours, and a failure for each reply that cannot be stored."""
+        self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]
+    ) -> tuple[list[int], list[tuple[uuid.UUID, AnsweredCall]]]:
+        """Store replies; return the calls still held, and a failure for each reply that cannot be stored."""
         try:
             return await self._accept(answers), []
         except Exception as error:
@@ -114,34 +118,34 @@ class Replies:
                 raise
             if len(answers) == 1:
                 _log.exception("the reply to call %d cannot be stored", answers[0][1].call_id)
-                return [], [(answers[0][0], unstorable(answers[0][1], error))]
+                return [], [(answers[0][0], fail_unstorable(answers[0][1], error))]
         middle = len(answers) // 2
         first, refused = await self._accept_each(answers[:middle])
         second, others = await self._accept_each(answers[middle:])
         return first + second, refused + others
 
-    async def _accept(self, answers: Sequence[tuple[uuid.UUID, Answered]]) -> list[int]:
+    async def _accept(self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]) -> list[int]:
         answers = sorted(answers, key=lambda pair: pair[1].call_id)
         tokens = [token for token, _ in answers]
-        values = {"tokens": tokens, "worker": self._worker, **columns([answer for _, answer in answers])}
+        values = {"tokens": tokens, "worker": self._worker, **to_columns([answer for _, answer in answers])}
         try:
             return await self._database.column(ACCEPT, values)
         except SQLAlchemyError as error:
-            if not passing(error):
+            if not is_passing(error):
                 raise
-        # Nobody knows whether that happened: it is done again, and what either try has stored is ours.
-        await again(lambda: self._database.column(ACCEPT, values), self._ttl)
+        # The commit's result is unknown: repeat it, and count what either attempt has stored.
+        await retry_through_outage(lambda: self._database.column(ACCEPT, values), self._ttl)
         stored = {"calls": values["calls"], "tokens": tokens}
-        return await again(lambda: self._database.column(ACCEPTED, stored), self._ttl)
+        return await retry_through_outage(lambda: self._database.column(ACCEPTED, stored), self._ttl)
 
-    async def _retry(self, token: uuid.UUID, answers: Sequence[Answered]) -> list[int]:
-        """Charge infrastructure failures; returns the calls that were charged."""
+    async def _retry(self, token: uuid.UUID, answers: Sequence[AnsweredCall]) -> list[int]:
+        """Charge infrastructure failures; return the charged calls."""
         by_call = {answer.call_id: answer for answer in answers}
         async with self._database.transaction() as connection:
             rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
             for row in rows:
                 answer = by_call[row.call_id]
-                final = row.tries + 1 >= RETRIES or _of_bounds(answer)
+                final = row.tries + 1 >= RETRIES or _exceeds_bounds(answer)
                 await connection.execute(REJECT, self._rejection(token, answer, final=final))
                 if final:
                     await connection.execute(GONE, {"call": row.call_id})
@@ -150,12 +154,12 @@ class Replies:
                     await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
         return [row.call_id for row in rows]
 
-    def _rejection(self, token: uuid.UUID, answer: Answered, *, final: bool) -> dict[str, object]:
+    def _rejection(self, token: uuid.UUID, answer: AnsweredCall, *, final: bool) -> dict[str, object]:
         return {
             "call": answer.call_id,
             "accepted": final,
             "token": token,
-            "outcome": outcome_of(answer.reply),
+            "outcome": outcome_name(answer.reply),
             "reply": canonical.encode(answer.reply),
             "worker": self._worker,
             "device": answer.receipt.device,
@@ -165,5 +169,5 @@ class Replies:
         }
 
 
-def _of_bounds(answer: Answered) -> bool:
+def _exceeds_bounds(answer: AnsweredCall) -> bool:
     return isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS

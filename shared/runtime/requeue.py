@@ -1,7 +1,7 @@
-"""Requeue a job that has ended: the same is asked for again, as a new job.
+"""Requeue an ended job: submit the same request as a new job.
 
-Ended states are final, so the old job stays what it is. Replies are shared: what failed for a passing reason is
-computed anew, and everything else is read. With `reuse: none` a job shares nothing, so all of it is computed anew.
+Ended states are final, so the old job stays unchanged. Replies are shared: only what failed for a passing reason is
+computed again. A job with `reuse: none` shares nothing, so everything is computed again.
 """
 
 import uuid
@@ -13,10 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import Conflict, NotFound, Unreadable
 from shared.pipelines.imported import IMPORTED
 from shared.pipelines.mine_rules import MINE_RULES
-from shared.runtime.drafting import Submission
-from shared.runtime.job_names import next_name
+from shared.runtime.job_names import make_next_name
+from shared.runtime.submission import Submission
 from shared.storage.database import Database
-from shared.storage.stored import decoded_params
+from shared.storage.decoding import try_decode_params
 
 SOURCE = text("""
     SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
@@ -29,15 +29,15 @@ SOURCE = text("""
     WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")
 
 
-async def again(database: Database, public_id: uuid.UUID) -> Submission:
-    """What to submit so that an ended job is done again: the newest models of the same names.
+async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submission:
+    """Return a submission that repeats an ended job, with the newest models of the same names.
 
     Raises:
         NotFound: no such job.
         Conflict: it has not ended.
-        Unreadable: this release does not know its parameters.
+        Unreadable: this release cannot read its parameters.
     """
-    row = await _source(database, public_id)
+    row = await _find_source(database, public_id)
     if row["ended_at"] is None:
         raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
     if row["pipeline"] == MINE_RULES:
@@ -49,17 +49,17 @@ async def again(database: Database, public_id: uuid.UUID) -> Submission:
     return _submission(row)
 
 
-async def like(database: Database, public_id: uuid.UUID) -> Submission:
-    """What to submit for the same as a job asks, whatever its state: a beginning for somebody who wants it otherwise.
+async def copy_submission(database: Database, public_id: uuid.UUID) -> Submission:
+    """Return a copy of a job's submission, whatever the job's state, as a starting point for a changed one.
 
     Raises:
         NotFound: no such job.
-        Unreadable: this release does not know its parameters.
+        Unreadable: this release cannot read its parameters.
     """
-    return _submission(await _source(database, public_id))
+    return _submission(await _find_source(database, public_id))
 
 
-async def _source(database: Database, public_id: uuid.UUID) -> RowMapping:
+async def _find_source(database: Database, public_id: uuid.UUID) -> RowMapping:
     async with database.transaction() as connection:
         row = (await connection.execute(SOURCE, {"jobs": [public_id]})).mappings().first()
     if row is None:
@@ -67,18 +67,18 @@ async def _source(database: Database, public_id: uuid.UUID) -> RowMapping:
     return row
 
 
-async def all_again(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]) -> list[Submission]:
-    """The same for several jobs that have ended, in the order of their submission."""
+async def repeat_submissions(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]) -> list[Submission]:
+    """Return submissions that repeat several ended jobs, in the order in which the jobs were submitted."""
     return [_submission(row) for row in (await connection.execute(SOURCE, {"jobs": list(public_ids)})).mappings()]
 
 
 def _submission(row: RowMapping) -> Submission:
-    params, problem = decoded_params(row["params"], f"the parameters of job {row['public_id']}")
+    params, problem = try_decode_params(row["params"], f"the parameters of job {row['public_id']}")
     if params is None:
         raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
     copied = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank", "metadata", "online", "models")
     return Submission(
-        name=next_name(row["name"]),
+        name=make_next_name(row["name"]),
         params=params,
         requeued_from=uuid.UUID(str(row["public_id"])),
         **{field: row[field] for field in copied},

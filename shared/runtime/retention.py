@@ -1,8 +1,8 @@
-"""What no job needs any more: calls that no step refers to, documents that no corpus holds. Deleted by the owner only.
+"""Delete what no job uses: calls without steps, and documents without a corpus. Only the owner may delete.
 
-Whoever is about to attach to such a call wins or does its batch again: a call is locked first, and only then, in a
-statement with a younger snapshot, looked at for steps. A step that was inserted before the lock holds its call, and
-one that comes after finds the call gone (`recording.CallVanished`).
+A batch that is attaching to such a call either wins or is repeated: each call is locked first and then checked for
+steps in a statement with a younger snapshot. A step that was inserted before the lock keeps its call, and a later one
+finds the call gone (`recording.CallVanished`).
 """
 
 from collections.abc import AsyncIterator
@@ -31,19 +31,19 @@ STILL_UNUSED = text("""
         AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = u.id)""")
 DELETE_ATTEMPTS = text("DELETE FROM attempts WHERE call_id = ANY(:calls)")
 DELETE_CALLS = text("DELETE FROM calls WHERE id = ANY(:calls)")
-# A deleted call is looked for among all attempts. The two indexes of the hot path are partial, and a third one would
-# be paid for with every reply.
+# Deleting a call searches all attempts. The two indexes of the hot path are partial, and a permanent third one would
+# slow down every reply, so this index exists only during a purge.
 INDEX = text("CREATE INDEX CONCURRENTLY attempts_of_call ON attempts (call_id)")
 DROP_INDEX = text("DROP INDEX CONCURRENTLY IF EXISTS attempts_of_call")
 
-# An upload holds this lock from its first document to its corpus.
+# An upload holds this lock until its corpus is stored.
 LOCK_CORPORA = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
 DELETE_DOCUMENTS = text("""
     DELETE FROM documents d WHERE NOT EXISTS (SELECT 1 FROM corpus_documents m WHERE m.hash = d.hash)""")
 
 
-class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a retention run deleted."""
+class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of rows that a retention run deleted."""
 
     calls: int
     attempts: int
@@ -51,30 +51,32 @@ class Removed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def deleting(owner: Database) -> AsyncIterator[AsyncConnection]:
-    """A transaction that may delete from the append-only tables."""
+async def deletion_transaction(owner: Database) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that may delete from the append-only tables."""
     async with owner.transaction() as connection:
         await connection.execute(ALLOW)
         yield connection
 
 
-async def remove_unused(owner: Database, actor: str, before: datetime | None = None) -> Removed:
-    """Delete the calls that no step refers to, older than `before` if it is given, and the documents of no corpus."""
+async def remove_unused(owner: Database, actor: str, before: datetime | None = None) -> RemovedRows:
+    """Delete calls without steps, only those older than `before` if given, and documents without a corpus."""
     async with _index_for_deletions(owner):
         calls, attempts = await remove_calls(owner, before)
-    async with deleting(owner) as connection:
+    async with deletion_transaction(owner) as connection:
         await connection.execute(LOCK_CORPORA)
         documents = (await connection.execute(DELETE_DOCUMENTS)).rowcount
-        removed = Removed(calls=calls, attempts=attempts, documents=documents)
-        await operations.note(connection, actor, "purge", "calls", before=before, **msgspec.structs.asdict(removed))
+        removed = RemovedRows(calls=calls, attempts=attempts, documents=documents)
+        await operations.record_operation(
+            connection, actor, "purge", "calls", before=before, **msgspec.structs.asdict(removed)
+        )
     return removed
 
 
 async def remove_calls(owner: Database, before: datetime | None = None) -> tuple[int, int]:
-    """Delete unused calls and their attempts, a batch a transaction; returns how many of each."""
+    """Delete unused calls and their attempts, one batch per transaction; return the numbers of both."""
     after, calls, attempts = 0, 0, 0
     while True:
-        async with deleting(owner) as connection:
+        async with deletion_transaction(owner) as connection:
             values = {"after": after, "before": before, "n": BATCH}
             locked = list((await connection.execute(LOCK_UNUSED, values)).scalars())
             unused = sorted((await connection.execute(STILL_UNUSED, {"calls": locked})).scalars())
@@ -88,7 +90,7 @@ async def remove_calls(owner: Database, before: datetime | None = None) -> tuple
 @asynccontextmanager
 async def _index_for_deletions(owner: Database) -> AsyncIterator[None]:
     async with owner.statement() as connection:
-        await connection.execute(DROP_INDEX)  # of a purge that was killed
+        await connection.execute(DROP_INDEX)  # a killed purge may have left it
         await connection.execute(INDEX)
     try:
         yield

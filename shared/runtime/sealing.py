@@ -1,7 +1,7 @@
-"""Rule banks are sealed: when a job that mines has ended, its replies become the bank, all in one transaction.
+"""Seal rule banks: when a mining job has ended, its replies become the bank in one transaction.
 
-Killed in the middle, nothing has happened, and it is done again. Relations stand in the dataset's order and rules in
-the miner's, so the same graph and limits give the same bank byte for byte, whoever mined what when.
+A kill in between leaves nothing behind, and sealing is repeated. Relations are in the dataset's order and rules in the
+miner's, so equal graphs and limits give byte-identical banks.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from shared.storage.sql import sql
 DUE = text("""
     SELECT b.name FROM rule_banks b LEFT JOIN jobs j ON j.id = b.job_id
     WHERE b.state = 'mining' AND (j.id IS NULL OR j.ended_at IS NOT NULL) ORDER BY b.id""")
-# Whoever holds the row is sealing the bank.
+# A transaction that holds the row is sealing the bank.
 TAKE = text("""
     SELECT b.id, b.job_id FROM rule_banks b WHERE b.name = :name AND b.state = 'mining' FOR UPDATE OF b SKIP LOCKED""")
 JOB = text("SELECT state, reason FROM jobs WHERE id = :job")
@@ -34,27 +34,29 @@ REPLY = sql("""
 AGAIN = "mine it again with the same command, and what is done is kept"
 
 
-async def due(database: Database) -> list[str]:
-    """The names of banks whose jobs have ended."""
+async def list_due_banks(database: Database) -> list[str]:
+    """List the names of banks whose mining jobs have ended."""
     return await database.column(DUE, {})
 
 
-async def seal(database: Database, name: str) -> None:
-    """Make the bank what its job has found, or say why it has no rules."""
+async def seal_bank(database: Database, name: str) -> None:
+    """Fill the bank with the rules that its job has found, or record why it has none."""
     async with database.transaction() as connection:
         taken = (await connection.execute(TAKE, {"name": name})).first()
         if taken is None:
             return
         job = (await connection.execute(JOB, {"job": taken.job_id})).first()
         if job is None:
-            await rule_banks.end(connection, taken.id, "failed", f"the job that mined it was purged; {AGAIN}")
+            await rule_banks.end_without_rules(
+                connection, taken.id, "failed", f"the job that mined it was purged; {AGAIN}"
+            )
         elif job.state == "cancelled":
-            await rule_banks.end(connection, taken.id, "cancelled", f"its job was cancelled; {AGAIN}")
+            await rule_banks.end_without_rules(connection, taken.id, "cancelled", f"its job was cancelled; {AGAIN}")
         elif failed := (await connection.execute(FAILED, {"job": taken.job_id})).first():
-            await rule_banks.end(connection, taken.id, "failed", _reason(failed))
+            await rule_banks.end_without_rules(connection, taken.id, "failed", _reason(failed))
         else:
-            bank = await rule_banks.one(connection, name)
-            await rule_banks.seal(connection, bank, _mined(connection, taken.job_id))
+            bank = await rule_banks.get_bank(connection, name)
+            await rule_banks.store_rules(connection, bank, _read_mined_rules(connection, taken.job_id))
 
 
 def _reason(failed: Row[tuple[str, str, str, int]]) -> str:
@@ -62,8 +64,8 @@ def _reason(failed: Row[tuple[str, str, str, int]]) -> str:
     return f"relation {failed.relation!r} could not be mined{others}: {failed.failure}: {failed.detail}; {AGAIN}"
 
 
-async def _mined(connection: AsyncConnection, job: int) -> AsyncIterator[Sequence[Rule]]:
-    """The rules of one relation after the other; a single reply is in memory at a time."""
+async def _read_mined_rules(connection: AsyncConnection, job: int) -> AsyncIterator[Sequence[Rule]]:
+    """Yield the rules relation by relation, with a single reply in memory at a time."""
     after = -1
     while found := (await connection.execute(REPLY, {"job": job, "after": after})).first():
         yield msgspec.json.decode(found.reply, type=Mined).rules

@@ -1,4 +1,4 @@
-"""Submit jobs: pin what they use, insert them with their first samples, in one transaction. 202 means: committed."""
+"""Submit jobs: pin what they use and insert them with their first samples in one transaction."""
 
 import logging
 import uuid
@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.pipelines import registry
 from shared.runtime import admission, ending, job_names
-from shared.runtime.drafting import Draft, Drafting, Submission
+from shared.runtime.drafting import Draft, Drafting
+from shared.runtime.submission import Submission
 from shared.settings import Settings
 from shared.storage import idempotency
 from shared.storage.database import Database
@@ -42,21 +43,21 @@ _log = logging.getLogger(__name__)
 
 
 async def submit(database: Database, settings: Settings, submission: Submission) -> uuid.UUID:
-    """Insert the job, whatever was sent before. Errors: see `submit_once`."""
+    """Insert the job without an idempotency key. See `submit_once` for errors."""
     return (await submit_once(database, settings, submission, None)).job
 
 
 async def submit_once(
-    database: Database, settings: Settings, submission: Submission, keyed: idempotency.Keyed | None
+    database: Database, settings: Settings, submission: Submission, keyed: idempotency.KeyedRequest | None
 ) -> idempotency.Accepted:
-    """Insert the job, or find the one that the same request made before.
+    """Insert the job, or find the one that the same request created before.
 
     Raises:
         NotFound: no such dataset or corpus.
         Invalid: a field cannot be used; the message names it.
         Conflict: a job has this name already.
         TooLarge, TooMany: more than the operator allows.
-        IdempotencyMismatch, InProgress: see `idempotency.once` and `job_names.reserve`.
+        IdempotencyMismatch, InProgress: see `idempotency.run_once` and `job_names.reserve`.
     """
 
     async def make() -> uuid.UUID:
@@ -64,15 +65,15 @@ async def submit_once(
         return (await insert(connection, settings, [draft]))[0]
 
     async with database.transaction() as connection:
-        accepted = await idempotency.once(connection, keyed, make)
+        accepted = await idempotency.run_once(connection, keyed, make)
     if not accepted.replayed:
-        traces.link(references.job(accepted.job))
+        traces.link(references.make_job_ref(accepted.job))
         _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
     return accepted
 
 
 async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequence[Draft]) -> list[uuid.UUID]:
-    """The jobs and their first samples; the jobs' ids, in their order.
+    """Insert the jobs and their first samples; return the jobs' ids in order.
 
     Raises:
         Conflict: a job has one of the names already.
@@ -85,22 +86,22 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
     inserted = (await connection.execute(INSERT, {name: [row[name] for row in rows] for name in rows[0]})).all()
     calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
     await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
-    await ending.run(connection, sorted({row.id for row in inserted} - calibrated), None)
+    await ending.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
     return [row["public_id"] for row in rows]
 
 
 async def _with_own_names(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[Draft]:
-    """A requeued job takes the next number that is free; a chat needs no name of its own."""
+    """Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name."""
     named = [draft.submission for draft in drafts if not draft.submission.online]
     await job_names.reserve(connection, [each.name for each in named if each.requeued_from is None])
     given: dict[uuid.UUID, str] = {}
     for each in named:
         if each.requeued_from is not None:
             given[each.requeued_from] = await job_names.reserve_next(connection, each.name, given.values())
-    return [_renamed(draft, given) for draft in drafts]
+    return [_rename(draft, given) for draft in drafts]
 
 
-def _renamed(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
+def _rename(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
     source = draft.submission.requeued_from
     if source is None or source not in given:
         return draft
@@ -108,7 +109,7 @@ def _renamed(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
 
 
 def _rows(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
-    """In a thread: hashing a pipeline takes milliseconds."""
+    """Build the rows to insert, in a thread because hashing a pipeline takes milliseconds."""
     return [_row(draft) for draft in drafts]
 
 
@@ -116,7 +117,7 @@ def _row(draft: Draft) -> dict[str, Any]:
     submission = draft.submission
     copied = ("name", "pipeline", "repeats", "reuse", "rank", "online", "requeued_from", "experiment")
     return {
-        "public_id": uuid.uuid4() if submission.imported is None else submission.imported.job,
+        "public_id": submission.job or uuid.uuid4(),
         "pipeline_hash": bytes.fromhex(registry.pipeline_hash(submission.pipeline)),
         "params": canonical.encode(submission.params),
         "dataset": draft.dataset,

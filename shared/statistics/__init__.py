@@ -1,1 +1,1 @@
-"""How sure a figure is, and whether two differ. Pure: counts in, figures out; scipy computes, and is imported late."""
+"""Estimate how sure a figure is and whether two differ: counts in, figures out. scipy is imported when it is needed."""

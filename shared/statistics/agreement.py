@@ -1,8 +1,8 @@
-"""How far ratings of the same things agree, beyond what chance would do.
+"""Measure how far ratings of the same things agree beyond chance.
 
-Cohen's kappa is of two raters who rated the same; Krippendorff's alpha of any number of raters, not all of whom rated
-everything. Both are 1 - observed / expected disagreement of a table of pairs that adds up over what was rated, so one
-function computes them, of one table or of a stack of resampled ones. Ratings count from 0 on their scale.
+Cohen's kappa compares two raters of the same things; Krippendorff's alpha takes any number of raters, who need not have
+rated everything. Both are 1 - observed / expected disagreement over a table of pairs, so one function computes them,
+for one table or for a stack of resampled tables. Ratings count from 0.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,69 +10,74 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from shared.statistics.bootstrap import AT_ONCE, RESAMPLES, SEED
+from shared.statistics.bootstrap import RESAMPLES, RESAMPLES_AT_ONCE, SEED
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
-    """Tables of the shape (..., ratings, ratings), or what was computed of each."""
+    """Tables of the shape (..., ratings, ratings), or one value for each table."""
 
-Table = Sequence[Sequence[int]]
-"""Pairs of ratings: [first][second] -> how many."""
+CountTable = Sequence[Sequence[int]]
+"""Counts of pairs of ratings: [first][second]."""
 Level = Literal["nominal", "ordinal", "interval"]
-"""How far two ratings are apart: any alike; by how many ratings lie between them; by the square of their distance."""
-DEFINED = 0.95
-"""Share of the resamples that have a value, below which there is no interval."""
+"""The distance of two different ratings: always 1, the number of ratings between them, or the squared difference."""
+MIN_DEFINED_SHARE = 0.95
+"""The smallest share of resamples with a value for which there is an interval."""
 
 
 class Coefficient(msgspec.Struct, frozen=True, kw_only=True):
-    """An agreement and its 95 % percentile interval."""
+    """A coefficient of agreement and its 95 % percentile interval."""
 
     value: float | None
-    """1 is perfect agreement, 0 what chance does. None: all ratings are the same, or nothing was rated twice."""
+    """1 is perfect agreement, 0 agreement by chance. None: all ratings are equal, or nothing was rated twice."""
     low: float | None = None
-    """None: too few of the resamples have a value."""
+    """None if too few of the resamples have a value."""
     high: float | None = None
 
 
-def weighted_kappa(table: Table) -> float | None:
-    """Cohen's kappa with quadratic weights (Cohen 1968): 1 - observed / expected squared difference.
+def compute_weighted_kappa(table: CountTable) -> float | None:
+    """Compute Cohen's kappa with quadratic weights (Cohen 1968): 1 - observed / expected squared difference.
 
-    1 is perfect agreement, 0 what ratings of the same frequencies would have by chance. None where chance alone agrees
-    perfectly (all ratings are the same) or nothing was rated.
+    1 is perfect agreement, 0 the agreement of random ratings with the same frequencies. None if all ratings are the
+    same or nothing was rated.
     """
     import numpy as np
 
-    return _value(_kappa(np.array(table, dtype=float), "interval"))
+    return _replace_nan(_compute_kappa(np.array(table, dtype=float), "interval"))
 
 
-def cohens_kappa(pairs: Sequence[tuple[int, int]], ratings: int, level: Level, seed: int = SEED) -> Coefficient:
-    """Cohen's kappa (1960) of two raters, with an interval over what they rated.
+def estimate_cohens_kappa(
+    pairs: Sequence[tuple[int, int]], ratings: int, level: Level, seed: int = SEED
+) -> Coefficient:
+    """Estimate Cohen's kappa (1960) of two raters, with a bootstrap interval over the rated things.
 
     Args:
         pairs: the two ratings of each thing.
-        ratings: how many there are on the scale.
-        level: `nominal` is the unweighted kappa, `interval` the one with quadratic weights.
-        seed: of the resamples.
+        ratings: number of ratings on the scale.
+        level: `nominal` gives the unweighted kappa, `interval` the one with quadratic weights.
+        seed: seed of the resamples.
     """
-    return _estimate([_pair(pair, ratings) for pair in pairs], lambda tables: _kappa(tables, level), seed)
+    return _estimate(
+        [_make_pair_table(pair, ratings) for pair in pairs], lambda tables: _compute_kappa(tables, level), seed
+    )
 
 
-def krippendorffs_alpha(units: Sequence[Sequence[int]], ratings: int, level: Level, seed: int = SEED) -> Coefficient:
-    """Krippendorff's alpha ("Computing Krippendorff's Alpha-Reliability", 2011), with an interval over units.
+def estimate_krippendorffs_alpha(
+    units: Sequence[Sequence[int]], ratings: int, level: Level, seed: int = SEED
+) -> Coefficient:
+    """Estimate Krippendorff's alpha ("Computing Krippendorff's Alpha-Reliability", 2011) with an interval over units.
 
     Args:
-        units: the ratings of each thing that was rated; one with fewer than two says nothing.
-        ratings, level, seed: as of `cohens_kappa`.
+        units: the ratings of each rated thing; units with fewer than two ratings are ignored.
+        ratings, level, seed: as for `estimate_cohens_kappa`.
     """
-    tables = [_coincidences(unit, ratings) for unit in units if len(unit) > 1]
-    return _estimate(tables, lambda tables: _alpha(tables, level), seed)
+    tables = [_make_coincidence_table(unit, ratings) for unit in units if len(unit) > 1]
+    return _estimate(tables, lambda tables: _compute_alpha(tables, level), seed)
 
 
-def _pair(pair: tuple[int, int], ratings: int) -> "Array":
-    """The table of one pair."""
+def _make_pair_table(pair: tuple[int, int], ratings: int) -> "Array":
     import numpy as np
 
     table = np.zeros((ratings, ratings))
@@ -80,25 +85,25 @@ def _pair(pair: tuple[int, int], ratings: int) -> "Array":
     return table
 
 
-def _coincidences(unit: Sequence[int], ratings: int) -> "Array":
-    """All ordered pairs of the unit's ratings; together they weigh as much as it has ratings."""
+def _make_coincidence_table(unit: Sequence[int], ratings: int) -> "Array":
+    """Count all ordered pairs of the unit's ratings; they weigh as much together as it has ratings."""
     import numpy as np
 
     counts = np.bincount(unit, minlength=ratings).astype(float)
     return (np.outer(counts, counts) - np.diag(counts)) / (len(unit) - 1)
 
 
-def _kappa(tables: "Array", level: Level) -> "Array":
-    return _beyond_chance(tables, _distances(level, tables), tables.sum((-2, -1)))
+def _compute_kappa(tables: "Array", level: Level) -> "Array":
+    return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)))
 
 
-def _alpha(tables: "Array", level: Level) -> "Array":
-    """Chance draws two of the ratings without putting the first one back."""
-    return _beyond_chance(tables, _distances(level, tables), tables.sum((-2, -1)) - 1)
+def _compute_alpha(tables: "Array", level: Level) -> "Array":
+    """Compute alpha; by chance, two ratings are drawn without replacement."""
+    return _compare_to_chance(tables, _square_distances(level, tables), tables.sum((-2, -1)) - 1)
 
 
-def _beyond_chance(tables: "Array", distances: "Array", scale: "Array") -> "Array":
-    """1 - observed / expected disagreement of each table; NaN where chance leaves no room for any."""
+def _compare_to_chance(tables: "Array", distances: "Array", scale: "Array") -> "Array":
+    """Return 1 - observed / expected disagreement of each table; NaN if no disagreement is expected."""
     import numpy as np
 
     rows, columns = tables.sum(-1), tables.sum(-2)
@@ -108,8 +113,8 @@ def _beyond_chance(tables: "Array", distances: "Array", scale: "Array") -> "Arra
         return np.where(expected > 0, 1 - scale * observed / expected, np.nan)
 
 
-def _distances(level: Level, tables: "Array") -> "Array":
-    """How far each two ratings are apart, squared; `ordinal` counts the ratings from one to the other."""
+def _square_distances(level: Level, tables: "Array") -> "Array":
+    """Square the distance of each two ratings; `ordinal` counts the ratings between them."""
     import numpy as np
 
     places = np.arange(tables.shape[-1], dtype=float)
@@ -121,23 +126,23 @@ def _distances(level: Level, tables: "Array") -> "Array":
 
 
 def _estimate(units: Sequence["Array"], statistic: Callable[["Array"], "Array"], seed: int) -> Coefficient:
-    """`statistic` of the units' tables together, and its interval: units that are alike are drawn as one count."""
+    """Compute `statistic` over all units with its interval; equal units are drawn as one count."""
     import numpy as np
 
     if not units:
         return Coefficient(value=None)
     tables, counts = np.unique(np.array(units), axis=0, return_counts=True)
-    value = _value(statistic(np.tensordot(counts, tables, 1)))
+    value = _replace_nan(statistic(np.tensordot(counts, tables, 1)))
     rng, total = np.random.default_rng(seed), int(counts.sum())
-    drawn = (rng.multinomial(total, counts / total, AT_ONCE) for _ in range(RESAMPLES // AT_ONCE))
+    drawn = (rng.multinomial(total, counts / total, RESAMPLES_AT_ONCE) for _ in range(RESAMPLES // RESAMPLES_AT_ONCE))
     resampled = np.concatenate([statistic(np.tensordot(each, tables, 1)) for each in drawn])
     known = resampled[~np.isnan(resampled)]
-    if value is None or len(known) < DEFINED * RESAMPLES:
+    if value is None or len(known) < MIN_DEFINED_SHARE * RESAMPLES:
         return Coefficient(value=value)
     low, high = np.quantile(known, [0.025, 0.975])
     return Coefficient(value=value, low=float(low), high=float(high))
 
 
-def _value(found: "Array") -> float | None:
+def _replace_nan(found: "Array") -> float | None:
     value = float(found)
     return None if value != value else value  # NaN

@@ -1,4 +1,4 @@
-"""Honest intervals for shares, such as accuracy over items."""
+"""Compute confidence intervals of shares, such as accuracy over items, and of counts."""
 
 import msgspec
 
@@ -7,15 +7,15 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     """An estimate and its confidence interval."""
 
     value: float | None
-    """None: nothing was observed."""
+    """None if nothing was observed."""
     low: float
     high: float
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval for `successes` out of `n` (scipy's `binomtest`); for n = 0 it is [0, 1] without a value.
+    """Compute Wilson's score interval of `successes` out of `n` (scipy's `binomtest`); for n = 0 it is [0, 1].
 
-    Unlike the textbook interval it stays inside [0, 1] and does not shrink to a point at 0 or n successes.
+    Unlike the normal approximation, it stays inside [0, 1] and does not shrink to a point at 0 or n successes.
 
     Raises:
         ValueError: unless 0 <= successes <= n and 0 < confidence < 1.
@@ -32,8 +32,8 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     return Interval(value=successes / n, low=float(bounds.low), high=float(bounds.high))
 
 
-def poisson(count: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval for the mean of a Poisson count (Garwood 1936), in the unit of the count.
+def poisson_interval(count: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Compute the exact interval of the mean of a Poisson count (Garwood 1936), in the unit of the count.
 
     Raises:
         ValueError: unless 0 <= count and 0 < confidence < 1.

@@ -1,19 +1,19 @@
-"""What one scale is worth on another: the means of what the other said, made to grow."""
+"""Convert one scale to another by means that never fall."""
 
 from collections.abc import Sequence
 
 DIGITS = 6
-"""Kept of each value: the same labels give the same bytes."""
+"""Decimals of each value, so that the same labels give the same bytes."""
 
 
-def monotone(means: Sequence[float | None], weights: Sequence[int]) -> tuple[float, ...]:
-    """The values that never fall and lie closest to `means`: isotonic regression by least squares, `weights` each.
+def fit_monotone(means: Sequence[float | None], weights: Sequence[int]) -> tuple[float, ...]:
+    """Fit the values closest to `means` that never fall: isotonic regression by least squares with `weights`.
 
-    scipy computes it by pooling adjacent violators (Barlow et al. 1972). None is a place where nothing was observed:
-    there the value lies on the straight line between its neighbours, and beyond the last one it stays the same.
+    scipy pools adjacent violators (Barlow et al. 1972). None in `means` stands for no observation: its value is
+    interpolated between its neighbours, and constant beyond the last one.
 
     Raises:
-        ValueError: nothing was observed anywhere.
+        ValueError: there is no observation at all.
     """
     import numpy as np
     from scipy import optimize  # slow to import, and most processes never need it

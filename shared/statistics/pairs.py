@@ -1,9 +1,9 @@
-"""Whether two systems differ on the same items, by how much, and in words.
+"""Compare two systems on the same items: whether they differ, by how much, and in words.
 
-One verdict an item: McNemar's exact test. Several: the share of an item's repeats that is right is one observation, and
-the test is the paired randomisation test of the mean difference (Fisher 1935), of which McNemar's exact one is the case
-of a single verdict. A majority vote over repeats would answer another question: of a system that is right on every item
-nine times in ten, and one that is always right on nine items of ten, it finds the first one better.
+With one verdict for each item, the test is McNemar's exact test. With several, the share of an item's correct repeats
+is one observation, and the test is the paired randomisation test of the mean difference (Fisher 1935), which for single
+verdicts equals McNemar's exact test. A majority vote over repeats would answer another question: it would prefer a
+system that is right on every item nine times in ten to one that is always right on nine items of ten.
 """
 
 import math
@@ -17,18 +17,18 @@ import msgspec
 from shared.statistics import randomisation, shares
 from shared.statistics.bootstrap import RESAMPLES, SEED, bootstrap
 from shared.statistics.intervals import Interval
-from shared.statistics.power import needed
+from shared.statistics.power import estimate_needed_items
 from shared.statistics.shares import Table, Values
-from shared.statistics.significance import LEVEL, Tested
+from shared.statistics.significance import LEVEL, TestResult
 
-MOST_CORRECTED = RESAMPLES // 200
-"""Comparisons for which the resamples reach far enough: five of them lie outside on either side."""
+MAX_CORRECTED = RESAMPLES // 200
+"""The most comparisons that `RESAMPLES` can correct for: five resamples lie beyond each bound."""
 
 
-class Pair(Tested, frozen=True, kw_only=True):
-    """One system (left) against another (right), over the items that both have a value for.
+class PairComparison(TestResult, frozen=True, kw_only=True):
+    """The comparison of one system (left) with another (right), over the items that both have a value for.
 
-    `p` is two-sided: McNemar's exact test, with repeats or a score the paired randomisation test.
+    `p` is two-sided, from McNemar's exact test, or from the paired randomisation test for repeats or a score.
     """
 
     items: int
@@ -50,56 +50,56 @@ class Pair(Tested, frozen=True, kw_only=True):
     """Items at which a difference like this one would be found with a probability of 80 %; None: there is none."""
 
 
-AnyPair = TypeVar("AnyPair", bound=Pair)
+AnyComparison = TypeVar("AnyComparison", bound=PairComparison)
 
 
-def compared(strata: Sequence[Table], *, degrees: bool = False, tests: int = 1) -> Pair:
-    """The pair, pooled over strata (such as datasets): items of each are compared and drawn among themselves.
+def compare_pair(strata: Sequence[Table], *, degrees: bool = False, tests: int = 1) -> PairComparison:
+    """Compare the pair, pooled over strata (such as datasets): items are compared and drawn within their stratum.
 
     Args:
-        degrees: the values are a score's, and not shares of answers that are right or wrong.
-        tests: comparisons that are made together, this one among them. p is corrected by `significance.together`.
+        degrees: whether the values are scores instead of shares of correct answers.
+        tests: the number of comparisons made together, including this one. p is corrected by `correct_family`.
     """
-    apart = [shares.differences(table) for table in strata]
-    together = shares.merged(apart)
-    p = p_value(together)
-    return Pair(
-        items=shares.items(strata),
+    apart = [shares.subtract_sides(table) for table in strata]
+    together = shares.merge_strata(apart)
+    p = compute_p(together)
+    return PairComparison(
+        items=shares.count_items(strata),
         gained=sum(count for value, count in together.items() if value > 0),
         lost=sum(count for value, count in together.items() if value < 0),
         difference=bootstrap(apart),
-        corrected=bootstrap(apart, 1 - LEVEL / tests) if tests <= MOST_CORRECTED else None,
-        effect=standardised(together) if degrees else _of_shares(strata),
-        needed=needed(together),
+        corrected=bootstrap(apart, 1 - LEVEL / tests) if tests <= MAX_CORRECTED else None,
+        effect=cohens_d(together) if degrees else _effect_of_shares(strata),
+        needed=estimate_needed_items(together),
         p=p,
         adjusted=p,
         separable=p < LEVEL,
     )
 
 
-def _of_shares(strata: Sequence[Table]) -> float | None:
-    return effect(*(shares.mean([shares.side(table, at) for table in strata]) for at in (0, 1)))
+def _effect_of_shares(strata: Sequence[Table]) -> float | None:
+    return cohens_h(*(shares.mean_over_items([shares.take_side(table, at) for table in strata]) for at in (0, 1)))
 
 
-def standardised(differences: Values) -> float | None:
-    """Cohen's d of paired differences (1988, section 2.3.5): mean / standard deviation (ddof 1); None without one."""
+def cohens_d(differences: Values) -> float | None:
+    """Compute Cohen's d of paired differences (1988, section 2.3.5): mean / standard deviation (ddof 1), or None."""
     n = sum(differences.values())
     mean = sum(value * count for value, count in differences.items()) / n if n else Fraction()
     squares = sum((value - mean) ** 2 * count for value, count in differences.items())
     return float(mean) / math.sqrt(squares / (n - 1)) if squares else None
 
 
-def effect(left: float | None, right: float | None) -> float | None:
-    """Cohen's h of two shares."""
+def cohens_h(left: float | None, right: float | None) -> float | None:
+    """Compute Cohen's h of two shares."""
     if left is None or right is None:
         return None
     return 2 * (math.asin(math.sqrt(left)) - math.asin(math.sqrt(right)))
 
 
-def p_value(differences: Values) -> float:
-    """Two-sided p of a mean difference of 0: as if every item's sign had been a coin's; 1 where no item differs.
+def compute_p(differences: Values) -> float:
+    """Compute the two-sided p of a mean difference of 0 with random signs of the items; 1 if no item differs.
 
-    Exact for one verdict an item and for few items that differ; else estimated from `RESAMPLES` draws.
+    It is exact for single verdicts and for few differing items, else estimated from `RESAMPLES` draws.
     """
     sizes: Counter[int] = Counter()
     unit = math.lcm(*(value.denominator for value in differences))
@@ -107,14 +107,14 @@ def p_value(differences: Values) -> float:
         if value and count:
             sizes[int(abs(value) * unit)] += count
     total = int(sum(value * count for value, count in differences.items()) * unit)
-    p = randomisation.exact(sizes, total)
-    return _drawn(sizes, abs(total)) if p is None else p
+    p = randomisation.compute_exact_p(sizes, total)
+    return _estimate_p(sizes, abs(total)) if p is None else p
 
 
-def _drawn(sizes: Counter[int], total: int) -> float:
-    """Share of random signs, the observed ones among them, whose sum is at least as far from 0 as `total`.
+def _estimate_p(sizes: Counter[int], total: int) -> float:
+    """Estimate the share of random signs whose sum is at least as far from 0 as `total`.
 
-    It is 1 / (1 + RESAMPLES) at least.
+    The observed signs count as one draw, so the smallest result is 1 / (1 + RESAMPLES).
     """
     import numpy as np
 
@@ -125,37 +125,37 @@ def _drawn(sizes: Counter[int], total: int) -> float:
     return float((1 + np.count_nonzero(np.abs(sums) >= total)) / (1 + RESAMPLES))
 
 
-def reversed_pair(pair: AnyPair) -> AnyPair:
-    """The right system against the left one."""
+def reverse_pair(pair: AnyComparison) -> AnyComparison:
+    """Return the comparison with the sides swapped."""
     return msgspec.structs.replace(
         pair,
         gained=pair.lost,
         lost=pair.gained,
-        difference=_negative(pair.difference),
-        corrected=_negative(pair.corrected),
+        difference=_negate(pair.difference),
+        corrected=_negate(pair.corrected),
         effect=None if pair.effect is None else -pair.effect,
     )
 
 
-def _negative(found: Interval | None) -> Interval | None:
+def _negate(found: Interval | None) -> Interval | None:
     if found is None or found.value is None:
         return found
     return Interval(value=-found.value, low=-found.high, high=-found.low)
 
 
-def words(pair: Pair) -> str:
-    """The comparison as a reader may quote it: no ranking where the test shows none."""
+def describe_pair(pair: PairComparison) -> str:
+    """Describe the comparison in a quotable sentence, which ranks the systems only if the test separates them."""
     if pair.difference is None or pair.difference.value is None:
         return "nothing to compare: there is no item that both have a value for"
     if not pair.gained + pair.lost:
         return f"not separable: no difference on any of {pair.items} items"
     if pair.separable:
-        return f"{'better' if pair.difference.value > 0 else 'worse'}: {_figures(pair, pair.difference)}"
+        return f"{'better' if pair.difference.value > 0 else 'worse'}: {_format_figures(pair, pair.difference)}"
     hint = f"; a difference like this needs about {pair.needed:,} items" if pair.needed else ""
-    return f"not separable at n = {pair.items}: {_figures(pair, pair.difference)}{hint}"
+    return f"not separable at n = {pair.items}: {_format_figures(pair, pair.difference)}{hint}"
 
 
-def _figures(pair: Pair, difference: Interval) -> str:
+def _format_figures(pair: PairComparison, difference: Interval) -> str:
     value, low, high = (f"{100 * (bound or 0):+.1f}" for bound in (difference.value, difference.low, difference.high))
     p = "p < 0.001" if pair.adjusted < 0.001 else f"p = {pair.adjusted:.3f}"
     return f"{value} points ({low} to {high}), +{pair.gained} -{pair.lost} of {pair.items}, {p}"

@@ -1,4 +1,4 @@
-"""How many items would tell two systems apart, if they differ as they did on those that were asked."""
+"""Estimate how many items would separate two systems whose differences stay as observed."""
 
 import math
 
@@ -6,14 +6,14 @@ from shared.statistics.shares import Values
 from shared.statistics.significance import LEVEL
 
 POWER = 0.8
-"""Probability that such a difference is found (Cohen 1988, section 2.4)."""
+"""Probability of detecting such a difference (Cohen 1988, section 2.4)."""
 
 
-def needed(differences: Values, power: float = POWER, level: float = LEVEL) -> int | None:
-    """Items for a two-sided paired test of such differences; None where their mean is 0.
+def estimate_needed_items(differences: Values, power: float = POWER, level: float = LEVEL) -> int | None:
+    """Estimate the items that a two-sided paired test of such differences needs; None if their mean is 0.
 
-    Connor (1987) for one verdict an item, where the mean square is the share of items that differ; it holds for shares
-    of repeats in the same way. No correction for several tests is in it.
+    The formula is Connor's (1987) for single verdicts, where the mean square is the share of differing items; it holds
+    for shares of repeats in the same way. It does not correct for several tests.
 
     Raises:
         ValueError: unless `power` and `level` are between 0 and 1.

@@ -1,22 +1,22 @@
-"""The paired randomisation test (Fisher 1935): how often random signs of the differences would be as far from 0."""
+"""Run the paired randomisation test (Fisher 1935) exactly."""
 
 from collections import Counter
 
-MOST_ENUMERATED = 16
-"""Differences whose 2^16 signs are all tried, in a few milliseconds."""
+MAX_ENUMERATED = 16
+"""The most differences for which all 2^16 signs are tried, in a few milliseconds."""
 
 
-def exact(sizes: Counter[int], total: int) -> float | None:
-    """Two-sided p of a sum of 0, from all signs; None where more than `MOST_ENUMERATED` differ, by several sizes.
+def compute_exact_p(sizes: Counter[int], total: int) -> float | None:
+    """Compute the two-sided p of a sum of 0 over all signs; None for too many differences of several sizes.
 
-    `sizes` counts the absolute differences that are not 0 (those of 0 have no sign), `total` is the sum of all
-    differences. Equal sizes are the sign test, McNemar's exact test for single verdicts, however many they are.
+    `sizes` counts the absolute differences without zeros, `total` is the sum of all differences. More than
+    `MAX_ENUMERATED` are too many. Equal sizes give the sign test (McNemar's exact test), however many they are.
     """
     if not sizes:
         return 1.0
     if len(sizes) == 1:
         return _sign_test(*next(iter(sizes.items())), total)
-    return _enumerated(sizes, total) if sizes.total() <= MOST_ENUMERATED else None
+    return _enumerate_signs(sizes, total) if sizes.total() <= MAX_ENUMERATED else None
 
 
 def _sign_test(size: int, count: int, total: int) -> float:
@@ -26,7 +26,7 @@ def _sign_test(size: int, count: int, total: int) -> float:
     return float(binomtest(positive, count).pvalue)
 
 
-def _enumerated(sizes: Counter[int], total: int) -> float:
+def _enumerate_signs(sizes: Counter[int], total: int) -> float:
     import numpy as np
 
     sums = np.zeros(1, dtype=np.int64)

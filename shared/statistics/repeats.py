@@ -1,4 +1,4 @@
-"""The spread between repeats, which says how much sampling moves a figure, and nothing of how many items were asked."""
+"""Measure the spread between repeats: it shows the effect of sampling, not of the number of items."""
 
 import statistics
 from collections.abc import Sequence
@@ -15,23 +15,23 @@ CLUSTERED = "intervals count items, not samples: repeats of one item are not ind
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy, or another measure, by repeat. Its standard deviation is no interval of it: that is over items."""
+    """Accuracy or another measure by repeat. Its standard deviation is not a confidence interval over items."""
 
     accuracies: tuple[float | None, ...]
-    """Share of right answers, or mean of the measure, in each repeat, in order; None: it has no value."""
+    """Share of correct answers, or mean of the measure, by repeat; None: nothing was graded."""
     mean: float | None
-    """Of those that have one."""
+    """Mean over the repeats that have a value."""
     std: float | None
-    """Sample standard deviation (ddof 1) over them; None: fewer than two."""
+    """Sample standard deviation (ddof 1) over these repeats; None for fewer than two."""
 
 
-def repeated(*, greedy: bool, shared: bool, judged: bool = False) -> str:
-    """What a reader must know of several repeats.
+def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:
+    """Return what a reader must know about the repeats.
 
     Args:
         greedy: answers were decoded greedily.
         shared: equal calls of several repeats shared their replies.
-        judged: the judge model was asked anew in each.
+        judged: the judge model was called anew in each repeat.
     """
     if greedy and judged:
         return JUDGED
@@ -40,8 +40,8 @@ def repeated(*, greedy: bool, shared: bool, judged: bool = False) -> str:
     return CLUSTERED
 
 
-def spread(counts: Sequence[tuple[float, int]]) -> Repeats:
-    """Of (right, graded) answers by repeat; of a score the first is the sum of its values."""
+def measure_spread(counts: Sequence[tuple[float, int]]) -> Repeats:
+    """Measure the spread of (correct, graded) answers by repeat; for a score the first is the sum of its values."""
     accuracies = tuple(right / graded if graded else None for right, graded in counts)
     known = [each for each in accuracies if each is not None]
     return Repeats(

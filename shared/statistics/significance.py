@@ -1,8 +1,8 @@
-"""Whether two systems differ on the same questions: paired tests, with Holm's correction for several.
+"""Test whether two systems differ on the same questions, with Holm's correction for several tests.
 
-Student's t where information retrieval also uses bootstrap and randomisation: on means over some fifty queries the
-three agree (Smucker, Allan and Carterette 2007), and t needs neither draws nor time. Where few questions differ, or all
-that differ do so by the same amount, t would presume a spread that was not seen: there the randomisation test is exact.
+Student's t is used where information retrieval also uses bootstrap and randomisation: for means over about fifty
+queries the three agree (Smucker, Allan and Carterette 2007), and t is fast and needs no draws. If few questions differ,
+or all by the same amount, t would assume a spread that was not observed; then the exact randomisation test is used.
 """
 
 import math
@@ -31,21 +31,21 @@ class Mean(msgspec.Struct, frozen=True, kw_only=True):
     n: int
 
 
-class Tested(msgspec.Struct, frozen=True, kw_only=True):
-    """A test, alone and among those that were made with it."""
+class TestResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a test, before and after correction for the tests that were made with it."""
 
     p: float
     """Two-sided."""
     adjusted: float
-    """The same with Holm's correction for the tests that were made together with this one."""
+    """`p` with Holm's correction for the tests that were made together with this one."""
     separable: bool
     """Whether the adjusted p is below 0.05; if not, these questions do not tell the two apart."""
 
 
-AnyTest = TypeVar("AnyTest", bound=Tested)
+AnyTest = TypeVar("AnyTest", bound=TestResult)
 
 
-class Difference(Tested, frozen=True, kw_only=True):
+class Difference(TestResult, frozen=True, kw_only=True):
     """The mean of `left - right` over the same questions."""
 
     value: float
@@ -57,34 +57,33 @@ class Difference(Tested, frozen=True, kw_only=True):
     n: int
 
 
-def mean(values: Sequence[float], most: float = 1.0) -> Mean:
-    """Of values from 0 to `most`, which the interval does not leave."""
+def estimate_mean(values: Sequence[float], most: float = 1.0) -> Mean:
+    """Estimate the mean of values from 0 to `most` with Student's interval, clipped to this range."""
     n = len(values)
     if len(set(values)) < 2:
         return Mean(value=values[0] if values else None, low=None, high=None, n=n)
-    centre, half = _centre(values)
+    centre, half = _mean_and_half_width(values)
     return Mean(value=centre, low=max(0.0, centre - half), high=min(most, centre + half), n=n)
 
 
-def paired(left: Sequence[float], right: Sequence[float]) -> Difference | None:
-    """The paired test of `left - right`, question by question; None for fewer than two questions.
+def compare_paired(left: Sequence[float], right: Sequence[float]) -> Difference | None:
+    """Test `left - right` question by question; None for fewer than two questions.
 
-    `p` is exact (randomisation test) where at most 16 questions differ or all that differ do so by the same amount, and
-    Student's else.
+    `p` is exact (randomisation test) if at most 16 questions differ or all differ by the same amount, else Student's.
 
     Raises:
-        ValueError: there are more values on one side.
+        ValueError: the two sides have different lengths.
     """
     units = [round((one - other) * UNIT) for one, other in zip(left, right, strict=True)]
     n = len(units)
     if n < 2:
         return None
     differences = [unit / UNIT for unit in units]
-    centre, half = _centre(differences)
-    deviation = _deviation(differences, centre) if len(set(units)) > 1 else 0.0
-    p = randomisation.exact(Counter(abs(unit) for unit in units if unit), sum(units))
+    centre, half = _mean_and_half_width(differences)
+    deviation = _standard_deviation(differences, centre) if len(set(units)) > 1 else 0.0
+    p = randomisation.compute_exact_p(Counter(abs(unit) for unit in units if unit), sum(units))
     if p is None:
-        p = _students(centre / deviation, n)
+        p = _student_p(centre / deviation, n)
     return Difference(
         value=centre,
         low=centre - half if deviation else None,
@@ -97,18 +96,18 @@ def paired(left: Sequence[float], right: Sequence[float]) -> Difference | None:
     )
 
 
-def together(tests: Sequence[AnyTest | None]) -> list[AnyTest | None]:
-    """The tests as one family; None is no test."""
-    adjusted = iter(holm([test.p for test in tests if test]))
-    return [test and _adjusted(test, next(adjusted)) for test in tests]
+def correct_family(tests: Sequence[AnyTest | None]) -> list[AnyTest | None]:
+    """Correct the p-values of tests that were made together; None stands for a missing test."""
+    adjusted = iter(adjust_holm([test.p for test in tests if test]))
+    return [test and _with_adjusted_p(test, next(adjusted)) for test in tests]
 
 
-def _adjusted(test: AnyTest, p: float) -> AnyTest:
+def _with_adjusted_p(test: AnyTest, p: float) -> AnyTest:
     return msgspec.structs.replace(test, adjusted=p, separable=p < LEVEL)
 
 
-def holm(p: Sequence[float]) -> list[float]:
-    """The p-values as they stand for so many tests at once (Holm 1979), in the same order."""
+def adjust_holm(p: Sequence[float]) -> list[float]:
+    """Adjust p-values for their number (Holm 1979), in the same order."""
     order = sorted(range(len(p)), key=p.__getitem__)
     adjusted, least = [0.0] * len(p), 0.0
     for place, at in enumerate(order):
@@ -117,21 +116,20 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _students(effect: float, n: int) -> float:
+def _student_p(effect: float, n: int) -> float:
     from scipy import stats  # slow to import, and most processes never need it
 
     return float(2 * stats.t.sf(abs(effect) * math.sqrt(n), n - 1))
 
 
-def _centre(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and half the width of its interval."""
+def _mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
     from scipy import stats
 
     n = len(values)
     centre = math.fsum(values) / n
-    half = stats.t.ppf(1 - LEVEL / 2, n - 1) * _deviation(values, centre) / math.sqrt(n)
+    half = stats.t.ppf(1 - LEVEL / 2, n - 1) * _standard_deviation(values, centre) / math.sqrt(n)
     return centre, float(half)
 
 
-def _deviation(values: Sequence[float], centre: float) -> float:
+def _standard_deviation(values: Sequence[float], centre: float) -> float:
     return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))

@@ -1,4 +1,4 @@
-"""Rules of a sealed bank as pipelines look for them: by head relation, or by their numbers."""
+"""Look up rules of a sealed bank, by head relation or by number."""
 
 from array import array
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -30,52 +30,54 @@ NUMBERS = text("""
 BY_NUMBER = text("SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND ordinal = ANY(:numbers)")
 PHRASES = text("SELECT phrases FROM graphs WHERE phrases_hash = :hash ORDER BY id LIMIT 1")
 BATCH = 1000
-"""Rules that are read together."""
+"""Rules read per round trip."""
 
 
 class PinnedBank(NamedTuple):
-    """A bank that a model row stands for."""
+    """The bank to which a job is pinned."""
 
     hash: str
     id: int
     miner: Miner
 
 
-async def pinned(connection: AsyncConnection, model: int) -> PinnedBank | None:
-    """The bank that the model row with this id stands for, of equal ones the first; None: it is not there any more."""
+async def find_pinned_bank(connection: AsyncConnection, model: int) -> PinnedBank | None:
+    """Find the bank of a model row, the first one if several are equal; None if it was deleted."""
     row = (await connection.execute(BANK, {"model": model})).first()
     return None if row is None else PinnedBank(hash=row.hash, id=row.id, miner=row.miner)
 
 
-async def relations(connection: AsyncConnection, bank: int) -> dict[str, bool]:
-    """Every relation that rules of the bank name, in the order of their names, and whether one leads to it."""
+async def list_relations(connection: AsyncConnection, bank: int) -> dict[str, bool]:
+    """List the relations in the bank's rules, sorted by name, with whether a rule leads to the relation."""
     return {row.relation: row.is_head for row in await connection.execute(RELATIONS, {"bank": bank})}
 
 
-async def of_heads(
+async def stream_rules_for_heads(
     connection: AsyncConnection, bank: int, relations: Collection[str], least: float
 ) -> AsyncIterator[list[NumberedRule]]:
-    """The rules that lead to one of the relations and are at least so certain, in batches, in no order."""
+    """Yield batches of rules that lead to one of the relations with at least this certainty, in no order."""
     values = {"bank": bank, "heads": sorted(relations), "least": least}
     async with connection.stream(OF_HEADS, values, execution_options={"yield_per": BATCH}) as found:
         async for rows in found.partitions(BATCH):
             yield [_rule(row.ordinal, row.rule) for row in rows]
 
 
-async def numbers(connection: AsyncConnection, bank: int, least: float, support: int) -> Sequence[int]:
-    """The numbers of all rules that are at least so certain and so well supported, in order."""
+async def list_rule_numbers(connection: AsyncConnection, bank: int, least: float, support: int) -> Sequence[int]:
+    """List the numbers of all rules with at least this certainty and support, in order."""
     values = {"bank": bank, "least": least, "support": support}
     return array("i", (await connection.execute(NUMBERS, values)).scalars().all())
 
 
-async def by_number(connection: AsyncConnection, bank: int, wanted: Collection[int]) -> dict[int, NumberedRule]:
-    """The rules with these numbers."""
+async def find_rules_by_number(
+    connection: AsyncConnection, bank: int, wanted: Collection[int]
+) -> dict[int, NumberedRule]:
+    """Find the rules with these numbers; missing numbers are left out."""
     rows = await connection.execute(BY_NUMBER, {"bank": bank, "numbers": sorted(wanted)})
     return {row.ordinal: _rule(row.ordinal, row.rule) for row in rows}
 
 
-async def phrases(connection: AsyncConnection, hash_: str) -> Mapping[str, Phrase] | None:
-    """The words for relations with this hash, in hex; None: no graph has them any more."""
+async def find_phrases(connection: AsyncConnection, hash_: str) -> Mapping[str, Phrase] | None:
+    """Find the relation phrases with this hash (hex); None if no graph has them any more."""
     found = (await connection.execute(PHRASES, {"hash": bytes.fromhex(hash_)})).scalar()
     return None if found is None else msgspec.convert(found, dict[str, Phrase])
 

@@ -1,4 +1,4 @@
-"""What is written of experiments: they are made whole, and a cell gets another job where the first did not end well."""
+"""Write experiments: insert one with its cells, and replace jobs of cells that did not end well."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ INSERT_CELLS = text("""
 OF_JOB = text("SELECT experiment_id FROM jobs WHERE public_id = :job")
 LOCK = text("""
     SELECT ordinal FROM experiment_cells WHERE experiment_id = :experiment ORDER BY ordinal FOR NO KEY UPDATE""")
-# What a passing failure left open is computed anew; what has a reply is read.
+# A passing failure left these unfinished: only what has no reply is computed again.
 UNDONE = sql("""
     SELECT DISTINCT j.public_id FROM experiment_cells c JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment AND (j.state IN ('failed', 'cancelled') OR (j.state = 'completed' AND EXISTS (
@@ -39,8 +39,8 @@ REPLACE = text("""
     WHERE c.experiment_id = :experiment AND c.job_id = o.id""")
 
 
-async def insert(connection: AsyncConnection, name: str, document: Any) -> int:
-    """A new experiment without cells; its row id.
+async def insert_experiment(connection: AsyncConnection, name: str, document: Any) -> int:
+    """Insert an experiment without cells and return its row id.
 
     Raises:
         Conflict: the name is taken.
@@ -54,30 +54,30 @@ async def insert(connection: AsyncConnection, name: str, document: Any) -> int:
 
 
 async def insert_cells(connection: AsyncConnection, experiment: int, cells: Sequence[Mapping[str, Any]]) -> None:
-    """Its cells: index, dataset, corpus, variant, pipeline, point, seed, job (public id), refused."""
+    """Insert cells with index, dataset, corpus, variant, pipeline, point, seed, job (public id) and refused."""
     columns: dict[str, Any] = {name: [cell[name] for cell in cells] for name in cells[0]}
     columns["point"] = [canonical.encode(point).decode() for point in columns["point"]]
     await connection.execute(INSERT_CELLS, {"experiment": experiment, **columns})
 
 
-async def of_job(connection: AsyncConnection, job: uuid.UUID) -> int:
-    """Row id of the experiment that the job was made for."""
+async def find_experiment_of_job(connection: AsyncConnection, job: uuid.UUID) -> int:
+    """Return the row id of the job's experiment."""
     return int((await connection.execute(OF_JOB, {"job": job})).scalar_one())
 
 
-async def lock(connection: AsyncConnection, experiment: int) -> None:
-    """Until the end of the transaction nobody else replaces its jobs."""
+async def lock_cells(connection: AsyncConnection, experiment: int) -> None:
+    """Lock the experiment's cells, so that no other transaction replaces its jobs."""
     await connection.execute(LOCK, {"experiment": experiment})
 
 
-async def undone(connection: AsyncConnection, experiment: int, passing: Sequence[str]) -> list[uuid.UUID]:
-    """Its jobs that failed or were cancelled, or hold samples that failed for one of these reasons."""
+async def list_undone_jobs(connection: AsyncConnection, experiment: int, passing: Sequence[str]) -> list[uuid.UUID]:
+    """List the experiment's jobs that failed, were cancelled, or have samples that failed for a reason in `passing`."""
     values = {"experiment": experiment, "passing": list(passing)}
     return [uuid.UUID(str(job)) for job in (await connection.execute(UNDONE, values)).scalars()]
 
 
-async def replace(
+async def replace_jobs(
     connection: AsyncConnection, experiment: int, old: Sequence[uuid.UUID | None], new: Sequence[uuid.UUID]
 ) -> None:
-    """Let `new` jobs answer the cells of `old` ones, one for one."""
+    """Assign the cells of each job in `old` to the job at the same place in `new`."""
     await connection.execute(REPLACE, {"experiment": experiment, "old": list(old), "new": list(new)})

@@ -1,4 +1,4 @@
-"""Samples that one job has right and another one wrong: the same question, gold answer and repeat in both."""
+"""List samples that only one of two jobs answered correctly: same question, gold answer and repeat in both."""
 
 from typing import Literal, NamedTuple
 
@@ -10,11 +10,11 @@ from shared.contracts.samples import Outcome
 from shared.errors import Invalid, NotFound
 from shared.storage import jobs, pages
 from shared.storage.database import Database
-from shared.storage.sql import fill, sql
-from shared.storage.stored import decoded
+from shared.storage.decoding import try_decode
+from shared.storage.sql import fill_names, sql
 
-# A question that stands in a dataset twice is matched in order: its first one with the other side's first one.
-SIDE = fill("""
+# A question that occurs several times in a dataset is matched in order: first with first, second with second.
+SIDE = fill_names("""
     SELECT s.id, s.ordinal, s.repeat, o.correct, i.hash,
         row_number() OVER (PARTITION BY i.hash, s.repeat ORDER BY s.ordinal) AS turn
     FROM samples s JOIN jobs j ON j.id = s.job_id JOIN items i ON {ASKED_BY_SAMPLE}
@@ -26,7 +26,7 @@ MATCHED = f"""
             one.correct AS left_correct, other.correct AS right_correct
         FROM one JOIN other USING (hash, repeat, turn))
     """  # noqa: S608 - parts of this module alone
-# One pass for both: the counts stand on every row of the page, and on a single one where the page is empty.
+# One pass for page and counts: each row has the counts, and an empty page still has one row with them.
 PAGE = sql(f"""{MATCHED},
     changed AS MATERIALIZED (SELECT * FROM matched WHERE left_correct <> right_correct),
     counts AS (
@@ -51,7 +51,7 @@ Only = Literal["changed", "gained", "lost"]
 
 
 class AnsweredSide(msgspec.Struct, frozen=True, kw_only=True):
-    """How one job answered."""
+    """One job's answer."""
 
     answer: str | None
     correct: bool
@@ -59,12 +59,12 @@ class AnsweredSide(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedSample(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that one of the two jobs has right."""
+    """A question that only one of the two jobs answered correctly."""
 
     index: int
-    """Of the item in the left job's dataset, from 0."""
+    """Index of the item in the left job's dataset, from 0."""
     right_index: int
-    """The same in the right job's dataset."""
+    """Index of the item in the right job's dataset, from 0."""
     repeat: int
     custom_id: str | None
     question: str
@@ -76,45 +76,45 @@ class ChangedSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Match(NamedTuple):
-    """Where the right job has the question of the left job's sample."""
+    """The right job's sample of the same question."""
 
     left_name: str
     right_name: str
-    """Of the jobs."""
+    """Name of the right job."""
     right_index: int
 
 
 class ChangedSamples(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of them, and how many there are."""
+    """A page of changed samples, with the totals over all pages."""
 
     left_name: str
     right_name: str
-    """Of the jobs."""
+    """Name of the right job."""
     gained: int
-    """Samples that the left job has right and the right one wrong."""
+    """Samples that the left job answered correctly and the right one did not."""
     lost: int
-    """The other way round."""
+    """Samples that the right job answered correctly and the left one did not."""
     data: list[ChangedSample]
     next_cursor: str | None
-    """Pass it as `cursor`; none: this is the last page."""
+    """Pass it as `cursor` for the next page; null on the last one."""
 
 
-async def listed(
+async def list_changed_samples(
     database: Database, left: str, right: str, only: Only = "changed", limit: int = pages.DEFAULT,
     cursor: str | None = None,
 ) -> ChangedSamples:  # fmt: skip
-    """In the left dataset's order. A sample without a verdict on both sides is in none.
+    """List changed samples in the left dataset's order. Samples without a verdict in both jobs are left out.
 
     Raises:
         NotFound: there is no such job.
-        Conflict: a reference stands for several jobs.
-        Invalid: both are the same job.
-        BadRequest: the cursor is of another list.
+        Conflict: a reference matches several jobs.
+        Invalid: both references name the same job.
+        BadRequest: the cursor belongs to another list.
     """
     async with database.snapshot() as connection:
-        both = await _jobs(connection, left, right)
-        scope = pages.scope("changed", only=only, **{side: str(job) for side, job in both.items()})
-        ordinal, after = pages.decode(cursor, scope, 2) if cursor else START
+        both = await _resolve_both(connection, left, right)
+        scope = pages.cursor_scope("changed", only=only, **{side: str(job) for side, job in both.items()})
+        ordinal, after = pages.decode_cursor(cursor, scope, 2) if cursor else START
         values = {
             "ordinal": ordinal,
             "after": after,
@@ -126,7 +126,7 @@ async def listed(
         rows = (await connection.execute(PAGE, {**both, **values})).mappings().all()
     found = [_row(row) for row in rows if row["index"] is not None]
     last = found[:limit][-1:]
-    page = pages.page(found, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
+    page = pages.make_page(found, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
     return ChangedSamples(
         **named._mapping,
         gained=rows[0]["all_gained"],
@@ -136,31 +136,31 @@ async def listed(
     )
 
 
-async def match(database: Database, left: str, right: str, index: int, repeat: int) -> Match:
-    """Where the right job's dataset has the question of the left job's sample.
+async def find_match(database: Database, left: str, right: str, index: int, repeat: int) -> Match:
+    """Find the right job's sample of the same question as the left job's sample.
 
     Raises:
-        NotFound: there is no such job or sample, or the right job has none of the same question.
-        Conflict, Invalid: as for `listed`.
+        NotFound: there is no such job or sample, or the right job lacks the question.
+        Conflict, Invalid: see `list_changed_samples`.
     """
     async with database.snapshot() as connection:
-        both = await _jobs(connection, left, right)
+        both = await _resolve_both(connection, left, right)
         named = (await connection.execute(NAMES, both)).one()
         found = (await connection.execute(OTHER, {**both, "ordinal": index, "repeat": repeat})).scalar()
     if found is None:
         raise NotFound(
-            f"no sample {index}, repeat {repeat}, that both {left!r} and {right!r} have",
-            hint="samples are the same where question, gold answer and repeat are",
+            f"{left!r} and {right!r} have no common sample {index}, repeat {repeat}",
+            hint="two samples match if question, gold answer and repeat are equal",
         )
     return Match(named.left_name, named.right_name, found)
 
 
-async def names(database: Database, left: str, right: str) -> tuple[str, str]:
-    """Of two jobs, which may be one and the same.
+async def find_names(database: Database, left: str, right: str) -> tuple[str, str]:
+    """Find the names of two jobs, which may be the same job.
 
     Raises:
         NotFound: there is no such job.
-        Conflict: a reference stands for several jobs.
+        Conflict: a reference matches several jobs.
     """
     async with database.snapshot() as connection:
         both = {"left_job": await jobs.resolve(connection, left), "right_job": await jobs.resolve(connection, right)}
@@ -168,7 +168,7 @@ async def names(database: Database, left: str, right: str) -> tuple[str, str]:
     return found.left_name, found.right_name
 
 
-async def _jobs(connection: AsyncConnection, left: str, right: str) -> dict[str, int]:
+async def _resolve_both(connection: AsyncConnection, left: str, right: str) -> dict[str, int]:
     both = {"left_job": await jobs.resolve(connection, left), "right_job": await jobs.resolve(connection, right)}
     if both["left_job"] == both["right_job"]:
         raise Invalid(f"`right`: {right!r} is the same job as `left`", hint="name two jobs")
@@ -185,7 +185,7 @@ def _row(row: RowMapping) -> ChangedSample:
 
 
 def _side(stored: bytes, *, correct: bool) -> AnsweredSide:
-    outcome, problem = decoded(stored, Outcome, "its outcome")
+    outcome, problem = try_decode(stored, Outcome, "its outcome")
     return AnsweredSide(
         answer=outcome.answer if outcome else problem, correct=correct, truncated=bool(outcome and outcome.truncated)
     )

@@ -1,4 +1,4 @@
-"""COPY through SQLAlchemy's connection: the fastest way to store many rows, inside the transaction that is open."""
+"""COPY many rows through SQLAlchemy's connection, inside its open transaction."""
 
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from asyncpg import DiskFullError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage.outages import out_of_space
+from shared.storage.outages import out_of_space_error
 
 Rows = Iterable[tuple[Any, ...]] | AsyncIterable[tuple[Any, ...]]
 
@@ -21,4 +21,4 @@ async def copy(connection: AsyncConnection, table: str, columns: Sequence[str], 
     try:
         await raw.driver_connection.copy_records_to_table(table, columns=columns, records=rows)
     except DiskFullError as error:
-        raise out_of_space() from error
+        raise out_of_space_error() from error

@@ -1,4 +1,4 @@
-"""Corpora: documents under a name, in order. Documents are content-addressed and never change."""
+"""Store corpora: named, ordered lists of documents. Documents are content-addressed and never change."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
@@ -14,8 +14,8 @@ from shared.errors import Conflict, Invalid
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database
-from shared.storage.names import checked
-from shared.storage.unknown import not_found
+from shared.storage.names import check_name
+from shared.storage.unknown import make_not_found
 
 COLUMNS = """
     id, name, encode(hash, 'hex') AS hash, documents, created_at,
@@ -23,8 +23,8 @@ COLUMNS = """
     (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = pages.scope("corpora")
-# Uploads that share documents insert them batch by batch; one at a time, they cannot deadlock.
+SCOPE = pages.cursor_scope("corpora")
+# Uploads may share documents and insert them in batches; running one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
 STORED = text("SELECT hash FROM documents WHERE hash = ANY(CAST(:hashes AS bytea[]))")
@@ -42,39 +42,39 @@ class Corpus(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     name: str
     hash: str
-    """SHA-256 over the documents' hashes, in order."""
+    """SHA-256 of the documents' hashes in order."""
     documents: int
     indexed: bool
-    """Both indexes are built: jobs may use it."""
+    """Whether both indexes are built, so that jobs can use the corpus."""
     created_at: datetime
     graph: str | None = None
-    """Whose facts its documents are; null: it was uploaded as documents."""
+    """The graph whose facts are the documents; null if documents were uploaded."""
 
 
-class Created(msgspec.Struct, frozen=True, kw_only=True):
-    """What an upload became."""
+class CreatedCorpus(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of an upload."""
 
     corpus: Corpus
     new: bool
-    """False: the same documents were there under this name."""
+    """False if the same corpus existed already."""
 
 
-class _Hashed(NamedTuple):
-    """A record, and the hash of its document."""
+class _HashedRecord(NamedTuple):
+    """A record with the hash of its document."""
 
     hash: bytes
     record: CorpusRecord
 
 
-class _Digest:
-    """What identifies an upload, updated batch by batch."""
+class _CorpusDigest:
+    """Hashes that identify an upload, updated batch by batch."""
 
     def __init__(self) -> None:
         self.documents = 0
         self._content = hashlib.sha256()
         self._ids = hashlib.sha256()
 
-    def add(self, batch: Sequence[_Hashed]) -> None:
+    def add(self, batch: Sequence[_HashedRecord]) -> None:
         for each in batch:
             self._content.update(each.hash)
             self._ids.update((b"\n" if self.documents else b"") + (each.record.external_id or "").encode())
@@ -89,30 +89,30 @@ class _Digest:
         return self._ids.digest()
 
 
-async def create(database: Database, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> Created:
-    """`store` in a transaction of its own."""
+async def create(database: Database, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> CreatedCorpus:
+    """Store an upload in a transaction of its own; see `store`."""
     async with database.transaction() as connection:
         return await store(connection, name, batches)
 
 
-async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> Created:
-    """Store an upload, all of it or nothing; the same upload again finds what is there.
+async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[list[CorpusRecord]]) -> CreatedCorpus:
+    """Store an upload completely or not at all; repeating an upload returns the existing corpus.
 
-    Every record has an external id, unique in the upload.
+    Each record has an external id that is unique in the upload.
 
     Raises:
-        Conflict: the name has other documents.
+        Conflict: a corpus with this name has other documents.
         Invalid: the name cannot be used, or there are no documents.
         InvalidLine: from `batches`.
     """
     await connection.execute(LOCK)
-    row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
+    row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
     if row is not None:
-        return Created(corpus=await _same(connection, _corpus(row), batches), new=False)
+        return CreatedCorpus(corpus=await _check_same_content(connection, _corpus(row), batches), new=False)
     corpus = int((await connection.execute(INSERT, {"name": name})).scalar_one())
-    digest = _Digest()
+    digest = _CorpusDigest()
     async for records in batches:
-        batch = _hashed(records)
+        batch = _hash_records(records)
         await _insert(connection, corpus, digest.documents, batch)
         digest.add(batch)
     if digest.documents == 0:
@@ -120,25 +120,27 @@ async def store(connection: AsyncConnection, name: str, batches: AsyncIterator[l
     values = {"corpus": corpus, "hash": digest.content, "ids": digest.ids, "documents": digest.documents}
     await connection.execute(FINISH, values)
     row = (await connection.execute(ONE, {"name": name})).mappings().one()
-    return Created(corpus=_corpus(row), new=True)
+    return CreatedCorpus(corpus=_corpus(row), new=True)
 
 
-async def _same(connection: AsyncConnection, corpus: Corpus, batches: AsyncIterator[list[CorpusRecord]]) -> Corpus:
-    digest = _Digest()
+async def _check_same_content(
+    connection: AsyncConnection, corpus: Corpus, batches: AsyncIterator[list[CorpusRecord]]
+) -> Corpus:
+    digest = _CorpusDigest()
     async for records in batches:
-        digest.add(_hashed(records))
+        digest.add(_hash_records(records))
     ids = (await connection.execute(SAME_IDS, {"corpus": corpus.id})).scalar()
     if (digest.content.hex(), digest.ids) != (corpus.hash, ids):
         raise Conflict(f"corpus {corpus.name!r} exists with other documents", hint="choose another name")
     return corpus
 
 
-def _hashed(records: Sequence[CorpusRecord]) -> list[_Hashed]:
-    return [_Hashed(bytes.fromhex(record.document.hash), record) for record in records]
+def _hash_records(records: Sequence[CorpusRecord]) -> list[_HashedRecord]:
+    return [_HashedRecord(bytes.fromhex(record.document.hash), record) for record in records]
 
 
-async def _insert(connection: AsyncConnection, corpus: int, first: int, batch: Sequence[_Hashed]) -> None:
-    """Documents that nobody has stored yet, then the members; LOCK keeps other uploads from storing the same."""
+async def _insert(connection: AsyncConnection, corpus: int, first: int, batch: Sequence[_HashedRecord]) -> None:
+    """Insert new documents, then the corpus's members. LOCK prevents other uploads from inserting the same ones."""
     documents = {each.hash: each.record.document for each in batch}
     stored = (await connection.execute(STORED, {"hashes": list(documents)})).scalars()
     for known in stored:
@@ -153,7 +155,7 @@ async def _insert(connection: AsyncConnection, corpus: int, first: int, batch: S
 
 
 async def get(database: Database, name: str) -> Corpus:
-    """The corpus called `name`.
+    """Get the corpus called `name`.
 
     Raises:
         NotFound: there is none.
@@ -161,17 +163,17 @@ async def get(database: Database, name: str) -> Corpus:
     async with database.transaction() as connection:
         row = (await connection.execute(ONE, {"name": name})).mappings().first()
         if row is None:
-            raise await not_found(connection, "corpus", name)
+            raise await make_not_found(connection, "corpus", name)
     return _corpus(row)
 
 
-async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Corpus]:
-    """Corpora, newest first."""
-    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Corpus]:
+    """List corpora, newest first."""
+    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_corpus(row) for row in rows]
-    return pages.page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
+    return pages.make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
 
 
 def _corpus(row: RowMapping) -> Corpus:

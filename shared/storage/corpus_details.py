@@ -1,4 +1,4 @@
-"""A corpus from the inside: its indexes with their recipes, how long its texts are, and each document in full."""
+"""Details of a corpus: its indexes with their recipes, the lengths of its texts, and single documents in full."""
 
 import re
 from datetime import datetime
@@ -12,16 +12,16 @@ from shared.storage import corpora
 from shared.storage.database import Database
 
 SAMPLED = 1000
-"""Documents that say how long texts are."""
+"""Number of documents whose lengths are measured."""
 MOST_PLACES = 100
-# An index stands for the corpus's content: another embedder or tokenizer makes another one, and the old one stays.
+# Another embedder or tokenizer makes another index of the same content, and the old one stays.
 INDEXES = text("""
     SELECT i.id, i.kind, i.state, encode(i.signature, 'hex') AS signature, i.documents, i.params AS recipe,
         i.created_at, i.id IN (c.dense_index, c.sparse_index) AS used
     FROM corpora c JOIN indexes i
         ON i.id IN (c.dense_index, c.sparse_index) OR i.params ->> 'corpus' = encode(c.hash, 'hex')
     WHERE c.id = :corpus ORDER BY used DESC, i.kind, i.id DESC LIMIT 50""")
-# The lengths in bytes are known without reading the texts.
+# PostgreSQL knows the lengths in bytes without reading the texts.
 TEXTS = text("""
     SELECT count(*) AS sampled, avg(octet_length(d.problem) + octet_length(d.body)) AS mean_bytes,
         max(octet_length(d.problem) + octet_length(d.body)) AS longest_bytes,
@@ -42,41 +42,41 @@ class IndexDetails(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     state: str
     signature: str
-    """Digest of the recipe."""
+    """SHA-256 of the recipe."""
     documents: int
     recipe: dict[str, Any]
-    """Everything that determines it: back end, its options, embedder or tokenizer, and the corpus's hash."""
+    """Everything that determines the index: back end with options, embedder or tokenizer, and the corpus's hash."""
     created_at: datetime
     used: bool
-    """The corpus is searched by it; another one is of other settings."""
+    """Whether searches use this index; others belong to earlier settings."""
 
 
 class TextSizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long texts are, by the first 1,000 documents; lengths in bytes of problem and text together."""
+    """Lengths of the first 1,000 documents, in bytes of problem and text together."""
 
     sampled: int
     mean_bytes: float
     longest_bytes: int
     problems: int
-    """Of the sampled documents, those with a problem; the others are plain passages."""
+    """Sampled documents with a problem; the others are plain passages."""
 
 
 class CorpusDetails(corpora.Corpus, frozen=True, kw_only=True):
-    """A corpus, and what it is made of."""
+    """A corpus with its indexes and text lengths."""
 
     indexes: list[IndexDetails]
-    """Those that it is searched by first."""
+    """Indexes, those in use first."""
     texts: TextSizes
 
 
 class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A place of a document in a corpus."""
+    """An occurrence of a document in a corpus."""
 
     index: int
-    """In the corpus's order, from 0."""
+    """Position in the corpus, from 0."""
     id: str
     meta: dict[str, Any]
-    """What else its upload said of it."""
+    """Further fields of the upload."""
 
 
 class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,11 +86,11 @@ class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
     text: str
     places: list[CorpusPlace]
-    """A corpus may hold the same content under several ids; the first 100."""
+    """The first 100 occurrences; a corpus may hold the same content under several ids."""
 
 
-async def details(database: Database, name: str) -> CorpusDetails:
-    """The corpus called `name`.
+async def load_details(database: Database, name: str) -> CorpusDetails:
+    """Load the corpus called `name` with its details.
 
     Raises:
         NotFound: there is none.
@@ -109,8 +109,8 @@ async def details(database: Database, name: str) -> CorpusDetails:
     )  # fmt: skip
 
 
-async def document(database: Database, name: str, hash_: str) -> CorpusDocument:
-    """The document with this hash.
+async def load_document(database: Database, name: str, hash_: str) -> CorpusDocument:
+    """Load the document with this hash.
 
     Raises:
         NotFound: there is no such corpus, or it does not hold the document.
@@ -120,7 +120,7 @@ async def document(database: Database, name: str, hash_: str) -> CorpusDocument:
     async with database.transaction() as connection:
         places = [CorpusPlace(**row) for row in (await connection.execute(PLACES, values)).mappings()]
         if not places:
-            hint = f"documents are named by their hash, as `mathrag corpus preview {name} --json` shows it"
+            hint = f"name a document by its hash, which `mathrag corpus preview {name} --json` shows"
             raise NotFound(f"corpus {name!r} holds no document {hash_[:80]!r}", hint=hint)
         row = (await connection.execute(DOCUMENT, values)).one()
     return CorpusDocument(hash=hash_, problem=row.problem, text=row.body, places=places)

@@ -1,4 +1,4 @@
-"""What the calls of several jobs cost, in a few statements for all of them; one job in detail: reports/work.py."""
+"""Load the costs of several jobs with a few statements; `reports/work.py` has the details of one job."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,25 +25,25 @@ FAILURES = sql("""
     WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
     GROUP BY job_id, failure ORDER BY job_id, failure""")
 
-Counted = dict[int, dict[str, int]]
-"""By job, so many by role or kind."""
+CountsByJob = dict[int, dict[str, int]]
+"""Counts by job, then by role or kind."""
 
 
 class Costs(msgspec.Struct, frozen=True, kw_only=True):
-    """By row id of the job; jobs without calls are in none."""
+    """Costs by row id of the job; jobs without calls are left out."""
 
-    made: Counted
-    """The job put them into the queue."""
-    reused: Counted
-    """They were there, made by another job."""
+    made: CountsByJob
+    """Calls that the job enqueued, by role."""
+    reused: CountsByJob
+    """Calls that another job had made, by role."""
     loads: dict[int, set[tuple[int, int]]]
-    """(epoch, model) of the calls that the job made."""
-    failures: Counted
-    """Failed samples by kind."""
+    """(epoch, model) of the calls that the job enqueued."""
+    failures: CountsByJob
+    """Failed samples by kind of failure."""
 
 
-async def costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
-    """Of these jobs (row ids)."""
+async def load_costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
+    """Load the costs of these jobs (row ids)."""
     values = {"jobs": sorted(set(jobs))}
     made: defaultdict[int, dict[str, int]] = defaultdict(dict)
     reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
@@ -52,11 +52,13 @@ async def costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
         made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
     for row in await connection.execute(LOADS, values):
         loads[row.job_id].add((row.epoch, row.model_id))
-    return Costs(made=dict(made), reused=dict(reused), loads=dict(loads), failures=await failures(connection, jobs))
+    return Costs(
+        made=dict(made), reused=dict(reused), loads=dict(loads), failures=await count_failures(connection, jobs)
+    )
 
 
-async def failures(connection: AsyncConnection, jobs: Sequence[int]) -> Counted:
-    """Failed samples of these jobs (row ids) by kind."""
+async def count_failures(connection: AsyncConnection, jobs: Sequence[int]) -> CountsByJob:
+    """Count the failed samples of these jobs (row ids) by kind of failure."""
     found: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for row in await connection.execute(FAILURES, {"jobs": sorted(set(jobs))}):
         found[row.job_id][row.failure] = row.samples

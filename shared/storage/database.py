@@ -1,6 +1,6 @@
-"""The database: one engine per process, short transactions, two sets of planner settings.
+"""The database: one engine per process, short transactions, and two sets of planner settings.
 
-Round trips are what the hot path pays for: a transaction costs three, a single statement one.
+Round trips dominate the hot path: a transaction takes three, a single statement one.
 
 SQL is written as SQL, in the module that needs it, with named parameters (`sqlalchemy.text`).
 """
@@ -22,33 +22,33 @@ PINNED_PLANS = {
     "enable_mergejoin": "off",
     "jit": "off",
 }
-"""For the hot path: its tables are empty when plans are cached and statistics come late, so the planner would choose
-scans; with these settings every statement walks the index it was written for (measured: batch 1 three times faster)."""
+"""Planner settings of the hot path. Its tables are empty when plans are cached and statistics come late, so the planner
+would choose scans; these settings make each statement use its index (measured: the first batch is 3 times faster)."""
 
 REPORTING = {"jit": "off"}
 UNREACHABLE = "08001"
-"""SQLSTATE of a connection that could not be made."""
+"""SQLSTATE of a failed connection attempt."""
 READ_ONLY = "25006"
-"""SQLSTATE of a write to a database that takes none."""
+"""SQLSTATE of a write to a read-only database."""
 BROKEN = "08006"
-"""SQLSTATE of a connection that broke."""
+"""SQLSTATE of a broken connection."""
 CONNECT_S = 5.0
-"""Longest wait for a new connection: a server that is frozen takes it, and says nothing."""
+"""Timeout of a new connection: a frozen server accepts it but never answers."""
 STATEMENT_S = 60.0
 REPORT_S = 600.0
-"""Longest wait for the answer to a statement, on the hot path and for reports: then its connection is given up, as if
-it had been cut. The largest statement of the hot path inserts the samples of a job: 300,000 in 5 s."""
+"""Timeouts of a statement, on the hot path and for reports; afterwards its connection counts as broken. The largest
+statement of the hot path inserts the samples of a job (measured: 300,000 in 5 s)."""
 TRUSTED_S = 1.0
-"""A connection that was used so recently is not asked whether it still lives."""
+"""A connection that was used this recently is not pinged before use."""
 
 
 class Database:
-    """Connections of one process; `pinned` for workers and scheduler, not for reports."""
+    """Connections of one process. `pinned` selects the planner settings of the hot path."""
 
     def __init__(self, url: str, *, pinned: bool, size: int = 5) -> None:
         settings = {
             "application_name": "mathrag",
-            # A forgotten transaction holds back vacuum, and the queue table halves its speed.
+            # A forgotten transaction blocks vacuum, which halves the speed of the queue table.
             "idle_in_transaction_session_timeout": "60000",
             **(PINNED_PLANS if pinned else REPORTING),
         }
@@ -56,31 +56,31 @@ class Database:
         self.engine: AsyncEngine = create_async_engine(
             url, pool_size=size, max_overflow=size, connect_args={"server_settings": settings, **limits}
         )
-        _ping_idle(self.engine)
-        _say_unreachable(self.engine)
-        _leave_read_only(self.engine)
-        _leave_silent(self.engine)
+        _ping_idle_connections(self.engine)
+        _convert_connection_errors(self.engine)
+        _drop_read_only_connections(self.engine)
+        _convert_timeouts(self.engine)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """One READ COMMITTED transaction; commits at the end, rolls back on an exception."""
+        """Open a READ COMMITTED transaction that commits at the end and rolls back on an exception."""
         async with self.engine.begin() as connection:
             yield connection
 
     @asynccontextmanager
     async def statement(self) -> AsyncIterator[AsyncConnection]:
-        """For single statements: each commits by itself, in one round trip."""
+        """Open a connection in autocommit mode, in which a statement takes one round trip."""
         async with self.engine.connect() as connection:
             yield await connection.execution_options(isolation_level="AUTOCOMMIT")
 
     async def column(self, statement: TextClause, values: Mapping[str, object]) -> list[Any]:
-        """Run one statement by itself, and return the first column of its rows."""
+        """Run one statement in autocommit mode and return the first column of its rows."""
         async with self.statement() as connection:
             return list((await connection.execute(statement, values)).scalars())
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """One read-only REPEATABLE READ transaction: all statements see the same instant."""
+        """Open a read-only REPEATABLE READ transaction, in which all statements see the same snapshot."""
         async with self.engine.connect() as connection:
             await connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
             yield connection
@@ -91,8 +91,8 @@ class Database:
         await self.engine.dispose()
 
 
-def _ping_idle(engine: AsyncEngine) -> None:
-    """Ask a connection that was idle whether it lives; `pool_pre_ping` would ask before every transaction."""
+def _ping_idle_connections(engine: AsyncEngine) -> None:
+    """Ping only connections that were idle; `pool_pre_ping` would ping before every transaction."""
 
     @event.listens_for(engine.sync_engine, "checkin")
     def stamp(_connection: Any, record: Any) -> None:
@@ -110,8 +110,8 @@ def _ping_idle(engine: AsyncEngine) -> None:
             return False
 
 
-def _say_unreachable(engine: AsyncEngine) -> None:
-    """Nobody listens, or nobody answers: the driver leaves that as an `OSError`; here it is the database's error."""
+def _convert_connection_errors(engine: AsyncEngine) -> None:
+    """Raise the driver's `OSError` of a failed connection attempt as an error of the database."""
 
     @event.listens_for(engine.sync_engine, "do_connect")
     def connect(dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
@@ -123,8 +123,8 @@ def _say_unreachable(engine: AsyncEngine) -> None:
             raise unreachable from error
 
 
-def _leave_read_only(engine: AsyncEngine) -> None:
-    """A server that was demoted stays read-only for those who are connected to it: make every connection anew."""
+def _drop_read_only_connections(engine: AsyncEngine) -> None:
+    """Reconnect after a read-only error: a demoted server stays read-only for its existing connections."""
 
     @event.listens_for(engine.sync_engine, "handle_error")
     def leave(context: Any) -> None:
@@ -132,8 +132,8 @@ def _leave_read_only(engine: AsyncEngine) -> None:
             context.is_disconnect = True
 
 
-def _leave_silent(engine: AsyncEngine) -> None:
-    """No answer in time: the driver leaves that as a `TimeoutError`; here it is a connection that broke."""
+def _convert_timeouts(engine: AsyncEngine) -> None:
+    """Raise the driver's `TimeoutError` as the error of a broken connection."""
 
     @event.listens_for(engine.sync_engine, "handle_error")
     def leave(context: Any) -> OperationalError | None:

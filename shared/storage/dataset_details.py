@@ -1,4 +1,4 @@
-"""A dataset from the inside: how many of its items have a gold answer, and how they divide by subject and level."""
+"""Details of a dataset: how many items have gold answers, and their subjects and levels."""
 
 import msgspec
 from sqlalchemy import text
@@ -7,9 +7,9 @@ from shared.storage import datasets
 from shared.storage.database import Database
 
 COUNTED = 100_000
-"""Items that are counted, the first."""
+"""Number of items that are counted, from the beginning."""
 MOST = 50
-"""Subjects, or levels, that are named."""
+"""Largest number of subjects, and of levels, that are listed."""
 COUNTS = text("""
     WITH counted AS MATERIALIZED (
         SELECT subject, level, gold IS NOT NULL AS gold, gold_documents IS NOT NULL AS documents
@@ -23,35 +23,35 @@ COUNTS = text("""
 
 
 class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many items have this subject or level."""
+    """Number of items with this subject or level."""
 
     name: str
     items: int
 
 
 class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the items have."""
+    """Counts over the dataset's items."""
 
     counted: int
-    """Of a larger dataset only the first 100,000."""
+    """Number of counted items, at most the first 100,000."""
     gold: int
-    """With an expected answer."""
+    """Items with an expected answer."""
     gold_documents: int
-    """That name relevant documents."""
+    """Items that name relevant documents."""
     subjects: list[ItemCount]
-    """The 50 most frequent."""
+    """The 50 most frequent subjects."""
     levels: list[ItemCount]
-    """The first 50."""
+    """The first 50 levels."""
 
 
 class DatasetDetails(datasets.Dataset, frozen=True, kw_only=True):
-    """A dataset, and what its items have."""
+    """A dataset with the counts of its items."""
 
     counts: ItemCounts
 
 
-async def details(database: Database, name: str) -> DatasetDetails:
-    """The dataset called `name`.
+async def load_details(database: Database, name: str) -> DatasetDetails:
+    """Load the dataset called `name` with its counts.
 
     Raises:
         NotFound: there is none.

@@ -1,4 +1,4 @@
-"""Datasets: questions under a name, in order."""
+"""Store datasets: named, ordered lists of questions."""
 
 import hashlib
 from collections.abc import AsyncIterator, Sequence
@@ -15,13 +15,13 @@ from shared.errors import Conflict, Invalid
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database
-from shared.storage.names import checked
-from shared.storage.unknown import not_found
+from shared.storage.names import check_name
+from shared.storage.unknown import make_not_found
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = pages.scope("datasets")
+SCOPE = pages.cursor_scope("datasets")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
 INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
 ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
@@ -35,37 +35,38 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     name: str
     hash: str
-    """SHA-256 over the items with all their fields, in order."""
+    """SHA-256 of the items with all their fields, in order."""
     items: int
     created_at: datetime
     grader: str | None = None
-    """How its answers are graded unless a job says otherwise; None: as mathematics."""
+    """Default grader of answers; null means mathematics."""
 
 
-class Created(msgspec.Struct, frozen=True, kw_only=True):
-    """What an upload became."""
+class CreatedDataset(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of an upload."""
 
     dataset: Dataset
     new: bool
-    """False: the same items were there under this name."""
+    """False if the same dataset existed already."""
     alternatives: int
-    """Items with further gold answers: any of them is right."""
+    """Number of items with further gold answers, any of which is correct."""
 
 
-def content_hash(grader: str | None) -> "hashlib._Hash":
-    """What a dataset's hash begins with, before its items: the grader that it declares."""
+def start_content_hash(grader: str | None) -> "hashlib._Hash":
+    """Start a dataset's hash with the grader that it declares; the items follow."""
     return hashlib.sha256(b"" if grader is None else canonical.digest(["grader", grader]))
 
 
-class _Digest:
-    """What identifies an upload, updated batch by batch."""
+class Digest:
+    """The hash that identifies a dataset, updated with every item."""
 
-    def __init__(self, grader: str | None) -> None:
+    def __init__(self, grader: str | None = None) -> None:
         self.items = 0
         self.alternatives = 0
-        self._content = content_hash(grader)
+        self._content = start_content_hash(grader)
 
     def add(self, batch: Sequence[DatasetItem]) -> None:
+        """Count and hash the next items."""
         for item in batch:
             self._content.update(canonical.digest(item))
             self.alternatives += bool(item.expected and item.expected.golds)
@@ -73,39 +74,40 @@ class _Digest:
 
     @property
     def content(self) -> bytes:
+        """SHA-256 over the grader and all items so far."""
         return self._content.digest()
 
 
 async def create(
     database: Database, name: str, batches: AsyncIterator[list[DatasetItem]], grader: str | None = None
-) -> Created:
-    """Store an upload, all of it or nothing; the same upload again finds what is there.
+) -> CreatedDataset:
+    """Store an upload completely or not at all; repeating an upload returns the existing dataset.
 
     Args:
-        grader: how its answers are graded unless a job says otherwise.
+        grader: the default grader of answers.
 
     Raises:
-        Conflict: the name has other items.
+        Conflict: a dataset with this name has other items.
         Invalid: the name cannot be used, or there are no items.
         InvalidLine: from `batches`.
     """
     async with database.transaction() as connection:
         await connection.execute(LOCK)
-        row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
-        digest = _Digest(grader)
+        row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
+        digest = Digest(grader)
         if row is not None:
-            dataset = await _same(_dataset(row), batches, digest)
-            return Created(dataset=dataset, new=False, alternatives=digest.alternatives)
+            dataset = await _check_same_content(_dataset(row), batches, digest)
+            return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
         await copy(connection, "items", ITEMS, _rows(number, batches, digest))
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
         row = (await connection.execute(ONE, {"name": name})).mappings().one()
-        return Created(dataset=_dataset(row), new=True, alternatives=digest.alternatives)
+        return CreatedDataset(dataset=_dataset(row), new=True, alternatives=digest.alternatives)
 
 
-async def _same(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], digest: _Digest) -> Dataset:
+async def _check_same_content(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], digest: Digest) -> Dataset:
     async for batch in batches:
         digest.add(batch)
     if digest.content.hex() != dataset.hash:
@@ -116,13 +118,18 @@ async def _same(dataset: Dataset, batches: AsyncIterator[list[DatasetItem]], dig
 
 
 async def _rows(
-    dataset: int, batches: AsyncIterator[list[DatasetItem]], digest: _Digest
+    dataset: int, batches: AsyncIterator[list[DatasetItem]], digest: Digest
 ) -> AsyncIterator[tuple[Any, ...]]:
     async for batch in batches:
         for ordinal, item in enumerate(batch, start=digest.items):
-            known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
-            yield (dataset, ordinal, _hash(item), *known, item.alternatives, _json(item.expected), _json(item.query))
+            yield item_row(dataset, ordinal, item)
         digest.add(batch)
+
+
+def item_row(dataset: int, ordinal: int, item: DatasetItem) -> tuple[Any, ...]:
+    """Make the row of an item, with the columns of `ITEMS`."""
+    known = (item.question, item.gold, _json(item.gold_documents), item.subject, item.level, item.custom_id)
+    return (dataset, ordinal, _hash(item), *known, item.alternatives, _json(item.expected), _json(item.query))
 
 
 def _hash(item: DatasetItem) -> bytes:
@@ -130,12 +137,12 @@ def _hash(item: DatasetItem) -> bytes:
 
 
 def _json(said: object | None) -> str | None:
-    """As it is stored: nothing where the item says nothing."""
+    """Encode a value for a JSON column; None stays NULL."""
     return None if said is None else msgspec.json.encode(said).decode()
 
 
 async def get(database: Database, name: str) -> Dataset:
-    """The dataset called `name`.
+    """Get the dataset called `name`.
 
     Raises:
         NotFound: there is none.
@@ -143,17 +150,17 @@ async def get(database: Database, name: str) -> Dataset:
     async with database.transaction() as connection:
         row = (await connection.execute(ONE, {"name": name})).mappings().first()
         if row is None:
-            raise await not_found(connection, "dataset", name)
+            raise await make_not_found(connection, "dataset", name)
     return _dataset(row)
 
 
-async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Dataset]:
-    """Datasets, newest first."""
-    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+async def list_datasets(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Dataset]:
+    """List datasets, newest first."""
+    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_dataset(row) for row in rows]
-    return pages.page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
+    return pages.make_page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
 
 
 def _dataset(row: RowMapping) -> Dataset:

@@ -1,15 +1,15 @@
-"""Decisions of gates with the vectors that they were made from; jobs show them without."""
+"""Gate decisions with their score vectors, which the view of a job leaves out."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.samples import GateDecision
-from shared.storage.stored import decoded
+from shared.storage.decoding import try_decode
 
 PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
 
 
-async def decision(connection: AsyncConnection, job: int) -> GateDecision | None:
-    """Of the job with this row id; None: there is none yet, or none that this release can read."""
+async def load_decision(connection: AsyncConnection, job: int) -> GateDecision | None:
+    """Load a job's gate decision; None if there is none yet or this release cannot read it."""
     prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
-    return decoded(prepared, GateDecision, "")[0]
+    return try_decode(prepared, GateDecision, "")[0]

@@ -1,4 +1,4 @@
-"""Devices as operators see them: what they hold, what it measured, their last flips; drained or not."""
+"""Devices as operators see them: resident models, measured memory, recent flips, and drains."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,11 +12,11 @@ from shared.storage import operations
 from shared.storage.database import Database
 
 FLIPS = 20
-"""Flips that are shown."""
+"""Number of recent flips that are shown."""
 KNOWN = text("""
     SELECT device FROM residencies UNION SELECT device FROM devices
     UNION SELECT device FROM models WHERE served AND device IS NOT NULL""")
-# Only a change is a change: a second drain keeps the first one's reason and time.
+# Draining a drained device changes nothing, so the first drain's reason and time stay.
 SET = text("""
     INSERT INTO devices (device, drained, reason) VALUES (:device, :drained, :reason)
     ON CONFLICT (device) DO UPDATE SET drained = EXCLUDED.drained, reason = EXCLUDED.reason, changed_at = now()
@@ -32,21 +32,21 @@ RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = A
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
-    """One residency: when and why it came, and how long its models took to load."""
+    """One residency: when and why it was opened, and how long its models took to load."""
 
     epoch: int
     models: list[str]
     cause: str
     state: str
     reason: str | None
-    """Why it was quarantined, or closed other than by a decision."""
+    """Why it was quarantined, or closed without a decision of the scheduler."""
     wanted_at: datetime
     opened_at: datetime | None
     closed_at: datetime | None
     load_s: float | None
-    """Starts of its model servers, added up; None: none was started."""
+    """Total start time of its model servers; null if none was started."""
     declared_mib: int = 0
-    """Footprints of its models, added up."""
+    """Sum of its models' footprints."""
 
 
 class ResidentModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,76 +55,78 @@ class ResidentModel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     digest: str | None
     footprint_mib: int
-    """Declared; held against the budget."""
+    """Declared size, which counts against the budget."""
     measured_mib: float | None
-    """When its residency was opened."""
+    """Measured when its residency was opened."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
-    """Since when the operator wants the device empty."""
+    """An operator's request to keep the device empty."""
 
     reason: str | None
     since: datetime
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rows say about a device."""
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True):
+    """A device's state according to the database."""
 
     state: str
-    """Of the newest residency; `unused`: there never was one."""
+    """State of the newest residency; `unused` if there never was one."""
     epoch: int | None
     models: list[ResidentModel]
-    """Resident now: none unless the newest residency is open."""
+    """Resident models; empty unless the newest residency is open."""
     drain: Drain | None
     flips: list[Flip]
-    """Newest first."""
+    """Recent flips, newest first."""
 
 
-async def known(database: Database) -> set[str]:
-    """Names of all devices that ever held a model, or may."""
+async def list_devices(database: Database) -> set[str]:
+    """List all devices that ever held a model or may hold one."""
     async with database.transaction() as connection:
         return set((await connection.execute(KNOWN)).scalars())
 
 
-async def drain_of(connection: AsyncConnection, device: str) -> Drain | None:
-    """Why and since when the operator wants the device empty; None: nobody does."""
+async def find_drain(connection: AsyncConnection, device: str) -> Drain | None:
+    """Find the device's drain; None if it is not drained."""
     row = (await connection.execute(DRAINED, {"device": device})).first()
     return None if row is None else Drain(reason=row.reason, since=row.since)
 
 
-async def drain(database: Database, device: str, reason: str | None, actor: str) -> None:
-    """Have the device emptied and left alone until it is released; again is harmless."""
-    await _set(database, device, actor, drained=True, reason=reason)
+async def drain_device(database: Database, device: str, reason: str | None, actor: str) -> None:
+    """Drain the device: it is emptied and stays unused until released. Repeating this has no effect."""
+    await _set_drained(database, device, actor, drained=True, reason=reason)
 
 
-async def release(database: Database, device: str, actor: str) -> None:
-    """Let the device be used; again is harmless."""
-    await _set(database, device, actor, drained=False, reason=None)
+async def release_device(database: Database, device: str, actor: str) -> None:
+    """Release the device after a drain. Repeating this has no effect."""
+    await _set_drained(database, device, actor, drained=False, reason=None)
 
 
-async def _set(database: Database, device: str, actor: str, *, drained: bool, reason: str | None) -> None:
+async def _set_drained(database: Database, device: str, actor: str, *, drained: bool, reason: str | None) -> None:
     values = {"device": device, "drained": drained, "reason": reason}
     async with database.transaction() as connection:
         if (await connection.execute(SET, values)).first() is not None:
             action = "gpu.drain" if drained else "gpu.release"
-            await operations.note(connection, actor, action, device, **({"reason": reason} if reason else {}))
+            await operations.record_operation(
+                connection, actor, action, device, **({"reason": reason} if reason else {})
+            )
 
 
-async def held(database: Database, device: str) -> Held:
-    """The device as the rows show it, all of one instant."""
+async def load_device(database: Database, device: str) -> DeviceState:
+    """Load the device's state from one snapshot."""
     async with database.snapshot() as connection:
         rows = (await connection.execute(RECENT, {"device": device, "n": FLIPS})).mappings().all()
         newest = rows[0] if rows else None
-        return Held(
+        return DeviceState(
             state=newest["state"] if newest else "unused",
             epoch=newest["epoch"] if newest else None,
-            models=await _resident(connection, newest) if newest and newest["state"] == "open" else [],
-            drain=await drain_of(connection, device),
+            models=await _load_resident_models(connection, newest) if newest and newest["state"] == "open" else [],
+            drain=await find_drain(connection, device),
             flips=[_flip(each) for each in rows],
         )
 
 
-async def _resident(connection: AsyncConnection, residency: RowMapping) -> list[ResidentModel]:
+async def _load_resident_models(connection: AsyncConnection, residency: RowMapping) -> list[ResidentModel]:
     measured = residency["measured"].get("memory_mib", {})
     return [
         ResidentModel(
@@ -143,6 +145,6 @@ def _load_s(servers: Sequence[dict[str, Any]]) -> float | None:
     return round(sum(server["seconds"] for server in servers), 3) if servers else None
 
 
-async def names(connection: AsyncConnection, ids: Sequence[int]) -> list[str]:
-    """Names of the models with these ids, sorted."""
+async def list_model_names(connection: AsyncConnection, ids: Sequence[int]) -> list[str]:
+    """List the names of the models with these ids, sorted."""
     return [row.name for row in await connection.execute(RESIDENT, {"ids": list(ids)})]

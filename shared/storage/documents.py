@@ -1,4 +1,4 @@
-"""Documents of a corpus as users know them: by their own ids, with their texts up to a bound."""
+"""Load documents for display: with the users' own ids and with texts up to a limit."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 LONGEST_TEXT = 4_000
-"""Characters of a text that an answer shows; `GET /v1/jobs/{job}/samples/{index}` has all of it."""
-# A corpus may hold the same content under several ids: the first one stands for it.
+"""Longest text that an answer shows, in characters; `GET /v1/jobs/{job}/samples/{index}` has the full text."""
+# A corpus may hold the same content under several ids: take the first.
 OF_CORPUS = text("""
     SELECT DISTINCT ON (d.hash) d.hash, c.external_id, left(d.problem, :n) AS problem, left(d.body, :n) AS body,
         greatest(length(d.problem), length(d.body)) > :n AS truncated
@@ -18,20 +18,20 @@ OF_CORPUS = text("""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A document as an answer shows it."""
+    """A document as answers show it."""
 
     id: str | None
-    """Its id in the corpus's upload; null where the corpus does not hold it."""
+    """The document's id in the corpus; null if the corpus does not hold it."""
     hash: str
-    """Of its content: how jobs and provenance name it."""
+    """Hash of the content, by which jobs and provenance name the document."""
     problem: str
     text: str
     truncated: bool
-    """Problem or text are longer than what is shown."""
+    """Whether problem or text are longer than shown."""
 
 
-async def shown(connection: AsyncConnection, corpus: str | None, hashes: Sequence[str]) -> dict[str, Shown]:
-    """The documents with these hashes, by hash."""
+async def load_documents(connection: AsyncConnection, corpus: str | None, hashes: Sequence[str]) -> dict[str, Shown]:
+    """Load the documents with these hashes, by hash."""
     values = {"corpus": corpus, "hashes": [bytes.fromhex(hash_) for hash_ in hashes], "n": LONGEST_TEXT}
     return {
         row.hash.hex(): Shown(

@@ -1,4 +1,4 @@
-"""What happened to a job: every change of its state, and how it stands, all of one instant."""
+"""Snapshots of a job with the history of its states."""
 
 from datetime import datetime
 
@@ -11,8 +11,8 @@ from shared.storage.database import Database
 CHANGES = text("SELECT version, state, reason, at FROM job_events WHERE job_id = :job ORDER BY version")
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The job came into this state, or was renamed, ranked or described anew in it."""
+class JobStateChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The job entered this state, or its name, rank or metadata changed in it."""
 
     version: int
     state: str
@@ -20,18 +20,18 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """A job at one instant, and all that happened to it before."""
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A job at one instant, with its history."""
 
     row: int
     """jobs.id"""
     job: jobs.Job
-    changes: list[Change]
+    changes: list[JobStateChange]
 
 
-async def look(database: Database, job: int) -> Picture:
-    """The job with this row id, now."""
+async def take_snapshot(database: Database, job: int) -> JobSnapshot:
+    """Take a snapshot of the job with this row id."""
     async with database.snapshot() as connection:
         rows = (await connection.execute(CHANGES, {"job": job})).mappings()
-        changes = [Change(**row) for row in rows]
-        return Picture(row=job, job=await jobs.view(connection, job), changes=changes)
+        changes = [JobStateChange(**row) for row in rows]
+        return JobSnapshot(row=job, job=await jobs.view(connection, job), changes=changes)

@@ -1,6 +1,6 @@
-"""Experiments as users see them: what was asked, which job answers which cell, and how the jobs stand.
+"""Experiments as users see them: the request, the job of each cell, and the jobs' progress.
 
-Nothing is counted but from the jobs and their samples. A job that was purged leaves its cells, which say so.
+All counts come from the jobs and their samples. The cells of a purged job stay, with the state `purged`.
 """
 
 import uuid
@@ -16,9 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import Conflict
 from shared.storage import jobs, pace, pages
 from shared.storage.database import Database
-from shared.storage.names import usable
+from shared.storage.names import is_usable
 from shared.storage.sql import sql
-from shared.storage.unknown import not_found
+from shared.storage.unknown import make_not_found
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
@@ -51,9 +51,9 @@ LIST = text("""
             WHERE j.id IN (SELECT job_id FROM experiment_cells c WHERE c.experiment_id = e.id) GROUP BY j.state) j) s
     WHERE e.id < :before ORDER BY e.id DESC LIMIT :n""")
 REFUSED, PURGED = "refused", "purged"
-"""Of a cell that no job was made for, and of one whose job is gone."""
+"""States of a cell without a job, and of a cell whose job was purged."""
 LIVE = ("preparing", "running", "paused", "finalizing", "cancelling")
-SCOPE = pages.scope("experiments")
+SCOPE = pages.cursor_scope("experiments")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +65,13 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     pipeline: str
     point: dict[str, Any]
-    """Values of the grid by parameter path."""
+    """The cell's parameter values by path."""
     seed: int
     job: uuid.UUID | None
-    """Cells that ask the same share one."""
+    """Cells with equal requests share a job."""
     job_name: str | None
     state: str
-    """The job's; or refused (no job was made), purged (it is gone)."""
+    """The job's state, or `refused` (no job was made) or `purged` (the job was deleted)."""
     refused: str | None
     """Why no job was made."""
 
@@ -86,11 +86,11 @@ class Member(NamedTuple):
     created_at: datetime
     ended_at: datetime | None
     pace: tuple[int, datetime | None, datetime | None]
-    """Samples that ended by themselves, the first and the last time."""
+    """(completed or failed samples, first end, last end)"""
 
     @property
     def seconds(self) -> float | None:
-        """From submission to end; None while it runs."""
+        """Duration from submission to end; None while the job runs."""
         return (self.ended_at - self.created_at).total_seconds() if self.ended_at else None
 
 
@@ -100,35 +100,35 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     id: uuid.UUID
     name: str
     state: str
-    """running, cancelling, completed, failed, cancelled, or purged: of its jobs, what is worst."""
+    """running, cancelling, completed, failed, cancelled or purged, whichever of its jobs' states is worst."""
     cells: int
     refused: int
-    """Cells that no job was made for."""
+    """Cells without a job."""
     jobs: dict[str, int]
-    """By state."""
+    """Number of jobs by state."""
     created_at: datetime
     ended_at: datetime | None
 
 
 class Standing(Entry, frozen=True, kw_only=True):
-    """An experiment, and how its jobs stand."""
+    """An experiment with the progress of its jobs."""
 
     baseline: str | None
     request_counts: jobs.RequestCounts
-    """Samples of its distinct jobs."""
+    """Samples of all its jobs."""
     eta_seconds: int | None
-    """At the pace at which its samples have ended, as of the last one; null: nothing can be said."""
+    """Estimated from the pace of ended samples, as of the last one; null without an estimate."""
     grid: list[Cell]
-    """Every cell, in the order of the document."""
+    """All cells in the order of the document."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it by itself."""
+        """Whether all of its jobs have ended."""
         return self.state not in ("running", "cancelling")
 
 
 def state_of(states: Mapping[str, int]) -> str:
-    """Of an experiment whose jobs are in these states, so many in each."""
+    """Return the state of an experiment from the numbers of its jobs in each state."""
     live = [state for state in LIVE if states.get(state)]
     if live:
         return "cancelling" if live == ["cancelling"] else "running"
@@ -136,14 +136,14 @@ def state_of(states: Mapping[str, int]) -> str:
 
 
 async def resolve(connection: AsyncConnection, reference: str) -> int:
-    """Row id of the experiment with this id, this name, or an id that begins like this.
+    """Find the row id of the experiment with this id, name or prefix of an id.
 
     Raises:
-        NotFound: there is none.
-        Conflict: there are several.
+        NotFound: nothing matches.
+        Conflict: several experiments match.
     """
     found: Sequence[Any] = []
-    if usable(reference):
+    if is_usable(reference):
         found = (await connection.execute(BY_NAME, {"reference": reference})).all()
         if not found and (span := jobs.id_range(reference)):
             found = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all()
@@ -151,23 +151,23 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
         ids = ", ".join(str(row.public_id) for row in found)
         raise Conflict(f"{reference!r} stands for several experiments: {ids}", hint="use one of these ids")
     if not found:
-        raise await not_found(connection, "experiment", reference)
+        raise await make_not_found(connection, "experiment", reference)
     return int(found[0].id)
 
 
 async def get(database: Database, reference: str) -> Standing:
-    """One experiment, all of one instant."""
+    """Load one experiment from one snapshot."""
     async with database.snapshot() as connection:
         return await view(connection, await resolve(connection, reference))
 
 
 async def view(connection: AsyncConnection, experiment: int) -> Standing:
-    """The experiment with this row id."""
-    return await standing(connection, experiment, await members(connection, experiment))
+    """Load the experiment with this row id."""
+    return await load_standing(connection, experiment, await load_members(connection, experiment))
 
 
-async def standing(connection: AsyncConnection, experiment: int, of: Mapping[int, Member]) -> Standing:
-    """The same, where its jobs are known."""
+async def load_standing(connection: AsyncConnection, experiment: int, of: Mapping[int, Member]) -> Standing:
+    """Load the experiment with this row id, given its jobs."""
     values = {"experiment": experiment}
     row = (await connection.execute(ONE, values)).one()
     cells = [_cell(each) for each in (await connection.execute(CELLS, values)).mappings()]
@@ -185,16 +185,16 @@ async def standing(connection: AsyncConnection, experiment: int, of: Mapping[int
         refused=sum(cell.refused is not None for cell in cells),
         jobs=dict(sorted(states.items())),
         created_at=row.created_at,
-        ended_at=_ended(state, [job.ended_at for job in found]),
+        ended_at=_find_last_end(state, [job.ended_at for job in found]),
         baseline=msgspec.json.decode(row.document)["baseline"],
         request_counts=jobs.RequestCounts(**counted),
-        eta_seconds=_eta([job.pace for job in found], counted["in_progress"]),
+        eta_seconds=_estimate_seconds([job.pace for job in found], counted["in_progress"]),
         grid=cells,
     )
 
 
-async def members(connection: AsyncConnection, experiment: int) -> dict[int, Member]:
-    """The distinct jobs that answer its cells, by row id."""
+async def load_members(connection: AsyncConnection, experiment: int) -> dict[int, Member]:
+    """Load the jobs of the experiment's cells by row id."""
     found = (await connection.execute(STANDING, {"experiment": experiment})).all()
     return {job.id: _member(job) for job in found}
 
@@ -203,20 +203,22 @@ def _member(job: Any) -> Member:
     return Member(
         id=uuid.UUID(str(job.public_id)),
         state=job.state,
-        request_counts=jobs.counts(job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed),
-        gate=jobs.gate(job.prepared),
+        request_counts=jobs.count_requests(
+            job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
+        ),
+        gate=jobs.decode_gate(job.prepared),
         created_at=job.created_at,
         ended_at=job.ended_at,
         pace=(job.completed + job.failed, job.first, job.last),
     )
 
 
-async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Entry]:
-    """Experiments, newest first."""
-    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Entry]:
+    """List experiments, newest first."""
+    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).all()
-    return pages.page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
+    return pages.make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
 
 
 def _entry(row: Any) -> Entry:
@@ -229,7 +231,7 @@ def _entry(row: Any) -> Entry:
         refused=row.refused,
         jobs=dict(sorted(row.jobs.items())),
         created_at=row.created_at,
-        ended_at=_ended(state, [row.ended_at]),
+        ended_at=_find_last_end(state, [row.ended_at]),
     )
 
 
@@ -246,13 +248,13 @@ def _cell(row: Any) -> Cell:
 _COPIED = ("index", "dataset", "corpus", "variant", "pipeline", "seed", "job_name", "refused")
 
 
-def _ended(state: str, ends: Sequence[datetime | None]) -> datetime | None:
-    """Of the last job, once all have ended."""
+def _find_last_end(state: str, ends: Sequence[datetime | None]) -> datetime | None:
+    """Return the end of the last job once all have ended, otherwise None."""
     return None if state in ("running", "cancelling") else max((end for end in ends if end), default=None)
 
 
-def _eta(paces: Sequence[tuple[int, datetime | None, datetime | None]], in_progress: int) -> int | None:
-    """All jobs go on at one pace: they share their models."""
+def _estimate_seconds(paces: Sequence[tuple[int, datetime | None, datetime | None]], in_progress: int) -> int | None:
+    """Estimate the remaining seconds from the common pace of all jobs, because they share their models."""
     firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
     ended = sum(count for count, _, _ in paces)
-    return pace.estimate(in_progress, ended, min(firsts, default=None), max(lasts, default=None))
+    return pace.estimate_seconds(in_progress, ended, min(firsts, default=None), max(lasts, default=None))

@@ -1,4 +1,4 @@
-"""The documents that a dataset says are relevant to its questions, as a job's corpus has them."""
+"""Load the gold documents of a job's questions, by the hashes that they have in the job's corpus."""
 
 from collections import defaultdict
 
@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.storage.database import Database
 
-# Ids are the uploads' own: an item names a document as the corpus's upload did.
+# Items name documents by the ids of the corpus's upload.
 FOUND = text("""
     SELECT i.ordinal, g.key AS name, CAST(g.value AS integer) AS grade, encode(d.hash, 'hex') AS hash
     FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN LATERAL jsonb_each_text(i.gold_documents) g
@@ -21,26 +21,28 @@ LABELLED = text("""
     SELECT i.ordinal FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
     WHERE j.id = :job AND i.ordinal BETWEEN :first AND :last AND i.gold_documents IS NOT NULL""")
 ABSENT = "absent: "
-"""What stands in the place of the hash of a document that the corpus does not hold."""
+"""Prefix that replaces the hash of a document that the corpus does not hold."""
 
 
-async def known(connection: AsyncConnection, job: int) -> bool:
-    """Whether the job searches a corpus and its dataset names relevant documents."""
+async def has_gold_documents(connection: AsyncConnection, job: int) -> bool:
+    """Tell whether the job searches a corpus and its dataset names relevant documents."""
     return bool((await connection.execute(ANY, {"job": job})).scalar_one())
 
 
-async def documents(database: Database, job: int, first: int, last: int) -> dict[int, dict[str, int]]:
-    """Ordinal -> {document hash: grade} for the items from `first` to `last` that have a relevant document.
+async def load_gold_documents(database: Database, job: int, first: int, last: int) -> dict[int, dict[str, int]]:
+    """Load {ordinal: {document hash: grade}} for the items from `first` to `last` that have a relevant document.
 
-    Documents of the same content are one, with the better grade. One that the corpus does not hold counts as relevant,
-    too: nobody finds it.
+    Documents with equal content count once, with the better grade. A document that the corpus does not hold counts as
+    a relevant document that no search can find.
     """
     async with database.transaction() as connection:
-        return await among(connection, job, first, last)
+        return await read_gold_documents(connection, job, first, last)
 
 
-async def among(connection: AsyncConnection, job: int, first: int, last: int) -> dict[int, dict[str, int]]:
-    """The same, as a part of the caller's transaction."""
+async def read_gold_documents(
+    connection: AsyncConnection, job: int, first: int, last: int
+) -> dict[int, dict[str, int]]:
+    """Load the same in the caller's transaction."""
     gold: defaultdict[int, dict[str, int]] = defaultdict(dict)
     for row in await connection.execute(FOUND, {"job": job, "first": first, "last": last}):
         document = row.hash or f"{ABSENT}{row.name}"
@@ -48,7 +50,7 @@ async def among(connection: AsyncConnection, job: int, first: int, last: int) ->
     return dict(gold)
 
 
-async def labelled(connection: AsyncConnection, job: int, first: int, last: int) -> frozenset[int]:
-    """Ordinals of the items from `first` to `last` of which it is known what is relevant, be it nothing."""
+async def list_labelled_items(connection: AsyncConnection, job: int, first: int, last: int) -> frozenset[int]:
+    """List the items from `first` to `last` that say which documents are relevant, even if none is."""
     rows = await connection.execute(LABELLED, {"job": job, "first": first, "last": last})
     return frozenset(rows.scalars())

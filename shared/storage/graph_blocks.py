@@ -1,4 +1,4 @@
-"""Arrays and names of a graph as compressed blocks of bounded size, so that neither end holds more than one of them."""
+"""Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory."""
 
 import asyncio
 import zlib
@@ -15,54 +15,54 @@ from shared.rules.graph import Graph
 from shared.storage.copying import copy
 
 BLOCK_BYTES = 1 << 20
-"""Of a block before it is compressed; one that holds a longer name alone has more."""
+"""Largest uncompressed block, except for a block with a single longer name."""
 LEVEL = 1
-"""Of zlib: the fastest."""
+"""Compression level of zlib, the fastest."""
 AT_ONCE = 8
-"""Blocks that are fetched together."""
+"""Blocks fetched per round trip."""
 Part = Literal["triples", "times", "entities", "relations"]
 DTYPES: dict[Part, str] = {"triples": "<i4", "times": "<i8"}
-"""Of the parts that are arrays; triples stand in rows of three. The others are names, a line of UTF-8 each."""
+"""Element types of the array parts; triples are rows of three. The other parts are names, one per UTF-8 line."""
 COLUMNS = ("graph_id", "part", "ordinal", "content")
 SELECT = text("SELECT part, content FROM graph_blocks WHERE graph_id = :graph ORDER BY part, ordinal")
 
 
 class Block(NamedTuple):
-    """A piece of a part; those of one part come in order."""
+    """A piece of a part. The blocks of a part come in order."""
 
     part: Part
     content: bytes
 
 
-async def store(connection: AsyncConnection, graph_id: int, graph: Graph) -> None:
+async def store_graph(connection: AsyncConnection, graph_id: int, graph: Graph) -> None:
     """Store the whole graph as rows of `graph_blocks`."""
     await copy(connection, "graph_blocks", COLUMNS, _rows(graph_id, graph))
 
 
-async def blocks(connection: AsyncConnection, graph_id: int) -> AsyncIterator[Block]:
-    """Every block, decoded; a few of them are in memory at a time."""
+async def stream_blocks(connection: AsyncConnection, graph_id: int) -> AsyncIterator[Block]:
+    """Yield all blocks, decompressed, with only a few in memory."""
     values, options = {"graph": graph_id}, {"yield_per": AT_ONCE}
     async with connection.stream(SELECT, values, execution_options=options) as rows:
         async for row in rows:
             yield Block(row.part, await asyncio.to_thread(zlib.decompress, row.content))
 
 
-async def load(connection: AsyncConnection, graph_id: int) -> Graph:
-    """The whole graph; 12 bytes a fact, 20 with times, and the names."""
+async def load_graph(connection: AsyncConnection, graph_id: int) -> Graph:
+    """Load the whole graph: 12 bytes per fact, 20 with times, plus the names."""
     arrays: defaultdict[Part, bytearray] = defaultdict(bytearray)
     found: defaultdict[Part, list[str]] = defaultdict(list)
-    async for part, content in blocks(connection, graph_id):
+    async for part, content in stream_blocks(connection, graph_id):
         if part in DTYPES:
             arrays[part] += content
         else:
-            found[part] += names(content)
+            found[part] += decode_names(content)
     triples = np.frombuffer(arrays["triples"], DTYPES["triples"]).reshape(-1, 3)
     times = np.frombuffer(arrays["times"], DTYPES["times"]) if "times" in arrays else None
     return Graph(triples, times, found["entities"], found["relations"])
 
 
-def names(content: bytes) -> list[str]:
-    """The names of a block of entities or relations."""
+def decode_names(content: bytes) -> list[str]:
+    """Decode a block of entity or relation names."""
     return content.decode().split("\n")[:-1]
 
 

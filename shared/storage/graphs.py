@@ -1,4 +1,4 @@
-"""Graphs: facts under a name, in compressed blocks of arrays and names; each is a corpus, too."""
+"""Store knowledge graphs in compressed blocks; each graph is also a corpus whose documents are its facts."""
 
 import asyncio
 import hashlib
@@ -20,11 +20,11 @@ from shared.rules import times
 from shared.rules.graph import Graph
 from shared.storage import corpora, graph_blocks, pages
 from shared.storage.database import Database
-from shared.storage.names import checked
-from shared.storage.unknown import not_found
+from shared.storage.names import check_name
+from shared.storage.unknown import make_not_found
 
 LARGEST = 5
-"""Relations that a graph is shown with."""
+"""Number of largest relations that a graph is shown with."""
 COLUMNS = """
     g.id, g.name, encode(g.hash, 'hex') AS hash, g.facts, g.entities, g.relations, g.time_unit, g.first_time,
     g.last_time, g.largest, c.name AS corpus, g.created_at"""
@@ -32,8 +32,8 @@ FROM = f"SELECT {COLUMNS} FROM graphs g JOIN corpora c ON c.id = g.corpus_id"  #
 ONE = text(f"{FROM} WHERE g.name = :name")
 LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
 CHUNK = 10_000
-"""Facts that are named at once."""
-SCOPE = pages.scope("graphs")
+"""Facts formatted at a time."""
+SCOPE = pages.cursor_scope("graphs")
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
 INSERT = text("""
     INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
@@ -46,7 +46,7 @@ BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIM
 
 
 class RelationSize(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a relation occurs."""
+    """Number of facts of a relation."""
 
     relation: str
     facts: int
@@ -58,71 +58,71 @@ class StoredGraph(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     name: str
     hash: str
-    """SHA-256 of the facts in order, each a line: subject, relation, object and time between tabs."""
+    """SHA-256 of the facts in order, one tab-separated line each: subject, relation, object and time."""
     facts: int
-    """Without those that the upload repeated."""
+    """Number of distinct facts."""
     entities: int
     relations: int
     time_unit: TimeUnit | None
-    """What times count: days or the file's own steps; null: facts have no times."""
+    """Unit of times: days or the file's own steps; null if facts have no times."""
     first_time: str | None
     last_time: str | None
     largest: list[RelationSize]
-    """The five relations with most facts."""
+    """The five relations with the most facts."""
     corpus: str
-    """Its facts as documents."""
+    """Corpus whose documents are the facts."""
     created_at: datetime
 
 
-class Created(msgspec.Struct, frozen=True, kw_only=True):
-    """What an upload became."""
+class CreatedGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of an upload."""
 
     graph: StoredGraph
     new: bool
-    """False: the same facts were there under this name."""
+    """False if the same graph existed already."""
 
 
-class Upload(NamedTuple):
-    """The facts of an upload, numbered."""
+class GraphFacts(NamedTuple):
+    """The facts of an upload, with entities and relations as numbers."""
 
     graph: Graph
     time_unit: TimeUnit | None
     phrases: Mapping[str, Phrase] = {}
-    """The words for relations, where the upload has some."""
+    """Phrases of relations, if the upload has any."""
 
 
 async def create(
-    database: Database, name: str, upload: Upload, documents: AsyncIterator[list[CorpusRecord]]
-) -> Created:
-    """Store a graph and its corpus of the same name, both or neither; the same again finds what is there.
+    database: Database, name: str, upload: GraphFacts, documents: AsyncIterator[list[CorpusRecord]]
+) -> CreatedGraph:
+    """Store a graph and its corpus of the same name in one transaction; repeating this returns the existing graph.
 
     Raises:
-        Conflict: the name has other facts, or there is a corpus of this name with other documents.
+        Conflict: a graph with this name has other facts, or a corpus with this name has other documents.
         Invalid: the name cannot be used.
     """
     digest = await asyncio.to_thread(content_hash, upload)
     async with database.transaction() as connection:
         await connection.execute(LOCK)
-        row = (await connection.execute(ONE, {"name": checked(name)})).mappings().first()
+        row = (await connection.execute(ONE, {"name": check_name(name)})).mappings().first()
         if row is not None and row["hash"] != digest.hex():
             raise Conflict(f"graph {name!r} exists with other facts", hint="choose another name")
         stored = await corpora.store(connection, name, documents)
         if row is None:
             await _insert(connection, name, upload, digest, stored.corpus.id)
         found = (await connection.execute(ONE, {"name": name})).mappings().one()
-        return Created(graph=_graph(found), new=row is None)
+        return CreatedGraph(graph=_graph(found), new=row is None)
 
 
-def content_hash(upload: Upload) -> bytes:
-    """SHA-256 over the canonical facts: what `sha256sum` says of them as a file of tab-separated lines."""
+def content_hash(upload: GraphFacts) -> bytes:
+    """Return the SHA-256 of the facts as a file of tab-separated lines, as `sha256sum` computes it."""
     found = hashlib.sha256()
-    for line in tsv(upload):
+    for line in format_tsv(upload):
         found.update(line.encode())
     return found.digest()
 
 
-def tsv(upload: Upload) -> Iterator[str]:
-    """Every fact as a line of its names and time between tabs, in order."""
+def format_tsv(upload: GraphFacts) -> Iterator[str]:
+    """Yield each fact as a tab-separated line of names and time, in order."""
     graph, unit, _ = upload
     entities, relations = graph.entities, graph.relations
     for first in range(0, len(graph.triples), CHUNK):
@@ -135,67 +135,68 @@ def tsv(upload: Upload) -> Iterator[str]:
         yield from (f"{line}\t{times.written(step, unit)}\n" for line, step in zip(named, steps, strict=True))
 
 
-async def _insert(connection: AsyncConnection, name: str, upload: Upload, digest: bytes, corpus: int) -> None:
+async def _insert(connection: AsyncConnection, name: str, upload: GraphFacts, digest: bytes, corpus: int) -> None:
     graph, unit, phrases = upload
     words = canonical.encode(phrases) if phrases else None
     values = {
         "name": name, "hash": digest, "facts": len(graph.triples), "entities": len(graph.entities),
-        "relations": len(graph.relations), "time_unit": unit, "corpus": corpus, "largest": _largest(graph),
+        "relations": len(graph.relations), "time_unit": unit, "corpus": corpus,
+        "largest": _encode_largest_relations(graph),
         "first_time": None if graph.times is None else int(graph.times.min()),
         "last_time": None if graph.times is None else int(graph.times.max()),
         "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
     }  # fmt: skip
     number = int((await connection.execute(INSERT, values)).scalar_one())
-    await graph_blocks.store(connection, number, graph)
+    await graph_blocks.store_graph(connection, number, graph)
 
 
-def _largest(graph: Graph) -> str:
+def _encode_largest_relations(graph: Graph) -> str:
     counts = np.bincount(graph.triples[:, 1], minlength=len(graph.relations))
     order = np.argsort(-counts, kind="stable")[:LARGEST].tolist()
     return msgspec.json.encode([{"relation": graph.relations[at], "facts": int(counts[at])} for at in order]).decode()
 
 
 async def get(database: Database, name: str) -> StoredGraph:
-    """The graph called `name`.
+    """Get the graph called `name`.
 
     Raises:
         NotFound: there is none.
     """
     async with database.transaction() as connection:
-        return await _one(connection, name)
+        return await _find_graph(connection, name)
 
 
-async def _one(connection: AsyncConnection, name: str) -> StoredGraph:
+async def _find_graph(connection: AsyncConnection, name: str) -> StoredGraph:
     row = (await connection.execute(ONE, {"name": name})).mappings().first()
     if row is None:
-        raise await not_found(connection, "graph", name)
+        raise await make_not_found(connection, "graph", name)
     return _graph(row)
 
 
-async def load(database: Database, name: str) -> tuple[StoredGraph, Upload]:
-    """The graph called `name`, and all of it as it was uploaded.
+async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
+    """Load the graph called `name` with all its facts.
 
     Raises:
         NotFound: there is none.
     """
     async with database.transaction() as connection:
-        stored = await _one(connection, name)
+        stored = await _find_graph(connection, name)
         phrases = (await connection.execute(PHRASES, {"id": stored.id})).scalar_one()
         words = {} if phrases is None else msgspec.convert(phrases, dict[str, Phrase])
-        return stored, Upload(await graph_blocks.load(connection, stored.id), stored.time_unit, words)
+        return stored, GraphFacts(await graph_blocks.load_graph(connection, stored.id), stored.time_unit, words)
 
 
-async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[StoredGraph]:
-    """Graphs, newest first."""
-    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> pages.Page[StoredGraph]:
+    """List graphs, newest first."""
+    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_graph(row) for row in rows]
-    return pages.page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
+    return pages.make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
 
 
 async def delete(database: Database, name: str) -> StoredGraph:
-    """Delete a graph, and return what it was; its corpus stays.
+    """Delete a graph and return it; its corpus stays.
 
     Raises:
         NotFound: there is none.
@@ -203,7 +204,7 @@ async def delete(database: Database, name: str) -> StoredGraph:
     """
     try:
         async with database.transaction() as connection:
-            graph = await _one(connection, name)
+            graph = await _find_graph(connection, name)
             await connection.execute(DELETE, {"id": graph.id})
     except IntegrityError as error:
         banks = ", ".join(await database.column(BANKS, {"id": graph.id}))

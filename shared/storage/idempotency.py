@@ -1,7 +1,7 @@
-"""Idempotency keys: the same request again is the same job, even when both arrive at once.
+"""Idempotency keys: a repeated request gets the same job, even if both arrive at once.
 
-A key lives and dies with its job's transaction. Of two first uses at the same time one holds the key's lock, and the
-other one is told to come back: nobody waits with a connection in hand. The primary key stands behind the lock.
+A key is stored in its job's transaction. Of two concurrent first uses, one holds the key's lock and the other is asked
+to repeat its request, so that none waits with an open connection. The primary key backs the lock up.
 """
 
 import uuid
@@ -15,14 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.errors import IdempotencyMismatch, InProgress
 
 LOCK_SEED = 7333
-"""Apart from other advisory locks."""
+"""Distinguishes these advisory locks from others."""
 KEPT = "24 hours"
-"""A key is remembered for so long at least."""
+"""Shortest time for which a key is remembered."""
 FORGOTTEN = 100
-"""Old keys that a new one may remove: more than one, so that they cannot pile up."""
+"""Number of old keys that a new one removes; more than one, so that they do not accumulate."""
 
 HOLD = text("SELECT pg_try_advisory_xact_lock(hashtextextended(:operation || ' ' || :key, :seed))")
-# A statement of its own: its snapshot is younger than the lock.
+# A separate statement, so that its snapshot is taken after the lock.
 FOUND = text("""
     SELECT i.body_hash, j.public_id FROM idempotency i JOIN jobs j ON j.id = i.job_id
     WHERE i.operation = :operation AND i.key = :key""")
@@ -35,29 +35,31 @@ FORGET = text(f"""
         ORDER BY created_at LIMIT {FORGOTTEN} FOR UPDATE SKIP LOCKED)""")  # noqa: S608 - constants
 
 
-class Keyed(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that its sender may repeat."""
+class KeyedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request with an idempotency key."""
 
     operation: str
-    """The same key may be used for another operation."""
+    """Name of the operation; keys of different operations are independent."""
     key: str
     body_hash: bytes
     """SHA-256 of the canonical request."""
 
 
 class Accepted(NamedTuple):
-    """What a request became."""
+    """Result of a request."""
 
     job: uuid.UUID
     replayed: bool
-    """The same request made this job before."""
+    """Whether an earlier identical request created the job."""
 
 
-async def once(connection: AsyncConnection, keyed: Keyed | None, make: Callable[[], Awaitable[uuid.UUID]]) -> Accepted:
-    """The job that this request made before, else the one that `make` inserts now; without a key always that.
+async def run_once(
+    connection: AsyncConnection, keyed: KeyedRequest | None, make: Callable[[], Awaitable[uuid.UUID]]
+) -> Accepted:
+    """Return the job of an earlier identical request, or call `make`; without a key, always call `make`.
 
     Raises:
-        IdempotencyMismatch: the key stands for another request.
+        IdempotencyMismatch: the key was used for another request.
         InProgress: the first request with this key has not been answered yet.
     """
     if keyed is None:
@@ -67,7 +69,7 @@ async def once(connection: AsyncConnection, keyed: Keyed | None, make: Callable[
         raise InProgress(f"`Idempotency-Key`: {keyed.key!r} is being used right now", hint="send it again in a second")
     found = (await connection.execute(FOUND, names)).first()
     if found is None:
-        return await _first(connection, keyed, await make())
+        return await _remember(connection, keyed, await make())
     if found.body_hash != keyed.body_hash:
         raise IdempotencyMismatch(
             f"`Idempotency-Key`: {keyed.key!r} was sent with another request", hint="a new request needs a new key"
@@ -75,7 +77,7 @@ async def once(connection: AsyncConnection, keyed: Keyed | None, make: Callable[
     return Accepted(uuid.UUID(str(found.public_id)), replayed=True)
 
 
-async def _first(connection: AsyncConnection, keyed: Keyed, job: uuid.UUID) -> Accepted:
+async def _remember(connection: AsyncConnection, keyed: KeyedRequest, job: uuid.UUID) -> Accepted:
     await connection.execute(REMEMBER, {**msgspec.structs.asdict(keyed), "job": job})
     await connection.execute(FORGET)
     return Accepted(job, replayed=False)

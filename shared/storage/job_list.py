@@ -1,4 +1,4 @@
-"""Lists of jobs: filtered, sorted, page by page. Which jobs a page holds is found first: only they are counted."""
+"""List jobs, filtered and sorted, page by page. Only the samples of the page's jobs are counted."""
 
 from typing import Literal
 
@@ -6,18 +6,18 @@ import msgspec
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage import jobs, pages, waiting
+from shared.storage import awaited_outages, jobs, pages
 from shared.storage.database import Database
 from shared.storage.jobs import Job
 
 Sort = Literal["newest", "name", "state"]
-"""By what keys a page can go on from; what is counted, such as accuracy, is none."""
+"""Sort keys that a page's cursor can continue from; counted values such as accuracy cannot be one."""
 
 _STATE = (
     "array_position(ARRAY['running', 'preparing', 'finalizing', 'cancelling', 'paused', 'failed', 'cancelled',"
     " 'completed'], {})"
 )
-"""What goes on first, then what did not end well."""
+"""Sort order of states: live jobs first, then those that did not end well."""
 _NOW, _THEN = _STATE.format("j.state"), _STATE.format("CAST(:key AS text)")
 
 
@@ -42,8 +42,8 @@ SORTED: dict[Sort, TextClause] = {
 }
 
 
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs a list holds; None: whatever it is."""
+class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of a list; None accepts any value."""
 
     state: str | None = None
     pipeline: str | None = None
@@ -51,42 +51,42 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     corpus: str | None = None
     name: str | None = None
     name_contains: str | None = None
-    """A part of the name, in upper or lower case."""
+    """Part of the name, ignoring case."""
     experiment: str | None = None
 
 
-EVERY = Filters()
+EVERY = JobSelection()
 
 
 class _Picked(msgspec.Struct, frozen=True):
-    """A job of a page, and what it is sorted by."""
+    """A job of a page with its sort key."""
 
     id: int
     key: str
 
 
-async def listed(
-    database: Database, limit: int, cursor: str | None = None, filters: Filters = EVERY, sort: Sort = "newest"
+async def list_jobs(
+    database: Database, limit: int, cursor: str | None = None, filters: JobSelection = EVERY, sort: Sort = "newest"
 ) -> pages.Page[Job]:
-    """Jobs without stages and estimates.
+    """List jobs without stages and estimates.
 
     Raises:
-        BadRequest: the cursor is of another list, of other filters, or of another order.
+        BadRequest: the cursor belongs to another list, other filters or another order.
     """
-    scope = pages.scope("jobs", sort=sort, **msgspec.structs.asdict(filters))
-    key, before = pages.decode_sorted(cursor, scope) if cursor else ("", None)
+    scope = pages.cursor_scope("jobs", sort=sort, **msgspec.structs.asdict(filters))
+    key, before = pages.decode_sorted_cursor(cursor, scope) if cursor else ("", None)
     async with database.transaction() as connection:
         values = {"key": key, "before": before, "n": limit + 1, **msgspec.structs.asdict(filters)}
         rows = (await connection.execute(SORTED[sort], values)).all()
         picked = [_Picked(row.id, row.key) for row in rows]
-        found = await _counted(connection, [each.id for each in picked[:limit]])
+        found = await _load_jobs(connection, [each.id for each in picked[:limit]])
     last = picked[limit - 1] if len(picked) > limit else None
-    following = pages.encode(scope, last.id, sorted_by=last.key) if last else None
+    following = pages.encode_cursor(scope, last.id, sorted_by=last.key) if last else None
     return pages.Page(data=found, next_cursor=following)
 
 
-async def _counted(connection: AsyncConnection, ids: list[int]) -> list[Job]:
-    """These jobs in this order."""
-    found = await jobs.without_stages(connection, ids)
-    away = await waiting.of_jobs(connection, [row for row, job in found.items() if not job.ended])
+async def _load_jobs(connection: AsyncConnection, ids: list[int]) -> list[Job]:
+    """Load these jobs in this order."""
+    found = await jobs.load_without_stages(connection, ids)
+    away = await awaited_outages.find_waiting_of_jobs(connection, [row for row, job in found.items() if not job.ended])
     return [msgspec.structs.replace(found[row], waiting=away.get(row, ())) for row in ids]

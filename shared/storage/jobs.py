@@ -1,4 +1,4 @@
-"""Jobs as users see them: found by id, prefix or name; counted from samples and calls, never from counters."""
+"""Jobs as users see them: found by id, prefix or name, and counted from their samples and calls."""
 
 import re
 import uuid
@@ -14,18 +14,18 @@ from shared.contracts.calls import CALL_KINDS
 from shared.contracts.params import Params
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import pace, unserved, waiting
+from shared.storage import awaited_outages, pace, unserved_models
+from shared.storage.awaited_outages import Waiting
 from shared.storage.database import Database
-from shared.storage.names import usable
+from shared.storage.decoding import try_decode, try_decode_params
+from shared.storage.names import is_usable
 from shared.storage.pace import TimeLeft
-from shared.storage.sql import fill, sql
+from shared.storage.sql import fill_names, sql
 from shared.storage.states import TERMINAL
-from shared.storage.stored import decoded, decoded_params
-from shared.storage.unknown import not_found
-from shared.storage.waiting import Waiting
+from shared.storage.unknown import make_not_found
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
-JOBS = fill("""
+JOBS = fill_names("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
         CAST(j.code ->> 'limit' AS integer) AS "limit",
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
@@ -56,7 +56,7 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
 class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples by how they stand: completed, failed, cancelled and in_progress add up to `total`."""
+    """Samples by state: completed, failed, cancelled and in_progress add up to `total`."""
 
     total: int
     completed: int
@@ -64,18 +64,18 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int
     in_progress: int
     unparsed: int
-    """Of the failed ones, those that needed a reply which could not be read."""
+    """Failed samples whose failure is a model reply that could not be parsed."""
 
 
 class StageCount(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one role that the job refers to, so far."""
+    """Calls of one role that the job has requested so far."""
 
     done: int
     total: int
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """The gate's decision without its score vectors; the report has all of it."""
+    """The gate's decision without its score vectors, which the report has."""
 
     strategy: str
     reason: str
@@ -101,9 +101,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reuse: str
     request_counts: RequestCounts
     params: Params | None
-    """Null: this release cannot read them, see `unreadable`."""
+    """Null if this release cannot read them; see `unreadable`."""
     rank: int
-    """Smaller is claimed sooner."""
+    """Calls of jobs with smaller ranks are claimed sooner."""
     metadata: dict[str, str]
     version: int
     """Grows with every change of state, name, rank or metadata."""
@@ -111,58 +111,58 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     running_at: datetime | None
     ended_at: datetime | None
     reached: dict[str, datetime]
-    """When it first was in each state."""
+    """When the job first entered each state."""
     eta_seconds: int | None
-    """As of the last sample that ended; null: nothing can be said, or not asked for (lists)."""
+    """Estimate as of the last ended sample; null without an estimate and in lists."""
     requeued_from: uuid.UUID | None
     reason: str | None
-    """Why it failed."""
+    """Why the job failed."""
     chain: str | None
-    """Hash of the last record: covers the provenance of every sample; null until it has ended."""
+    """Hash of the last record, which covers the provenance of all samples; null until the job has ended."""
     gate: Gate | None
     eta_between: tuple[int, int] | None = None
-    """The 95 % interval of `eta_seconds`; missing where that is null."""
+    """The 95 % interval of `eta_seconds`; missing if that is null."""
     limit: int | None = None
-    """Only the first so many items of the dataset are asked; missing: all."""
+    """Number of items that are asked, from the dataset's beginning; missing if all are."""
     experiment: str | None = None
-    """The experiment that it was made for."""
+    """The job's experiment."""
     stages: dict[str, StageCount] | None = None
-    """By role; not in lists."""
+    """Calls by role; missing in lists."""
     unserved: tuple[str, ...] = ()
-    """Models that its calls wait for and that no guard serves as they were when it was submitted: their files,
-    arguments, versions or servers have changed, or they are just being identified. Not in lists."""
+    """Models that the job's calls wait for and that no guard serves as they were at submission: their files, arguments,
+    versions or servers have changed, or they are still being identified. Missing in lists."""
     waiting: tuple[Waiting, ...] = ()
-    """What is away that its calls need; they wait uncharged."""
+    """Outages of servers that the job's calls wait for, without being charged."""
     unreadable: str | None = None
-    """What of the job this release cannot read, and why; missing where it can read everything."""
+    """Which part of the job this release cannot read, and why; missing if it can read everything."""
     stored_params: dict[str, Any] | None = None
-    """The parameters as they are stored, where `params` is null."""
+    """The stored parameters, if `params` is null."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether the job is in an end state."""
         return self.state in TERMINAL
 
 
 async def resolve(connection: AsyncConnection, reference: str) -> int:
-    """jobs.id of the job with this id, this name, or an id that begins like this.
+    """Find the row id of the job with this id, name or prefix of an id.
 
     Raises:
-        NotFound: there is none.
-        Conflict: there are several; the message lists their ids.
+        NotFound: nothing matches.
+        Conflict: several jobs match; the message lists their ids.
     """
     found = await _candidates(connection, reference)
     if len(found) > 1:
         ids = ", ".join(str(row.public_id) for row in found)
-        raise Conflict(f"{reference!r} stands for several jobs: {ids}", hint="use one of these ids")
+        raise Conflict(f"{reference!r} matches several jobs: {ids}", hint="use one of these ids")
     if not found:
-        raise await not_found(connection, "job", reference)
+        raise await make_not_found(connection, "job", reference)
     return int(found[0].id)
 
 
 async def _candidates(connection: AsyncConnection, reference: str) -> Sequence[Any]:
-    """A whole id wins over a name, a name over a prefix."""
-    if not usable(reference):
+    """Find matching jobs; a complete id wins over a name, and a name over a prefix."""
+    if not is_usable(reference):
         return []
     span = id_range(reference)
     begin = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all() if span else []
@@ -172,7 +172,7 @@ async def _candidates(connection: AsyncConnection, reference: str) -> Sequence[A
 
 
 def id_range(prefix: str) -> tuple[uuid.UUID, uuid.UUID] | None:
-    """The smallest and the largest id that begin with `prefix`; None where no id can."""
+    """Return the smallest and the largest id that begin with `prefix`; None if no id can."""
     digits = prefix.lower().replace("-", "")
     if not _HEX.fullmatch(digits):
         return None
@@ -181,61 +181,61 @@ def id_range(prefix: str) -> tuple[uuid.UUID, uuid.UUID] | None:
 
 
 async def get(database: Database, reference: str) -> Job:
-    """One job with its stages, all of one instant."""
+    """Load one job with its stages from one snapshot."""
     async with database.snapshot() as connection:
         return await view(connection, await resolve(connection, reference))
 
 
 async def view(connection: AsyncConnection, job: int) -> Job:
-    """The job with this row id, with its stages."""
+    """Load the job with this row id, with its stages."""
     row = (await connection.execute(ONE, {"job": job})).mappings().one()
     left = row["total"] - row["completed"] - row["failed"]
-    eta = await pace.time_left(connection, job, left) if row["state"] == "running" else None
+    eta = await pace.estimate_time_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {
         role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
     }
-    lost = await unserved.of_job(connection, job)
-    away = await waiting.of_jobs(connection, [job])
+    lost = await unserved_models.list_unserved_of_job(connection, job)
+    away = await awaited_outages.find_waiting_of_jobs(connection, [job])
     return _job(row, stages, eta, lost, away.get(job, ()))
 
 
-async def without_stages(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Job]:
-    """Jobs by row id, without stages, estimates and what they wait for."""
+async def load_without_stages(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Job]:
+    """Load jobs by row id without stages, estimates and outages."""
     rows = (await connection.execute(SEVERAL, {"jobs": list(jobs)})).mappings()
     return {row["id"]: _job(row) for row in rows}
 
 
-async def rows(connection: AsyncConnection, jobs: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """Row ids of jobs by their ids."""
+async def find_row_ids(connection: AsyncConnection, jobs: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """Find the row ids of jobs by their public ids."""
     found = await connection.execute(ROWS, {"jobs": list(jobs)})
     return {uuid.UUID(str(row.public_id)): row.id for row in found}
 
 
-async def live(connection: AsyncConnection, limit: int) -> list[str]:
-    """Ids of jobs that have not ended, in the order in which their calls are claimed."""
+async def list_live_ids(connection: AsyncConnection, limit: int) -> list[str]:
+    """List the public ids of live jobs in the order in which their calls are claimed."""
     return [str(each) for each in (await connection.execute(LIVE, {"n": limit})).scalars()]
 
 
-async def public_id(database: Database, reference: str) -> uuid.UUID:
-    """The id of the one job that `reference` stands for."""
+async def resolve_public_id(database: Database, reference: str) -> uuid.UUID:
+    """Find the public id of the job that `reference` names; see `resolve`."""
     async with database.transaction() as connection:
         job = await resolve(connection, reference)
         return uuid.UUID(str((await connection.execute(PUBLIC_ID, {"job": job})).scalar_one()))
 
 
 async def has_ended(connection: AsyncConnection, job: int) -> bool:
-    """Whether nothing more will happen to the job with this row id."""
+    """Tell whether the job with this row id has ended."""
     return bool((await connection.execute(ENDED, {"job": job})).scalar_one())
 
 
-async def version(connection: AsyncConnection, job: int) -> int:
-    """The version of the job with this row id, which every change of its state or of its fields raises."""
+async def find_version(connection: AsyncConnection, job: int) -> int:
+    """Return the version of the job with this row id, which every change of its state or fields increments."""
     return int((await connection.execute(VERSION, {"job": job})).scalar_one())
 
 
-def counts(state: str, total: int, completed: int, failed: int, cancelled: int, unparsed: int) -> RequestCounts:
-    """Samples that a job's end kept from existing share its fate."""
+def count_requests(state: str, total: int, completed: int, failed: int, cancelled: int, unparsed: int) -> RequestCounts:
+    """Count samples by state; samples that an early end kept from existing count as the job's end state."""
     left = total - completed - failed - cancelled
     return RequestCounts(
         total=total,
@@ -261,11 +261,11 @@ def _job(
     lost: tuple[str, ...] = (),
     away: tuple[Waiting, ...] = (),
 ) -> Job:
-    params, problem = decoded_params(row["params"], "its parameters")
-    decision, other = decoded(row["prepared"], GateDecision, "its gate decision")
+    params, problem = try_decode_params(row["params"], "its parameters")
+    decision, other = try_decode(row["prepared"], GateDecision, "its gate decision")
     return Job(
         id=uuid.UUID(str(row["public_id"])),
-        request_counts=counts(*(row[field] for field in _COUNTED)),
+        request_counts=count_requests(*(row[field] for field in _COUNTED)),
         reached=msgspec.convert(row["reached"], dict[str, datetime]),
         requeued_from=uuid.UUID(str(row["requeued_from"])) if row["requeued_from"] else None,
         eta_seconds=eta.seconds if eta else None,
@@ -276,14 +276,14 @@ def _job(
         unserved=lost,
         waiting=away,
         unreadable="; ".join(filter(None, (problem, other))) or None,
-        stored_params=decoded(row["params"], dict[str, Any], "")[0] if problem else None,
+        stored_params=try_decode(row["params"], dict[str, Any], "")[0] if problem else None,
         **{field: row[field] for field in _COPIED},
     )
 
 
-def gate(prepared: bytes | None) -> Gate | None:
-    """The decision as it is stored, without its vectors; None where there is none that this release can read."""
-    return _gate(decoded(prepared, GateDecision, "")[0])
+def decode_gate(prepared: bytes | None) -> Gate | None:
+    """Decode a stored gate decision without its vectors; None if there is none that this release can read."""
+    return _gate(try_decode(prepared, GateDecision, "")[0])
 
 
 def _gate(decision: GateDecision | None) -> Gate | None:

@@ -1,4 +1,4 @@
-"""API keys in the database: made, replaced, revoked, and all that are valid now. The keys themselves are not there."""
+"""Create, rotate, revoke and list API keys. The database holds only hashes of keys."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from shared.contracts import api_keys as keys
 from shared.contracts.api_keys import Scope
 from shared.errors import Conflict, Invalid, NotFound
 from shared.storage.database import Database
-from shared.storage.names import checked
-from shared.storage.operations import note
+from shared.storage.names import check_name
+from shared.storage.operations import record_operation
 
 VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
-# Two that make a key of one name at once must not both succeed.
+# Of two concurrent requests for a key with the same name, only one may succeed.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag keys'))")
 INSERT = text("""
     INSERT INTO api_keys (name, prefix, hash, scopes, expires_at)
@@ -50,11 +50,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     revoked_at: datetime | None
     used_at: datetime | None
-    """To the minute."""
+    """Accurate to the minute."""
 
 
-class Valid(NamedTuple):
-    """A key that opens something now."""
+class ValidKey(NamedTuple):
+    """A key that is valid now."""
 
     id: int
     name: str
@@ -63,16 +63,16 @@ class Valid(NamedTuple):
     scopes: tuple[str, ...]
 
 
-async def create(
+async def create_key(
     database: Database, actor: str, name: str, scopes: Collection[Scope], lifetime: timedelta | None = None
 ) -> str:
-    """The new key, which nobody can show again.
+    """Create a key and return it; it cannot be shown again.
 
     Raises:
         Conflict: a valid key has this name.
         Invalid: the name cannot be used, or no scope is given.
     """
-    if checked(name).startswith(keys.PREFIX):
+    if check_name(name).startswith(keys.PREFIX):
         raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
     if not scopes:
         raise Invalid("`scope`: a key without a scope opens nothing", hint=f"one or more of {', '.join(Scope)}")
@@ -83,8 +83,8 @@ async def create(
         return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime)
 
 
-async def rotate(database: Database, actor: str, name: str, grace: timedelta) -> str:
-    """A new key with the name, scopes and lifetime of the old one, which stays valid for `grace`.
+async def rotate_key(database: Database, actor: str, name: str, grace: timedelta) -> str:
+    """Create a key with the name, scopes and lifetime of the old one, which stays valid for `grace`; return it.
 
     Raises:
         NotFound: no valid key has this name.
@@ -101,15 +101,15 @@ async def rotate(database: Database, actor: str, name: str, grace: timedelta) ->
 async def _insert(
     connection: AsyncConnection, actor: str, action: str, name: str, scopes: Collection[str], lifetime: timedelta | None
 ) -> str:
-    issued = keys.issue()
+    issued = keys.issue_key()
     values = {"name": name, "prefix": issued.prefix, "digest": issued.digest}
     await connection.execute(INSERT, {**values, "scopes": list(scopes), "lifetime": lifetime})
-    await note(connection, actor, action, name, prefix=issued.prefix, scopes=list(scopes))
+    await record_operation(connection, actor, action, name, prefix=issued.prefix, scopes=list(scopes))
     return issued.key
 
 
-async def revoke(database: Database, actor: str, which: str) -> list[str]:
-    """The prefixes of the keys that are valid no more: all of a name, or the one with a prefix.
+async def revoke_keys(database: Database, actor: str, which: str) -> list[str]:
+    """Revoke all keys with a name, or the one with a prefix; return the revoked keys' prefixes.
 
     Raises:
         NotFound: no valid key has this name or prefix.
@@ -119,25 +119,25 @@ async def revoke(database: Database, actor: str, which: str) -> list[str]:
         if not rows:
             raise NotFound(f"no valid key {which!r}", hint="mathrag key list")
         for row in rows:
-            await note(connection, actor, "key revoke", row.name, prefix=row.prefix)
+            await record_operation(connection, actor, "key revoke", row.name, prefix=row.prefix)
     return [row.prefix for row in rows]
 
 
-async def listed(database: Database) -> list[ApiKey]:
-    """All that ever were, by name."""
+async def list_keys(database: Database) -> list[ApiKey]:
+    """List all keys, also expired and revoked ones, by name."""
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST)).mappings().all()
     return [ApiKey(**row) for row in rows]
 
 
-async def valid(database: Database) -> dict[str, Valid]:
-    """Those that open something now, by prefix."""
+async def load_valid_keys(database: Database) -> dict[str, ValidKey]:
+    """Load the valid keys by prefix."""
     async with database.transaction() as connection:
         rows = (await connection.execute(ALL_VALID)).all()
-    return {row.prefix: Valid(row.id, row.name, row.prefix, row.digest, tuple(row.scopes)) for row in rows}
+    return {row.prefix: ValidKey(row.id, row.name, row.prefix, row.digest, tuple(row.scopes)) for row in rows}
 
 
-async def used(database: Database, key: Valid) -> None:
-    """Note that it was used, at most once a minute."""
+async def record_use(database: Database, key: ValidKey) -> None:
+    """Record that the key was used, at most once a minute."""
     async with database.transaction() as connection:
         await connection.execute(USED, {"id": key.id})

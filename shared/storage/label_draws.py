@@ -1,4 +1,4 @@
-"""What a label set is drawn from: the documents that a job's judge rated, or its graded answers, each of them once."""
+"""Draw the tasks of a label set from a job's judged documents or graded answers, each at most once."""
 
 from typing import Any, NamedTuple
 
@@ -7,12 +7,12 @@ from sqlalchemy import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.grading import Expected
-from shared.contracts.labels import KINDS, Content, Value, What, parsed
+from shared.contracts.labels import KINDS, Content, Value, What, parse_label
 from shared.storage.sql import sql
 
 NUL = {"nul": "\\u0000", "instead": "\\ufffd"}
-"""As JSON has it: a model may have written it, and PostgreSQL's functions of JSON refuse it."""
-# The smallest hashes of seed and content: the same seed draws the same from the same job.
+"""A NUL in JSON and its replacement: a model may write one, and PostgreSQL's JSON functions refuse it."""
+# Takes the smallest hashes of seed and content, so that equal seeds draw equal tasks from a job.
 DOCUMENTS = sql("""
     WITH judged AS (
         SELECT s.kind, s.ordinal, s.repeat, t.position, t.slot,
@@ -49,22 +49,23 @@ ANSWERS = sql("""
     LIMIT :size""")
 
 
-class Drawn(NamedTuple):
-    """One task."""
+class DrawnTask(NamedTuple):
+    """A drawn task."""
 
     item: int | None
-    """None: a document of the gate's calibration."""
+    """None for a document of the gate's calibration."""
     repeat: int
     content: Content
     system: Value
-    """What the judge or the grader said."""
+    """The verdict of the judge or the grader."""
 
 
-async def draw(connection: AsyncConnection, job: int, what: What, size: int, seed: int) -> tuple[list[Drawn], int]:
-    """At most `size` tasks of the job with this row id, in the order of the draw, and how many there are to draw from.
+async def draw_tasks(
+    connection: AsyncConnection, job: int, what: What, size: int, seed: int
+) -> tuple[list[DrawnTask], int]:
+    """Draw at most `size` tasks of a job (row id); return them in drawing order, and how many are eligible.
 
-    Of a document that was rated several times the first rating counts, of an answer that was given to a question
-    several times the first one.
+    If a document was rated several times or an answer given several times, the first one counts.
     """
     kind = KINDS[what]
     values: dict[str, Any] = {"job": job, "size": size, "seed": str(seed)}
@@ -72,7 +73,7 @@ async def draw(connection: AsyncConnection, job: int, what: What, size: int, see
         values |= {"rubrics": list(kind.rubrics), "by_question": kind.by_question, **NUL}
     rows = (await connection.execute(DOCUMENTS if kind.rubrics else ANSWERS, values)).mappings().all()
     content = _document if kind.rubrics else _answer
-    drawn = [Drawn(row["item"], row["repeat"], content(row), parsed(what, row["system"])) for row in rows]
+    drawn = [DrawnTask(row["item"], row["repeat"], content(row), parse_label(what, row["system"])) for row in rows]
     return drawn, rows[0]["eligible"] if rows else 0
 
 

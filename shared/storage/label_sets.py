@@ -1,4 +1,4 @@
-"""Label sets: tasks that were drawn from a job's judged documents or graded answers, under a name. Never changed."""
+"""Store label sets: named tasks drawn from a job's judged documents or graded answers, which never change."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from shared.errors import Conflict
 from shared.storage import jobs, pages
 from shared.storage.copying import copy
 from shared.storage.database import Database
-from shared.storage.label_draws import Drawn, draw
-from shared.storage.names import checked
-from shared.storage.unknown import not_found
+from shared.storage.label_draws import DrawnTask, draw_tasks
+from shared.storage.names import check_name
+from shared.storage.unknown import make_not_found
 
 COLUMNS = """
     SELECT s.id, s.name, s.what, s.job::text AS job, s.job_name, s.job_id IS NULL AS purged, s.seed, s.size, s.eligible,
@@ -25,7 +25,7 @@ COLUMNS = """
     FROM label_sets s"""
 ONE = text(f"{COLUMNS} WHERE s.name = :name")
 LIST = text(f"{COLUMNS} WHERE s.id < :before ORDER BY s.id DESC LIMIT :n")
-SCOPE = pages.scope("label sets")
+SCOPE = pages.cursor_scope("label sets")
 PROGRESS = text("""
     WITH counted AS (
         SELECT DISTINCT ON (l.set_id, l.number, l.labeller) l.set_id, l.labeller, l.value, t.system
@@ -46,11 +46,11 @@ NOTHING: dict[What, tuple[str, str]] = {
     "relevance": ("its judge rated the relevance of no document", JUDGED),
     "answers": ("none of its answers was graded", "give the dataset's items gold answers, and submit a job over them"),
 }
-"""Why there is nothing to label, and what to do."""
+"""By kind of set, why there is nothing to label, and what to do."""
 
 
-class Wanted(NamedTuple):
-    """A set as it is asked for."""
+class LabelSetDraft(NamedTuple):
+    """A label set as it is requested."""
 
     name: str
     what: What
@@ -60,86 +60,86 @@ class Wanted(NamedTuple):
 
 
 class Labeller(msgspec.Struct, frozen=True, kw_only=True):
-    """How far somebody is; of each task the last label counts."""
+    """A labeller's progress; the last label of each task counts."""
 
     labeller: str
     """Name of the API key."""
     labels: int = 0
     abstained: int = 0
     same: int = 0
-    """Labels that say what the judge or the grader said."""
+    """Labels that agree with the judge or the grader."""
 
 
 class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A set as users see it."""
+    """A label set as users see it."""
 
     id: int
     name: str
     what: What
     job: str
-    """That the tasks were drawn from."""
+    """The job from which the tasks were drawn."""
     job_name: str
     purged: bool
-    """The job is gone; the tasks hold what is labelled."""
+    """Whether the job was purged; the tasks keep their content."""
     seed: int
     size: int
-    """Tasks that were asked for."""
+    """Requested number of tasks."""
     eligible: int
-    """Documents or answers that could have been drawn, each once."""
+    """Number of distinct documents or answers to draw from."""
     tasks: int
     hash: str
-    """SHA-256 over every task in order."""
+    """SHA-256 of all tasks in order."""
     made_by: str
     created_at: datetime
     instructions: str
     scale: tuple[Value, ...]
-    """From worst to best."""
+    """Values from worst to best."""
     labellers: tuple[Labeller, ...] = ()
 
     def of(self, labeller: str) -> Labeller:
-        """How far this labeller is."""
+        """Return this labeller's progress."""
         known = (each for each in self.labellers if each.labeller == labeller)
         return next(known, Labeller(labeller=labeller))
 
 
-async def create(database: Database, wanted: Wanted, made_by: str) -> tuple[LabelSet, bool]:
-    """Draw the set and store it; the same again finds what is there. Returns whether it is new.
+async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tuple[LabelSet, bool]:
+    """Draw and store a label set, or return an identical existing one; also return whether it is new.
 
     Raises:
-        NotFound, Conflict: no such job; it has not ended; it has nothing to label; or the name has another set.
+        NotFound, Conflict: no such job; it has not ended; it has nothing to label; or another set has the name.
         Invalid: the name cannot be used.
     """
     async with database.transaction() as connection:
         await connection.execute(LOCK)
-        known = await _named(connection, checked(wanted.name))
+        known = await _find_set(connection, check_name(wanted.name))
         if known is not None:
-            return await _same(connection, known, wanted), False
+            return await _check_same_set(connection, known, wanted), False
         await _store(connection, wanted, made_by)
-        return await one(connection, wanted.name), True
+        return await get_set(connection, wanted.name), True
 
 
-async def one(connection: AsyncConnection, name: str) -> LabelSet:
-    """The set called `name`, with its labellers.
+async def get_set(connection: AsyncConnection, name: str) -> LabelSet:
+    """Get the label set called `name`, with its labellers.
 
     Raises:
         NotFound: there is none.
     """
-    found = await _named(connection, name)
+    found = await _find_set(connection, name)
     if found is None:
-        raise await not_found(connection, "label", name)
+        raise await make_not_found(connection, "label", name)
     return (await _with_labellers(connection, [found]))[0]
 
 
-async def listed(database: Database, limit: int, cursor: str | None = None) -> pages.Page[LabelSet]:
-    """Sets, newest first."""
-    before = pages.decode(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+async def list_label_sets(database: Database, limit: int, cursor: str | None = None) -> pages.Page[LabelSet]:
+    """List label sets, newest first."""
+    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
         found = await _with_labellers(connection, [_set(row) for row in rows])
-    return pages.page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
+    return pages.make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
 
 
-async def _named(connection: AsyncConnection, name: str) -> LabelSet | None:
+async def _find_set(connection: AsyncConnection, name: str) -> LabelSet | None:
     row = (await connection.execute(ONE, {"name": name})).mappings().first()
     return None if row is None else _set(row)
 
@@ -156,20 +156,20 @@ async def _with_labellers(connection: AsyncConnection, sets: Sequence[LabelSet])
     return [msgspec.structs.replace(each, labellers=tuple(found[each.id])) for each in sets]
 
 
-async def _same(connection: AsyncConnection, known: LabelSet, wanted: Wanted) -> LabelSet:
+async def _check_same_set(connection: AsyncConnection, known: LabelSet, wanted: LabelSetDraft) -> LabelSet:
     same = (known.what, known.size, known.seed) == (wanted.what, wanted.size, wanted.seed)
     if not same or wanted.job not in (known.job, known.job_name):
         raise Conflict(f"label set {known.name!r} exists with other tasks", hint="choose another name")
     return (await _with_labellers(connection, [known]))[0]
 
 
-async def _store(connection: AsyncConnection, wanted: Wanted, made_by: str) -> None:
+async def _store(connection: AsyncConnection, wanted: LabelSetDraft, made_by: str) -> None:
     job_id = await jobs.resolve(connection, wanted.job)
     job = (await connection.execute(JOB, {"job": job_id})).one()
     if job.ended_at is None:
         hint = "wait until it has ended, or cancel it"
-        raise Conflict(f"job {job.name!r} is {job.state}, so there is more to come that can be labelled", hint=hint)
-    drawn, eligible = await draw(connection, job_id, wanted.what, wanted.size, wanted.seed)
+        raise Conflict(f"job {job.name!r} is still {job.state}; only an ended job can be labelled", hint=hint)
+    drawn, eligible = await draw_tasks(connection, job_id, wanted.what, wanted.size, wanted.seed)
     if not drawn:
         why, hint = NOTHING[wanted.what]
         raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)
@@ -185,7 +185,7 @@ async def _store(connection: AsyncConnection, wanted: Wanted, made_by: str) -> N
     await copy(connection, "label_tasks", TASKS, rows)
 
 
-def _hash(what: What, drawn: Sequence[Drawn]) -> bytes:
+def _hash(what: What, drawn: Sequence[DrawnTask]) -> bytes:
     content = hashlib.sha256(canonical.encode(what))
     for each in drawn:
         content.update(canonical.encode(tuple(each)) + b"\n")

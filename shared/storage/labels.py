@@ -1,4 +1,4 @@
-"""Labels: who said what of which task, blind or not. Only added to: of each labeller the last of a task counts."""
+"""Store people's labels. Labels are only added; the last label of each labeller and task counts."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.labels import Content, Value, What, parsed
+from shared.contracts.labels import Content, Value, What, parse_label
 from shared.errors import NotFound
 from shared.storage.database import Database
 from shared.storage.label_sets import LabelSet
@@ -38,76 +38,76 @@ COUNTED = text("""
     FROM labels l WHERE l.set_id = :set AND (l.blind OR NOT :blind) ORDER BY l.number, l.labeller, l.id DESC""")
 SYSTEM = text("SELECT number, item, repeat, system FROM label_tasks WHERE set_id = :set ORDER BY number")
 BATCH = 500
-"""Labels that are read together."""
+"""Labels read per transaction."""
 
 
 class Label(msgspec.Struct, frozen=True, kw_only=True):
-    """One label as it was given."""
+    """A stored label."""
 
     number: int
-    """Of the task, from 1."""
+    """Number of the task, from 1."""
     labeller: str
     """Name of the API key."""
     at: datetime
     blind: bool
-    """The labeller was not shown what the judge or the grader said."""
+    """Whether the labeller did not see the verdict of the judge or the grader."""
     value: Value | None
     abstained: bool
     note: str
 
 
 class ExportedLabel(Label, frozen=True, kw_only=True):
-    """The same by itself: a line of an export."""
+    """A label with its task: a line of an export."""
 
     set: str
     what: What
     item: int | None
-    """Of the dataset, from 0; null: a document of the gate's calibration."""
+    """Index of the item in the dataset, from 0; null for a document of the gate's calibration."""
     repeat: int
     document: str | None
-    """Hash of the document that was labelled."""
+    """Hash of the labelled document."""
     answer: str | None
-    """The answer that was labelled."""
+    """The labelled answer."""
     system: Value
-    """What the judge or the grader said."""
+    """Verdict of the judge or the grader."""
     counts: bool
-    """It is the labeller's last one of this task."""
+    """Whether it is the labeller's last label of this task."""
 
 
 class LabelTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be labelled."""
+    """A task to label."""
 
     set: str
     number: int
-    """From 1."""
+    """Number of the task, from 1."""
     item: int | None
     repeat: int
     content: Content
     system: Value | None
-    """What the judge or the grader said; null: not shown to who labels blindly."""
+    """Verdict of the judge or the grader; null in blind labelling."""
     label: Label | None
-    """The last one that this labeller gave."""
+    """This labeller's last label of the task."""
 
 
-class Given(NamedTuple):
-    """A label as it is given."""
+class NewLabel(NamedTuple):
+    """A label to add."""
 
     value: Value | None
-    """None: abstained."""
+    """None means that the labeller abstains."""
     blind: bool
     note: str
 
 
-class Counted(NamedTuple):
-    """The labels of a set that count, and what the system said."""
+class CountedLabels(NamedTuple):
+    """The labels of a set that count, and the system's verdicts."""
 
     labels: dict[int, dict[str, Value | None]]
-    """By task and labeller; None: abstained."""
+    """Values by task and labeller; None for an abstention."""
     tasks: list["SystemRating"]
 
 
 class SystemRating(NamedTuple):
-    """A task, and what the judge or the grader said of it."""
+    """A task with the verdict of the judge or the grader."""
 
     number: int
     item: int | None
@@ -115,14 +115,14 @@ class SystemRating(NamedTuple):
     value: Value
 
 
-async def following(connection: AsyncConnection, of: LabelSet, labeller: str, *, blind: bool) -> LabelTask | None:
-    """The first task of the set that this labeller has not labelled; None: all are."""
+async def find_next_task(connection: AsyncConnection, of: LabelSet, labeller: str, *, blind: bool) -> LabelTask | None:
+    """Find the first task that this labeller has not labelled; None if there is none."""
     row = (await connection.execute(NEXT, {"set": of.id, "labeller": labeller})).mappings().first()
     return None if row is None else _task(of, row, None, blind=blind)
 
 
-async def task(connection: AsyncConnection, of: LabelSet, number: int, labeller: str, *, blind: bool) -> LabelTask:
-    """The task with this number.
+async def find_task(connection: AsyncConnection, of: LabelSet, number: int, labeller: str, *, blind: bool) -> LabelTask:
+    """Find the task with this number.
 
     Raises:
         NotFound: there is none.
@@ -130,18 +130,20 @@ async def task(connection: AsyncConnection, of: LabelSet, number: int, labeller:
     row = (await connection.execute(NUMBERED, {"set": of.id, "number": number})).mappings().first()
     if row is None:
         raise NotFound(f"label set {of.name!r} has no task {number}", hint=f"its tasks are 1 to {of.tasks}")
-    return _task(of, row, await _last(connection, of, number, labeller), blind=blind)
+    return _task(of, row, await _load_last_label(connection, of, number, labeller), blind=blind)
 
 
-async def give(database: Database, of: LabelSet, number: int, labeller: str, given: Given) -> tuple[Label, bool]:
-    """Add a label; what the labeller has said last already is not added again. Returns whether it was.
+async def add_label(
+    database: Database, of: LabelSet, number: int, labeller: str, given: NewLabel
+) -> tuple[Label, bool]:
+    """Add a label unless it equals the labeller's last one of the task; return the label and whether it was added.
 
     Raises:
         NotFound: no such task.
     """
     async with database.transaction() as connection:
-        last = (await task(connection, of, number, labeller, blind=True)).label
-        if last is not None and Given(last.value, last.blind, last.note) == given:
+        last = (await find_task(connection, of, number, labeller, blind=True)).label
+        if last is not None and NewLabel(last.value, last.blind, last.note) == given:
             return last, False
         value = None if given.value is None else str(given.value)
         values = {**given._asdict(), "value": value, "set": of.id, "number": number, "labeller": labeller}
@@ -149,8 +151,8 @@ async def give(database: Database, of: LabelSet, number: int, labeller: str, giv
         return Label(**_label(of.what, row)), True
 
 
-async def exported(database: Database, of: LabelSet) -> AsyncIterator[list[ExportedLabel]]:
-    """Every label of the set in the order in which they were given, a short read a batch."""
+async def stream_labels(database: Database, of: LabelSet) -> AsyncIterator[list[ExportedLabel]]:
+    """Yield all labels of the set in the order in which they were given, one short transaction per batch."""
     after = 0
     while True:
         async with database.transaction() as connection:
@@ -158,23 +160,23 @@ async def exported(database: Database, of: LabelSet) -> AsyncIterator[list[Expor
             rows = (await connection.execute(EXPORT, values)).mappings().all()
         if not rows:
             return
-        yield [_exported(of, row) for row in rows]
+        yield [_export_row(of, row) for row in rows]
         after = rows[-1]["id"]
 
 
-async def counted(connection: AsyncConnection, of: LabelSet, *, blind: bool) -> Counted:
-    """Of each labeller the last label of each task; with `blind` the last one that was given blindly."""
+async def count_labels(connection: AsyncConnection, of: LabelSet, *, blind: bool) -> CountedLabels:
+    """Collect each labeller's last label of each task; with `blind`, only labels that were given blindly."""
     found: dict[int, dict[str, Value | None]] = {}
     for row in (await connection.execute(COUNTED, {"set": of.id, "blind": blind})).mappings():
         found.setdefault(row["number"], {})[row["labeller"]] = _value(of.what, row["value"])
     tasks = [
-        SystemRating(row.number, row.item, row.repeat, parsed(of.what, row.system))
+        SystemRating(row.number, row.item, row.repeat, parse_label(of.what, row.system))
         for row in await connection.execute(SYSTEM, {"set": of.id})
     ]
-    return Counted(found, tasks)
+    return CountedLabels(found, tasks)
 
 
-async def _last(connection: AsyncConnection, of: LabelSet, number: int, labeller: str) -> Label | None:
+async def _load_last_label(connection: AsyncConnection, of: LabelSet, number: int, labeller: str) -> Label | None:
     values = {"set": of.id, "number": number, "labeller": labeller}
     row = (await connection.execute(LAST, values)).mappings().first()
     return None if row is None else Label(**_label(of.what, row))
@@ -187,7 +189,7 @@ def _task(of: LabelSet, row: RowMapping, label: Label | None, *, blind: bool) ->
         item=row["item"],
         repeat=row["repeat"],
         content=msgspec.json.decode(row["content"], type=Content),
-        system=None if blind else parsed(of.what, row["system"]),
+        system=None if blind else parse_label(of.what, row["system"]),
         label=label,
     )
 
@@ -197,7 +199,7 @@ def _label(what: What, row: RowMapping) -> dict[str, Any]:
     return {**copied, "value": _value(what, row["value"]), "abstained": row["value"] is None}
 
 
-def _exported(of: LabelSet, row: RowMapping) -> ExportedLabel:
+def _export_row(of: LabelSet, row: RowMapping) -> ExportedLabel:
     content = msgspec.json.decode(row["content"], type=Content)
     return ExportedLabel(
         set=of.name,
@@ -206,11 +208,11 @@ def _exported(of: LabelSet, row: RowMapping) -> ExportedLabel:
         repeat=row["repeat"],
         document=content.document or None,
         answer=None if content.document else content.answer,
-        system=parsed(of.what, row["system"]),
+        system=parse_label(of.what, row["system"]),
         counts=row["counts"],
         **_label(of.what, row),
     )
 
 
 def _value(what: What, text: str | None) -> Value | None:
-    return None if text is None else parsed(what, text)
+    return None if text is None else parse_label(what, text)

@@ -1,4 +1,4 @@
-"""What both lanes have to do now, and how fast they have been a moment ago."""
+"""The work of both lanes now, and their recent pace."""
 
 import msgspec
 from sqlalchemy import RowMapping, text
@@ -7,9 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import CALL_KINDS, Lane
 
 WINDOW_S = 30.0
-"""So far back calls are counted for the pace."""
+"""Time window of the pace, in seconds."""
 MOST = 20_000
-"""Calls that are counted of a lane and model, queued or ended: a longer queue is just long, a faster pace just fast."""
+"""Largest number of queued or ended calls that are counted per lane and model."""
 
 QUEUED = text("""
     SELECT l.lane, m.name AS model, CASE WHEN m.needs_lease THEN m.device END AS device, q.queued, q.running
@@ -18,7 +18,7 @@ QUEUED = text("""
         SELECT count(*) AS queued, count(token) AS running
         FROM (SELECT token FROM queue WHERE lane = l.lane AND model_id = m.id LIMIT :most) first) q
     WHERE q.queued > 0""")
-# The window is bounded twice: by time, and by the newest so many calls, whose span then is the window.
+# The window is limited by time and by number of calls; in the second case, their span is the window.
 ENDED = text("""
     SELECT c.role, m.name AS model, CASE WHEN m.needs_lease THEN m.device END AS device, count(*) AS ended,
         CASE WHEN sum(count(*)) OVER () < :most THEN :window
@@ -35,28 +35,23 @@ class LaneWork(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane
     model: str
     device: str | None
-    """Where the model must be resident; null: anywhere, at any time."""
+    """Device on which the model must be resident; null if it needs none."""
     queued: int = 0
-    """Pending or claimed, up to 20,000."""
+    """Pending and claimed calls, at most 20,000."""
     running: int = 0
-    """Of these, claimed by a worker."""
+    """Calls that a worker has claimed."""
     ended: int = 0
-    """In the last `window_s`."""
+    """Calls that ended in the last `window_s` seconds."""
     window_s: float = WINDOW_S
-
-    @property
-    def per_second(self) -> float:
-        """Calls that ended."""
-        return self.ended / self.window_s if self.window_s > 0 else 0.0
 
 
 Place = tuple[Lane, str]
 
 
-async def work(connection: AsyncConnection) -> list[LaneWork]:
-    """Every model that has calls in a lane, or had some a moment ago: the judge's lane first."""
+async def load_work(connection: AsyncConnection) -> list[LaneWork]:
+    """Load the work of each model with queued or recently ended calls, the judge's lane first."""
     queued = (await connection.execute(QUEUED, {"lanes": list(Lane), "most": MOST})).mappings()
-    found: dict[Place, LaneWork] = {(Lane(row["lane"]), row["model"]): _queued(row) for row in queued}
+    found: dict[Place, LaneWork] = {(Lane(row["lane"]), row["model"]): _read_lane_work(row) for row in queued}
     for row in (await connection.execute(ENDED, {"window": WINDOW_S, "most": MOST})).mappings():
         place = (CALL_KINDS[row["role"]].lane, row["model"])
         known = found.get(place) or LaneWork(lane=place[0], model=place[1], device=row["device"])
@@ -66,5 +61,5 @@ async def work(connection: AsyncConnection) -> list[LaneWork]:
     return sorted(found.values(), key=lambda each: (list(Lane).index(each.lane), each.model))
 
 
-def _queued(row: RowMapping) -> LaneWork:
+def _read_lane_work(row: RowMapping) -> LaneWork:
     return msgspec.convert(dict(row), LaneWork)

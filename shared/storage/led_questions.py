@@ -1,4 +1,4 @@
-"""Questions of a dataset to which rules of a bank lead, and the documents that these follow."""
+"""Questions of a dataset that rules of a bank lead to, and the documents that these rules follow."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -23,40 +23,40 @@ TEXTS = text("""
     JOIN documents d ON d.hash = c.hash WHERE k.name = :corpus AND c.external_id = ANY(:ids)""")
 
 
-class Summary(NamedTuple):
-    """What a dataset asks of graphs."""
+class GraphQuestionCounts(NamedTuple):
+    """Counts of a dataset's questions about graphs."""
 
     queries: int
-    """Items that say what they ask of a graph."""
+    """Items with a query to a graph."""
     led: int
-    """Those among them to which rules lead."""
+    """Items among them that rules lead to."""
     banks: frozenset[str]
-    """Hashes of the banks of these rules."""
+    """Hashes of these rules' banks."""
 
 
 class LedQuestion(NamedTuple):
-    """An item to which rules lead."""
+    """An item that rules lead to."""
 
     ordinal: int
     text: str
     golds: Sequence[str]
-    """The first is the item's own; none where it has no gold answer."""
+    """Gold answers, the item's own first; empty if it has none."""
     query: FactQuery
 
 
-async def summary(connection: AsyncConnection, dataset: int) -> Summary:
-    """Of the dataset with this row id."""
+async def count_questions(connection: AsyncConnection, dataset: int) -> GraphQuestionCounts:
+    """Count the graph questions of a dataset (row id)."""
     row = (await connection.execute(SUMMARY, {"dataset": dataset})).one()
-    return Summary(row.queries, row.led, frozenset(row.banks or ()))
+    return GraphQuestionCounts(row.queries, row.led, frozenset(row.banks or ()))
 
 
-async def ordinals(connection: AsyncConnection, dataset: int) -> list[int]:
-    """Places of the items to which rules lead."""
+async def list_ordinals(connection: AsyncConnection, dataset: int) -> list[int]:
+    """List the ordinals of the items that rules lead to."""
     return list((await connection.execute(ORDINALS, {"dataset": dataset})).scalars())
 
 
-async def questions(connection: AsyncConnection, dataset: int, wanted: Sequence[int]) -> list[LedQuestion]:
-    """The items at these places, in order."""
+async def load_questions(connection: AsyncConnection, dataset: int, wanted: Sequence[int]) -> list[LedQuestion]:
+    """Load the items with these ordinals, in order."""
     rows = await connection.execute(ITEMS, {"dataset": dataset, "ordinals": list(wanted)})
     return [
         LedQuestion(row.ordinal, row.question, _golds(row.gold, row.expected), msgspec.convert(row.query, FactQuery))
@@ -64,8 +64,8 @@ async def questions(connection: AsyncConnection, dataset: int, wanted: Sequence[
     ]
 
 
-async def texts(connection: AsyncConnection, corpus: str, ids: Collection[str]) -> dict[str, str]:
-    """The documents of a corpus with these external ids, as they are indexed; those that it lacks are missing."""
+async def load_texts(connection: AsyncConnection, corpus: str, ids: Collection[str]) -> dict[str, str]:
+    """Load documents of a corpus by external id, as they are indexed; unknown ids are left out."""
     rows = await connection.execute(TEXTS, {"corpus": corpus, "ids": sorted(ids)})
     return {row.external_id: f"{row.problem}\n{row.body}" if row.problem else row.body for row in rows}
 

@@ -1,4 +1,4 @@
-"""Documents by hash, kept per process: what replays and prompts read their texts from."""
+"""Cache documents by hash in each process, for replays and prompts."""
 
 from collections.abc import Iterable
 
@@ -7,23 +7,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.documents import Document
 from shared.contracts.replies import Reply, Retrieved
-from shared.recent import Recent
+from shared.recent import LruCache
 
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 CAPACITY = 50_000
-"""Documents kept; MATH's 7,500 take about 7 MB."""
+"""Number of cached documents; MATH's 7,500 take about 7 MB."""
 
 
 class LibraryCache:
     """An LRU cache of documents. Documents never change, so nothing is ever invalidated."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self._recent: Recent[Document] = Recent(capacity)
+        self._recent: LruCache[Document] = LruCache(capacity)
 
     async def documents(self, connection: AsyncConnection, hashes: Iterable[str]) -> dict[str, Document]:
-        """The documents with these hashes, for the caller to hold; one statement for those that are not in memory.
+        """Load the documents with these hashes, with one statement for those that are not cached.
 
-        A document that the database does not have is missing here, too: whoever reads it gets the KeyError.
+        A document that the database does not have is left out, so that reading it raises KeyError.
         """
         wanted = set(hashes)
         found = self._recent.find(wanted)
@@ -34,6 +34,6 @@ class LibraryCache:
         return found
 
 
-def mentioned(replies: Iterable[Reply]) -> set[str]:
-    """Hashes of the documents that retrieval replies mention."""
+def list_mentioned_documents(replies: Iterable[Reply]) -> set[str]:
+    """Return the hashes of the documents in retrieval replies."""
     return {hit.document for reply in replies if isinstance(reply, Retrieved) for hit in reply.hits}

@@ -1,4 +1,4 @@
-"""Models as users see them: which version answers now, what its loads took, how fast it was, which jobs name it."""
+"""Models as users see them: served version, load times, speed, and the jobs that name them."""
 
 import uuid
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.storage.sql import sql
 
 VERSIONS = 20
-"""Registered versions of a model that are shown."""
+"""Number of registered versions that are shown."""
 MOST_JOBS = 20
 SERVED = text("""
     WITH open AS MATERIALIZED (SELECT device, models FROM residencies WHERE state = 'open')
@@ -30,7 +30,7 @@ LOADS = text("""
         max(CAST(s ->> 'seconds' AS float8)) AS longest_s
     FROM (SELECT servers FROM residencies ORDER BY epoch DESC LIMIT 1000) r
     CROSS JOIN LATERAL jsonb_array_elements(r.servers) s WHERE CAST(s ->> 'model' AS integer) = ANY(:ids)""")
-# Calls have no index by model; the newest are enough to say how fast it is now.
+# Calls have no index by model; the newest ones suffice for the current speed.
 SPEED = sql("""
     SELECT count(*) AS calls,
         percentile_cont(0.5) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS median_s,
@@ -57,14 +57,14 @@ class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     digest: str | None
     version: str
-    """Of its server; empty where it names none."""
+    """Version of its server; empty if the server names none."""
     device: str | None
     footprint_mib: int
     estimated: bool
-    """`footprint_mib` is not declared, but follows from the model's metadata."""
+    """Whether `footprint_mib` was estimated from the model's metadata instead of declared."""
     registered_at: datetime
     served: bool
-    """A guard answers for it now."""
+    """Whether a guard serves it now."""
 
 
 class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     driver: str
     parallel: int
-    """Slots."""
+    """Number of parallel slots."""
     least_mib: float
     most_mib: float
     loads: int
@@ -82,7 +82,7 @@ class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Loads(msgspec.Struct, frozen=True, kw_only=True):
-    """Starts of its server among the newest 1,000 residencies, in seconds."""
+    """Start times of the model's server in the newest 1,000 residencies, in seconds."""
 
     loads: int
     median_s: float | None
@@ -90,16 +90,16 @@ class Loads(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Speed(msgspec.Struct, frozen=True, kw_only=True):
-    """Of its calls among the newest 20,000 of all models."""
+    """Speed of the model's calls among the newest 20,000 calls of all models."""
 
     calls: int
     median_s: float
     """Seconds from the start of a call to its reply."""
     p95_s: float
     read_tokens_s: float | None
-    """Tokens of prompts a second in one slot, as its server measured it; null: it does not say."""
+    """Prompt tokens per second in one slot, as measured by its server; null if it reports none."""
     written_tokens_s: float | None
-    """Tokens of replies a second in one slot."""
+    """Reply tokens per second in one slot."""
     since: datetime
     until: datetime
 
@@ -119,24 +119,24 @@ class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
     """What the database knows of a model."""
 
     versions: list[RegisteredModel]
-    """The one that is served first, then the newest."""
+    """The served version first, then the newest."""
     learned: list[LearnedFootprint]
-    """The latest first."""
+    """Measured footprints, latest first."""
     loads: Loads
     speed: Speed | None
-    """Null: none of the newest calls was its."""
+    """Null if none of the newest calls asked this model."""
     jobs: list[ModelJob]
-    """The newest that name it, whether their pipelines ask it or not."""
+    """The newest jobs that name the model, even if their pipelines do not ask it."""
 
 
-async def served(connection: AsyncConnection, names: Sequence[str]) -> dict[str, RowMapping]:
-    """The versions that guards serve now, by name, with the devices that hold them."""
+async def find_served(connection: AsyncConnection, names: Sequence[str]) -> dict[str, RowMapping]:
+    """Find the versions that guards serve now, by name, with the devices that hold them."""
     rows = (await connection.execute(SERVED, {"names": list(names)})).mappings()
     return {row["name"]: row for row in rows}
 
 
-async def records(connection: AsyncConnection, name: str) -> ModelRecords:
-    """What is known of the model called `name`, in five statements."""
+async def load_records(connection: AsyncConnection, name: str) -> ModelRecords:
+    """Load everything known of the model called `name`, with five statements."""
     rows = (await connection.execute(REGISTERED, {"name": name, "n": VERSIONS})).mappings().all()
     ids = [row["id"] for row in rows]
     learned = (await connection.execute(LEARNED, {"ids": ids})).mappings()
@@ -147,12 +147,12 @@ async def records(connection: AsyncConnection, name: str) -> ModelRecords:
         learned=[LearnedFootprint(**row) for row in learned],
         loads=Loads(**loads),
         speed=Speed(**speed) if speed["calls"] else None,
-        jobs=await jobs_naming(connection, ids),
+        jobs=await list_jobs_naming(connection, ids),
     )
 
 
-async def jobs_naming(connection: AsyncConnection, ids: Sequence[int]) -> list[ModelJob]:
-    """The newest jobs that name one of these rows of `models`, whether their pipelines ask it or not."""
+async def list_jobs_naming(connection: AsyncConnection, ids: Sequence[int]) -> list[ModelJob]:
+    """List the newest jobs that name one of these rows of `models`, even if their pipelines do not ask it."""
     return [ModelJob(**row) for row in (await connection.execute(JOBS, {"ids": ids, "n": MOST_JOBS})).mappings()]
 
 

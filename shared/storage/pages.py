@@ -1,6 +1,6 @@
-"""Keyset pages: a cursor names the last row seen, so a page costs the same wherever it starts.
+"""Keyset pagination: a cursor names the last row seen, so every page costs the same.
 
-A cursor belongs to its list and its filters; with others it would silently leave rows out, so it is refused there.
+A cursor is valid only for its list and filters; with others it would silently skip rows, so it is refused.
 """
 
 import base64
@@ -17,77 +17,77 @@ T = TypeVar("T")
 DEFAULT = 50
 LARGEST = 500
 LARGEST_KEY = (1 << 31) - 1
-"""Of a row; a forged cursor must not reach the database with more."""
+"""Largest key of a row; a forged cursor with a larger one is refused before it reaches the database."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Some rows, and where the next ones are."""
+    """A page of rows with the cursor of the next one."""
 
     data: list[T]
     next_cursor: str | None
-    """Pass it as `cursor`; none: this is the last page."""
+    """Pass it as `cursor` for the next page; null on the last one."""
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What stands in a cursor."""
+    """Content of a cursor."""
 
     scope: str
     key: tuple[int, ...]
     sorted_by: str = ""
-    """What comes before the key in the order, where that is a text."""
+    """The text that precedes the key in the sort order, if any."""
 
 
-def scope(name: str, /, **filters: str | None) -> str:
-    """What cursors of this list, filtered like this, are marked with."""
+def cursor_scope(name: str, /, **filters: str | None) -> str:
+    """Return the mark of this list's cursors with these filters."""
     return canonical.digest([name, filters]).hex()[:12]
 
 
-def page(rows: Sequence[T], limit: int, scope: str, *last: int) -> Page[T]:
-    """The first `limit` of `limit + 1` rows asked for; `last` is the key of the last one kept."""
+def make_page(rows: Sequence[T], limit: int, scope: str, *last: int) -> Page[T]:
+    """Make a page of the first `limit` of `limit + 1` fetched rows; `last` is the key of the last row kept."""
     more = len(rows) > limit
-    return Page(data=list(rows[:limit]), next_cursor=encode(scope, *last) if more else None)
+    return Page(data=list(rows[:limit]), next_cursor=encode_cursor(scope, *last) if more else None)
 
 
-def encode(scope: str, *key: int, sorted_by: str = "") -> str:
-    """An opaque cursor."""
+def encode_cursor(scope: str, *key: int, sorted_by: str = "") -> str:
+    """Encode an opaque cursor."""
     return base64.urlsafe_b64encode(msgspec.json.encode(Cursor(scope, key, sorted_by))).decode().rstrip("=")
 
 
-def decode(cursor: str, scope: str, size: int) -> tuple[int, ...]:
-    """The key of `size` numbers inside a cursor.
+def decode_cursor(cursor: str, scope: str, size: int) -> tuple[int, ...]:
+    """Decode a cursor's key of `size` numbers.
 
     Raises:
         BadRequest: it is not one that we gave, or not for this list with these filters.
     """
-    found = _decoded(cursor, scope)
+    found = _decode(cursor, scope)
     if len(found.key) != size or not all(abs(number) <= LARGEST_KEY for number in found.key):
-        raise _foreign()
+        raise _make_invalid_cursor()
     return found.key
 
 
-def decode_sorted(cursor: str, scope: str) -> tuple[str, int]:
-    """The text that the rows are sorted by, and the number behind it.
+def decode_sorted_cursor(cursor: str, scope: str) -> tuple[str, int]:
+    """Decode the sort text and the number after it.
 
     Raises:
         BadRequest: it is not one that we gave, or not for this list with these filters.
     """
-    (key,) = decode(cursor, scope, 1)
-    sorted_by = _decoded(cursor, scope).sorted_by
-    if "\x00" in sorted_by:  # PostgreSQL's text holds everything else
-        raise _foreign()
+    (key,) = decode_cursor(cursor, scope, 1)
+    sorted_by = _decode(cursor, scope).sorted_by
+    if "\x00" in sorted_by:  # the only character that PostgreSQL's text cannot hold
+        raise _make_invalid_cursor()
     return sorted_by, key
 
 
-def _decoded(cursor: str, scope: str) -> Cursor:
+def _decode(cursor: str, scope: str) -> Cursor:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         found = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=Cursor)
     except (binascii.Error, ValueError):
         found = Cursor(scope, ())
     if found.scope != scope:
-        raise BadRequest("`cursor`: of another list, or of other filters", hint="repeat the filters of its page")
+        raise BadRequest("`cursor`: belongs to another list or other filters", hint="repeat the filters of its page")
     return found
 
 
-def _foreign() -> BadRequest:
-    return BadRequest("`cursor`: not one of ours", hint="pass the `next_cursor` of the page before, or leave it out")
+def _make_invalid_cursor() -> BadRequest:
+    return BadRequest("`cursor`: is not valid", hint="pass the `next_cursor` of the previous page, or leave it out")

@@ -1,4 +1,4 @@
-"""Items of a dataset and documents of a corpus, page by page, as they were uploaded."""
+"""List items of a dataset and documents of a corpus page by page, in uploaded order."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -11,7 +11,7 @@ from shared.storage.database import Database
 from shared.storage.documents import LONGEST_TEXT, Shown
 
 FIRST = -1
-"""Comes before the first ordinal."""
+"""Value before the first ordinal."""
 ITEMS = text("""
     SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents,
         query ->> 'relation' AS relation
@@ -24,10 +24,10 @@ DOCUMENTS = text("""
 
 
 class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """One question of a dataset."""
+    """An item of a dataset."""
 
     index: int
-    """In the dataset's order, from 0: `sample show JOB INDEX` shows a job's answer to it."""
+    """Position in the dataset, from 0; `mathrag sample show JOB INDEX` shows a job's answer to it."""
     id: str | None
     question: str
     gold: str | None
@@ -35,54 +35,56 @@ class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
     subject: str | None
     level: str | None
     gold_documents: dict[str, int] | None
-    """Grades of the relevant documents by their ids; null: none are named."""
+    """Grades of the relevant documents by id; null if the item names none."""
     relation: str | None
-    """Of a graph, that it asks for."""
+    """The relation of a graph that the question asks for."""
 
 
 class DocumentPreview(Shown, frozen=True, kw_only=True):
-    """One document of a corpus, its texts up to 4,000 characters."""
+    """A document of a corpus, with texts up to 4,000 characters."""
 
     index: int
-    """In the corpus's order, from 0."""
+    """Position in the corpus, from 0."""
 
 
 Preview = TypeVar("Preview", ItemPreview, DocumentPreview)
 
 
-async def items(database: Database, dataset: str, limit: int, cursor: str | None) -> pages.Page[ItemPreview]:
-    """Items in the dataset's order.
+async def list_items(database: Database, dataset: str, limit: int, cursor: str | None) -> pages.Page[ItemPreview]:
+    """List a dataset's items in order.
 
     Raises:
         NotFound: no such dataset.
-        BadRequest: the cursor is of another list.
+        BadRequest: the cursor belongs to another list.
     """
-    return await items_of(database, await datasets.get(database, dataset), limit, cursor)
+    return await list_items_of(database, await datasets.get(database, dataset), limit, cursor)
 
 
-async def items_of(
+async def list_items_of(
     database: Database, dataset: datasets.Dataset, limit: int, cursor: str | None
 ) -> pages.Page[ItemPreview]:
-    """The same of a dataset that is known."""
-    scope = pages.scope("items", dataset=str(dataset.id))
+    """List the items of a dataset that is already loaded."""
+    scope = pages.cursor_scope("items", dataset=str(dataset.id))
     return await _page(database, ItemPreview, ITEMS, {"dataset": dataset.id}, scope, limit, cursor)
 
 
-async def documents(database: Database, corpus: str, limit: int, cursor: str | None) -> pages.Page[DocumentPreview]:
-    """Documents in the corpus's order.
+async def list_documents(
+    database: Database, corpus: str, limit: int, cursor: str | None
+) -> pages.Page[DocumentPreview]:
+    """List a corpus's documents in order.
 
     Raises:
         NotFound: no such corpus.
         BadRequest: the cursor is of another list.
     """
-    return await documents_of(database, await corpora.get(database, corpus), limit, cursor)
+    return await list_documents_of(database, await corpora.get(database, corpus), limit, cursor)
 
 
-async def documents_of(
+async def list_documents_of(
     database: Database, corpus: corpora.Corpus, limit: int, cursor: str | None
 ) -> pages.Page[DocumentPreview]:
-    """The same of a corpus that is known."""
-    scope = pages.scope("documents", corpus=str(corpus.id))
+    """List the documents of a corpus that is already loaded."""
+    scope = pages.cursor_scope("documents", corpus=str(corpus.id))
     values = {"corpus": corpus.id, "most": LONGEST_TEXT}
     return await _page(database, DocumentPreview, DOCUMENTS, values, scope, limit, cursor)
 
@@ -91,9 +93,9 @@ async def _page(
     database: Database, kind: type[Preview], statement: TextClause, values: Mapping[str, object],
     scope: str, limit: int, cursor: str | None,
 ) -> pages.Page[Preview]:  # fmt: skip
-    """Rows of `statement` after the cursor's ordinal, as `kind`."""
-    after = pages.decode(cursor, scope, 1)[0] if cursor else FIRST
+    """Fetch the rows of `statement` after the cursor's ordinal as instances of `kind`."""
+    after = pages.decode_cursor(cursor, scope, 1)[0] if cursor else FIRST
     async with database.transaction() as connection:
         found = await connection.execute(statement, {**values, "after": after, "n": limit + 1})
         rows = [kind(**row) for row in found.mappings()]
-    return pages.page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))
+    return pages.make_page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))

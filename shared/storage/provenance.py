@@ -1,4 +1,4 @@
-"""Everything that one sample's answer was made from: its calls, who answered them, when, and during which epoch."""
+"""Load the provenance of a sample: its calls, and who answered them, when, and in which epoch."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,16 +18,16 @@ from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
-from shared.rag.candidates import scored_by
-from shared.rag.graders import Extract, grader
+from shared.rag.candidates import find_scorer
+from shared.rag.graders import Extract, grader_of_results
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
+from shared.storage.decoding import try_decode, try_decode_params
 from shared.storage.library import LibraryCache
-from shared.storage.prompts import ROLES, prompts_of
-from shared.storage.residencies import residencies
+from shared.storage.prompts import ROLES, render_prompts
+from shared.storage.residencies import load_residencies
 from shared.storage.sql import sql
 from shared.storage.states import SampleState
-from shared.storage.stored import decoded, decoded_params
 
 TIE_BREAK = "equal scores: the smaller document hash first"
 REPLY: Any = Reply
@@ -61,10 +61,10 @@ SOURCES = text("""
 DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 
 
-async def provenance(
+async def load_provenance(
     database: Database, reference: str, index: int, repeat: int = 0, *, prompts: bool = False
 ) -> Provenance:
-    """One sample's provenance, all of one instant; with `prompts` also what models were asked.
+    """Load a sample's provenance from one snapshot; with `prompts`, also the prompts of model calls.
 
     Raises:
         NotFound: no such job or sample.
@@ -78,9 +78,9 @@ async def provenance(
                 f"job {reference!r} has no sample {index}, repeat {repeat}", hint="samples exist once it runs"
             )
         steps = await _steps(connection, row["id"], prompts=prompts)
-        outcome, problem = decoded(row["outcome"], Outcome, "its outcome")
-        params, _ = decoded_params(row["params"], "")
-        ended = await samples.one(connection, job, index, repeat)
+        outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
+        params, _ = try_decode_params(row["params"], "")
+        ended = await samples.find_sample(connection, job, index, repeat)
         text = _text(steps, outcome, params)
         return Provenance(
             index=row["ordinal"],
@@ -88,8 +88,8 @@ async def provenance(
             outcome=outcome,
             text=text,
             equations=await to_thread.run_sync(_equations, text, params),
-            scored_by=scored_by(outcome.trace) if outcome else None,
-            relevant=(await gold.among(connection, job, index, index)).get(index),
+            scored_by=find_scorer(outcome.trace) if outcome else None,
+            relevant=(await gold.read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
@@ -97,7 +97,7 @@ async def provenance(
             link=_place(row),
             steps=steps,
             documents=await _documents(connection, outcome.context if outcome else ()),
-            residencies=await residencies(connection, _epochs(steps)),
+            residencies=await load_residencies(connection, _epochs(steps)),
             **{field: row[field] for field in _COPIED},
         )
 
@@ -109,7 +109,7 @@ _COPIED = (
 
 
 def _equations(written: str | None, params: Params | None) -> tuple[Equation, ...]:
-    """None where this release cannot read how the job's equations are meant."""
+    """Check the text's equations; empty if this release cannot read the job's parameters."""
     if written is None or params is None:
         return ()
     return tuple(Equation(text=each.text, holds=each.holds) for each in arithmetic(written, params.verify.modulus))
@@ -118,25 +118,25 @@ def _equations(written: str | None, params: Params | None) -> tuple[Equation, ..
 def _text(steps: Sequence[Step], outcome: Outcome | None, params: Params | None) -> str | None:
     replies = [step.attempt.reply for step in steps if step.attempt is not None and step.role == "generate"]
     texts = [reply.text for reply in replies if isinstance(reply, Generated)]
-    return written(texts, outcome, extracting(params))
+    return find_answering_text(texts, outcome, find_extractor(params))
 
 
-def extracting(params: Params | None) -> Extract:
-    """How a job with these parameters finds an answer in a text; that of mathematics where they cannot be read."""
-    return grader(params.grading.grader if params else "").extract
+def find_extractor(params: Params | None) -> Extract:
+    """Return the function by which a job finds an answer in a text; without parameters, that of mathematics."""
+    return grader_of_results(params.grading.grader if params else "").extract
 
 
-def written(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
-    """Of a sample's generated texts, in order, the last one that gives its answer; without an outcome the last."""
-    if outcome is not None and (given := _given(outcome)) is not None:
+def find_answering_text(texts: Sequence[str], outcome: Outcome | None, extract: Extract) -> str | None:
+    """Return the last generated text with the sample's answer; without an outcome, the last text."""
+    if outcome is not None and (given := _find_imported_text(outcome)) is not None:
         return given
     newest = list(reversed(texts))
     answering = (each for each in newest if outcome is not None and extract(each)[0] == outcome.answer)
     return next(answering, newest[0] if newest else None)
 
 
-def _given(outcome: Outcome) -> str | None:
-    """The text that an answer was imported with."""
+def _find_imported_text(outcome: Outcome) -> str | None:
+    """Return the text that an answer was imported with."""
     details = (each.detail.get("text") for each in outcome.trace.decisions if each.stage == IMPORTED)
     return next((text for text in details if isinstance(text, str)), None)
 
@@ -154,8 +154,8 @@ async def _steps(connection: AsyncConnection, sample: int, *, prompts: bool) -> 
     for row in (await connection.execute(ATTEMPTS, calls)).mappings():
         attempts[row["call_id"]].append((row["accepted"], _attempt(row)))
     sources = {row["call_id"]: _source(row) for row in (await connection.execute(SOURCES, calls)).mappings()}
-    asked = {row["request"] for row in rows if prompts and row["role"] in ROLES}
-    texts = await prompts_of(connection, LibraryCache(), asked)
+    requests = {row["request"] for row in rows if prompts and row["role"] in ROLES}
+    texts = await render_prompts(connection, LibraryCache(), requests)
     return tuple(
         _step(
             row,
@@ -181,7 +181,7 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
     return Step(
         request=msgspec.Raw(row["request"]),
         source=source,
-        sent=_sent(row),
+        sent=_read_sent(row),
         prompt=prompt,
         queue_ms=(started - row["queued_at"]).total_seconds() * 1000 if started else None,
         attempt=accepted,
@@ -190,8 +190,8 @@ def _step(row: RowMapping, attempts: Sequence[tuple[bool, Attempt]], source: Sou
     )
 
 
-def _sent(row: RowMapping) -> Sent | None:
-    request, _ = decoded(row["request"], Request, "")
+def _read_sent(row: RowMapping) -> Sent | None:
+    request, _ = try_decode(row["request"], Request, "")
     if request is None or request.decoding is None:
         return None
     decoding = request.decoding
@@ -200,7 +200,7 @@ def _sent(row: RowMapping) -> Sent | None:
 
 
 def _attempt(row: RowMapping) -> Attempt:
-    reply, problem = decoded(row["reply"], REPLY, "the reply")
+    reply, problem = try_decode(row["reply"], REPLY, "the reply")
     rest = {field: value for field, value in row.items() if field not in ("call_id", "accepted", "reply")}
     return Attempt(reply=reply, unreadable=problem, **rest)
 

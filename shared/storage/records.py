@@ -1,4 +1,4 @@
-"""Records as they are read from a job's rows, and the links that were written of them."""
+"""Load the records of a job and its samples, and store the links of their chain."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.records import CallRecord, Interruption, JobRecord, Link, Named, SampleRecord
+from shared.contracts.records import CallRecord, Interruption, JobRecord, Link, NamedContent, SampleRecord
 from shared.storage.sql import sql
 from shared.storage.states import SampleState
 
@@ -23,10 +23,10 @@ JOB = text("""
 LAST = text("""
     SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
     WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
-# `consumed`: replies to positions before this one are a part of the sample. A cancelled sample has consumed none of
-# those that it waited for at its end, and some may come later still, for others.
-# The next samples first, along the index of their key: a planner that is free to would read all that are left, by
-# state or by item, and sort them for every batch.
+# Replies to positions before `consumed` belong to the sample. A cancelled sample has consumed none of the replies that
+# it waited for at its end; some may still arrive for other samples.
+# The next samples come first, along the index of their key: otherwise the planner reads and sorts all remaining samples
+# for every batch.
 SAMPLES = sql("""
     WITH batch AS MATERIALIZED (
         SELECT * FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat)
@@ -37,7 +37,7 @@ SAMPLES = sql("""
     FROM batch s JOIN jobs j ON j.id = s.job_id
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
-# Sample and call, then the fields of CallRecord in their order.
+# Columns: sample, call, then the fields of CallRecord in order.
 CALLS = sql("""
     SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
         encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
@@ -56,44 +56,44 @@ INSERT = text("""
         CAST(:previous AS bytea[]))""")
 
 Key = tuple[int, int]
-"""Item and repeat: the order of a chain."""
+"""(item, repeat), the order of a chain."""
 START: Key = (-1, -1)
 
 
-class Sealed(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a job's chain is written."""
+class ChainEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a job's chain so far."""
 
     sequence: int
-    """Of the next link."""
+    """Number of the next link."""
     hash: bytes
     after: Key
-    """The last sample that has its link."""
+    """The last sample with a link."""
 
 
-async def job_record(connection: AsyncConnection, job: int) -> JobRecord:
-    """What the job's chain begins with."""
+async def load_job_record(connection: AsyncConnection, job: int) -> JobRecord:
+    """Load the record with which the job's chain begins."""
     row = (await connection.execute(JOB, {"job": job})).mappings().one()
     copied = ("job", "pipeline", "pipeline_hash", "pins", "repeats", "reuse", "total", "code", "created_at")
     return JobRecord(
         params=msgspec.Raw(row["params"]),
-        dataset=Named(name=row["dataset"], hash=row["dataset_hash"]),
-        corpus=Named(name=row["corpus"], hash=row["corpus_hash"]) if row["corpus"] else None,
+        dataset=NamedContent(name=row["dataset"], hash=row["dataset_hash"]),
+        corpus=NamedContent(name=row["corpus"], hash=row["corpus_hash"]) if row["corpus"] else None,
         prepared=row["prepared"],
         preparation=row["preparation"],
         **{field: row[field] for field in copied},
     )
 
 
-async def sealed(connection: AsyncConnection, job: int) -> Sealed | None:
-    """How far the job's chain is written; None before its first link."""
+async def find_chain_end(connection: AsyncConnection, job: int) -> ChainEnd | None:
+    """Find the end of the job's chain; None before its first link."""
     row = (await connection.execute(LAST, {"job": job})).first()
-    return Sealed(sequence=row.seq + 1, hash=row.hash, after=(row.ordinal, row.repeat)) if row else None
+    return ChainEnd(sequence=row.seq + 1, hash=row.hash, after=(row.ordinal, row.repeat)) if row else None
 
 
-async def sample_records(
+async def load_sample_records(
     connection: AsyncConnection, job: int, after: Key, limit: int
 ) -> list[tuple[int, SampleRecord]]:
-    """samples.id and record of the job's next `limit` samples, all of which have ended, in the order of the chain."""
+    """Load (samples.id, record) of the job's next `limit` samples, all ended, in the order of the chain."""
     values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
     rows = (await connection.execute(SAMPLES, values)).mappings().all()
     consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}
@@ -102,7 +102,7 @@ async def sample_records(
 
 
 async def _calls(connection: AsyncConnection, consumed: dict[str, list[int]]) -> dict[int, tuple[CallRecord, ...]]:
-    """By sample, in the order of its steps."""
+    """Load the call records by sample, in the order of its steps."""
     rows = (await connection.execute(CALLS, consumed)).all()
     answered = sorted({row[1] for row in rows if row.outcome is not None})
     interrupted: dict[int, tuple[Interruption, ...]] = defaultdict(tuple)
@@ -121,8 +121,8 @@ def _record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
     )
 
 
-async def insert(connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[Link]) -> None:
-    """Write the links of these samples."""
+async def insert_links(connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[Link]) -> None:
+    """Insert the links of these samples."""
     values = {
         "job": job,
         "samples": samples,

@@ -1,4 +1,4 @@
-"""Residencies as users see them: which models a device held, when, and what they took."""
+"""Residencies as users see them: which models a device held, when, and how much memory they took."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ RESIDENCIES = text("""
     FROM residencies r WHERE r.epoch = ANY(:epochs) ORDER BY r.epoch""")
 
 
-async def residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[Residency, ...]:
-    """The residencies with these epochs, with their models' names."""
+async def load_residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[Residency, ...]:
+    """Load the residencies with these epochs, with their models' names."""
     rows = (await connection.execute(RESIDENCIES, {"epochs": list(epochs)})).mappings()
     return tuple(msgspec.convert(dict(row), Residency) for row in rows)

@@ -1,4 +1,4 @@
-"""Results of a job: each sample with what models said for it, what they rated, and what that took."""
+"""Results of a job: each sample with its models' texts, ratings, tokens and times."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -10,18 +10,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.replies import Generated, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Outcome
 from shared.rag.graders import Extract
 from shared.storage import samples
 from shared.storage.database import Database
+from shared.storage.decoding import try_decode, try_decode_params
 from shared.storage.library import LibraryCache
-from shared.storage.prompts import prompts_of
-from shared.storage.provenance import extracting, written
-from shared.storage.samples import SampleRow
+from shared.storage.prompts import render_prompts
+from shared.storage.provenance import find_answering_text, find_extractor
 from shared.storage.sql import sql
-from shared.storage.stored import decoded, decoded_params
 
-# Of a batch of samples at once; a request is read only where a rating or a prompt needs it.
+# Covers a batch of samples; requests are read only for ratings and prompts.
 CALLS = sql("""
     SELECT s.ordinal, s.repeat, c.role, a.reply, a.prompt_tokens, a.completion_tokens,
         extract(epoch FROM a.ended_at - a.started_at) AS seconds,
@@ -36,40 +36,40 @@ REPLY: Any = Reply
 
 
 class ResultRow(SampleRow, frozen=True, kw_only=True):
-    """A sample that has ended, with what models said."""
+    """An ended sample with its models' replies."""
 
     text: str | None = None
-    """All that the generator wrote; of several texts the last one that gives the sample's answer."""
+    """The generator's text; of several, the last one with the sample's answer."""
     prompt: str | None = None
-    """What the generator was asked for that text; None unless prompts are asked for."""
+    """The prompt of that text; null unless prompts are requested."""
     judged: tuple[str, ...] = ()
-    """Hashes of the documents that the judge rated, in the order of `ratings`; empty where it rated something else."""
+    """Hashes of the rated documents, in the order of `ratings`; empty if the judge rated something else."""
     ratings: tuple[int, ...] = ()
-    """The judge's ratings, 1 to 5; a reply without a rating is in neither list."""
+    """The judge's ratings from 1 to 5; replies without a rating are in neither list."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """Of all model calls that the sample is made from, also of those that another job had made."""
+    """Tokens of all the sample's model calls, including calls that another job had made."""
     seconds: float = 0.0
-    """Of these calls, each from start to end, added up: calls that ran at once count each."""
+    """Sum of these calls' durations; concurrent calls each count in full."""
 
 
-async def ended(database: Database, job: int, *, prompts: bool = False) -> AsyncIterator[list[ResultRow]]:
-    """All samples that have ended so far, in dataset order, in batches of two statements or three."""
+async def stream_results(database: Database, job: int, *, prompts: bool = False) -> AsyncIterator[list[ResultRow]]:
+    """Yield batches of all samples that have ended so far, in dataset order; a batch takes two or three statements."""
     library = LibraryCache()
     async with database.transaction() as connection:
-        params, _ = decoded_params((await connection.execute(PARAMS, {"job": job})).scalar_one(), "")
-    extract = extracting(params)
-    async for batch in samples.traced(database, job):
+        params, _ = try_decode_params((await connection.execute(PARAMS, {"job": job})).scalar_one(), "")
+    extract = find_extractor(params)
+    async for batch in samples.stream_with_outcomes(database, job):
         async with database.transaction() as connection:
             calls = await _calls(connection, job, batch, prompts=prompts)
-            asked = await prompts_of(connection, library, _generating(calls)) if prompts else {}
-        yield [_row(row, outcome, calls[row.index, row.repeat], asked, extract) for row, outcome in batch]
+            prompt_texts = await render_prompts(connection, library, _generate_requests(calls)) if prompts else {}
+        yield [_row(row, outcome, calls[row.index, row.repeat], prompt_texts, extract) for row, outcome in batch]
 
 
 async def _calls(
-    connection: AsyncConnection, job: int, batch: Sequence[samples.Traced], *, prompts: bool
+    connection: AsyncConnection, job: int, batch: Sequence[samples.SampleWithOutcome], *, prompts: bool
 ) -> dict[tuple[int, int], list[Any]]:
-    """Model calls by item and repeat, in the order in which the sample asked."""
+    """Load the model calls by item and repeat, in the order of the sample's requests."""
     first, last = batch[0][0], batch[-1][0]
     place = {"first": first.index, "first_repeat": first.repeat, "last": last.index, "last_repeat": last.repeat}
     found: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
@@ -78,8 +78,8 @@ async def _calls(
     return found
 
 
-def _generating(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
-    """What the generator was asked."""
+def _generate_requests(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
+    """Return the requests to the generator."""
     return {row.request for rows in calls.values() for row in rows if row.role == "generate"}
 
 
@@ -89,12 +89,12 @@ def _row(
     said: list[tuple[str, bytes | None]] = []
     rated: list[tuple[str, int]] = []
     for call in calls:
-        reply = decoded(call.reply, REPLY, "")[0]
+        reply = try_decode(call.reply, REPLY, "")[0]
         if isinstance(reply, Generated) and call.role == "generate":
             said.append((reply.text, call.request))
         if isinstance(reply, Rated):
             rated.append((_document(call.request), reply.rating))
-    chosen = written([each for each, _ in said], outcome, extract)
+    chosen = find_answering_text([each for each, _ in said], outcome, extract)
     asked = next((request for each, request in reversed(said) if each == chosen), None)
     return ResultRow(
         text=chosen,
@@ -109,7 +109,7 @@ def _row(
 
 
 def _document(raw: bytes) -> str:
-    """The document that a rating is of; empty where the request names none, or several."""
-    request = decoded(raw, Request, "")[0]
+    """Return the hash of the rated document; empty if the request names none or several."""
+    request = try_decode(raw, Request, "")[0]
     value = request.values.get("document") if request is not None else None
     return value.doc if isinstance(value, DocumentRef) else ""

@@ -1,4 +1,4 @@
-"""A rule bank from the inside: the relations that its rules lead to, and the jobs that follow it."""
+"""Details of a rule bank: the relations that its rules lead to, and the jobs that use it."""
 
 import msgspec
 from sqlalchemy import text
@@ -14,34 +14,34 @@ ROWS = text("SELECT id FROM models WHERE backend = 'rules' AND digest = :hash")
 
 
 class HeadRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules that lead to a relation."""
+    """Number of rules that lead to a relation."""
 
     relation: str
     rules: int
     best: float
-    """Certainty of the most certain one."""
+    """Certainty of the most certain rule."""
 
 
 class RuleBankDetails(rule_banks.RuleBank, frozen=True, kw_only=True):
-    """A bank, and what it is good for."""
+    """A bank with its head relations and jobs."""
 
     heads: list[HeadRules]
-    """The 500 relations with most rules."""
+    """The 500 relations with the most rules."""
     followed_by: list[ModelJob]
-    """The newest jobs that pinned its content."""
+    """The newest jobs pinned to its content."""
 
 
-async def details(connection: AsyncConnection, name: str) -> RuleBankDetails:
-    """The bank called `name`.
+async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetails:
+    """Load the bank called `name` with its details.
 
     Raises:
         NotFound: there is none.
     """
-    bank = await rule_banks.one(connection, name)
+    bank = await rule_banks.get_bank(connection, name)
     heads = (await connection.execute(HEADS, {"bank": bank.id})).mappings()
     ids = (await connection.execute(ROWS, {"hash": bank.hash})).scalars().all() if bank.hash else []
     return RuleBankDetails(
         heads=[HeadRules(**row) for row in heads],
-        followed_by=await models.jobs_naming(connection, ids) if ids else [],
+        followed_by=await models.list_jobs_naming(connection, ids) if ids else [],
         **msgspec.structs.asdict(bank),
     )

@@ -1,4 +1,4 @@
-"""Which samples a list holds: SQL narrows it, and what follows from an outcome is told by that outcome's rules."""
+"""Filter lists of samples: SQL narrows them down, and conditions on outcomes are checked afterwards."""
 
 from functools import cache
 
@@ -21,7 +21,7 @@ CONDITIONS = {
     "text": "(i.question ILIKE :text OR o.answer ILIKE :text)",
     "moved": "o.sample_id IS NOT NULL",
 }
-"""By filter."""
+"""SQL condition of each filter."""
 OF_ENDINGS = {
     Ending.CORRECT: "o.correct",
     Ending.REFUSED: "(s.failure = 'refused' OR o.extraction = 'refused')",
@@ -30,19 +30,19 @@ OF_ENDINGS = {
     Ending.TRUNCATED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
     Ending.UNGRADED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
 }
-"""What every sample with this ending has; `Ended` decides."""
+"""Necessary SQL condition of each ending; the taxonomy decides."""
 WRONG = "NOT o.correct AND o.extraction = 'ok'"
-"""The same of all other endings."""
-# What rules and the verifier say has features; in a text the quotes would be escaped.
+"""Necessary SQL condition of all other endings."""
+# Scores by rules and by the verifier have features. Inside a text, the quotes would be escaped.
 FEATURED = "position(CAST('\\x{}' AS bytea) IN o.outcome) > 0".format(b'"features":{'.hex())
 OF_SCORERS = {
     Strategy.RULES: FEATURED,
     Strategy.VERIFIER: "o.sample_id IS NOT NULL",
     Strategy.JUDGE: f"NOT {FEATURED}",
 }
-"""What every sample has whose documents were scored by them; `candidates.scored_by` decides."""
-# Keyset over the unique index (job_id, kind, ordinal, repeat): every page costs the same. Outcomes are long: they are
-# fetched for the rows that were found alone.
+"""Necessary SQL condition of each scorer; `candidates.scored_by` decides."""
+# Keyset pagination over the unique index (job_id, kind, ordinal, repeat): every page costs the same. Outcomes are long,
+# so they are fetched only for the rows of the page.
 FOUND = """
     SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
         i.subject, i.level, o.correct, o.strict
@@ -57,24 +57,24 @@ PAGE = """
 ENDED = "s.state >= {COMPLETED}"
 
 
-class Only(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which samples a list holds; None: whatever it is."""
+class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Filters of a list of samples; None accepts any value."""
 
     differing: bool = False
-    """Those that the two graders judge differently."""
+    """Only samples on which the two graders disagree."""
     wrong: bool = False
-    """Those whose answer is wrong (`correct` is false); failed samples have no verdict."""
+    """Only samples with a wrong answer (`correct` is false); failed samples have no verdict."""
     state: str | None = None
     correct: bool | None = None
     subject: str | None = None
     level: str | None = None
     text: str | None = None
-    """In the question or the answer, whatever its case."""
+    """Text in the question or the answer, ignoring case."""
     ending: Ending | None = None
     scored_by: Strategy | None = None
-    """Who scored the documents."""
+    """What scored the documents."""
     moved: bool | None = None
-    """Whether the prompt is another one than without reranking."""
+    """Whether reranking changed the prompt."""
 
     @property
     def asked(self) -> dict[str, object]:
@@ -84,45 +84,45 @@ class Only(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def reads_outcomes(self) -> bool:
-        """Whether SQL alone cannot tell."""
+        """Whether a filter needs the outcomes, so that SQL alone cannot decide."""
         return self.ending is not None or self.scored_by is not None or self.moved is not None
 
     def values(self) -> dict[str, object]:
-        """Of the statement's parameters."""
+        """Return the statement's parameters."""
         values = {name: value for name, value in self.asked.items() if f":{name}" in CONDITIONS.get(name, "")}
         if self.state is not None:
             values["state"] = SampleState[self.state.upper()].value
         if self.text is not None:
-            values["text"] = f"%{_literal(self.text)}%"
+            values["text"] = f"%{_escape_like(self.text)}%"
         return values
 
     def has(self, outcome: Outcome | None) -> bool:
-        """Whether a sample with this outcome is one of these, as far as SQL and its ending do not tell."""
+        """Tell whether a sample with this outcome passes the filters that SQL and endings do not decide."""
         if self.scored_by is not None and (
-            outcome is None or candidates.scored_by(outcome.trace) is not self.scored_by
+            outcome is None or candidates.find_scorer(outcome.trace) is not self.scored_by
         ):
             return False
-        return self.moved is None or (outcome is not None and candidates.moved(outcome) is self.moved)
+        return self.moved is None or (outcome is not None and candidates.is_context_reranked(outcome) is self.moved)
 
 
-EVERY = Only()
+EVERY = SampleSelection()
 
 
-def statement(only: Only, *, ended: bool = False) -> TextClause:
-    """A page of these samples; with `ended` only those that completed, failed or were cancelled."""
+def build_statement(only: SampleSelection, *, ended: bool = False) -> TextClause:
+    """Build the statement of a page; with `ended`, only of completed, failed and cancelled samples."""
     conditions = [CONDITIONS[name] for name in only.asked if name in CONDITIONS]
     if only.ending is not None:
         conditions.append(OF_ENDINGS.get(only.ending, WRONG))
     if only.scored_by is not None:
         conditions.append(OF_SCORERS[only.scored_by])
-    return _statement((*conditions, ENDED) if ended else tuple(conditions))
+    return _compile_statement((*conditions, ENDED) if ended else tuple(conditions))
 
 
 @cache
-def _statement(conditions: tuple[str, ...]) -> TextClause:
+def _compile_statement(conditions: tuple[str, ...]) -> TextClause:
     return sql(PAGE.format(found=" AND ".join((FOUND, *conditions))))
 
 
-def _literal(text: str) -> str:
-    """`text` in a pattern of LIKE, where nothing of it stands for anything else."""
+def _escape_like(text: str) -> str:
+    """Escape the wildcards of LIKE in `text`."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

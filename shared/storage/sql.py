@@ -1,7 +1,7 @@
-"""SQL with names in it: `{WAITING}` is a state, `{ACCEPTED_FOR}` a condition that many statements share.
+"""SQL templates with shared names: `{WAITING}` is a state, `{ACCEPTED_FOR}` a condition that many statements share.
 
-Names are filled in while a module loads: a misspelt one fails there, and nothing that a request brings becomes a part
-of a statement. A brace that SQL itself needs is doubled: `'{{}}'`.
+Names are filled in at import, so a misspelt name fails there and no input of a request becomes part of a statement.
+Double the braces that SQL itself needs: `'{{}}'`.
 """
 
 from sqlalchemy import TextClause, text
@@ -21,23 +21,25 @@ NAMES = {
     ),
     "ACCEPTED_FOR": "a.accepted AND a.call_id =",
     "ASKED_BY_SAMPLE": "i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal",
-    # Of a job of imported answers: the item's answers that it was given, and the sample's.
+    # For jobs of imported answers: whether the item has an answer, and the answer of the sample.
     "GIVEN_FOR_ITEM": "j.pipeline <> 'imported' OR EXISTS (SELECT 1 FROM given g"
     " WHERE g.job = j.public_id AND g.ordinal = i.ordinal AND g.repeat = r)",
     "GIVEN_TO_SAMPLE": "g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat"
-    " AND s.kind = 'item' AND j.pipeline = 'imported'",
+    " AND s.kind = 'item' AND j.pipeline IN ('imported', 'conversation', 'embedding')",
     "AWAITED_BY_SAMPLE": "t.sample_id = s.id AND t.position = s.position - 1",
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
+    # A job keeps the plug-ins that its replays need: whoever has imported others must not go on with it.
+    "HAS_PLUGINS": "(j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST(:plugins AS jsonb))",
     "CALLS_OF_JOB": "SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job",
 }
-"""By name. The call's id stands behind `ACCEPTED_FOR`: `JOIN attempts a ON {ACCEPTED_FOR} c.id`."""
+"""SQL by name. The call's id follows `ACCEPTED_FOR`: `JOIN attempts a ON {ACCEPTED_FOR} c.id`."""
 
 
-def fill(template: str) -> str:
-    """The SQL with its names filled in: what several statements of a module share."""
+def fill_names(template: str) -> str:
+    """Fill the names into a part that several statements of a module share."""
     return template.format(**NAMES)
 
 
 def sql(template: str) -> TextClause:
-    """The same as a statement."""
-    return text(fill(template))
+    """Fill in the names and return a statement."""
+    return text(fill_names(template))

@@ -1,10 +1,10 @@
-"""States of samples, which the database keeps as numbers, and what several modules ask of the states of jobs."""
+"""States of samples, which the database stores as numbers, and groups of job states."""
 
 from enum import IntEnum
 
 
 class SampleState(IntEnum):
-    """What `samples.state` holds; from `COMPLETED` on a sample has ended."""
+    """Values of `samples.state`; from `COMPLETED` on, a sample has ended."""
 
     READY = 0
     WAITING = 1
@@ -14,7 +14,7 @@ class SampleState(IntEnum):
 
     @property
     def word(self) -> str:
-        """As users see it and as records hold it."""
+        """The name in answers and records."""
         return self.name.lower()
 
 

@@ -1,4 +1,4 @@
-"""Subjects and levels of a job's questions: what a list of samples can be filtered by."""
+"""Subjects and levels of a job's questions, for the filters of its samples."""
 
 import msgspec
 from sqlalchemy import text
@@ -6,21 +6,21 @@ from sqlalchemy import text
 from shared.storage.database import Database
 
 MOST = 200
-"""Pairs of subject and level; a dataset with more of them has other words in their place."""
+"""Largest number of pairs of subject and level; a dataset with more uses these fields for something else."""
 OF_JOB = text("""
     SELECT DISTINCT i.subject, i.level FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
     WHERE j.public_id = CAST(:job AS uuid) LIMIT :most""")
 
 
 class Subjects(msgspec.Struct, frozen=True, kw_only=True):
-    """In alphabetical order."""
+    """Subjects and levels, sorted."""
 
     subjects: list[str]
     levels: list[str]
 
 
-async def of_job(database: Database, job: str) -> Subjects:
-    """Those of the dataset of the job with this id; they never change."""
+async def load_subjects(database: Database, job: str) -> Subjects:
+    """Load the subjects and levels of the job's dataset, which never change."""
     async with database.statement() as connection:
         rows = (await connection.execute(OF_JOB, {"job": job, "most": MOST})).all()
     return Subjects(

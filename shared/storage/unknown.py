@@ -1,4 +1,4 @@
-"""The error for a name that no row has, with the name that was probably meant."""
+"""The error for an unknown name, which suggests a similar one."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from shared import suggestions
 from shared.errors import NotFound
 
 MOST = 1000
-"""Names that are compared, the newest: a service may have had a million jobs."""
+"""Number of newest names to compare, because a service may have a million jobs."""
 NAMES = {
     "job": text("SELECT name FROM jobs WHERE NOT online ORDER BY id DESC LIMIT :most"),
     "experiment": text("SELECT name FROM experiments ORDER BY id DESC LIMIT :most"),
@@ -21,10 +21,12 @@ NAMES = {
 }
 Kind = Literal["job", "experiment", "dataset", "corpus", "graph", "rules", "label"]
 CALLED = {"rules": "rule bank", "label": "label set"}
-"""Kinds that are not called by their command."""
+"""Kinds whose name differs from their command."""
 
 
-async def not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:
-    """That there is no `kind` called `name`, and which one is called almost so."""
+async def make_not_found(connection: AsyncConnection, kind: Kind, name: str) -> NotFound:
+    """Return the error that no `kind` is called `name`, with a similar name as a hint."""
     known = (await connection.execute(NAMES[kind], {"most": MOST})).scalars()
-    return NotFound(f"no {CALLED.get(kind, kind)} {name!r}", hint=suggestions.hint(name, known, f"mathrag {kind} list"))
+    return NotFound(
+        f"no {CALLED.get(kind, kind)} {name!r}", hint=suggestions.make_hint(name, known, f"mathrag {kind} list")
+    )

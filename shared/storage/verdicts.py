@@ -1,7 +1,7 @@
-"""Values of samples by a measure, added up as counts of items: PostgreSQL matches what jobs have in common.
+"""Add up the samples' values of a measure by item in PostgreSQL, so that jobs of any length yield few rows.
 
-Two items are the same where question and gold answer are, wherever they stand in whichever dataset; an item that stands
-in a dataset twice is one. So jobs of any length come as a few rows.
+Two items are the same if question and gold answer are equal, in any dataset and at any position; an item that occurs
+twice in a dataset counts once.
 """
 
 from collections import Counter, defaultdict
@@ -14,13 +14,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.measures import ACCURACY, EXACT, Measure, Measured
 from shared.statistics.shares import Graded, Table
-from shared.storage.sql import fill
-from shared.storage.stored import decoded
+from shared.storage.decoding import try_decode
+from shared.storage.sql import fill_names
 
 COLUMNS = {ACCURACY: "correct", EXACT: "strict"}
-"""Measures that outcomes have a column for; the others are read from the outcomes themselves."""
+"""Measures with a column in `outcomes`; the others are read from the encoded outcomes."""
 UNIT = 1_000_000
-"""Scores are whole numbers of 1 / UNIT, so that those that differ by rounding only are equal."""
+"""Scores are integers in units of 1 / UNIT, so that scores that differ only by rounding are equal."""
 OUTCOMES = text("""
     SELECT o.sample_id, o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = ANY(:jobs) AND s.kind = 'item'""")
@@ -34,8 +34,8 @@ REPEATS = "SELECT job_id, repeat, sum(value) AS total, count(*) AS n FROM by_sam
 
 
 def _statements(value: str, source: str) -> dict[str, TextClause]:
-    """What is asked of the samples' values, which are whole numbers."""
-    values = fill(f"""
+    """Build the statements over the samples' integer values."""
+    values = fill_names(f"""
         WITH by_sample AS (
             SELECT s.job_id, s.repeat, i.hash, {value} AS value
             FROM samples s JOIN jobs j ON j.id = s.job_id JOIN items i ON {{ASKED_BY_SAMPLE}} JOIN {source}
@@ -55,37 +55,37 @@ _GIVEN = _statements(
 )
 
 
-class Readings(NamedTuple):
-    """What the samples of jobs are worth by a measure."""
+class SampleValues(NamedTuple):
+    """The values of jobs' samples by a measure."""
 
     jobs: list[int]
     measure: Measure
     given: dict[str, list[int]]
-    """Of a measure without a column: `samples` with a value, and their `values`."""
+    """For a measure without a column, the `samples` with a value and their `values`."""
 
     @property
     def unit(self) -> int:
-        """How many make 1."""
+        """The integer that stands for a value of 1."""
         return UNIT if self.measure.has_degrees else 1
 
     def mean(self, total: int, n: int) -> Fraction:
-        """Of an item's answers; of a score rounded to a UNIT, too, so that tests can add up whole numbers."""
+        """Return the mean value of an item's answers; scores are rounded to a UNIT, so that tests add integers."""
         return Fraction(total, n) if self.unit == 1 else Fraction(round(total / n), UNIT)
 
     async def rows(self, connection: AsyncConnection, asked: str, **parameters: Any) -> Sequence[Any]:
-        """What one of this module's questions answers."""
+        """Run one of this module's statements."""
         statement = _FROM_COLUMNS.get(self.measure.name, _GIVEN)[asked]
         return (await connection.execute(statement, {"jobs": self.jobs, **self.given, **parameters})).all()
 
 
-async def readings(connection: AsyncConnection, jobs: Sequence[int], measure: Measure) -> Readings:
-    """The values of these jobs' samples; an outcome that this release cannot read has none."""
+async def load_values(connection: AsyncConnection, jobs: Sequence[int], measure: Measure) -> SampleValues:
+    """Load the values of these jobs' samples; outcomes that this release cannot read have none."""
     numbers = sorted(set(jobs))
     if measure.name in COLUMNS:
-        return Readings(numbers, measure, {})
-    found = Readings(numbers, measure, {"samples": [], "values": []})
+        return SampleValues(numbers, measure, {})
+    found = SampleValues(numbers, measure, {"samples": [], "values": []})
     async for row in await connection.stream(OUTCOMES, {"jobs": numbers}):
-        outcome, _ = decoded(row.outcome, Measured, "")
+        outcome, _ = try_decode(row.outcome, Measured, "")
         value = None if outcome is None else measure.value(outcome)
         if value is not None:
             found.given["samples"].append(row.sample_id)
@@ -93,23 +93,23 @@ async def readings(connection: AsyncConnection, jobs: Sequence[int], measure: Me
     return found
 
 
-async def shares(connection: AsyncConnection, of: Readings) -> dict[int, Graded]:
-    """By job, how many of its items are worth how much in how many answers; nothing where nothing has a value yet."""
+async def count_shares(connection: AsyncConnection, of: SampleValues) -> dict[int, Graded]:
+    """Count each job's items by (total value, number of answers); jobs without values are left out."""
     found: defaultdict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
     for row in await of.rows(connection, SHARES):
         found[row.job_id][row.total, row.n] = row.items
     return dict(found)
 
 
-async def graded(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Graded]:
-    """The same by verdict: how many items were answered right how often."""
-    return await shares(connection, await readings(connection, jobs, Measure(ACCURACY)))
+async def count_verdicts(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Graded]:
+    """Count each job's items by (correct answers, number of answers)."""
+    return await count_shares(connection, await load_values(connection, jobs, Measure(ACCURACY)))
 
 
-async def common(
-    connection: AsyncConnection, of: Readings, pairs: Sequence[tuple[int, int]]
+async def count_common(
+    connection: AsyncConnection, of: SampleValues, pairs: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Table]:
-    """By pair of jobs, the items that both have a value for, by their mean values."""
+    """Count, for each pair of jobs, the items with a value in both, by the two mean values."""
     ones, others = [one for one, _ in pairs], [other for _, other in pairs]
     found: defaultdict[tuple[int, int], Counter[tuple[Fraction, Fraction]]] = defaultdict(Counter)
     for row in await of.rows(connection, COMMON, ones=ones, others=others):
@@ -117,8 +117,8 @@ async def common(
     return dict(found)
 
 
-async def repeats(connection: AsyncConnection, of: Readings) -> dict[int, dict[int, tuple[float, int]]]:
-    """By job and repeat, what its answers are worth together, and how many have a value."""
+async def sum_repeats(connection: AsyncConnection, of: SampleValues) -> dict[int, dict[int, tuple[float, int]]]:
+    """Return (sum of values, number of values) by job and repeat."""
     found: defaultdict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
     for row in await of.rows(connection, REPEATS):
         found[row.job_id][row.repeat] = row.total / of.unit, row.n

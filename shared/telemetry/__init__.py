@@ -1,4 +1,4 @@
-"""What a process says about itself: logs always, traces where the operator names a collector."""
+"""Logs of a process, and traces if the operator names a collector."""
 
 import os
 from typing import Any
@@ -19,15 +19,15 @@ def start(service: str, settings: Settings) -> None:
 
 
 def start_traces(service: str, settings: Telemetry) -> None:
-    """Begin to export, if a collector is named. In a process that forks: in the child, whose threads live."""
+    """Export spans if a collector is named. A process that forks must call it in the child: threads do not survive."""
     if settings.otlp_endpoint or any(os.environ.get(name) for name in ENDPOINTS):
-        from shared.telemetry import exporting  # of the SDK nothing is imported in vain
+        from shared.telemetry import exporter  # the SDK is only imported when it is used
 
-        exporting.export(service, settings)
+        exporter.start_export(service, settings)
 
 
 def stop_traces() -> None:
-    """Send what is left, where a process ends without the interpreter's own end."""
-    if traces.on():
+    """Send the remaining spans, in a process that exits without the interpreter's clean-up."""
+    if traces.is_on():
         provider: Any = trace.get_tracer_provider()
         provider.shutdown()

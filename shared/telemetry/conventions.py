@@ -1,10 +1,10 @@
-"""Names in spans, pinned here alone: OpenTelemetry's GenAI conventions and OpenInference, which viewers understand.
+"""Names in spans, by OpenTelemetry's GenAI conventions and OpenInference, which viewers understand.
 
-Written out rather than imported: the packages that hold them are needed only where spans are made, and change often.
+They are written out here because the packages that define them change often and would be needed in every process.
 """
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-"""OpenTelemetry's semantic conventions; the GenAI part is still in development there."""
+"""Version of OpenTelemetry's semantic conventions, whose GenAI part is still in development."""
 
 ERROR_TYPE = "error.type"
 OPERATION = "gen_ai.operation.name"
@@ -20,16 +20,18 @@ INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
 
 SPAN_KIND = "openinference.span.kind"
-CHAIN, LLM, RETRIEVER, RERANKER, EVALUATOR = "CHAIN", "LLM", "RETRIEVER", "RERANKER", "EVALUATOR"
+CHAIN, LLM, RETRIEVER, RERANKER = "CHAIN", "LLM", "RETRIEVER", "RERANKER"
+EMBEDDING, EVALUATOR = "EMBEDDING", "EVALUATOR"
 KINDS_OF_ROLE = {
     "retrieve": RETRIEVER,
     "rerank": RERANKER,
+    "embed": EMBEDDING,
     "grade": EVALUATOR,
     "verify": EVALUATOR,
     "estimate": EVALUATOR,
     "rules": RETRIEVER,
 }
-"""OpenInference's kind of a call that no model server answers, by its role."""
+"""OpenInference's kind of span by role, for calls that no model server answers."""
 MODEL_NAME = "llm.model_name"
 PROMPT_TOKENS = "llm.token_count.prompt"
 COMPLETION_TOKENS = "llm.token_count.completion"
@@ -37,6 +39,6 @@ INPUT = "input.value"
 OUTPUT = "output.value"
 
 
-def document(rank: int, what: str) -> str:
-    """OpenInference's name for a retrieved document's `id` or `score`; `rank` counts from 0."""
+def document_attribute(rank: int, what: str) -> str:
+    """Return OpenInference's name for a retrieved document's `id` or `score`; `rank` counts from 0."""
     return f"retrieval.documents.{rank}.document.{what}"

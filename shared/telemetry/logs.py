@@ -1,6 +1,6 @@
-"""One pipe for every log line, ours and the libraries': text for a person, JSON in a container.
+"""One format for all log lines, ours and those of libraries: text for a person, JSON in a container.
 
-A line carries what is bound where it is written: service, device, epoch, chunk, job, and the trace it belongs to.
+A line carries the fields that are bound where it is written: service, device, epoch, chunk, job, and its trace.
 """
 
 import logging
@@ -13,24 +13,24 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
-from shared.redaction import redacted
+from shared.redaction import redact
 from shared.settings import Telemetry
 from shared.telemetry import traces
 
 CONTAINERS = (Path("/.dockerenv"), Path("/run/.containerenv"))
-"""Files that container engines put there."""
+"""Files that container engines create."""
 QUIET = {
     **dict.fromkeys(("httpx2", "celery", "kombu", "uvicorn", "alembic"), logging.WARNING),
-    # A warning for every try; that a batch was given up is an error, and enough.
+    # It warns at every attempt; the error when a batch is given up is enough.
     "opentelemetry.exporter": logging.ERROR,
 }
-"""Libraries that say below this level nothing that an operator could use."""
+"""Libraries whose lines below this level are of no use to an operator."""
 
 
 def configure(settings: Telemetry, service: str, stream: TextIO | None = None) -> None:
     """Send every logger of the process to `stream` (stderr), each line with the service's name."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_formatter(service, as_json=_as_json(settings)))
+    handler.setFormatter(_make_formatter(service, as_json=_is_json(settings)))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
@@ -40,36 +40,36 @@ def configure(settings: Telemetry, service: str, stream: TextIO | None = None) -
 
 
 def bind(**fields: object) -> None:
-    """Put fields on every line that the current task writes from now on; None takes one away."""
+    """Add fields to every line that the current task writes from now on; None removes one."""
     structlog.contextvars.bind_contextvars(**{name: value for name, value in fields.items() if value is not None})
     structlog.contextvars.unbind_contextvars(*(name for name, value in fields.items() if value is None))
 
 
-def bound(**fields: object) -> AbstractContextManager[None]:
-    """The same for the lines of a block."""
+def bind_in_block(**fields: object) -> AbstractContextManager[None]:
+    """Add fields to the lines that are written inside the block."""
     return structlog.contextvars.bound_contextvars(**fields)
 
 
-def _as_json(settings: Telemetry) -> bool:
+def _is_json(settings: Telemetry) -> bool:
     if settings.log_format != "auto":
         return settings.log_format == "json"
     return "KUBERNETES_SERVICE_HOST" in os.environ or any(file.exists() for file in CONTAINERS)
 
 
-def _formatter(service: str, *, as_json: bool) -> logging.Formatter:
-    def served(_logger: object, _method: str, event: EventDict) -> EventDict:
+def _make_formatter(service: str, *, as_json: bool) -> logging.Formatter:
+    def add_service(_logger: object, _method: str, event: EventDict) -> EventDict:
         return {**event, "service": service}
 
     known: list[Processor] = [
-        served,
+        add_service,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        _traced,
+        _add_trace_id,
         structlog.processors.format_exc_info,
-        _without_secrets,
+        _redact,
     ]
     text = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, sort_keys=False)
     return structlog.stdlib.ProcessorFormatter(
@@ -81,11 +81,11 @@ def _formatter(service: str, *, as_json: bool) -> logging.Formatter:
     )
 
 
-def _traced(_logger: object, _method: str, event: EventDict) -> EventDict:
-    if ref := traces.current():
+def _add_trace_id(_logger: object, _method: str, event: EventDict) -> EventDict:
+    if ref := traces.find_current():
         event["trace_id"] = ref.trace_id
     return event
 
 
-def _without_secrets(_logger: object, _method: str, event: EventDict) -> EventDict:
-    return {name: redacted(value) if isinstance(value, str) else value for name, value in event.items()}
+def _redact(_logger: object, _method: str, event: EventDict) -> EventDict:
+    return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}

@@ -1,4 +1,4 @@
-"""A model call as a span, in the words of OpenTelemetry's GenAI conventions and of OpenInference."""
+"""Spans of model calls, by OpenTelemetry's GenAI conventions and OpenInference."""
 
 import json
 from contextlib import AbstractContextManager
@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager
 from opentelemetry.trace import Span, SpanKind
 
 from shared.contracts.guard import End, ModelAnswer, ModelCall
+from shared.contracts.prompts import text_of
 from shared.telemetry import conventions as names
 from shared.telemetry import traces
 
 
-def span(call: ModelCall, *, model: str, backend: str, concurrency: int) -> AbstractContextManager[Span]:
-    """The span around one call; what is sent meanwhile carries it to the model server."""
+def open_span(call: ModelCall, *, model: str, backend: str, concurrency: int) -> AbstractContextManager[Span]:
+    """Open the span around one call; requests inside it carry it to the model server."""
     attributes = {
         names.OPERATION: "chat",
         names.PROVIDER: backend,
@@ -27,7 +28,7 @@ def span(call: ModelCall, *, model: str, backend: str, concurrency: int) -> Abst
     return traces.span(f"chat {model}", attributes, kind=SpanKind.CLIENT)
 
 
-def note(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
+def record_answer(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
     """Add to the call's span what the model server answered."""
     attributes = {
         names.RESPONSE_FINISH_REASONS: [answer.finish_reason] if answer.finish_reason else None,
@@ -36,9 +37,9 @@ def note(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
         names.PROMPT_TOKENS: answer.prompt_tokens,
         names.COMPLETION_TOKENS: answer.completion_tokens,
     }
-    noted.set_attributes(traces.present(attributes))
-    if traces.content():
-        noted.set_attributes(_content(call.prompt, answer.text))
+    noted.set_attributes(traces.drop_none(attributes))
+    if traces.keeps_content():
+        noted.set_attributes(_content(text_of(call.prompt), answer.text))
     failure = answer.failure or (answer.end if answer.end is not End.ANSWERED else None)
     if failure:
         traces.fail(noted, failure.value)

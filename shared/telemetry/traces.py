@@ -1,4 +1,4 @@
-"""Spans, made with OpenTelemetry's API, which does nothing until `shared.telemetry.exporting` gives it a tracer."""
+"""Make spans with OpenTelemetry's API, which does nothing until `shared.telemetry.exporter` installs a tracer."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,31 +16,31 @@ from shared.telemetry.conventions import ERROR_TYPE
 from shared.telemetry.references import SpanRef
 
 UNTRACED = ("/healthz", "/readyz", "/metrics", "/state")
-"""Paths that machines poll: a span for each would bury the others."""
+"""Paths that machines poll, whose spans would bury the others."""
 
 Attributes = Mapping[str, Any]
-"""None values are left out."""
+"""Attributes of a span; those that are None are left out."""
 
 _OFF = NoOpTracer()
 _tracer: Tracer = _OFF
 _content = False
-given: ContextVar[SpanRef | None] = ContextVar("given", default=None)
-"""The ids of the span that is being made, where they are known before it is."""
+chosen_ids: ContextVar[SpanRef | None] = ContextVar("given", default=None)
+"""The ids of the span that is being made, if they were chosen before."""
 
 
-def install(tracer: Tracer = _OFF, *, content: bool = False) -> None:
-    """Trace with this, or not at all; `content`: prompts, answers and questions may stand in spans."""
+def install_tracer(tracer: Tracer = _OFF, *, content: bool = False) -> None:
+    """Trace with `tracer`, by default not at all; `content` allows prompts, answers and questions in spans."""
     global _tracer, _content  # one per process, like the provider behind it
     _tracer, _content = tracer, content
 
 
-def on() -> bool:
-    """Whether anything is traced."""
+def is_on() -> bool:
+    """Tell whether this process makes spans."""
     return _tracer is not _OFF
 
 
-def content() -> bool:
-    """Whether prompts, answers and questions may stand in spans."""
+def keeps_content() -> bool:
+    """Tell whether spans may contain prompts, answers and questions."""
     return _content
 
 
@@ -53,16 +53,16 @@ def span(
     links: Iterable[SpanRef | None] = (),
     root: bool = False,
 ) -> Iterator[Span]:
-    """A span around the block, child of the current one or, as a `root`, with a trace of its own.
+    """Open a span around the block: a child of the current one or, as a `root`, with a trace of its own.
 
-    An exception's type is noted, its message is not: it may hold what users wrote.
+    An exception's type is recorded, but not its message, which may contain what users wrote.
     """
     with _tracer.start_as_current_span(
         name,
         context=Context() if root else None,
         kind=kind,
-        attributes=present(attributes or {}),
-        links=[Link(_context(link)) for link in links if link is not None],
+        attributes=drop_none(attributes or {}),
+        links=[Link(_span_context(link)) for link in links if link is not None],
         record_exception=False,
         set_status_on_exception=False,
     ) as opened:
@@ -74,12 +74,12 @@ def span(
 
 
 def fail(failed: Span, kind: str) -> None:
-    """Mark a span as failed, with a word and not with a message: messages may hold what users wrote."""
+    """Mark a span as failed with a `kind` instead of a message, which may contain what users wrote."""
     failed.set_attribute(ERROR_TYPE, kind)
     failed.set_status(Status(StatusCode.ERROR, kind))
 
 
-def past(
+def add_past_span(
     name: str,
     begun: datetime,
     ended: datetime,
@@ -90,56 +90,56 @@ def past(
     events: Iterable[tuple[str, datetime]] = (),
     failure: str | None = None,
 ) -> None:
-    """A span of something that has ended, under an id of its own where `ref` gives one."""
-    token = given.set(ref)
+    """Make a span of something that has ended, with the ids of `ref` if given."""
+    token = chosen_ids.set(ref)
     try:
         made = _tracer.start_span(
-            name, context=_under(ref, parent), attributes=present(attributes), start_time=_ns(begun)
+            name, context=_parent_context(ref, parent), attributes=drop_none(attributes), start_time=_to_ns(begun)
         )
     finally:
-        given.reset(token)
+        chosen_ids.reset(token)
     for event, at in events:
-        made.add_event(event, timestamp=_ns(at))
+        made.add_event(event, timestamp=_to_ns(at))
     if failure:
         fail(made, failure)
-    made.end(_ns(ended))
+    made.end(_to_ns(ended))
 
 
 def link(ref: SpanRef) -> None:
-    """Link the current span to another, which may not be there yet."""
-    trace.get_current_span().add_link(_context(ref))
+    """Link the current span to another, which may not exist yet."""
+    trace.get_current_span().add_link(_span_context(ref))
 
 
-def current() -> SpanRef | None:
-    """The span around the caller."""
+def find_current() -> SpanRef | None:
+    """Return the span around the caller; None outside of any."""
     found = trace.get_current_span().get_span_context()
     return SpanRef(found.trace_id, found.span_id) if found.is_valid else None
 
 
-def present(attributes: Attributes) -> dict[str, Any]:
-    """Those that have a value: OpenTelemetry warns of None."""
+def drop_none(attributes: Attributes) -> dict[str, Any]:
+    """Drop attributes that are None, of which OpenTelemetry warns."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def server() -> Any:
-    """What `FastAPI(telemetry=...)` wants: one span a request, none for what machines poll."""
-    return {"operation_spans": False, "logs": False, "metrics": False, "exclude": _polled}
+def make_server_options() -> Any:
+    """Return the options of `FastAPI(telemetry=...)`: one span per request, but none for `UNTRACED`."""
+    return {"operation_spans": False, "logs": False, "metrics": False, "exclude": _is_polled}
 
 
-def _polled(scope: Mapping[str, Any]) -> bool:
+def _is_polled(scope: Mapping[str, Any]) -> bool:
     return scope.get("path") in UNTRACED
 
 
-def _under(ref: SpanRef | None, parent: SpanRef | None) -> Context | None:
-    """Under its parent; a span with ids of its own is a root without one, any other belongs to the current."""
+def _parent_context(ref: SpanRef | None, parent: SpanRef | None) -> Context | None:
+    """Return the context of a past span: its parent's; without one, a root if it has chosen ids, else the current."""
     if parent is None:
         return Context() if ref else None
-    return trace.set_span_in_context(NonRecordingSpan(_context(parent)), Context())
+    return trace.set_span_in_context(NonRecordingSpan(_span_context(parent)), Context())
 
 
-def _context(ref: SpanRef) -> SpanContext:
+def _span_context(ref: SpanRef) -> SpanContext:
     return SpanContext(ref.trace, ref.span, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _ns(at: datetime) -> int:
+def _to_ns(at: datetime) -> int:
     return int(at.timestamp() * 1e9)

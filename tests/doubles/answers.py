@@ -1,14 +1,14 @@
-"""What doubles of models answer; it depends on the prompt alone. Imports next to nothing: it is part of programs."""
+"""Compute the answers of model doubles from the prompt alone. It imports little, because programs include it."""
 
 import zlib
 from typing import Any
 
 RATING = "Rating:"
-"""How a judge's prompt ends."""
+"""Ending of a judge's prompt."""
 
 
 def by_rule(prompt: str) -> str:
-    """A rating where the prompt asks for one, a boxed number elsewhere."""
+    """Answer with a rating if the prompt asks for one, else with a boxed number."""
     number = zlib.crc32(prompt.encode())
     return f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
 

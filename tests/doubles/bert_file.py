@@ -33,10 +33,10 @@ def write(path: Path, *, head: bool = False, seed: int = 0, family: str = "bert"
     for name, values in tensors.items():
         shape = struct.pack(f"<{values.ndim}Q", *values.shape[::-1])  # the innermost first
         infos += _text(name) + struct.pack("<I", values.ndim) + shape + struct.pack("<IQ", 0, len(data))
-        data += _padded(values.tobytes())
-    pairs = b"".join(_text(key) + _typed(value) for key, value in keys.items())
+        data += _pad(values.tobytes())
+    pairs = b"".join(_text(key) + _pack_value(value) for key, value in keys.items())
     start = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + pairs + infos
-    path.write_bytes(_padded(start) + data)
+    path.write_bytes(_pad(start) + data)
     return path
 
 
@@ -81,7 +81,7 @@ def _text(value: str) -> bytes:
     return struct.pack("<Q", len(value.encode())) + value.encode()
 
 
-def _typed(value: Any) -> bytes:
+def _pack_value(value: Any) -> bytes:
     match value:
         case bool():
             return struct.pack("<I?", 7, value)
@@ -97,5 +97,5 @@ def _typed(value: Any) -> bytes:
     return struct.pack("<IIQ", 9, of, len(value)) + b"".join(parts)
 
 
-def _padded(content: bytes) -> bytes:
+def _pad(content: bytes) -> bytes:
     return content + bytes(-len(content) % ALIGNMENT)

@@ -23,7 +23,7 @@ class Seen:
 
     @property
     def json(self) -> Any:
-        """The body, decoded."""
+        """Decode the body."""
         return json.loads(self.body)
 
 
@@ -46,12 +46,12 @@ class Reply:
 
 
 def as_json(value: object, status: int = 200) -> Reply:
-    """A JSON reply."""
+    """Make a JSON reply."""
     return Reply(status=status, body=json.dumps(value).encode(), headers={"Content-Type": "application/json"})
 
 
 def as_lines(values: Iterable[object]) -> Reply:
-    """A stream of JSON documents, one a line."""
+    """Make a stream of JSON documents, one a line."""
     body = "".join(json.dumps(value) + "\n" for value in values)
     return Reply(body=body.encode(), headers={"Content-Type": "application/x-ndjson"})
 
@@ -59,7 +59,7 @@ def as_lines(values: Iterable[object]) -> Reply:
 def answer(
     text: str, finish_reason: str = "stop", usage: dict[str, int] | None = None, logprobs: object = None
 ) -> Reply:
-    """A chat completion."""
+    """Make a chat completion."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": finish_reason}
     choice |= {"logprobs": {"content": logprobs}} if logprobs is not None else {}
@@ -88,7 +88,7 @@ class ChatServer:
         return f"http://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request a connection."""
+        """Serve one request per connection."""
         try:
             request = await _read(reader)
             self.seen.append(request)
@@ -115,7 +115,7 @@ class ChatServer:
 
 @asynccontextmanager
 async def chat_server(respond: Respond) -> AsyncIterator[ChatServer]:
-    """A server on a free port for the length of the block."""
+    """Run a server on a free port for the length of the block."""
     double = ChatServer(respond)
     server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
     double.port = server.sockets[0].getsockname()[1]
@@ -127,7 +127,7 @@ async def chat_server(respond: Respond) -> AsyncIterator[ChatServer]:
 
 
 def in_pieces(request: Seen, reply: Reply) -> Reply:
-    """A whole answer as the stream that the request asks for; any other reply as it is."""
+    """Turn a whole answer into the stream that the request asks for; return any other reply unchanged."""
     if reply.status != 200 or (made := streams.as_asked(request.body, reply.body)) is None:
         return reply
     body, kind = made

@@ -25,7 +25,7 @@ class Received(NamedTuple):
 
 
 class Collector:
-    """What arrived, in any order."""
+    """Collects spans in the order of their arrival."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -33,34 +33,34 @@ class Collector:
         self._arrived = threading.Condition()
 
     def take(self, body: bytes) -> None:
-        """Keep what a request holds."""
+        """Keep the spans of a request."""
         request = ExportTraceServiceRequest.FromString(body)
         with self._arrived:
             for resource in request.resource_spans:
                 service = str(_attributes(resource.resource.attributes)["service.name"])
                 for scope in resource.scope_spans:
-                    self._spans.extend(_received(service, span, scope.schema_url) for span in scope.spans)
+                    self._spans.extend(_read_span(service, span, scope.schema_url) for span in scope.spans)
             self._arrived.notify_all()
 
     def spans(self, name: str = "", service: str = "") -> list[Received]:
-        """Those whose name begins so."""
+        """Return the spans whose name begins with `name` and whose service ends with `service`."""
         with self._arrived:
             return [s for s in self._spans if s.name.startswith(name) and s.service.endswith(service)]
 
     def wait_for(self, name: str, count: int = 1) -> list[Received]:
-        """The same, once so many are there."""
+        """Wait for `count` spans whose name begins with `name`, and return them."""
         with self._arrived:
             assert self._arrived.wait_for(lambda: sum(s.name.startswith(name) for s in self._spans) >= count, 60), name
         return self.spans(name)
 
 
 @contextmanager
-def collecting() -> Iterator[Collector]:
-    """A collector on a free loopback port."""
+def run_collector() -> Iterator[Collector]:
+    """Run a collector on a free loopback port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            """One export."""
+            """Accept one export."""
             assert self.path == "/v1/traces"
             collector.take(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(200)
@@ -68,7 +68,7 @@ def collecting() -> Iterator[Collector]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the signature is the library's
-            """Nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     collector = Collector(f"http://127.0.0.1:{server.server_port}")
@@ -82,7 +82,7 @@ def collecting() -> Iterator[Collector]:
         server.server_close()
 
 
-def _received(service: str, span: WireSpan, schema: str) -> Received:
+def _read_span(service: str, span: WireSpan, schema: str) -> Received:
     links = frozenset((link.trace_id.hex(), link.span_id.hex()) for link in span.links)
     return Received(
         service, span.name, span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex(), links,

@@ -19,9 +19,9 @@ from unittest.mock import patch
 from elastic_transport import Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch
 
-from services.retriever.elasticsearch.backend import Place
+from services.retriever.elasticsearch.backend import ServerIndex
 from services.retriever.elasticsearch.dense import ElasticsearchVectors, ServedVectors
-from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.elasticsearch.sparse import ElasticsearchTerms, ServedTerms
 from services.retriever.words import PAIRS
 from shared import retrieval_settings
@@ -48,16 +48,16 @@ class Recorder:
         self.name = ""
 
     @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Every request of the block is kept."""
+    def record(self) -> Iterator[None]:
+        """Keep every request of the block."""
         perform = Urllib3HttpNode.perform_request
 
-        def performed(node: Any, method: str, target: str, **arguments: Any) -> Any:
+        def perform_and_keep(node: Any, method: str, target: str, **arguments: Any) -> Any:
             answer = perform(node, method, target, **arguments)
             self._keep(method, target, arguments, answer)
             return answer
 
-        with patch.object(Urllib3HttpNode, "perform_request", performed):
+        with patch.object(Urllib3HttpNode, "perform_request", perform_and_keep):
             yield
 
     def _keep(self, method: str, target: str, arguments: Mapping[str, Any], answer: Any) -> None:
@@ -84,8 +84,8 @@ def main() -> None:
     """Write all exchanges to the standard output."""
     url, *restart = sys.argv[1:]
     recorder = Recorder()
-    server = Server(retrieval_settings.Elasticsearch(url=url, prefix=PREFIX, retries=0, timeout_s=10))
-    with recorder.recording():
+    server = ElasticsearchServer(retrieval_settings.Elasticsearch(url=url, prefix=PREFIX, retries=0, timeout_s=10))
+    with recorder.record():
         for name, call in scenario(server, Elasticsearch(url, max_retries=0)):
             recorder.name = name
             with suppress(MathragError, ApiError):
@@ -101,7 +101,7 @@ def main() -> None:
     sys.stdout.writelines(json.dumps(line) + "\n" for line in (head, *kept))
 
 
-def scenario(server: Server, raw: Elasticsearch) -> Iterator[tuple[str, Any]]:
+def scenario(server: ElasticsearchServer, raw: Elasticsearch) -> Iterator[tuple[str, Any]]:
     """(name, what is called), in the order that the replay keeps to."""
     terms = ElasticsearchTerms(server, PAIRS, k1=1.2, b=0.75)
     vectors = ElasticsearchVectors(server, HashedWords(), retrieval_settings.Dense())
@@ -115,8 +115,8 @@ def scenario(server: Server, raw: Elasticsearch) -> Iterator[tuple[str, Any]]:
     yield "version", lambda: server.version
     yield "build of terms", lambda: terms.build([DOCUMENTS], SIGNATURE)
     yield "build of vectors", lambda: vectors.build([DOCUMENTS], SIGNATURE)
-    words = ServedTerms(Place(server, TERMS, []), PAIRS, 1.2)
-    nearest = ServedVectors(Place(server, VECTORS, []), HashedWords(), candidates=16)
+    words = ServedTerms(ServerIndex(server, TERMS, []), PAIRS, 1.2)
+    nearest = ServedVectors(ServerIndex(server, VECTORS, []), HashedWords(), candidates=16)
     yield "search of terms", lambda: words.search(["circle area", "prime"], 3)
     yield "search of vectors", lambda: nearest.search(["circle area", "prime"], 2)
     yield "search of an index that is gone", lambda: server.search(f"{PREFIX}-sparse-{MISSING}", 3, [QUERY])
@@ -136,7 +136,7 @@ def scenario(server: Server, raw: Elasticsearch) -> Iterator[tuple[str, Any]]:
 QUERY: Mapping[str, Any] = {"query": {"match": {"terms": {"query": "circle"}}}, "docvalue_fields": ["hash"]}
 
 
-def record_recovery(recorder: Recorder, server: Server, restart: str) -> None:
+def record_recovery(recorder: Recorder, server: ElasticsearchServer, restart: str) -> None:
     """Keep what the server answers from its start on until it searches again: each answer once."""
     recorder.name, before = "while it recovers", len(recorder.exchanges)
     subprocess.run(restart, shell=True, check=True)  # noqa: S602 - the command is the user's
@@ -148,7 +148,7 @@ def record_recovery(recorder: Recorder, server: Server, restart: str) -> None:
     recorder.name, recorder.exchanges[before:] = "", [each for each in seen.values() if answer(each) != "whole"]
 
 
-def is_away(server: Server) -> bool:
+def is_away(server: ElasticsearchServer) -> bool:
     """Whether it refuses a search or a count."""
     refused = 0
     for ask in (lambda: server.count(TERMS), lambda: server.search(TERMS, 3, [QUERY])):

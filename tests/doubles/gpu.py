@@ -32,7 +32,7 @@ class Gpu:
         self._write()
 
     def environment(self) -> dict[str, str]:
-        """What a process needs to measure it."""
+        """Return the environment variables with which a process measures it."""
         return {"PYTHONPATH": str(STAND_IN), "NVML_STAND_IN": str(self._file)}
 
     def show(self, holders: Mapping[int, tuple[str, float]]) -> None:
@@ -43,17 +43,17 @@ class Gpu:
         self._write()
 
     def take(self, mib: float) -> None:
-        """Another process occupies so much."""
+        """Let another process occupy this much."""
         self._held[STRANGER] = {"name": "/usr/bin/somebody", "mib": mib}
         self._write()
 
     def hide(self, error: str) -> None:
-        """NVML answers everything with this."""
+        """Let NVML answer every call with this error."""
         self._error = error
         self._write()
 
     def relieve(self) -> None:
-        """Nobody else is there, nothing lags, NVML answers."""
+        """Reset: no foreign processes, no lag, and NVML answers."""
         self._held.pop(STRANGER, None)
         self.lag_s, self._error = 0.0, None
         self._write()

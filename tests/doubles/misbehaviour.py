@@ -27,10 +27,10 @@ class Misbehaviour:
     known: tuple[str, ...]
     """The words that it understands."""
     left: dict[str, int | None] = field(default_factory=dict)
-    """By word, how many more times; None without end."""
+    """How many more times each misbehaviour occurs; None means without end."""
 
-    def told(self, seen: Seen) -> Reply | None:
-        """None if the endpoint takes the word; else the refusal."""
+    def instruct(self, seen: Seen) -> Reply | None:
+        """Take over an instruction to misbehave; return a refusal if the word is unknown, otherwise None."""
         body: dict[str, Any] = seen.json
         how = body.get("how")
         if how not in (*self.known, WELL):

@@ -46,7 +46,7 @@ class ModelServer(ChatServer):
         self._key = key
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One request a connection, counted."""
+        """Serve one request per connection, and count it while it waits."""
         self.running += 1
         try:
             await super().serve(reader, writer)
@@ -78,7 +78,7 @@ class ModelServer(ChatServer):
     def _respond(self, seen: Seen) -> Reply:
         match seen.method, seen.path:
             case "POST", path if path == PATH:
-                return self.wrong.told(seen) or self._document()
+                return self.wrong.instruct(seen) or self._document()
             case "GET", "/double":
                 return self._document()
             case "GET", "/health":
@@ -99,7 +99,7 @@ class ModelServer(ChatServer):
         tokens = len(prompt.split())
         if (refused := self.refusal(body, tokens)) is not None:
             return refused
-        text, reason = ended(by_rule(prompt), min(most, self.context - tokens), body.get("stop") or ())
+        text, reason = cut(by_rule(prompt), min(most, self.context - tokens), body.get("stop") or ())
         logprobs = by_word(text, body["top_logprobs"]) if body.get("logprobs") else None
         reply = answer(text, reason, {"prompt_tokens": tokens, "completion_tokens": len(text.split())}, logprobs)
         if most == 1:  # a warm-up
@@ -114,8 +114,8 @@ class ModelServer(ChatServer):
         return self.wrong.spoilt(reply)
 
 
-def ended(text: str, most: int, stop: Iterable[str]) -> tuple[str, str]:
-    """As much of a text as its request lets through, in words, and why it ends there."""
+def cut(text: str, most: int, stop: Iterable[str]) -> tuple[str, str]:
+    """Cut a text at its stop words and its length in words; return it with the reason why it ends there."""
     before = min((text.split(each)[0] for each in stop), key=len, default=text)
     words = before.split(" ")
     return (before, "stop") if len(words) <= most else (" ".join(words[:most]), "length")

@@ -15,7 +15,7 @@ REPEATS = 31
 
 
 def pieces(text: str, most: int) -> tuple[list[str], str | None]:
-    """The tokens of an answer, here its words, and why it ended; None: it repeated itself."""
+    """Return an answer's tokens, which are its words here, and why it ended; None if it repeated itself."""
     found: list[str] = []
     repeats = 0
     for piece in re.findall(r" ?[^ ]+| +", text):
@@ -29,7 +29,7 @@ def pieces(text: str, most: int) -> tuple[list[str], str | None]:
 
 
 def answer(body: dict[str, Any], text: str, *, prompt_tokens: int, loaded_ns: int, instead: dict[str, Any]) -> Reply:
-    """The reply to a call, with the fields of `instead` in place of its own."""
+    """Make the reply to a call; the fields of `instead` replace its own."""
     most = (body.get("options") or {}).get("num_predict", -1)
     said, ended = pieces(instead.get("message", {}).get("content", text), most)
     last: dict[str, Any] = {"done": False}

@@ -48,7 +48,7 @@ def create(server: Ollama) -> None:
 
 
 def remove(server: Ollama) -> None:
-    """As `ollama rm` of every tag; what is loaded stays."""
+    """Remove every tag, as `ollama rm` does; loaded models stay."""
     server.pulled_before = dict(server.pulled)
     server.pulled.clear()
 

@@ -33,7 +33,7 @@ UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def digest(content: str) -> str:
-    """A SHA-256 in hexadecimal."""
+    """Hash a text to a SHA-256 in hexadecimal."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -48,23 +48,23 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Of all of it: `/api/tags` names the model by it."""
+        """Return the hash of the whole manifest, by which `/api/tags` names the model."""
         return digest(json.dumps([self.weights, self.system, self.template, self.parameters]))
 
-    def rendered(self, prompt: str) -> str:
-        """What the weights are given."""
+    def render(self, prompt: str) -> str:
+        """Return the text that the weights would be given."""
         system = f"{self.system}\n" if self.system else ""
         return self.template.replace("{{ .System }}", system).replace("{{ .Prompt }}", prompt)
 
-    def listed(self, tag: str, modified_at: str) -> dict[str, Any]:
-        """Its entry of `/api/tags`."""
+    def describe_in_tags(self, tag: str, modified_at: str) -> dict[str, Any]:
+        """Return its entry of `/api/tags`."""
         return {
             "name": tag, "model": tag, "modified_at": modified_at, "size": SIZE, "digest": self.digest,
             "details": {**DETAILS, "context_length": 2048, "embedding_length": 128}, "capabilities": ["completion"],
         }  # fmt: skip
 
-    def shown(self, tag: str) -> dict[str, Any]:
-        """What `/api/show` says of it."""
+    def describe_in_show(self, tag: str) -> dict[str, Any]:
+        """Return the model's document in `/api/show`."""
         parameters = "\n".join(f"{name:<30} {json.dumps(value)}" for name, value in self.parameters)
         system = {"system": self.system} if self.system else {}
         return {
@@ -90,7 +90,7 @@ class Runner:
     alive: bool = True
     """A dead one is listed until somebody asks it something."""
     expires_at: float = field(default=float("inf"))
-    """By `time.monotonic`."""
+    """Time of expiry by `time.monotonic`."""
 
     @property
     def expired(self) -> bool:
@@ -101,8 +101,8 @@ class Runner:
         """For so long after this call; five minutes where the call does not say."""
         self.expires_at = time.monotonic() + seconds("5m" if keep_alive is None else keep_alive)
 
-    def listed(self) -> dict[str, Any]:
-        """Its entry of `/api/ps`."""
+    def describe_loaded(self) -> dict[str, Any]:
+        """Return its entry of `/api/ps`."""
         left = min(self.expires_at - time.monotonic(), 1e9)
         return {
             "name": self.name, "model": self.name, "size": self.size, "digest": self.digest, "details": DETAILS,
@@ -117,7 +117,7 @@ def launch(options: dict[str, Any], shift: bool, train_context: int) -> tuple[An
 
 
 def seconds(keep_alive: object) -> float:
-    """Of a number or of `10m`; what is negative is for ever."""
+    """Convert a number or a text such as `10m` into seconds; a negative value means for ever."""
     if isinstance(keep_alive, int | float):
         found = float(keep_alive)
     else:
@@ -127,5 +127,5 @@ def seconds(keep_alive: object) -> float:
 
 
 def stamp(ahead_s: float = 0.0) -> str:
-    """A time as the server writes it."""
+    """Write a time as the server does."""
     return (datetime.now(UTC) + timedelta(seconds=ahead_s)).isoformat().replace("+00:00", "Z")

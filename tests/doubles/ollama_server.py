@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shared.models.ollama import full_tag
+from shared.models.ollama import make_full_tag
 from tests.doubles import ollama_answers
 from tests.doubles.answers import by_rule
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
@@ -99,18 +99,17 @@ class Ollama:
 
     def manifest(self, tag: str) -> Manifest:
         """What a tag names now."""
-        return self.manifests[self.pulled[full_tag(tag)]]
+        return self.manifests[self.pulled[make_full_tag(tag)]]
 
     def respond(self, seen: Seen) -> Reply:
-        """One request."""
         self._expire()
-        reply = self.told(seen) if seen.path == PATH else self._served(seen)
+        reply = self.instruct(seen) if seen.path == PATH else self._serve(seen)
         self._show()
         return reply
 
-    def told(self, seen: Seen) -> Reply:
-        """To misbehave, or to stop it."""
-        if refused := self.wrong.told(seen):
+    def instruct(self, seen: Seen) -> Reply:
+        """Make the double misbehave, or stop that."""
+        if refused := self.wrong.instruct(seen):
             return refused
         if deed := DEEDS.get(seen.json["how"]):
             deed(self)
@@ -124,30 +123,32 @@ class Ollama:
             there = [*self.runners.values(), *self.kept]
             self.gpu.show({each.pid: ("/usr/bin/ollama", each.size_vram / MIB) for each in there})
 
-    def _served(self, seen: Seen) -> Reply:
+    def _serve(self, seen: Seen) -> Reply:
         match seen.method, seen.path:
             case "GET", "/double":
                 return self._document()
             case "GET", "/api/version":
                 return as_json({"version": self.version})
             case "GET", "/api/tags":
-                return as_json({"models": [self.manifest(tag).listed(tag, self.modified[tag]) for tag in self.pulled]})
+                return as_json(
+                    {"models": [self.manifest(tag).describe_in_tags(tag, self.modified[tag]) for tag in self.pulled]}
+                )
             case "GET", "/api/ps":
-                return as_json({"models": [runner.listed() for runner in self._resident()]})
+                return as_json({"models": [runner.describe_loaded() for runner in self._resident()]})
             case _, "/api/show" | "/api/chat" | "/api/delete" | "/api/embed":
                 return self._about(seen.path.removeprefix("/api/"), seen.json)
         return Reply(status=404, body=b"404 page not found", headers={"Content-Type": "text/plain"})
 
     def _about(self, what: str, body: dict[str, Any]) -> Reply:
         """A request that names a model."""
-        name, tag = body["model"], full_tag(body["model"])
+        name, tag = body["model"], make_full_tag(body["model"])
         if what == "chat":
             self.bodies.append(body)
         if tag not in self.pulled:
             return as_json({"error": f"model '{tag if what == 'show' else name}' not found"}, 404)
         match what:
             case "show":
-                return as_json(self.manifest(tag).shown(tag) | self.shown)
+                return as_json(self.manifest(tag).describe_in_show(tag) | self.shown)
             case "delete":
                 del self.pulled[tag]
                 return Reply()
@@ -233,7 +234,7 @@ class Ollama:
         return RELOAD_NS
 
     def _answer(self, tag: str, body: dict[str, Any], waited: int) -> Reply:
-        prompt = self.manifest(tag).rendered(body["messages"][0]["content"])
+        prompt = self.manifest(tag).render(body["messages"][0]["content"])
         warming = body.get("options", {}).get("num_predict") == 1
         self.prompts += not warming
         words, room = prompt.split(), self._room(tag)
@@ -251,8 +252,8 @@ class Ollama:
             return as_json({"error": DEATHS[death]}, 500)
         if not warming:
             instead |= ANSWERS.get(self.wrong.first(ANSWERS) or "", {})
-        told = {"prompt_tokens": len(prompt.split()), "loaded_ns": waited}
-        found = ollama_answers.answer(body, self.answer(prompt), **told, instead=instead)
+        counts = {"prompt_tokens": len(prompt.split()), "loaded_ns": waited}
+        found = ollama_answers.answer(body, self.answer(prompt), **counts, instead=instead)
         return found if warming else self.wrong.spoilt(found)
 
     def _room(self, tag: str) -> int:
@@ -262,7 +263,7 @@ class Ollama:
 
 @asynccontextmanager
 async def ollama_server(*tags: str) -> AsyncIterator[tuple[Ollama, ChatServer]]:
-    """A server in the event loop of the test, with these models pulled."""
+    """Run a server with these models pulled, in the event loop of the test."""
     state = Ollama()
     for tag in tags:
         state.pull(tag)
@@ -271,8 +272,8 @@ async def ollama_server(*tags: str) -> AsyncIterator[tuple[Ollama, ChatServer]]:
 
 
 @contextmanager
-def serving(double: Ollama) -> Iterator[ChatServer]:
-    """The double on a loop of its own: the stack is other processes, and the test waits for it."""
+def serve_ollama(double: Ollama) -> Iterator[ChatServer]:
+    """Run the double on a loop of its own, because the stack is other processes and the test waits for it."""
     started: list[ChatServer] = []
     up, done = threading.Event(), asyncio.Event()
 

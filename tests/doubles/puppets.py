@@ -97,12 +97,12 @@ class PuppetServer:
         await self.looks.wait()
         return self.unchanged
 
-    async def exited(self) -> None:
+    async def wait_exited(self) -> None:
         """Return when it is gone."""
         await self._gone.wait()
 
     async def stop(self) -> None:
-        """Gone, on request."""
+        """Stop on request, unless it is immortal."""
         self.stops += 1
         if not self.immortal:
             self.die()
@@ -142,18 +142,17 @@ class PuppetDriver:
         )
 
     async def take_over(self) -> None:
-        """Nothing is held; counted."""
+        """Count the call; a puppet holds nothing that could be released."""
         self.taken_over += 1
 
     async def architecture(self) -> Architecture | None:
-        """Not told."""
         return None
 
     async def warm(self) -> None:
-        """Nothing to read ahead."""
+        """Do nothing: a puppet has no files to read ahead."""
 
     async def start(self, parallel: int | None = None) -> PuppetServer:
-        """A new puppet with a number for a process id."""
+        """Start a new puppet; its process id is a running number."""
         if self.refuses is not None:
             raise DriverError(self.refuses)
         self.servers.append(PuppetServer(pid=len(self.servers) + 1))
@@ -173,6 +172,6 @@ class StepClock:
         self._now = at
 
     def now(self) -> datetime:
-        """Later than ever before."""
+        """Return a later time at each call."""
         self._now += timedelta(seconds=1)
         return self._now

@@ -26,10 +26,10 @@ def respond(seen: Seen) -> Reply:
     [message] = seen.json["messages"]
     prompt = PROMPT.search(message["content"])
     assert prompt is not None, message
-    said = list(spoken(prompt["question"], prompt["said"]))
+    tokens = list(spoken(prompt["question"], prompt["said"]))
     top = seen.json.get("top_logprobs", 0)
-    logprobs = [_entry(text, shares, top) for text, shares in said] if seen.json.get("logprobs") else None
-    return answer("".join(text for text, _ in said), logprobs=logprobs)
+    logprobs = [_entry(text, shares, top) for text, shares in tokens] if seen.json.get("logprobs") else None
+    return answer("".join(text for text, _ in tokens), logprobs=logprobs)
 
 
 def spoken(question: str, said: str) -> Said:

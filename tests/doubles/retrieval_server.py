@@ -40,12 +40,12 @@ class RetrievalServer:
     """Words of a text at most; None: any number."""
 
     def tell(self, how: str, times: int | None = None) -> None:
-        """Misbehave, so many times."""
+        """Misbehave in this way, `times` times."""
         assert how in self.wrong.known
         self.wrong.left[how] = times
 
     def respond(self, seen: Seen) -> Reply:
-        """One request."""
+        """Answer one request."""
         if (seen.method, seen.path) == ("GET", "/api/tags"):
             return as_json({"models": [{"name": name, "digest": digest} for name, digest in self.digests.items()]})
         self.bodies.append(seen.json)
@@ -71,10 +71,10 @@ class RetrievalServer:
             case "/api/embed":
                 return _json({"model": body["model"], "embeddings": self._vectors(body["input"])})
             case "/v1/rerank":
-                results = [{"index": at, "relevance_score": score} for at, score in self._ranked(body["documents"])]
+                results = [{"index": at, "relevance_score": score} for at, score in self._rank(body["documents"])]
                 return _json({"object": "list", "results": results})
             case "/rerank":
-                return _json([{"index": at, "score": score} for at, score in self._ranked(body["texts"])])
+                return _json([{"index": at, "score": score} for at, score in self._rank(body["texts"])])
         return as_json({"error": "no such route"}, 404)
 
     def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
@@ -91,8 +91,8 @@ class RetrievalServer:
             vectors[0][0] = 1e999
         return vectors
 
-    def _ranked(self, documents: Sequence[str]) -> list[tuple[int, float]]:
-        """Best first, as these servers answer."""
+    def _rank(self, documents: Sequence[str]) -> list[tuple[int, float]]:
+        """Sort documents best first, as these servers answer."""
         scores = [self.logits[document] for document in documents]
         if self.wrong.now("nan"):
             scores[0] = float("nan")

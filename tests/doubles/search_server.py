@@ -176,30 +176,30 @@ class SearchServer:
             self.seen.append(f"{method} /{path}")
             self.queries.append((self.seen[-1], query))
             healthy = HEALTH if path == "_cluster/health" else None
-            answer = self._refusal(path, headers) or healthy or self._routed(method, path, body)
+            answer = self._refusal(path, headers) or healthy or self._route(method, path, body)
         kept = [each.split(".") for each in query.get("filter_path", "").split(",") if each]
-        return Answer(answer.status, filtered(answer.body, kept)) if kept and answer.status == 200 else answer
+        return Answer(answer.status, filter_reply(answer.body, kept)) if kept and answer.status == 200 else answer
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if self.credentials and headers.get("authorization") not in self.credentials:
-            return wrong(401, "security_exception", "missing or wrong credentials")
+            return make_error(401, "security_exception", "missing or wrong credentials")
         if not path:
             return Answer(200, {"version": {"number": f"{self.version}.{self.minor}.3"}})  # whatever is accepted
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
         wanted = {"accept": ("json",), "content-type": kinds if "content-type" in headers else ("",)}
         for name, allowed in wanted.items():
             if headers.get(name, "") not in [VENDOR.format(kind, self.version) if kind else "" for kind in allowed]:
-                said = "Invalid media-type value on headers [Content-Type, Accept]"
-                return wrong(400, "media_type_header_exception", said)._replace(media="application/json")
+                reason = "Invalid media-type value on headers [Content-Type, Accept]"
+                return make_error(400, "media_type_header_exception", reason)._replace(media="application/json")
         if self.recovering and path.endswith("_count"):
             return Answer(503, shards_failed(503, "no_shard_available_action_exception", None, path.split("/")[0]))
         for failure in self.failures:
             if path.endswith(failure[0]):
                 self.failures.remove(failure)
-                return wrong(failure[1], "unavailable_exception", "as the test told it")
+                return make_error(failure[1], "unavailable_exception", "as the test told it")
         return None
 
-    def _routed(self, method: str, path: str, body: bytes) -> Answer:
+    def _route(self, method: str, path: str, body: bytes) -> Answer:
         name, _, call = path.partition("/")
         match method, call or name:
             case "PUT" | "POST", "_bulk":
@@ -209,13 +209,13 @@ class SearchServer:
             case "POST", "_aliases":
                 return self._move(json.loads(body)["actions"])
             case "GET", _ if name == "_alias":
-                return self._named(call)
+                return self._find_alias(call)
         if method == "GET" and "*" in name:
             return Answer(200, {each: {} for each in self.indexes if fnmatchcase(each, name)})
         if method == "PUT":
             return self._create(name, json.loads(body))
         if name not in self.indexes:
-            return wrong(404, "index_not_found_exception", f"no such index [{name}]")
+            return make_error(404, "index_not_found_exception", f"no such index [{name}]")
         return self._of(method, name, call, json.loads(body) if body else {})
 
     def _of(self, method: str, name: str, call: str, body: Source) -> Answer:
@@ -230,16 +230,16 @@ class SearchServer:
                 return Answer(200, {"_shards": {"failed": 0}})
             case "POST", "_count":
                 return Answer(200, {"count": len(held.shown)})
-        return wrong(405, "method_not_allowed", f"{method} {call} is none of the calls that the project makes")
+        return make_error(405, "method_not_allowed", f"{method} {call} is none of the calls that the project makes")
 
     def _create(self, name: str, made: Source) -> Answer:
         if name in self.indexes:
-            return wrong(400, "resource_already_exists_exception", f"index [{name}/{UUID}] already exists")
+            return make_error(400, "resource_already_exists_exception", f"index [{name}/{UUID}] already exists")
         if name != name.lower():
-            return wrong(400, "invalid_index_name_exception", f"Invalid index name [{name}], must be lowercase")
+            return make_error(400, "invalid_index_name_exception", f"Invalid index name [{name}], must be lowercase")
         known = SETTINGS | ({EARLY_TERMINATION} if self.minor >= 2 else set())
         if unknown := made.get("settings", {}).keys() - known:
-            return wrong(400, "illegal_argument_exception", f"unknown setting [{unknown.pop()}] {ADVICE}")
+            return make_error(400, "illegal_argument_exception", f"unknown setting [{unknown.pop()}] {ADVICE}")
         self.indexes[name] = Held(made, self.minor)
         return Answer(200, {"acknowledged": True, "index": name})
 
@@ -250,8 +250,12 @@ class SearchServer:
         self.sent += lines[1::2]
         for action, fields in zip(lines[::2], lines[1::2], strict=True):
             index, document = action["index"].get("_index", name), action["index"]["_id"]
-            told = self.refused.get(document)
-            done = wrong(told.pop(0), "refused", "as told") if told else self.indexes[index].write(document, fields)
+            refusals = self.refused.get(document)
+            done = (
+                make_error(refusals.pop(0), "refused", "as told")
+                if refusals
+                else self.indexes[index].write(document, fields)
+            )
             error = {} if done.status < 300 else {"error": (done.body or {}).get("error", done.body)}
             items.append({"index": {"_index": index, "_id": document, "status": done.status, **error}})
         return Answer(200, {"errors": any("error" in item["index"] for item in items), "items": items})
@@ -266,11 +270,11 @@ class SearchServer:
 
     def _search(self, name: str, body: Source) -> Source:
         if name not in self.indexes:
-            return failed(404, "index_not_found_exception", f"no such index [{name}]")
+            return make_failure(404, "index_not_found_exception", f"no such index [{name}]")
         if self.recovering:
             return shards_missing(name)
         if isinstance(body.get("knn", {}).get("query_vector"), str) and self.minor < 4:
-            return failed(400, "parsing_exception", "[knn] failed to parse field [query_vector]")
+            return make_failure(400, "parsing_exception", "[knn] failed to parse field [query_vector]")
         if len(str(body.get("query")).split()) > CLAUSES:
             why = f"Query contains too many nested clauses; maxClauseCount is set to {CLAUSES}"
             return shards_failed(400, "query_shard_exception", f"failed to create query: {why}")
@@ -281,12 +285,12 @@ class SearchServer:
                 "_index": name, "_score": score,
                 "fields": {each: [held.shown[document][each]] for each in body["docvalue_fields"]},
             }
-            for document, score in self._ranked(held, body)
+            for document, score in self._rank(held, body)
         ]  # fmt: skip
         shards = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
         return {"took": 1, "timed_out": False, "_shards": shards, "hits": {"hits": hits}, "status": 200}
 
-    def _ranked(self, held: Held, body: Source) -> list[tuple[str, float]]:
+    def _rank(self, held: Held, body: Source) -> list[tuple[str, float]]:
         scores = held.scores(body)
         wanted = body.get("sort", [{"_score": "desc"}])
         assert wanted in ([{"_score": "desc"}], [{"_score": "desc"}, {"hash": "asc"}])
@@ -299,26 +303,26 @@ class SearchServer:
         for action in actions:
             [(verb, each)] = action.items()
             if each["index"] not in self.indexes:
-                return wrong(404, "index_not_found_exception", f"no such index [{each['index']}]")
+                return make_error(404, "index_not_found_exception", f"no such index [{each['index']}]")
             named = moved.setdefault(each["alias"], set())
             (named.add if verb == "add" else named.remove)(each["index"])
         self.aliases = moved
         return Answer(200, {"acknowledged": True})
 
-    def _named(self, alias: str) -> Answer:
+    def _find_alias(self, alias: str) -> Answer:
         held = self.aliases.get(alias, set()) & self.indexes.keys()
         if not held:
             return Answer(404, {"error": f"alias [{alias}] missing", "status": 404})
         return Answer(200, {index: {"aliases": {alias: {}}} for index in sorted(held)})
 
 
-def wrong(status: int, kind: str, reason: str) -> Answer:
-    """An error as the server words it."""
+def make_error(status: int, kind: str, reason: str) -> Answer:
+    """Make an error in the server's words."""
     return Answer(status, {"error": {"type": kind, "reason": reason}, "status": status})
 
 
-def failed(status: int, kind: str, reason: str) -> Source:
-    """The reply to one search of a batch that is refused."""
+def make_failure(status: int, kind: str, reason: str) -> Source:
+    """Make the reply to one refused search of a batch."""
     cause = {"type": kind, "reason": reason}
     return {"error": {"root_cause": [cause], **cause}, "status": status}
 
@@ -352,20 +356,20 @@ def product(left: NDArray[np.float32], right: NDArray[np.float32], at: int) -> f
     return float(np.cumsum(terms[::-1] if at % 2 else terms)[-1])
 
 
-def filtered(value: Any, paths: list[list[str]]) -> Any:
-    """What `filter_path` leaves of a reply; objects and lists that are empty then are left out."""
+def filter_reply(value: Any, paths: list[list[str]]) -> Any:
+    """Return what `filter_path` leaves of a reply, without objects and lists that have become empty."""
     if isinstance(value, list):
-        return [kept for each in value if (kept := filtered(each, paths)) not in ({}, [])]
+        return [kept for each in value if (kept := filter_reply(each, paths)) not in ({}, [])]
     if not isinstance(value, dict) or [] in paths:
         return value
     below = {name: [path[1:] for path in paths if path[0] == name] for name in value}
-    kept = {name: filtered(each, below[name]) for name, each in value.items() if below[name]}
+    kept = {name: filter_reply(each, below[name]) for name, each in value.items() if below[name]}
     return {name: each for name, each in kept.items() if each not in ({}, [])}
 
 
 @contextmanager
 def search_server() -> Iterator[SearchServer]:
-    """A server on a free port for the length of the block."""
+    """Run a server on a free port for the length of the block."""
     server = SearchServer()
     listening = ThreadingHTTPServer(("127.0.0.1", 0), _handler(server))
     listening.daemon_threads = True
@@ -385,7 +389,7 @@ def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def handle_one_request(self) -> None:
-            """Any method."""
+            """Handle a request of any method."""
             self.raw_requestline = self.rfile.readline(65_537)
             if not self.raw_requestline or not self.parse_request():
                 self.close_connection = True
@@ -410,6 +414,6 @@ def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing on stderr."""
+            """Write nothing to stderr."""
 
     return Handler

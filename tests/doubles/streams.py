@@ -35,7 +35,7 @@ def events(*data: Any) -> bytes:
 
 
 def lines(*data: Any) -> bytes:
-    """One JSON document a line."""
+    """Write one JSON document a line."""
     return "".join(json.dumps(each) + "\n" for each in data).encode()
 
 
@@ -43,8 +43,8 @@ def _chunks(whole: dict[str, Any]) -> list[Any]:
     """The role, the pieces, the end, the figures, and the word that it is over."""
     base = {name: value for name, value in whole.items() if name not in ("choices", "usage", "timings")}
     figures = {name: whole[name] for name in ("usage", "timings") if name in whole}
-    said = [[each] for choice in whole["choices"][:1] for each in _deltas(choice)]
-    return [*({**base, "choices": each} for each in said), {**base, "choices": [], **figures}, "[DONE]"]
+    deltas = [[each] for choice in whole["choices"][:1] for each in _deltas(choice)]
+    return [*({**base, "choices": each} for each in deltas), {**base, "choices": [], **figures}, "[DONE]"]
 
 
 def _deltas(choice: dict[str, Any]) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ class TgiServer(ModelServer):
         self._options = options
 
     def page(self, seen: Seen) -> Reply | None:
-        """`/info`."""
+        """Answer `/info`; None for other pages."""
         if (seen.method, seen.path) != ("GET", "/info"):
             return None
         other, shrunk = "digest" in self.wrong.left, "shrink" in self.wrong.left
@@ -59,7 +59,6 @@ class TgiServer(ModelServer):
         return path not in ("/info", "/metrics", "/v1/models")
 
     def without_key(self) -> Reply:
-        """Nothing but the status."""
         return Reply(401)
 
     def refusal(self, body: dict[str, Any], tokens: int) -> Reply | None:

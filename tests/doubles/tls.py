@@ -16,7 +16,7 @@ class Certified(NamedTuple):
 
     authority: Path
     certificate: Path
-    """With the authority's behind it, as Elasticsearch sends them."""
+    """The certificate followed by the authority's, as Elasticsearch sends them."""
     key: Path
 
     def fingerprint(self) -> str:
@@ -44,7 +44,7 @@ def _run(command: list[str], folder: Path) -> None:
 
 @contextmanager
 def tls_proxy(url: str, certified: Certified) -> Iterator[str]:
-    """The https:// URL of a proxy of the server at `url`, for the length of the block."""
+    """Run a TLS proxy of the server at `url` for the length of the block, and yield its https:// URL."""
     port = int(url.rpartition(":")[2])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certified.certificate, certified.key)
@@ -62,7 +62,7 @@ def _accept(listening: socket.socket, context: ssl.SSLContext, port: int) -> Non
 
 
 def _serve(accepted: socket.socket, context: ssl.SSLContext, port: int) -> None:
-    """One connection."""
+    """Forward one connection in both directions."""
     with (
         accepted,
         suppress(OSError),

@@ -34,7 +34,7 @@ class VllmServer(ModelServer):
         self._can_sleep = options.enable_sleep_mode and os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
 
     def page(self, seen: Seen) -> Reply | None:
-        """Models, version, metrics, and the dials of sleep mode."""
+        """Answer models, version, metrics and the switches of sleep mode; None for other pages."""
         match seen.method, seen.path.partition("?")[0]:
             case "GET", "/v1/models":
                 return as_json({"object": "list", "data": [self._card()]})
@@ -49,39 +49,38 @@ class VllmServer(ModelServer):
             case "POST", "/wake_up" if self._can_sleep:
                 return self._wake()
             case "GET", "/is_sleeping" if self._can_sleep:
-                asked = "sleeps_awake" in self.wrong.left, "wakes_asleep" in self.wrong.left
-                return as_json({"is_sleeping": self._sleeping ^ any(asked)})
+                settings = "sleeps_awake" in self.wrong.left, "wakes_asleep" in self.wrong.left
+                return as_json({"is_sleeping": self._sleeping ^ any(settings)})
         return None
 
     def needs_key(self, path: str) -> bool:
-        """Of its pages, those of OpenAI's."""
+        """Require a key for the pages that OpenAI's API has, too, and for no other."""
         return path.startswith("/v1/")
 
     def without_key(self) -> Reply:
-        """One word."""
         return as_json({"error": "Unauthorized"}, 401)
 
     def refusal(self, body: dict[str, Any], tokens: int) -> Reply | None:
         """What fits is answered, cut at the end of the context if need be."""
         most, wanted, context = body.get("max_tokens", 1), body.get("top_logprobs", 0), self.context
         if body["model"] != self._options.served_model_name:
-            said = f"The model `{body['model']}` does not exist. Valid aliases: {self._options.served_model_name}."
-            return _refused(said, "model", kind="NotFoundError", status=404)
+            message = f"The model `{body['model']}` does not exist. Valid aliases: {self._options.served_model_name}."
+            return _refuse(message, "model", kind="NotFoundError", status=404)
         if not isinstance(body.get("temperature", 0.0), int | float):
             return _invalid("float_parsing", "temperature", "Input should be a valid number, unable to parse string")
         if most < 1:
-            return _refused(f"max_tokens must be at least 1, got {most}. (parameter=max_tokens)", "max_tokens")
+            return _refuse(f"max_tokens must be at least 1, got {most}. (parameter=max_tokens)", "max_tokens")
         if most > context:
-            said = (
+            message = (
                 f"max_tokens={most} cannot be greater than max_model_len={context}. Please request fewer output tokens."
             )
-            return _refused(said, "max_tokens")
+            return _refuse(message, "max_tokens")
         if wanted > MOST_LOGPROBS:
-            said = f"Requested sample logprobs of {wanted}, which is greater than max allowed: {MOST_LOGPROBS}"
-            return _refused(said, "logprobs")
+            message = f"Requested sample logprobs of {wanted}, which is greater than max allowed: {MOST_LOGPROBS}"
+            return _refuse(message, "logprobs")
         if tokens >= context:
-            said = f"This model's maximum context length is {context} tokens. However, your prompt contains at least"
-            return _refused(f"{said} {tokens} input tokens, which exceeds this limit", "input_tokens")
+            message = f"This model's maximum context length is {context} tokens. However, your prompt contains at least"
+            return _refuse(f"{message} {tokens} input tokens, which exceeds this limit", "input_tokens")
         return None
 
     def _chat(self, body: dict[str, Any]) -> Reply:
@@ -126,14 +125,14 @@ class VllmServer(ModelServer):
         return Reply()
 
 
-def _refused(said: str, parameter: str, *, kind: str = "BadRequestError", status: int = 400) -> Reply:
+def _refuse(said: str, parameter: str, *, kind: str = "BadRequestError", status: int = 400) -> Reply:
     return as_json({"error": {"message": said, "type": kind, "param": parameter, "code": status}}, status)
 
 
 def _invalid(kind: str, field: str, said: str) -> Reply:
-    """As pydantic words it."""
+    """Refuse a field in pydantic's words."""
     words = f"1 validation error:\n  {{'type': '{kind}', 'loc': 'body.{field}', 'msg': '{said}'}}"
-    return _refused(words, f"body.{field}", kind="Bad Request")
+    return _refuse(words, f"body.{field}", kind="Bad Request")
 
 
 def main() -> int:

@@ -24,10 +24,10 @@ BASH = shutil.which("bash") or "bash"
 
 
 def documented(heading: str) -> list[str]:
-    """The blocks of commands under a heading of docs/scaling.md."""
-    page = (REPOSITORY / "docs" / "scaling.md").read_text("utf-8")
+    """The blocks of commands under a heading of docs/how-to/scaling.md."""
+    page = (REPOSITORY / "docs" / "how-to" / "scaling.md").read_text("utf-8")
     section = re.split(r"^## ", page.partition(f"\n## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-    return [block.group().replace("\n    ", "\n") for block in re.finditer(r"(?:^    .*\n)+", section, re.MULTILINE)]
+    return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 def shell(commands: list[str], folder: Path) -> None:

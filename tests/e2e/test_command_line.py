@@ -75,6 +75,7 @@ def test_curl_sends_what_is_shown(stack: RunningStack) -> None:
     stack.wait(jobs[0]["id"], ended)
 
 
+# Its texts have a length of their own, so that the main job, whose loads are counted, finds no reply of it.
 EXPERIMENT = """
 name: by-file
 datasets: [{dataset: world, corpus: world}]
@@ -83,7 +84,7 @@ variants:
   - {name: gate, pipeline: mathrag-gate, params: {gate: {tau: 1.0, truth: verifier}}}
   - {name: verified, pipeline: mathrag-gate, params: {quality: verifier}}
   - {name: routed, pipeline: mathrag-gate, params: {route: {enabled: true}}}
-params: {verify: {modulus: 10}}
+params: {verify: {modulus: 10}, judge: {max_tokens: 11}, generate: {max_tokens: 500}}
 baseline: hybrid
 """
 

@@ -32,7 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 async def _member(server: pg.Postgres) -> str:
     password = server.passwords.app
-    async with server._superuser() as connection:
+    async with server._connect_as_superuser() as connection:
         await connection.exec_driver_sql(f"CREATE ROLE {WORKER} LOGIN PASSWORD '{password}' IN ROLE {pg.APP}")
     return server.url().replace(pg.APP, WORKER)
 

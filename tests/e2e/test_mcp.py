@@ -39,7 +39,8 @@ async def told(client: Client, tool: str, **given: Any) -> Any:
 async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp_path: Path) -> None:
     """With nothing but the tools; nothing strays onto its standard output, and nothing goes wrong on the other."""
     question = "What is 3 plus 4?"
-    async with assistant(stack.url, tmp_path / "errors") as client:
+    # Other tests of the session add corpora, so that one has to be chosen.
+    async with assistant(stack.url, tmp_path / "errors", "--corpus", "world") as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
         assert listed == ["enhanced-search", "enhanced-chat", "job-submit", "job-status", "job-report"]
         found = await told(client, "enhanced-search", query=question, top_k=3)

@@ -11,7 +11,7 @@ import pytest
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.settings import Settings
-from tests.doubles.ollama_server import Ollama, serving
+from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
 
 JUDGE, GENERATOR = "judge:0.5b", "generator:7b"
@@ -32,7 +32,7 @@ def double() -> Ollama:
 def stack(double: Ollama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     """A stack whose device holds one of two models of an Ollama server."""
     folder = tmp_path_factory.mktemp("ollama")
-    with serving(double) as server:
+    with serve_ollama(double) as server:
         models = {
             tag: Model(driver="ollama", url=server.url, parallel=4, footprint_mib=400) for tag in (JUDGE, GENERATOR)
         }

@@ -9,7 +9,7 @@ import msgspec
 
 from mathrag.stack import lock
 from tests.doubles.ollama_models import SHOWN
-from tests.doubles.ollama_server import Ollama, serving
+from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.running import mathrag
 from tests.unit.reproductions import write
 
@@ -24,7 +24,7 @@ def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tm
     for tag in (JUDGE, GENERATOR):
         double.pull(tag)
     out = tmp_path / "out"
-    with serving(double) as server:
+    with serve_ollama(double) as server:
         command = ("reproduce", "math", "--data", str(tmp_path), "--items", "4", "--repeats", "2", "--yes")
         command += ("--server", server.url, "--embedder", "shipped", "--out", str(out))
         first = mathrag(*command)
@@ -37,7 +37,7 @@ def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tm
         assert second.returncode == 5, second.stdout + second.stderr
         assert "qwen2.5-7b-instruct was" in second.stderr
         assert double.prompts == prompts
-    assert lock.holder(out / "stack") is None
+    assert lock.find_holder(out / "stack") is None
     report = msgspec.json.decode((out / "report.json").read_bytes())
     assert {name: job["state"] for name, job in report["jobs"].items()} == dict.fromkeys(
         ("dense", "sparse", "hybrid", "gate"), "completed"

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from shared.storage.database import Database
 from tests.running import RunningStack, running_stack
 
@@ -55,7 +55,7 @@ def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack
     """Another data folder, so nothing but the database tells them of each other."""
     before = state(scaled)
     environment = {**scaled.addresses(), "MATHRAG_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "services.guard", "--port", str(free_port())]
+    command = [sys.executable, "-m", "services.guard", "--port", str(find_free_port())]
     second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert second.returncode == 3
     said = second.stdout + second.stderr

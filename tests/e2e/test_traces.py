@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from shared.storage.database import Database
-from tests.doubles.collector import Collector, collecting
+from tests.doubles.collector import Collector, run_collector
 from tests.running import RunningStack, ended, running_stack
 
 ITEMS = 3
@@ -34,7 +34,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
         "MATHRAG_TELEMETRY__LOG_LEVEL": "debug",
     }
     with (
-        collecting() as collector,
+        run_collector() as collector,
         running_stack(folder / "data", MATHRAG_TELEMETRY__OTLP_ENDPOINT=collector.url, **told) as stack,
     ):
         stack.furnish(folder / "world", items=ITEMS)

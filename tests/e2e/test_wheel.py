@@ -11,6 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 
+from mathrag.cli.failures import Exit
+from tests.light import link_into
 from tests.running import REPOSITORY
 
 FOLDERS = ("deploy", "mathrag", "migrations", "models", "services", "shared", "world")
@@ -44,6 +46,16 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv / "bin"
 
 
+@pytest.fixture(scope="module")
+def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of a new environment with the wheel and what it brings without extras."""
+    venv = tmp_path_factory.mktemp("light")
+    run([sys.executable, "-m", "venv", str(venv)], venv)
+    link_into(next(venv.glob("lib/python*/site-packages")))
+    run([str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-index", str(wheel)], venv)
+    return venv / "bin"
+
+
 def run(command: list[str], folder: Path) -> str:
     """What a command prints, run in a folder that is no clone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -66,8 +78,8 @@ def test_the_wheel_holds_every_file_of_the_clone_and_is_small(wheel: Path) -> No
     assert wheel.stat().st_size < MOST_MIB * 2**20
 
 
-def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
-    """Nothing of the clone is read: not its code, its models or its migrations."""
+def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, light: Path, tmp_path: Path) -> None:
+    """Nothing of the clone is read: not its code, its models or its migrations. A light installation asks."""
     world, folder = tmp_path / "world", tmp_path / "empty"
     folder.mkdir()
     python, mathrag = str(installed / "python"), str(installed / "mathrag")
@@ -77,16 +89,27 @@ def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, 
     run([python, "-m", "world.corpus", "--seed", "1", "--items", "12", "--out", str(world)], folder)
     run([mathrag, "up", "--detach", "--port", "0"], folder)
     try:
-        run([mathrag, "corpus", "create", "world", "--from", str(world / "corpus.jsonl")], folder)
-        run([mathrag, "dataset", "create", "world", "--from", str(world / "dataset.jsonl")], folder)
+        client = str(light / "mathrag")
+        run([client, "doctor"], folder)
+        run([client, "corpus", "create", "world", "--from", str(world / "corpus.jsonl")], folder)
+        run([client, "dataset", "create", "world", "--from", str(world / "dataset.jsonl")], folder)
         asked = ["--dataset", "world", "--corpus", "world", "--pipeline", "mathrag-gate", "--wait"]
-        run([mathrag, "job", "submit", "--name", "first", *asked], folder)
-        assert "12 completed, 0 failed, of 12" in run([mathrag, "job", "report", "first"], folder)
-        run([mathrag, "audit", "first"], folder)
+        run([client, "job", "submit", "--name", "first", *asked], folder)
+        assert "12 completed, 0 failed, of 12" in run([client, "job", "report", "first"], folder)
+        run([client, "audit", "first"], folder)
         run([mathrag, "report", "bundle", "first", "--out", str(tmp_path / "bundle")], folder)
     finally:
         run([mathrag, "down"], folder)
     assert (folder / ".mathrag").is_dir()
+
+
+def test_a_light_installation_names_the_wheel_that_it_came_from(wheel: Path, light: Path, tmp_path: Path) -> None:
+    """`pip` itself is satisfied with what it has, and `up` says what else to install."""
+    run([str(light / "python"), "-m", "pip", "check"], tmp_path)
+    command = [str(light / "mathrag"), "up", "--detach"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == Exit.USAGE
+    assert f"pip install '{wheel}[embedded]'" in done.stderr
 
 
 def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no_constants(
@@ -114,5 +137,5 @@ def test_the_demo_deletes_nothing_that_it_did_not_write(installed: Path, tmp_pat
     command = [str(installed / "mathrag"), "demo", "--data-dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode != 0
-    assert "holds files that no demo wrote" in done.stderr
+    assert "has files that no demo wrote" in done.stderr
     assert (tmp_path / "thesis.tex").read_text() == "mine"

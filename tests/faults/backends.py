@@ -14,12 +14,12 @@ import httpx2
 import psutil
 
 from tests.doubles.misbehaviour import WELL
-from tests.doubles.ollama_server import Ollama, serving
+from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.doubles.programs import REPOSITORY, program
 from tests.faults.gpu import misbehave
 from tests.faults.processes import Processes, until
 from tests.faults.real import RealBackEnd
-from tests.faults.trial import SOONER, measured
+from tests.faults.trial import SOONER, measure_calls
 from tests.faults.vocabulary import Action
 from tests.running import RunningStack, running_stack
 
@@ -46,16 +46,16 @@ class Backends:
     def behave(self) -> None:
         """Everything is as before."""
         for model in (*self.addresses, *PROGRAMS):
-            if model in self.addresses or self._running(model):
+            if model in self.addresses or self._find_ports(model):
                 with suppress(httpx2.TransportError):  # one that has just ended behaves when it is started again
                     self.misbehave(model, WELL)
 
     def _of_program(self, model: str) -> str:
-        until(f"the server of {model} is up", lambda: self._running(model))
-        (port,) = self._running(model)
+        until(f"the server of {model} is up", lambda: self._find_ports(model))
+        (port,) = self._find_ports(model)
         return f"http://127.0.0.1:{port}"
 
-    def _running(self, model: str) -> list[int]:
+    def _find_ports(self, model: str) -> list[int]:
         """Where it listens: on one port, or not at all."""
         found = Processes(self.stack).servers()
         return [port for process in found if _serves(process, model) for port in _ports(process)]
@@ -83,7 +83,7 @@ def backends(folder: Path, items: int) -> Iterator[Backends]:
     """A judge on TGI, a generator on vLLM that sleeps, another judge on Ollama, and a generator far away."""
     ollama = Ollama()
     ollama.pull("ollama:1b")
-    with serving(ollama) as server, socket.socket() as probe:
+    with serve_ollama(ollama) as server, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         far = probe.getsockname()[1]
         probe.close()
@@ -93,12 +93,12 @@ def backends(folder: Path, items: int) -> Iterator[Backends]:
             stack.furnish(folder / "world", items=items)
             made = Backends(stack, {}, {"ollama": server.url}, far)
             with far_away(made):  # what it serves is known from now on
-                until("the remote server is identified", lambda: _registered(stack, "far"))
-            made.whole = measured(stack)
+                until("the remote server is identified", lambda: _is_registered(stack, "far"))
+            made.whole = measure_calls(stack)
             yield made
 
 
-def _registered(stack: RunningStack, model: str) -> bool:
+def _is_registered(stack: RunningStack, model: str) -> bool:
     return any(found["name"] == model and found["registered"] for found in stack.get("/v1/models"))
 
 
@@ -135,7 +135,7 @@ def deaf(port: int) -> Iterator[None]:
 
 @contextmanager
 def far_away(backends: Backends) -> Iterator[None]:
-    """The remote server, on this host after all."""
+    """Run the remote server, which is in fact on this host."""
     port = str(backends.far_port)
     arguments = ["--served-model-name", "far", "--host", "127.0.0.1", "--port", port, "--seed", "0"]
     sizes = ["--max-model-len", "2048", "--max-num-seqs", "4"]

@@ -1,6 +1,6 @@
 """Every fault that the system is held against, by id: what happens, and what is promised all the same.
 
-`docs/faults.md` is written from this table and from what the last runs saw.
+`docs/reference/faults.md` is written from this table and from what the last runs saw.
 """
 
 from typing import NamedTuple
@@ -74,6 +74,11 @@ FAULTS: dict[str, Fault] = {
             "P14",
             "a process of somebody else has the id that a killed supervisor recorded for its child",
             "it is not waited for and not killed, wherever the wall clock was set meanwhile",
+        ),
+        Fault(
+            "P15",
+            "kill -9 of each process in each state of a batch of OpenAI's API",
+            "the batch ends as it was going to, each line is in one of its files, once, and what was answered is kept",
         ),
         Fault(
             "P13",

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from mathrag.stack.children import stack as build
+from mathrag.stack.children import build_stack as build
 from mathrag.stack.keeper import Child
-from mathrag.stack.supervisor import Chore, Step, Supervisor
+from mathrag.stack.supervisor import Chore, StartupTask, Supervisor
 from shared.settings import load
 from tests.faults.processes import SERVICES, until
 from tests.faults.vocabulary import Subject
@@ -33,17 +33,17 @@ class Clocks:
         self._folder = folder
 
     def file(self, name: str) -> Path:
-        """The clock of a service."""
+        """Return the file that sets the clock of a service."""
         return self._folder / name
 
     def set(self, name: str, seconds: float, rate: float = 1.0) -> None:
-        """So far from the true time, and so much faster from now on; seen within a second."""
+        """Set a clock `seconds` off the true time, running at `rate`; the service sees it within a second."""
         partial = self._folder / f"{name}.partial"
         partial.write_text(f"{seconds:+}s x{rate}\n" if rate != 1.0 else f"{seconds:+}s\n")
         partial.rename(self.file(name))
 
     def jump(self, subject: Subject, seconds: float) -> None:
-        """The clock of a service's host, or, of `Subject.CLOCK`, of every host but the database's."""
+        """Move the clock of a service's host or, for `Subject.CLOCK`, of every host but the database's."""
         hosts = [name for each, name in SERVICES.items() if each is not Subject.POSTGRES]
         for name in hosts if subject is Subject.CLOCK else [SERVICES[subject]]:
             self.set(name, seconds)
@@ -62,7 +62,7 @@ class Clocks:
 
 @contextmanager
 def clocked_stack(data_dir: Path, **environment: str) -> Iterator[tuple[RunningStack, Clocks]]:
-    """A stack with such clocks, all true at first."""
+    """Run a stack whose services have such clocks, all correct at first."""
     clocks = Clocks(data_dir.with_name("clocks"))
     clocks._folder.mkdir(parents=True)
     for name in SERVICES.values():
@@ -86,7 +86,7 @@ def clocked_stack(data_dir: Path, **environment: str) -> Iterator[tuple[RunningS
         supervisor.wait(60)
 
 
-def _with_clock(row: Child | Step | Chore, clocks: Clocks) -> Child | Step | Chore:
+def _with_clock(row: Child | StartupTask | Chore, clocks: Clocks) -> Child | StartupTask | Chore:
     if not isinstance(row, Child):
         return row
     return replace(row, environment={**row.environment, **clocks.environment(row.name)})

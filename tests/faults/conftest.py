@@ -8,9 +8,9 @@ import pytest
 from tests.faults.disk import disk as disk_of
 from tests.faults.leftovers import leaves_nothing_behind
 from tests.faults.limits import Disk, small_disk
-from tests.faults.proxied import Proxied, proxied
+from tests.faults.proxied import Proxied, run_proxied
 from tests.faults.recording import Seen
-from tests.faults.trial import SOONER, Trial, measured
+from tests.faults.trial import SOONER, Trial, measure_calls
 from tests.running import RunningStack, running_stack
 
 __all__ = ["leaves_nothing_behind"]
@@ -74,7 +74,7 @@ def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     """A stack whose PostgreSQL and Redis stand behind proxies, for all tests of them and of ticks."""
     folder = tmp_path_factory.mktemp("proxied")
     kept = folder / "disk" / "postgres"
-    with disk_of(folder / "disk", TABLES_MIB) as small, proxied(folder, PROXIED_ITEMS, kept=kept) as running:
+    with disk_of(folder / "disk", TABLES_MIB) as small, run_proxied(folder, PROXIED_ITEMS, kept=kept) as running:
         running.disk = small
         yield running
 
@@ -82,10 +82,10 @@ def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
 @pytest.fixture(scope="session")
 def whole(stack: RunningStack) -> Mapping[str, int]:
     """How many calls each stage of a job makes when nothing goes wrong."""
-    return measured(stack)
+    return measure_calls(stack)
 
 
 @pytest.fixture
 def trial(stack: RunningStack, whole: Mapping[str, int], seen: Seen) -> Trial:
-    """A job of this test on the stack of all faults."""
+    """Return what a test needs to run its job on the stack that all faults share."""
     return Trial(stack, whole, seen)

@@ -19,7 +19,7 @@ class Disk:
         self._ballast = folder / "ballast"
 
     def fill(self) -> None:
-        """From now on no byte more can be written."""
+        """Fill the disk until no byte more can be written."""
         with self._ballast.open("wb", buffering=0) as file:
             size = CHUNK
             while size:
@@ -29,7 +29,7 @@ class Disk:
                     size //= 2
 
     def relieve(self) -> None:
-        """As before `fill`."""
+        """Remove what `fill` has written."""
         self._ballast.unlink(missing_ok=True)
 
 
@@ -50,8 +50,8 @@ def disk(folder: Path, mib: int) -> Iterator[Disk | None]:
         subprocess.run([umount, "--lazy", folder], check=True)
 
 
-def needed(mounted: Disk | None) -> Disk:
-    """The disk, or the test is skipped and says why."""
+def require(mounted: Disk | None) -> Disk:
+    """Return the disk, or skip the test if none can be mounted."""
     if mounted is None:
         pytest.skip("a file system cannot be mounted here: that takes root and CAP_SYS_ADMIN")
     return mounted

@@ -46,9 +46,9 @@ class Session:
     """A session of the database's superuser, for code that does not await."""
 
     def __init__(self, stack: RunningStack) -> None:
-        secret = passwords.remembered(stack.data_dir)
+        secret = passwords.load_passwords(stack.data_dir)
         server = pg.Postgres(stack.data_dir / "postgres", port=stack.port("postgres"), passwords=secret)
-        self._url = server._url(pg.SUPERUSER, secret.superuser).replace("+asyncpg", "")
+        self._url = server._make_url(pg.SUPERUSER, secret.superuser).replace("+asyncpg", "")
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -78,7 +78,7 @@ class Gate:
         self._function = f"wait_at_gate_of_{write.table}()"
 
     def shut(self) -> None:
-        """From now on such a write waits."""
+        """Make such writes wait from now on."""
         table, verb, when = self._write
         self._session.execute(f"SELECT pg_advisory_lock({LOCK})")
         self._session.execute(FUNCTION.replace("#", self._function))
@@ -86,18 +86,18 @@ class Gate:
             f"CREATE TRIGGER gate BEFORE {verb} ON {table} FOR EACH ROW WHEN ({when}) EXECUTE FUNCTION {self._function}"
         )
 
-    def waiting(self) -> list[int]:
-        """Process ids of the database's own processes that wait."""
+    def list_waiting(self) -> list[int]:
+        """List the process ids of the database's own processes that wait at this gate."""
         return [row["pid"] for row in self._session.rows(WAITING, LOCK)]
 
-    def reached(self) -> list[int]:
-        """Return who waits, as soon as somebody does."""
-        until(f"somebody writes {self._write}", self.waiting, 0.005)
-        return self.waiting()
+    def wait_until_reached(self) -> list[int]:
+        """Wait until a process waits at this gate, and list those that do."""
+        until(f"somebody writes {self._write}", self.list_waiting, 0.005)
+        return self.list_waiting()
 
     def cut_off(self) -> None:
         """Roll back what waits, as if its client's death had been noticed at once."""
-        self._session.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid", self.waiting())
+        self._session.rows("SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid", self.list_waiting())
 
     def open(self) -> None:
         """Let everybody through, and leave the schema as it was: an audit compares it with what the migrations made."""
@@ -121,7 +121,7 @@ def gate(stack: RunningStack, write: Write) -> Iterator[Gate]:
 def flip_held(stack: RunningStack, state: FlipState) -> Iterator[None]:
     """Inside the block the guard is in `state` of the next flip, and stays there."""
     with gate(stack, STATES.get(state, STATES[FlipState.UNLOADING])) as before:
-        before.reached()
+        before.wait_until_reached()
         if state is FlipState.VERIFY_FREE:
             with Session(stack) as session:
                 session.execute("BEGIN; LOCK TABLE models IN ACCESS EXCLUSIVE MODE")

@@ -41,11 +41,11 @@ def stack_repaired(stack: RunningStack) -> list[str]:
     Returns what was wrong, once every service runs and a job could. A service that has died is no leftover: it is
     waited for until the supervisor has started it again.
     """
-    found = [*_started(stack), *_resumed(stack)]
+    found = [*_start_stack(stack), *_resume_processes(stack)]
     until("every service runs", lambda: _all_run(stack))
-    found += _freed(stack)
+    found += _release_devices(stack)
     until("a job can run", lambda: stack.get("/readyz")["ready"])
-    return [*found, *_cancelled(stack)]
+    return [*found, *_cancel_jobs(stack)]
 
 
 def _all_run(stack: RunningStack) -> bool:
@@ -53,19 +53,19 @@ def _all_run(stack: RunningStack) -> bool:
     return now is not None and all(child.phase == "ready" for child in now.children)
 
 
-def _started(stack: RunningStack) -> Iterator[str]:
+def _start_stack(stack: RunningStack) -> Iterator[str]:
     if not psutil.pid_exists(Processes(stack).supervisor()):
         Processes(stack).start()
         yield "the stack was down"
 
 
-def _resumed(stack: RunningStack) -> list[str]:
-    """Servers that a test has put beside the stack are children of this process."""
+def _resume_processes(stack: RunningStack) -> list[str]:
+    """Resume stopped processes; servers that a test has put beside the stack are children of this process."""
     roots = [psutil.Process(Processes(stack).supervisor()), psutil.Process()]
     stopped = [process for root in roots for process in root.children(recursive=True) if _is_stopped(process)]
-    said = [f"process {process.pid} was stopped" for process in stopped]
+    messages = [f"process {process.pid} was stopped" for process in stopped]
     resume(stopped)
-    return said
+    return messages
 
 
 def _is_stopped(process: psutil.Process) -> bool:
@@ -74,7 +74,7 @@ def _is_stopped(process: psutil.Process) -> bool:
     return False
 
 
-def _freed(stack: RunningStack) -> Iterator[str]:
+def _release_devices(stack: RunningStack) -> Iterator[str]:
     """A drained device is a leftover. A quarantined one is not: many faults end so, and where no job needs the device
     any more it stays so; one that was quarantined too often is tried again only when its guard is restarted.
     """
@@ -86,7 +86,7 @@ def _freed(stack: RunningStack) -> Iterator[str]:
             stack.restart("guard")
 
 
-def _cancelled(stack: RunningStack) -> list[str]:
+def _cancel_jobs(stack: RunningStack) -> list[str]:
     live = [job for job in stack.get("/v1/jobs?limit=100")["data"] if not ended(job)]
     for job in live:
         stack.api.post(f"/v1/jobs/{job['id']}/cancel")

@@ -18,7 +18,7 @@ FEW = 8
 
 @contextmanager
 def small_disk(folder: Path, mib: int) -> Iterator["Disk"]:
-    """A file system of its own with so much room, mounted at `folder`; needs root.
+    """Mount a file system of this size at `folder`; needs root.
 
     Raises:
         PermissionError: it cannot be mounted here.
@@ -48,7 +48,7 @@ class Disk:
                 file.write(bytes(BLOCK))
 
     def relieve(self) -> None:
-        """As before."""
+        """Remove what `fill` has written."""
         self._ballast.unlink(missing_ok=True)
 
 
@@ -92,7 +92,7 @@ class Group:
         return int((self.folder / ("memory.max_usage_in_bytes" if self._first else "memory.peak")).read_text())
 
     def limit(self, size: int) -> None:
-        """From now on they have no more bytes than this, or than the kernel can squeeze them into."""
+        """Limit the group's memory to this many bytes, or to the least that the kernel can reach."""
         while True:
             try:
                 (self.folder / ("memory.limit_in_bytes" if self._first else "memory.max")).write_text(str(size))
@@ -103,8 +103,8 @@ class Group:
             else:
                 return
 
-    def met(self) -> int:
-        """How often they have met the limit."""
+    def count_hits(self) -> int:
+        """Return how often the group has met its limit."""
         if self._first:
             return int((self.folder / "memory.failcnt").read_text())
         lines = (self.folder / "memory.events").read_text().splitlines()
@@ -112,8 +112,8 @@ class Group:
 
 
 @contextmanager
-def grouped(name: str, processes: list[psutil.Process]) -> Iterator[Group]:
-    """These processes, and the children that they will have, in a group; needs root.
+def run_in_group(name: str, processes: list[psutil.Process]) -> Iterator[Group]:
+    """Put these processes and their future children into a group with a memory limit; needs root.
 
     Raises:
         PermissionError: there is no memory controller that we may use.

@@ -27,7 +27,7 @@ SERVICES = {
 
 
 class Processes:
-    """Of one stack."""
+    """The processes of one stack."""
 
     def __init__(self, stack: RunningStack) -> None:
         self._stack = stack
@@ -53,13 +53,13 @@ class Processes:
         return []
 
     def supervisor(self) -> int:
-        """Its process id."""
+        """Return the process id of the stack's supervisor."""
         now = stack_state.read(self._stack.data_dir)
         assert now is not None
         return now.pid
 
     def kill(self, subject: Subject) -> None:
-        """SIGKILL, all at once."""
+        """Send SIGKILL to all processes of the subject at once."""
         self.signal(subject, signal.SIGKILL)
 
     def signal(self, subject: Subject, number: signal.Signals) -> list[psutil.Process]:
@@ -91,7 +91,7 @@ class Processes:
 
 @contextmanager
 def judge_worker(environment: Mapping[str, str], folder: Path) -> Iterator[None]:
-    """A worker of the judge lane beside a stack's own, as on another host."""
+    """Run another worker of the judge lane beside the stack's own, as on another host."""
     with (folder / "judge.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "services.judge"],
@@ -108,7 +108,7 @@ def judge_worker(environment: Mapping[str, str], folder: Path) -> Iterator[None]
 
 
 def resume(processes: list[psutil.Process]) -> None:
-    """SIGCONT."""
+    """Send SIGCONT to those that still exist."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.resume()
@@ -127,7 +127,7 @@ def _tree(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _command(process: psutil.Process) -> list[str]:
-    """Its command line; empty when it has ended."""
+    """Return the command line of a process; empty if it has ended."""
     with suppress(psutil.NoSuchProcess):
         return list(process.cmdline())
     return []

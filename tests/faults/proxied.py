@@ -16,13 +16,13 @@ from mathrag.stack import passwords, process
 from mathrag.stack import postgres as pg
 from mathrag.stack import redis as rd
 from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from tests.faults.disk import Disk
 from tests.faults.leftovers import stack_repaired
 from tests.faults.proxy import Proxy
 from tests.faults.real import done
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, SOONER, measured
+from tests.faults.trial import JOB, SOONER, measure_calls
 from tests.faults.wire import Cuts, PostgresWire, RedisWire, Ticks
 from tests.running import Document, RunningStack, ended, running_stack
 from tests.servers import UNSAFE
@@ -42,7 +42,7 @@ class Server:
         self.of.prepare()
         log = self.of.directory.with_suffix(".log")
         self._process = process.spawn(self.of.command(), log=log, dies_by=self._stop_by)
-        asyncio.run(process.wait_ready(log.stem, self._process, self.of.ready, log=log))
+        asyncio.run(process.wait_ready(log.stem, self._process, self.of.is_ready, log=log))
 
     @property
     def ended(self) -> bool:
@@ -54,8 +54,8 @@ class Server:
         asyncio.run(process.stop(self._process, by=by or self._stop_by))
 
     @contextmanager
-    def stopped(self, by: Signals) -> Iterator[None]:
-        """Inside the block it is gone; afterwards it runs again on what it has kept."""
+    def keep_stopped(self, by: Signals) -> Iterator[None]:
+        """Stop the server during the block; afterwards it runs again on the data that it has kept."""
         self.stop(by)
         try:
             yield
@@ -85,10 +85,10 @@ class Proxied:
         """The database itself, for whoever may do anything with it."""
         server = self.postgres.of
         assert isinstance(server, pg.Postgres)
-        return server._url(pg.SUPERUSER, server.passwords.superuser)
+        return server._make_url(pg.SUPERUSER, server.passwords.superuser)
 
     def owner_url(self) -> str:
-        """The same, for whoever migrates."""
+        """Return the URL of the role that migrates the database, not through the proxy."""
         server = self.postgres.of
         assert isinstance(server, pg.Postgres)
         return server.owner_url()
@@ -112,14 +112,14 @@ class Proxied:
             seen.figure(name, report[figure])
         return report
 
-    def judging(self, name: str, share: float = 0.0) -> str:
-        """A job of which the judge has answered that much."""
+    def submit_judging(self, name: str, share: float = 0.0) -> str:
+        """Submit a job and return its id once the judge has answered this share of its calls."""
         job = self.stack.submit(name, **JOB)
-        self.judged(job, share)
+        self.wait_until_judged(job, share)
         return job
 
-    def judged(self, job: str, share: float) -> None:
-        """Return when the judge has answered this share of the job's calls, and one at least."""
+    def wait_until_judged(self, job: str, share: float) -> None:
+        """Wait until the judge has answered this share of the job's calls, and at least one."""
         self.stack.wait(job, lambda document: done(document, "judge") > share * self.whole["judge"] or ended(document))
         assert not ended(self.stack.get(f"/v1/jobs/{job}")), "it came too late"
 
@@ -152,11 +152,11 @@ class Proxied:
         """What a worker is told that is started beside the stack's."""
         through = {name: address(self) for name, address in ADDRESSES.items()}
         services = {f"MATHRAG_{name.upper()}_URL": self.stack.service_url(name) for name in ("guard", "retriever")}
-        key = passwords.remembered(self.stack.data_dir).service
+        key = passwords.load_passwords(self.stack.data_dir).service
         return {**through, **services, "MATHRAG_SERVICE_KEY": key, **SOONER}
 
     def heartbeats(self, lane: str) -> list[str]:
-        """The workers of a lane that show one."""
+        """List the heartbeat keys of a lane's workers."""
         with client(self.redis) as known:
             return list(known.scan_iter(f"mathrag:worker:{lane}:*"))
 
@@ -170,18 +170,18 @@ class Proxied:
 
 
 def client(server: Server) -> "Redis[str]":
-    """Redis itself, not through the proxy."""
+    """Connect to Redis directly, not through the proxy."""
     return Redis.from_url(server.of.url(), decode_responses=True)
 
 
 @contextmanager
-def proxied(folder: Path, items: int, *options: str, kept: Path | None = None) -> Iterator[Proxied]:
-    """A stack with the problem world in it; PostgreSQL keeps its tables in `kept`."""
+def run_proxied(folder: Path, items: int, *options: str, kept: Path | None = None) -> Iterator[Proxied]:
+    """Run a stack with the world's data behind proxies; PostgreSQL keeps its tables in `kept`."""
     with behind(folder, kept or folder / "postgres") as it:
         addresses = {name: address(it) for name, address in ADDRESSES.items()}
         with running_stack(folder / "data", *options, **addresses, **SOONER) as it.stack:
             it.stack.furnish(folder / "world", items=items)
-            it.whole = measured(it.stack)
+            it.whole = measure_calls(it.stack)
             yield it
 
 
@@ -197,11 +197,11 @@ ADDRESSES: Mapping[str, Callable[[Proxied], str]] = {
 def behind(folder: Path, kept: Path) -> Iterator[Proxied]:
     """Both servers with their proxies, and no stack yet."""
     secrets, cuts, ticks = Passwords(), Cuts(), Ticks()
-    database = pg.Postgres(kept, port=free_port(), passwords=secrets, settings={**UNSAFE, **SETTINGS})
+    database = pg.Postgres(kept, port=find_free_port(), passwords=secrets, settings={**UNSAFE, **SETTINGS})
     database.prepare()
     log_apart(database, folder / "wal")
     postgres = Server(database, pg.STOP_SIGNAL)
-    redis = Server(rd.Redis(folder / "redis", port=free_port(), passwords=secrets), rd.STOP_SIGNAL)
+    redis = Server(rd.Redis(folder / "redis", port=find_free_port(), passwords=secrets), rd.STOP_SIGNAL)
     postgres.start()
     redis.start()
     try:

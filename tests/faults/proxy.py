@@ -45,24 +45,24 @@ class Proxy:
         return self._do(self._sever)
 
     def part(self) -> None:
-        """From now on nobody gets through: connections are reset, new ones at once."""
+        """Reset all connections, and new ones at once."""
         self._parted = True
         self.sever()
 
     def silence(self) -> None:
-        """From now on connections stay and nothing is heard on them, as behind a dead cable."""
+        """Keep connections open but pass no byte on, as behind a dead cable."""
         self._loop.call_soon_threadsafe(self._heard.clear)
 
     def heal(self) -> None:
-        """As before `part`, `silence`, `switch` and `delay_s`."""
+        """Undo `part`, `silence`, `switch` and `delay_s`."""
         self._parted, self.delay_s = False, 0.0
         self._loop.call_soon_threadsafe(self._heard.set)
         if self._upstream != self._home:
             self.switch(self._home)
 
     @contextmanager
-    def healed(self) -> Iterator[None]:
-        """Whatever is done to it in the block is over when the block ends."""
+    def heal_afterwards(self) -> Iterator[None]:
+        """Undo at the end of the block whatever was done to the proxy in it."""
         try:
             yield
         finally:
@@ -80,7 +80,7 @@ class Proxy:
         return [f"the cable to port {self._home} {said}" for said, holds in wrong.items() if holds]
 
     def switch(self, upstream: int) -> None:
-        """Lead to another server from now on; connections to the old one end."""
+        """Connect to another server from now on, and end connections to the old one."""
         self._upstream = upstream
         self.sever()
 

@@ -48,12 +48,12 @@ class RealBackEnd:
         """Everything that happens, each at its moment; returns when what ends by itself has ended."""
         async with AsyncExitStack() as self._repairs:
             for event in scenario.events:
-                await self.reached(event.moment)
+                await self.wait_until_reached(event.moment)
                 await self.perform(event.action)
             await asyncio.gather(*self._later)
             self._repairs.pop_all()  # what lasts longer than the events lasts until the test ends it
 
-    async def reached(self, moment: Moment) -> None:
+    async def wait_until_reached(self, moment: Moment) -> None:
         """Return when the job has come so far; in a state of the flip the guard stays until the action is done."""
         if moment.stage in tuple(FlipState):
             self._held = flip_held(self.stack, FlipState(moment.stage))
@@ -140,7 +140,7 @@ def done(document: Document, stage: str) -> int:
 
 def guard_state(stack: RunningStack) -> Document:
     """What the guard itself says that the device is doing."""
-    known = authorization(passwords.remembered(stack.data_dir).service)
+    known = authorization(passwords.load_passwords(stack.data_dir).service)
     found: Document = httpx2.get(
         f"{stack.service_url('guard')}/state", headers=known, timeout=60, trust_env=False
     ).json()

@@ -2,7 +2,7 @@
 
     @pytest.mark.fault("P6")
     def test_...(stack: RunningStack, seen: Seen) -> None:
-        seen.produced("SIGSTOP of the judge worker at 50 % of the judge's calls, for three times its claims' life")
+        seen.describe("SIGSTOP of the judge worker at 50 % of the judge's calls, for three times its claims' life")
         seen.note("the late replies changed nothing")
         seen.figure("calls lapsed", 3)
 
@@ -27,8 +27,8 @@ class Seen:
     def __init__(self) -> None:
         self.sight = Sight()
 
-    def produced(self, how: str) -> None:
-        """The fault was brought about in this way."""
+    def describe(self, how: str) -> None:
+        """Note how the fault was brought about."""
         self.sight.produced.append(how)
 
     def note(self, what: str) -> None:
@@ -48,7 +48,7 @@ def seen(request: pytest.FixtureRequest) -> Seen:
 
 
 def places(item: pytest.Item) -> list[Place]:
-    """Where the sight of a test belongs: one place for each id of its markers."""
+    """Return where the results of a test belong: one place for each id of its markers."""
     return [
         Place(fault, marker.kwargs.get("back_end", REAL), item.nodeid)
         for marker in item.iter_markers("fault")
@@ -57,14 +57,14 @@ def places(item: pytest.Item) -> list[Place]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Two options."""
     group = parser.getgroup("faults")
     group.addoption("--fault", default="", metavar="IDS", help="only the tests of these faults: P6,P7")
-    group.addoption("--record", action="store_true", help="keep what fault tests saw, and write docs/faults.md")
+    group.addoption(
+        "--record", action="store_true", help="keep what fault tests saw, and write docs/reference/faults.md"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
     config.addinivalue_line("markers", "fault(*ids, back_end): which faults of the catalogue it brings about")
     config.stash[_FRESH] = {}
 

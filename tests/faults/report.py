@@ -1,4 +1,4 @@
-"""`python -m tests.faults.report` writes `docs/faults.md` from the catalogue and from what the tests saw.
+"""`python -m tests.faults.report` writes `docs/reference/faults.md` from the catalogue and from what the tests saw.
 
 It says what is missing, and ends with 1 if anything is.
 """
@@ -10,7 +10,7 @@ from tests.faults import sights
 from tests.faults.catalogue import FAULTS, Fault
 from tests.faults.sights import REPOSITORY, SIMULATOR, Sight, Sights
 
-PAGE = REPOSITORY / "docs" / "faults.md"
+PAGE = REPOSITORY / "docs" / "reference" / "faults.md"
 NOT_YET = "not yet"
 MOST_SIMULATED = 12
 """Most ids that no real process has met."""
@@ -32,22 +32,25 @@ FAMILIES = {
 TOP = """\
 # Faults
 
-*Written by `make faults` from [the catalogue](../tests/faults/catalogue.py) and from what the tests saw; do not edit.*
+*Written by `make faults` from `tests/faults/catalogue.py` and from what the tests saw; do not edit.*
 
 What the service is held against, by id: how each fault is brought about and where, what is promised although it
 happens, and what was seen. Whatever happens, the job ends by itself, and its audit (`mathrag audit JOB`) finds nothing
 lost, nothing doubled and no two residencies of a device that overlap: every test ends with that.
 
-    make faults              # all of them; afterwards this page says what was seen
-    make faults K=P6         # one id; several: K=P6,P7
+```sh
+make faults              # all of them; afterwards this page says what was seen
+make faults K=P6         # one id; several: K=P6,P7
+```
 
 Figures are the range over all tests of an id in the last run that saw it, on the machine of that run.
-Why one vocabulary has two back ends: [decision 40](decisions/0040-one-vocabulary-of-faults-two-back-ends.md).
+Why one vocabulary has two back ends:
+[decision 25](../explanation/decisions/25-faults-are-simulated-and-played.md).
 """
 
 
 def render(faults: Mapping[str, Fault], seen: Sights) -> str:
-    """The page."""
+    """Write the page docs/reference/faults.md."""
     parts = [TOP]
     for letter, title in FAMILIES.items():
         rows = [_row(fault, seen.get(id_, {})) for id_, fault in faults.items() if id_.startswith(letter)]
@@ -61,15 +64,15 @@ HEADER = ("id", "what happens", "how it is produced", "where", "what is promised
 def _row(fault: Fault, back_ends: Mapping[str, Mapping[str, Sight]]) -> str:
     seen = [sight for tests in back_ends.values() for sight in tests.values()]
     where = "both" if len(back_ends) > 1 else next(iter(back_ends), NOT_YET)
-    produced = _listed(how for sight in seen for how in sight.produced)
-    return _line((f"**{fault.id}**", fault.what, produced, where, fault.promise or NOT_YET, _seen(seen)))
+    produced = _join(how for sight in seen for how in sight.produced)
+    return _line((f"**{fault.id}**", fault.what, produced, where, fault.promise or NOT_YET, _describe_sights(seen)))
 
 
-def _seen(seen: list[Sight]) -> str:
+def _describe_sights(seen: list[Sight]) -> str:
     notes = [note for sight in seen for note in sight.notes]
     names = dict.fromkeys(name for sight in seen for name in sight.figures)
     ranges = [f"{name}: {_range([sight.figures[name] for sight in seen if name in sight.figures])}" for name in names]
-    return _listed([*notes, *ranges])
+    return _join([*notes, *ranges])
 
 
 def _range(values: list[float]) -> str:
@@ -77,7 +80,7 @@ def _range(values: list[float]) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join(words: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(words)) or NOT_YET
 
 
@@ -85,8 +88,8 @@ def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def missing(faults: Mapping[str, Fault], seen: Sights) -> list[str]:
-    """What keeps the table from being whole: rows without a promise or a sight, and too many of the simulator alone."""
+def list_missing(faults: Mapping[str, Fault], seen: Sights) -> list[str]:
+    """List what the table lacks: promises, results, and real runs if too many faults were only simulated."""
     lacks = [f"{id_}: no promise" for id_, fault in faults.items() if not fault.promise]
     lacks += [f"{id_}: nobody has seen it" for id_ in faults if not seen.get(id_)]
     simulated = [id_ for id_ in faults if list(seen.get(id_, ())) == [SIMULATOR]]
@@ -102,6 +105,6 @@ def write() -> None:
 
 if __name__ == "__main__":
     write()
-    lacking = missing(FAULTS, sights.read())
+    lacking = list_missing(FAULTS, sights.read())
     sys.stdout.write("".join(f"{lack}\n" for lack in lacking))
     sys.exit(1 if lacking else 0)

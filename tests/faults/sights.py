@@ -1,4 +1,4 @@
-"""What the tests of the faults did and saw, kept in the repository: `docs/faults.md` is written from it.
+"""What the tests of the faults did and saw, kept in the repository: `docs/reference/faults.md` is written from it.
 
 Neither times nor commits: a run that saw the same writes the same.
 """

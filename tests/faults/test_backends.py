@@ -15,7 +15,7 @@ from tests.faults.gates import Session
 from tests.faults.processes import until
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB, Trial
-from tests.faults.vocabulary import Event, Scenario, Subject, at, judging, misbehave
+from tests.faults.vocabulary import Event, Scenario, Subject, at, at_judged_share, misbehave
 from tests.running import Document, ended
 
 ITEMS = 30
@@ -29,7 +29,7 @@ CUT_SHORT = """
     WHERE j.public_id = CAST($1 AS uuid) AND a.finish_reason = 'length'"""
 
 NEWEST = "SELECT COALESCE(max(epoch), 0) AS epoch FROM residencies"
-REFUSED = "SELECT 1 FROM residencies WHERE epoch > $1 AND reason LIKE '%cuts prompts that do not fit, in silence%'"
+REFUSED = "SELECT 1 FROM residencies WHERE epoch > $1 AND reason LIKE '%silently truncates prompts that do not fit%'"
 
 
 class Failed(NamedTuple):
@@ -56,13 +56,13 @@ class Ordeal(Trial):
 
     def begins(self, fault: str, *events: Event, **fields: object) -> str:
         """A job that these events happen to; its id, once they have."""
-        self.seen.produced("; ".join(map(str, events)))
+        self.seen.describe("; ".join(map(str, events)))
         job = self.stack.submit(fault, **JOB, **fields)
         asyncio.run(BackendsBackEnd(self.rig, job).play(Scenario(fault, events)))
         return job
 
-    def failed(self, job: str) -> list[Failed]:
-        """Its attempts without a value."""
+    def list_failed(self, job: str) -> list[Failed]:
+        """List the job's attempts without a value."""
         with Session(self.stack) as session:
             rows = session.rows(FAILED, job)
         return [Failed(row["role"], row["outcome"], row["accepted"], row["said"]) for row in rows]
@@ -89,16 +89,16 @@ def ordeal(rig: Backends, seen: Seen) -> Iterator[Ordeal]:
 
 def wrong(share: float, how: str) -> Event:
     """A server misbehaves when this share of the judging is done; the generator's sleeps and keeps it for later."""
-    return at(judging(share), misbehave(Subject.SERVER, how))
+    return at(at_judged_share(share), misbehave(Subject.SERVER, how))
 
 
 def outcomes(found: list[Failed]) -> Counter[tuple[str, str, bool]]:
-    """How many failed how."""
+    """Count failed attempts by role, outcome and whether they were accepted."""
     return Counter((each.role, each.outcome, each.accepted) for each in found)
 
 
 def newest(ordeal: Ordeal) -> int:
-    """The epoch of the newest residency."""
+    """Return the epoch of the newest residency."""
     with Session(ordeal.stack) as session:
         return int(session.rows(NEWEST)[0]["epoch"])
 
@@ -109,7 +109,7 @@ def test_a_status_of_trouble_is_an_attempt_that_is_made_again(ordeal: Ordeal) ->
     events = (wrong(0.2, "tgi 500 x3"), wrong(0.4, "vllm 424 x3"))
     job = ordeal.begins("B1", *events)
     ordeal.ends_whole(job)
-    found = ordeal.failed(job)
+    found = ordeal.list_failed(job)
     assert outcomes(found) == {("judge", "backend_error", False): 3, ("generate", "backend_error", False): 3}
     assert Counter(each.said.partition("HTTP ")[2][:3] for each in found) == {"500": 3, "424": 3}
     ordeal.seen.note(
@@ -122,7 +122,7 @@ def test_trouble_that_does_not_end_fails_its_samples_in_words(ordeal: Ordeal) ->
     """After three tries; the job ends, and says how many."""
     job = ordeal.begins("B1", wrong(0.4, "vllm 500"))
     report = ordeal.ends_but_for(job, ITEMS)
-    found = outcomes(ordeal.failed(job))
+    found = outcomes(ordeal.list_failed(job))
     assert found == {("generate", "backend_error", False): 2 * ITEMS, ("generate", "backend_error", True): ITEMS}
     assert report["failures"] == {"backend_error": ITEMS}
     ordeal.seen.note("a call is tried three times, 2 and 15 s apart; then its sample fails as backend_error")
@@ -143,7 +143,7 @@ def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal, fault: str, how
     """Its driver is another one. A job for each trouble, as a call that met all of them would have no try left."""
     job = ordeal.begins(f"{fault}-ollama", wrong(0.2, f"ollama {how}"), models={"judge": "ollama"})
     ordeal.ends_whole(job)
-    assert outcomes(ordeal.failed(job)) == {("judge", kind, False): times}
+    assert outcomes(ordeal.list_failed(job)) == {("judge", kind, False): times}
     ordeal.seen.note(f"on Ollama: {how.partition(' ')[0]} is {kind}, and made again")
 
 
@@ -155,14 +155,14 @@ def test_a_server_that_is_overloaded_charges_nobody(ordeal: Ordeal) -> None:
     ordeal.ends_whole(job)
     other = ordeal.begins("B22-ollama", wrong(0.2, "ollama 503 x3"), models={"judge": "ollama"})
     ordeal.ends_whole(other)
-    assert ordeal.failed(job) == ordeal.failed(other) == []
+    assert ordeal.list_failed(job) == ordeal.list_failed(other) == []
     ordeal.seen.note("429 and 503 leave no attempt; the calls were answered once")
 
 
 @pytest.mark.fault("B22")
 def test_calls_wait_for_a_remote_server_that_is_away_and_other_jobs_go_on(ordeal: Ordeal) -> None:
     """Nobody listens there: the job says since when and when it is tried next, another one ends meanwhile."""
-    ordeal.seen.produced("a remote server is not there for as long as another job takes")
+    ordeal.seen.describe("a remote server is not there for as long as another job takes")
     job = ordeal.stack.submit("B22-far", **JOB, models={"generate": "far"})
     until("it says that it waits", lambda: ordeal.stack.get(f"/v1/jobs/{job}").get("waiting"))
     [waiting] = ordeal.stack.get(f"/v1/jobs/{job}")["waiting"]
@@ -172,7 +172,7 @@ def test_calls_wait_for_a_remote_server_that_is_away_and_other_jobs_go_on(ordeal
     assert ordeal.stack.get(f"/v1/jobs/{job}")["state"] == "running"
     with far_away(ordeal.rig):
         ordeal.ends_whole(job)
-    assert ordeal.failed(job) == []
+    assert ordeal.list_failed(job) == []
     assert "waiting" not in ordeal.stack.get(f"/v1/jobs/{job}")
     ordeal.seen.note("no attempt is stored for the time that it was away")
 
@@ -182,7 +182,7 @@ def test_a_server_that_hangs_is_waited_for_until_the_calls_deadline(ordeal: Orde
     """Before or after its headers; its neighbours in the chunk are answered meanwhile."""
     job = ordeal.begins("B2", wrong(0.2, "tgi hang x2"), wrong(0.4, "tgi hang_after_headers x2"))
     ordeal.ends_whole(job)
-    found = ordeal.failed(job)
+    found = ordeal.list_failed(job)
     assert outcomes(found) == {("judge", "timeout", False): 4}
     ordeal.seen.note(f"each ends as timeout after `call_timeout_s` ({DEADLINE_S:g} s here), and is made again")
 
@@ -190,13 +190,13 @@ def test_a_server_that_hangs_is_waited_for_until_the_calls_deadline(ordeal: Orde
 @pytest.mark.fault("B2", "B22")
 def test_a_server_that_accepts_nobody_is_away(ordeal: Ordeal) -> None:
     """Somebody else's, so no lease is held; once it answers, the job goes on, and nobody was charged."""
-    ordeal.seen.produced("a remote server whose queue of connections is full, until the job says that it waits")
+    ordeal.seen.describe("a remote server whose queue of connections is full, until the job says that it waits")
     with deaf(ordeal.rig.far_port):
         job = ordeal.stack.submit("B2-far", **JOB, models={"generate": "far"})
         until("it says that it waits", lambda: ordeal.stack.get(f"/v1/jobs/{job}").get("waiting"))
     with far_away(ordeal.rig):
         ordeal.ends_whole(job)
-    assert ordeal.failed(job) == []
+    assert ordeal.list_failed(job) == []
 
 
 @pytest.mark.fault("B3")
@@ -204,7 +204,10 @@ def test_a_reset_in_the_middle_of_a_reply_is_an_attempt_that_is_made_again(ordea
     """The server lives, so nobody is suspected of having killed it."""
     job = ordeal.begins("B3", wrong(0.2, "tgi reset x3"), wrong(0.4, "vllm reset x3"))
     report = ordeal.ends_whole(job)
-    assert outcomes(ordeal.failed(job)) == {("judge", "connection", False): 3, ("generate", "connection", False): 3}
+    assert outcomes(ordeal.list_failed(job)) == {
+        ("judge", "connection", False): 3,
+        ("generate", "connection", False): 3,
+    }
     assert report["calls_lapsed"] == 0
 
 
@@ -214,7 +217,7 @@ def test_half_a_document_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> Non
     job = ordeal.begins("B4", wrong(0.2, "tgi half x3"), wrong(0.4, "vllm half x3"))
     ordeal.ends_whole(job)
     expected = {("judge", "backend_error", False): 3, ("generate", "backend_error", False): 3}
-    assert outcomes(ordeal.failed(job)) == expected
+    assert outcomes(ordeal.list_failed(job)) == expected
 
 
 @pytest.mark.fault("B5")
@@ -225,7 +228,7 @@ def test_an_answer_that_the_limit_ended_is_kept_as_such(ordeal: Ordeal) -> None:
     with Session(ordeal.stack) as session:
         (found,) = session.rows(CUT_SHORT, job)
     assert (found["made"], found["calls"], report["truncated"]) == (4, 4, 4)
-    assert ordeal.failed(job) == []
+    assert ordeal.list_failed(job) == []
     ordeal.seen.note("four replies stand as truncated, each made once")
 
 
@@ -234,7 +237,7 @@ def test_no_text_is_an_answer_of_its_own_kind(ordeal: Ordeal) -> None:
     """A judge's is no rating, a generator's a refusal; neither is asked for again."""
     job = ordeal.begins("B6", wrong(0.2, "tgi empty x3"), wrong(0.4, "vllm empty x3"))
     report = ordeal.ends_but_for(job, 3)
-    assert outcomes(ordeal.failed(job)) == {("judge", "unparsed", True): 3, ("generate", "refused", True): 3}
+    assert outcomes(ordeal.list_failed(job)) == {("judge", "unparsed", True): 3, ("generate", "refused", True): 3}
     assert report["failures"] == {"refused": 3}
     ordeal.seen.note("the judge's are unparsed and no scores, the generator's fail their samples as refused")
 
@@ -253,23 +256,23 @@ def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
     dropped = report["fallbacks"].get("context", {}).get("context_exceeded", 0)
     assert dropped + 2 * failed == 3
     assert report["failures"].get("context_exceeded", 0) == failed
-    found = ordeal.failed(job)
+    found = ordeal.list_failed(job)
     assert outcomes(found) == {("judge", "context_exceeded", True): 3, ("generate", "context_exceeded", True): 3}
-    assert all("the prompt was cut" in each.said for each in found)
+    assert all("the prompt was truncated" in each.said for each in found)
 
 
 @pytest.mark.fault("B7")
 def test_a_server_that_cuts_prompts_is_not_opened(ordeal: Ordeal) -> None:
     """It takes a prompt that cannot fit: found out before a call is sent."""
     ordeal.rig.misbehave("vllm", "cut")
-    ordeal.seen.produced("vLLM cuts from before it is woken")
+    ordeal.seen.describe("vLLM cuts from before it is woken")
     since = newest(ordeal)
     job = ordeal.stack.submit("B7-load", **JOB)
     with Session(ordeal.stack) as session:
         until("the residency is refused", lambda: session.rows(REFUSED, since))
     ordeal.ends_whole(job)  # the server was ended for it, and a new one does not cut
     ordeal.seen.note(
-        "the residency is quarantined: 'cuts prompts that do not fit, in silence'; the server is started anew"
+        "the residency is quarantined: 'silently truncates prompts that do not fit'; the server is started anew"
     )
 
 
@@ -278,7 +281,7 @@ def test_a_judge_that_says_no_rating_gives_no_score(ordeal: Ordeal) -> None:
     """[[9]] is not clamped, and no text is a 3; the candidates are ranked without."""
     job = ordeal.begins("B19", wrong(0.2, "tgi unreadable x4"), wrong(0.4, "tgi out_of_range x4"))
     report = ordeal.ends_whole(job)
-    found = ordeal.failed(job)
+    found = ordeal.list_failed(job)
     assert outcomes(found) == {("judge", "unparsed", True): 8}
     assert report["parse_failures"] == 8
     assert sum("[[9]]" in each.said.replace("no single [[1]] to [[5]]", "") for each in found) == 4

@@ -14,8 +14,8 @@ from tests.faults.conftest import ITEMS
 from tests.faults.gates import Session
 from tests.faults.real import RealBackEnd
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, SOONER, Trial, measured
-from tests.faults.vocabulary import Event, Scenario, Subject, at, judging, jump, kill
+from tests.faults.trial import JOB, SOONER, Trial, measure_calls
+from tests.faults.vocabulary import Event, Scenario, Subject, at, at_judged_share, jump, kill
 from tests.running import RunningStack, ended
 
 HOUR = 3600.0
@@ -38,12 +38,12 @@ def clocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningS
 @pytest.fixture(scope="module")
 def calls(clocked: tuple[RunningStack, Clocks]) -> dict[str, int]:
     """How many each stage makes while all clocks are true."""
-    return measured(clocked[0])
+    return measure_calls(clocked[0])
 
 
 @pytest.fixture
 def times(clocked: tuple[RunningStack, Clocks]) -> Iterator[Clocks]:
-    """The clocks, true again afterwards."""
+    """Yield the clocks, and set them right afterwards."""
     yield clocked[1]
     for subject in (Subject.CLOCK, Subject.POSTGRES):
         clocked[1].jump(subject, 0)
@@ -51,7 +51,7 @@ def times(clocked: tuple[RunningStack, Clocks]) -> Iterator[Clocks]:
 
 @pytest.fixture
 def trial(clocked: tuple[RunningStack, Clocks], times: Clocks, calls: dict[str, int], seen: Seen) -> Trial:
-    """A job of this test, on that stack."""
+    """Return what a test needs to run its job on the stack with such clocks."""
     return Trial(clocked[0], calls, seen)
 
 
@@ -59,12 +59,18 @@ def trial(clocked: tuple[RunningStack, Clocks], times: Clocks, calls: dict[str, 
 @pytest.mark.parametrize("subject", [Subject.GUARD, Subject.JUDGE, Subject.ORCHESTRATOR], ids=str)
 def test_a_wall_clock_that_jumps_is_believed_by_nobody(trial: Trial, times: Clocks, subject: Subject) -> None:
     """Receipts follow the guard's monotonic clock, claims live by the database's."""
-    trial.seen.produced(
+    trial.seen.describe(
         "libfaketime sets the wall clock of guard, judge worker or orchestrator an hour ahead at 30 % of the judge's "
         "calls, and an hour back at 80 %; its monotonic clock goes on"
     )
     trial.ends_whole(
-        played(trial, times, "T1", at(judging(0.3), jump(subject, HOUR)), at(judging(0.8), jump(subject, -HOUR)))
+        play_events(
+            trial,
+            times,
+            "T1",
+            at(at_judged_share(0.3), jump(subject, HOUR)),
+            at(at_judged_share(0.8), jump(subject, -HOUR)),
+        )
     )
     if subject is Subject.JUDGE:
         with Session(trial.stack) as session:
@@ -76,21 +82,21 @@ def test_a_wall_clock_that_jumps_is_believed_by_nobody(trial: Trial, times: Cloc
 @pytest.mark.fault("T1", "T5")
 def test_guards_that_start_under_wrong_clocks_keep_the_order_of_the_rows(trial: Trial, times: Clocks) -> None:
     """The first time of each is never before the last one that another guard has written."""
-    trial.seen.produced("and SIGKILL of the guard after either jump: the next one starts under that clock")
+    trial.seen.describe("and SIGKILL of the guard after either jump: the next one starts under that clock")
     events = (
-        at(judging(0.2), jump(Subject.GUARD, HOUR)),
-        at(judging(0.3), kill(Subject.GUARD)),
-        at(judging(0.6), jump(Subject.GUARD, -HOUR)),
-        at(judging(0.7), kill(Subject.GUARD)),
+        at(at_judged_share(0.2), jump(Subject.GUARD, HOUR)),
+        at(at_judged_share(0.3), kill(Subject.GUARD)),
+        at(at_judged_share(0.6), jump(Subject.GUARD, -HOUR)),
+        at(at_judged_share(0.7), kill(Subject.GUARD)),
     )
-    trial.ends_whole(played(trial, times, "T1", *events))
+    trial.ends_whole(play_events(trial, times, "T1", *events))
     assert_ahead(trial.stack, Subject.GUARD, -HOUR)
 
 
 @pytest.mark.fault("T2")
 def test_clocks_of_different_speed_do_no_harm(trial: Trial, times: Clocks) -> None:
     """One host's clock is a tenth too fast, another's a tenth too slow."""
-    trial.seen.produced("libfaketime lets the guard's clock go 10 % too fast, the judge worker's 10 % too slow")
+    trial.seen.describe("libfaketime lets the guard's clock go 10 % too fast, the judge worker's 10 % too slow")
     for name, rate in (("guard", 1.1), ("judge", 0.9)):
         times.set(name, 0, rate)
     trial.ends_whole(trial.stack.submit("T2", **JOB))
@@ -99,8 +105,8 @@ def test_clocks_of_different_speed_do_no_harm(trial: Trial, times: Clocks) -> No
 @pytest.mark.fault("T3")
 def test_a_leap_ahead_of_the_databases_clock_costs_claims_at_most(trial: Trial, times: Clocks) -> None:
     """They lapse too early, and the calls run again."""
-    trial.seen.produced("libfaketime sets PostgreSQL's clock an hour ahead at 30 % of the judge's calls")
-    job = played(trial, times, "T3", at(judging(0.3), jump(Subject.POSTGRES, HOUR)))
+    trial.seen.describe("libfaketime sets PostgreSQL's clock an hour ahead at 30 % of the judge's calls")
+    job = play_events(trial, times, "T3", at(at_judged_share(0.3), jump(Subject.POSTGRES, HOUR)))
     trial.ends_whole(job)
     assert abs(ahead_of(trial.stack) - HOUR) < 60
 
@@ -108,9 +114,9 @@ def test_a_leap_ahead_of_the_databases_clock_costs_claims_at_most(trial: Trial, 
 @pytest.mark.fault("T3")
 def test_nobody_waits_until_the_databases_clock_has_caught_up(trial: Trial, times: Clocks) -> None:
     """What a dead worker had claimed ends an hour later by that clock than anybody ever claimed."""
-    trial.seen.produced("SIGKILL of the judge worker, and PostgreSQL's clock is set an hour back")
-    events = (at(judging(0.3), kill(Subject.JUDGE)), at(judging(0.0), jump(Subject.POSTGRES, -HOUR)))
-    job = played(trial, times, "T3", *events)
+    trial.seen.describe("SIGKILL of the judge worker, and PostgreSQL's clock is set an hour back")
+    events = (at(at_judged_share(0.3), kill(Subject.JUDGE)), at(at_judged_share(0.0), jump(Subject.POSTGRES, -HOUR)))
+    job = play_events(trial, times, "T3", *events)
     document = trial.stack.wait(job, ended)
     counts = document["request_counts"]
     assert (document["state"], counts["completed"]) == ("completed", counts["total"])
@@ -120,8 +126,8 @@ def test_nobody_waits_until_the_databases_clock_has_caught_up(trial: Trial, time
     trial.seen.note("after a leap back the audit says that times went back (I21), which is true, and nothing else")
 
 
-def played(trial: Trial, times: Clocks, fault: str, *events: Event) -> str:
-    """A job that these events have happened to."""
+def play_events(trial: Trial, times: Clocks, fault: str, *events: Event) -> str:
+    """Submit a job, bring these events about during it, and return its id."""
     job = trial.stack.submit(fault, **JOB)
     back_end = RealBackEnd(trial.stack, job, trial.whole, clocks=times)
     asyncio.run(back_end.play(Scenario(fault, events)))

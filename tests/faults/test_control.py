@@ -30,11 +30,11 @@ STATES: dict[str, Until] = {
 @pytest.mark.parametrize("state", STATES)
 def test_a_cancel_ends_a_job_wherever_it_is(trial: Trial, state: str) -> None:
     """Samples that had ended keep their outcome, the others end as cancelled, and no model is asked any more."""
-    trial.seen.produced("POST /cancel while it prepares, judges, generates, is paused, and after each end")
+    trial.seen.describe("POST /cancel while it prepares, judges, generates, is paused, and after each end")
     job = trial.stack.submit(f"C1-{state}", **JOB)
     trial.stack.wait(job, STATES[state])
     assert command(trial.stack, job, "cancel") == 202
-    document = cancelled(trial.stack, job)
+    document = wait_until_cancelled(trial.stack, job)
     assert late(trial.stack, job, document) <= 0
     assert command(trial.stack, job, "cancel") == 202
     assert trial.stack.get(f"/v1/jobs/{job}")["ended_at"] == document["ended_at"]
@@ -47,7 +47,7 @@ def test_a_paused_job_is_cancelled_and_an_ended_one_is_not(trial: Trial) -> None
     trial.stack.wait(paused, lambda now: done(now, "judge") > 0)
     assert command(trial.stack, paused, "pause") == 202
     assert command(trial.stack, paused, "cancel") == 202
-    cancelled(trial.stack, paused)
+    wait_until_cancelled(trial.stack, paused)
     trial.ends_whole(whole)
     assert command(trial.stack, whole, "cancel") == 409
     trial.stack.assert_whole(whole)
@@ -58,7 +58,7 @@ def test_a_paused_job_is_cancelled_and_an_ended_one_is_not(trial: Trial) -> None
 def test_a_storm_of_cancels_harms_no_other_job(scripted: RunningStack, seen: Seen) -> None:
     """The jobs share their calls, so each cancel meets calls that others wait for."""
     jobs, times = 20, 5
-    seen.produced(f"{jobs} jobs over the same calls, all but one of them cancelled {times} times at once")
+    seen.describe(f"{jobs} jobs over the same calls, all but one of them cancelled {times} times at once")
     names = [scripted.submit(f"C2-{number}") for number in range(jobs)]
     with ThreadPoolExecutor(16) as pool:
         answers = set(pool.map(lambda job: command(scripted, job, "cancel"), names[1:] * times))
@@ -73,7 +73,7 @@ def test_a_storm_of_cancels_harms_no_other_job(scripted: RunningStack, seen: See
 @pytest.mark.fault("C3")
 def test_what_a_running_job_needs_is_not_deleted(trial: Trial) -> None:
     """There is no DELETE; the owner's purge leaves jobs alone that have not ended."""
-    trial.seen.produced("DELETE of the running job, of its dataset and corpus; and the purge of everything that ended")
+    trial.seen.describe("DELETE of the running job, of its dataset and corpus; and the purge of everything that ended")
     job = trial.stack.submit("C3", **JOB)
     trial.stack.wait(job, lambda now: done(now, "judge") > 0)
     for path in (f"jobs/{job}", "datasets/world", "corpora/world"):
@@ -86,7 +86,7 @@ def test_what_a_running_job_needs_is_not_deleted(trial: Trial) -> None:
 @pytest.mark.fault("C4")
 def test_an_urgent_job_overtakes_in_the_middle_of_a_drain(trial: Trial) -> None:
     """Its calls are claimed first as far as their model is resident; a drain is not broken off for it."""
-    trial.seen.produced("a job with rank 1 submitted at a third of the judge's calls of a job with rank 100")
+    trial.seen.describe("a job with rank 1 submitted at a third of the judge's calls of a job with rank 100")
     slow = trial.stack.submit("C4-slow", **JOB, repeats=3)
     trial.stack.wait(slow, lambda now: done(now, "judge") >= trial.whole["judge"] // 3)
     urgent = trial.stack.submit("C4-urgent", rank=1, **JOB)
@@ -101,7 +101,7 @@ def test_an_urgent_job_overtakes_in_the_middle_of_a_drain(trial: Trial) -> None:
 @pytest.mark.fault("C5")
 def test_two_jobs_with_different_judges_share_the_generator(scripted: RunningStack, seen: Seen) -> None:
     """Three models, three loads: what both jobs want of the generator is drained at once."""
-    seen.produced("two jobs submitted together, each with a judge of its own, on a device for one model")
+    seen.describe("two jobs submitted together, each with a judge of its own, on a device for one model")
     with Session(scripted) as session:
         before = session.rows(LOADS)[0][0]
         jobs = [scripted.submit(f"C5-{judge}", models={"judge": judge}, **JOB) for judge in ("judge-a", "judge-b")]
@@ -118,8 +118,8 @@ def command(stack: RunningStack, job: str, what: str) -> int:
     return stack.api.post(f"/v1/jobs/{job}/{what}").status_code
 
 
-def cancelled(stack: RunningStack, job: str) -> Document:
-    """The job once it is cancelled, with every sample counted and a clean audit."""
+def wait_until_cancelled(stack: RunningStack, job: str) -> Document:
+    """Wait until the job is cancelled; check that every sample is counted and that the audit is clean."""
     document = stack.wait(job, ended)
     counts = document["request_counts"]
     assert document["state"] == "cancelled"

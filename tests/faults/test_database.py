@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from mathrag.stack import postgres as pg
 from tests.e2e.test_upgrade import TWICE, alembic, fetched
 from tests.faults.conftest import TABLES_MIB
-from tests.faults.disk import needed
+from tests.faults.disk import require
 from tests.faults.processes import until
 from tests.faults.proxied import Proxied
 from tests.faults.recording import Seen
@@ -68,9 +68,9 @@ def ends_whole(it: Proxied, job: str, seen: Seen) -> None:
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGQUIT], ids=["in order", "in a crash"])
 def test_a_restart_of_postgresql_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
     """Whatever had its answer is there; whatever had none is asked again."""
-    seen.produced(f"{by.name} of the postmaster at 30 % of the judge's calls, and started again {AWAY_S:.0f} s later")
-    job = it.judging("D1", 0.3)
-    with it.postgres.stopped(by):
+    seen.describe(f"{by.name} of the postmaster at 30 % of the judge's calls, and started again {AWAY_S:.0f} s later")
+    job = it.submit_judging("D1", 0.3)
+    with it.postgres.keep_stopped(by):
         time.sleep(AWAY_S)
     ends_whole(it, job, seen)
 
@@ -82,24 +82,24 @@ def test_a_commit_whose_answer_is_lost_is_whole_either_way(it: Proxied, seen: Se
     key = f"D2-{every}"
     it.cuts.arm(every=every, most=3)
     try:
-        job = submitted(it, key)
+        job = submit_until_answered(it, key)
         ends_whole(it, job, seen)
     finally:
         hits = Counter(it.cuts.hits)
         it.cuts.arm(every=0, most=0)
-    assert submitted(it, key) == job, "the same key is the same job, for ever"
+    assert submit_until_answered(it, key) == job, "the same key is the same job, for ever"
     missed = {name for name, wrote in HOT.items() if not hits[Hit(wrote, happened=True)]}
     assert every > 1 or not missed, sorted(hits)
     assert any(SUBMIT in hit.wrote for hit in hits) or every > 1
-    seen.produced("the connection cut when COMMIT (or a statement by itself) had been carried out, and before it was: "
+    seen.describe("the connection cut when COMMIT (or a statement by itself) had been carried out, and before it was: "
                   "of every kind of commit up to three times")  # fmt: skip
     for name, wrote in HOT.items():
         seen.figure(f"cut: {name}", hits[Hit(wrote, happened=True)] + hits[Hit(wrote, happened=False)])
     seen.figure("commits cut", hits.total())
 
 
-def submitted(it: Proxied, key: str) -> str:
-    """The job of this Idempotency-Key, asked for until there is an answer, as a client does it."""
+def submit_until_answered(it: Proxied, key: str) -> str:
+    """Submit a job with this Idempotency-Key until there is an answer, as a client does, and return its id."""
     body = {"name": key, "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", **JOB}
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
@@ -116,9 +116,9 @@ def submitted(it: Proxied, key: str) -> str:
 @pytest.mark.fault("D3")
 def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied, seen: Seen) -> None:
     """They are the database's moment: no call is charged for them, however many there are."""
-    seen.produced(f"a trigger raises 40001 and 40P01 in turn at every {EVERY}th statement that writes a hot table")
-    with tripping(it):
-        job = it.judging("D3-trips")
+    seen.describe(f"a trigger raises 40001 and 40P01 in turn at every {EVERY}th statement that writes a hot table")
+    with trip(it):
+        job = it.submit_judging("D3-trips")
         it.stack.wait(job, ended)  # its audit, outside the block, finds triggers that the migrations did not make
         ((raised,),) = it.rows("SELECT last_value FROM tripped")
     assert raised > 5
@@ -127,8 +127,8 @@ def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied
 
 
 @contextmanager
-def tripping(it: Proxied) -> Iterator[None]:
-    """Inside the block the trigger is there."""
+def trip(it: Proxied) -> Iterator[None]:
+    """Install the trigger for the length of the block."""
     try:
         it.rows("CREATE SEQUENCE trips")
         it.rows("CREATE SEQUENCE tripped")
@@ -144,9 +144,9 @@ def tripping(it: Proxied) -> Iterator[None]:
 @pytest.mark.fault("D3")
 def test_a_deadlock_with_somebody_else_costs_a_moment(it: Proxied, seen: Seen) -> None:
     """Somebody locks rows of the queue in the opposite order; `deadlock_timeout` is 100 ms here."""
-    seen.produced("another session locks claimed rows of the queue from the last to the first, over and over")
+    seen.describe("another session locks claimed rows of the queue from the last to the first, over and over")
     ((before,),) = it.rows(DEADLOCKS)
-    job = it.judging("D3-deadlocks")
+    job = it.submit_judging("D3-deadlocks")
     asyncio.run(against_the_order(it, job))
     ends_whole(it, job, seen)
     seen.figure("deadlocks", it.rows(DEADLOCKS)[0][0] - before)
@@ -170,8 +170,8 @@ async def against_the_order(it: Proxied, job: str) -> None:
 @pytest.mark.fault("D4")
 def test_a_server_without_a_free_connection_is_waited_for(it: Proxied, seen: Seen) -> None:
     """Ours are ended and others take all that there are; when they go, ours come back."""
-    seen.produced(f"every connection of ours terminated and all of max_connections taken by others for {AWAY_S:.0f} s")
-    job = it.judging("D4", 0.3)
+    seen.describe(f"every connection of ours terminated and all of max_connections taken by others for {AWAY_S:.0f} s")
+    job = it.submit_judging("D4", 0.3)
     taken = asyncio.run(crowd(it))
     seen.figure("connections taken", taken)
     assert taken > 20
@@ -201,15 +201,15 @@ async def crowd(it: Proxied) -> int:
 @pytest.mark.fault("D5")
 def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen) -> None:
     """Writes fail for want of space. PostgreSQL may end over it, and is started again by whoever runs it."""
-    small = needed(it.disk)
-    seen.produced(f"PostgreSQL's tables on a file system of {TABLES_MIB} MiB (its log on another), filled at 20 % of "
+    small = require(it.disk)
+    seen.describe(f"PostgreSQL's tables on a file system of {TABLES_MIB} MiB (its log on another), filled at 20 % of "
                   f"the judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
     log = it.postgres.of.directory.with_suffix(".log")
-    job = it.judging("D5", 0.2)
-    said = log.stat().st_size
+    job = it.submit_judging("D5", 0.2)
+    log_size = log.stat().st_size
     try:
         small.fill()
-        until("an insert has failed", lambda: b"No space left on device" in log.read_bytes()[said:])
+        until("an insert has failed", lambda: b"No space left on device" in log.read_bytes()[log_size:])
         time.sleep(AWAY_S)
     finally:
         small.relieve()
@@ -223,14 +223,14 @@ def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen)
 @pytest.mark.fault("D6")
 def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
     """Sessions that began while it was read-only stay so: they are given up as soon as they say it."""
-    seen.produced(
+    seen.describe(
         f"default_transaction_read_only = on and every connection of ours terminated; off {AWAY_S:.0f} s later"
     )
-    job = it.judging("D6", 0.3)
-    said = it.log("judge").stat().st_size
+    job = it.submit_judging("D6", 0.3)
+    log_size = it.log("judge").stat().st_size
     with read_only(it):
         it.rows(f"SELECT pg_terminate_backend(pid) {OURS}")
-        until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes()[said:])
+        until("somebody has met it", lambda: b"read-only" in it.log("judge").read_bytes()[log_size:])
         time.sleep(AWAY_S)
     ends_whole(it, job, seen)
 
@@ -248,10 +248,10 @@ def read_only(it: Proxied) -> Iterator[None]:
 @pytest.mark.fault("D7")
 def test_a_schema_may_go_back_and_forth_under_a_job_in_flight(it: Proxied, seen: Seen) -> None:
     """The services go on and are cut off meanwhile; what they had prepared against the old schema is gone with it."""
-    seen.produced("services cut off from PostgreSQL at 30 % of the judge's calls, `alembic downgrade 0001` and "
+    seen.describe("services cut off from PostgreSQL at 30 % of the judge's calls, `alembic downgrade 0001` and "
                   "`upgrade head`, connected again")  # fmt: skip
-    job = it.judging("D7", 0.3)
-    with it.to_postgres.healed():
+    job = it.submit_judging("D7", 0.3)
+    with it.to_postgres.heal_afterwards():
         it.to_postgres.part()
         owner = {"MATHRAG_OWNER_URL": it.owner_url(), "MATHRAG_DATABASE_URL": it.postgres.of.url()}
         alembic(owner, "downgrade", "0001")

@@ -10,17 +10,17 @@ from tests.faults.gates import Session
 from tests.faults.real import RealBackEnd
 from tests.faults.recording import Seen
 from tests.faults.trial import JOB, SOONER, Trial
-from tests.faults.vocabulary import Scenario, Subject, at, generating, judging, kill
+from tests.faults.vocabulary import Scenario, Subject, at, at_generated_share, at_judged_share, kill
 from tests.running import REPOSITORY, Document, RunningStack, running_stack
 
 ITEMS = 60
 GREEDY = {**JOB, "params": {**JOB["params"], "judge": {"temperature": 0.0}}}
 """With `reuse: none` each job has seeds of its own, and the judge's default temperature is 0.1."""
 KILLS = (
-    at(judging(0.2), kill(Subject.JUDGE)),
-    at(judging(0.6), kill(Subject.GUARD)),
-    at(generating(0.2), kill(Subject.GENERATOR)),
-    at(generating(0.6), kill(Subject.SERVER)),
+    at(at_judged_share(0.2), kill(Subject.JUDGE)),
+    at(at_judged_share(0.6), kill(Subject.GUARD)),
+    at(at_generated_share(0.2), kill(Subject.GENERATOR)),
+    at(at_generated_share(0.6), kill(Subject.SERVER)),
 )
 REPLIES = """
     SELECT c.role, s.kind, s.ordinal, t.position, t.slot, convert_from(a.reply, 'UTF8') AS reply, o.answer
@@ -32,7 +32,7 @@ REPLIES = """
 
 @pytest.fixture(scope="module")
 def deterministic_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack of its own on the shipped models, made deterministic."""
+    """Run a stack on the shipped models, configured to be deterministic."""
     folder = tmp_path_factory.mktemp("determinism")
     models = {
         f"world-{name}": {
@@ -51,7 +51,7 @@ def deterministic_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 @pytest.mark.fault("B21")
 def test_kills_change_no_reply_of_a_deterministic_model(deterministic_stack: RunningStack, seen: Seen) -> None:
     """Every rating, text and answer is that of an undisturbed run, although calls ran again, alone."""
-    seen.produced("SIGKILL of worker, guard and model server in both stages of a greedy job with `reuse: none`")
+    seen.describe("SIGKILL of worker, guard and model server in both stages of a greedy job with `reuse: none`")
     stack = deterministic_stack
     undisturbed = stack.submit("undisturbed", **GREEDY)
     stack.assert_whole(undisturbed)

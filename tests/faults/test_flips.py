@@ -9,7 +9,7 @@ from tests.faults.gates import Session, Write, gate
 from tests.faults.processes import until
 from tests.faults.real import guard_state
 from tests.faults.trial import IN_FLIGHT, JOB, Trial
-from tests.faults.vocabulary import Moment, Subject, at, flipping, kill
+from tests.faults.vocabulary import Moment, Subject, at, at_flip_state, kill
 
 STATES = (
     FlipState.DRAINING,
@@ -28,8 +28,8 @@ NEWEST = "SELECT state, reason FROM residencies ORDER BY epoch DESC LIMIT 1"
 @pytest.mark.parametrize("state", STATES)
 def test_a_guard_that_dies_in_a_flip_is_followed_by_one_that_begins_anew(trial: Trial, state: FlipState) -> None:
     """What it had begun is closed, what it had started is dead, and no epoch is served twice."""
-    trial.seen.produced(f"SIGKILL of the guard {HELD}")
-    trial.survives("P8", at(flipping(state), kill(Subject.GUARD)))
+    trial.seen.describe(f"SIGKILL of the guard {HELD}")
+    trial.survives("P8", at(at_flip_state(state), kill(Subject.GUARD)))
     with Session(trial.stack) as session:
         assert session.rows("SELECT count(*) FROM residencies WHERE reason = 'guard_restart'")[0][0]
     trial.seen.note(
@@ -41,22 +41,22 @@ def test_a_guard_that_dies_in_a_flip_is_followed_by_one_that_begins_anew(trial: 
 @pytest.mark.parametrize("state", STATES)
 def test_a_scheduler_that_dies_in_a_flip_is_not_missed(trial: Trial, state: FlipState) -> None:
     """The row says what is wanted; the guard needs nobody to finish it."""
-    trial.seen.produced(f"SIGKILL of the orchestrator {HELD}")
-    report = trial.survives("P9", at(flipping(state), kill(Subject.ORCHESTRATOR)))
+    trial.seen.describe(f"SIGKILL of the orchestrator {HELD}")
+    report = trial.survives("P9", at(at_flip_state(state), kill(Subject.ORCHESTRATOR)))
     assert report["calls_lapsed"] <= IN_FLIGHT
 
 
 @pytest.mark.fault("P9")
 def test_a_scheduler_that_dies_while_it_decides_has_decided_nothing(trial: Trial) -> None:
-    """Its row was never committed; the next one takes its own picture."""
-    trial.seen.produced("SIGKILL of the orchestrator while a gate holds the row of its decision")
+    """Its row was never committed; the next guard takes its own snapshot."""
+    trial.seen.describe("SIGKILL of the orchestrator while a gate holds the row of its decision")
     with gate(trial.stack, Write("residencies", "INSERT", "true")) as held:
         job = trial.stack.submit("P9", **JOB)
-        held.reached()
+        held.wait_until_reached()
         before = epochs(trial)
         trial.processes.kill(Subject.ORCHESTRATOR)
         held.open()
-        until("its decision is rolled back", lambda: not held.waiting())
+        until("its decision is rolled back", lambda: not held.list_waiting())
         assert epochs(trial) == before
     trial.ends_whole(job)
     trial.seen.note("a decision that was not committed is none")
@@ -66,7 +66,7 @@ def test_a_scheduler_that_dies_while_it_decides_has_decided_nothing(trial: Trial
 @pytest.mark.parametrize("stage", ["judge", "generate"])
 def test_a_model_server_that_dies_at_work_is_loaded_again(trial: Trial, stage: str) -> None:
     """What ran on it is suspect, the rest is given back."""
-    trial.seen.produced("SIGKILL of the model server at 30 % of a stage's calls")
+    trial.seen.describe("SIGKILL of the model server at 30 % of a stage's calls")
     report = trial.survives("P10", at(Moment(stage, 0.3), kill(Subject.SERVER)))
     assert report["model_loads"] > 2
     with Session(trial.stack) as session:
@@ -78,7 +78,7 @@ def test_a_model_server_that_dies_at_work_is_loaded_again(trial: Trial, stage: s
 @pytest.mark.parametrize("guard_too", [False, True], ids=["server", "server and guard"])
 def test_a_model_server_that_dies_while_it_loads_costs_a_quarantine(trial: Trial, guard_too: bool) -> None:
     """The device is tried again after a pause, by this guard or by the next."""
-    trial.seen.produced("SIGKILL of the model server in the middle of its load")
+    trial.seen.describe("SIGKILL of the model server in the middle of its load")
     before = {server.pid for server in trial.processes.servers()}
     with gate(trial.stack, Write("residencies", "UPDATE", "NEW.state = 'quarantined'")) as held:
         job = trial.stack.submit("P10", **JOB)
@@ -86,10 +86,10 @@ def test_a_model_server_that_dies_while_it_loads_costs_a_quarantine(trial: Trial
         trial.processes.signal(Subject.SERVER, signal.SIGSTOP)  # it must not be up before we have looked
         assert guard_state(trial.stack)["state"] == FlipState.LOADING
         trial.processes.kill(Subject.SERVER)
-        held.reached()
+        held.wait_until_reached()
         assert guard_state(trial.stack)["state"] == FlipState.QUARANTINED
         if guard_too:
-            trial.seen.produced("and SIGKILL of the guard while a gate holds it in quarantined")
+            trial.seen.describe("and SIGKILL of the guard while a gate holds it in quarantined")
             trial.processes.kill(Subject.GUARD)
     trial.ends_whole(job)
     trial.seen.note(

@@ -41,7 +41,7 @@ class Memory:
 
     @property
     def own(self) -> float:
-        """As the kernel noted it, so that nothing goes unseen."""
+        """Return the peak that the kernel recorded, so that no short one is missed."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
@@ -51,8 +51,8 @@ class Memory:
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[Memory]:
-    """The memory of a process during a block; its peak before is forgotten."""
+def watch_memory(pid: int) -> Iterator[Memory]:
+    """Measure the memory of a process during a block; its earlier peak is forgotten."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     memory = Memory(pid)
     watching = threading.Thread(target=memory.watch)
@@ -71,9 +71,9 @@ def test_a_small_parquet_file_of_gigabytes_is_refused_and_the_orchestrator_stays
 ) -> None:
     """With the reason; the process that unpacked it is gone, and the next upload is taken."""
     file = bombs.FILES[name]
-    seen.produced(f"a Parquet file, {file.__doc__}".rstrip("."))
+    seen.describe(f"a Parquet file, {file.__doc__}".rstrip("."))
     content = file()
-    with watched(stack.pid("orchestrator")) as memory:
+    with watch_memory(stack.pid("orchestrator")) as memory:
         refused = stack.api.post(f"/v1/corpora?name=X6-{name}", content=content, timeout=300)
     assert refused.status_code in (413, 422), refused.text
     assert refused.json()["detail"].startswith("upload")
@@ -91,11 +91,11 @@ def test_a_small_parquet_file_of_gigabytes_is_refused_and_the_orchestrator_stays
 
 @pytest.mark.fault("X7")
 def test_a_csv_header_of_40000_columns_is_refused_at_once(stack: RunningStack, seen: Seen) -> None:
-    """With the number and the limit."""
-    seen.produced("a CSV file whose header has 40,000 columns")
+    """The message has the number and the limit."""
+    seen.describe("a CSV file whose header has 40,000 columns")
     refused = stack.api.post("/v1/corpora?name=X7", content=bombs.wide_header(40_000), timeout=30)
     assert refused.status_code == 422
-    assert "has 40000 columns, a table may have 1000" in refused.json()["detail"]
+    assert "has 40000 columns, more than 1000" in refused.json()["detail"]
     assert stack.api.get("/v1/corpora/X7").status_code == 404
     seen.note("refused with the number of columns and the limit")
     seen.figure("seconds until it is refused", refused.elapsed.total_seconds())

@@ -39,7 +39,7 @@ def full(disk: Disk | None) -> Iterator[Disk]:
 @pytest.mark.fault("H1")
 def test_a_disk_without_room_for_logs_costs_lines(trial: Trial, full: Disk) -> None:
     """Nothing that counts is written there."""
-    trial.seen.produced("logs and indexes lie on a tmpfs that is full while a job runs")
+    trial.seen.describe("logs and indexes lie on a tmpfs that is full while a job runs")
     trial.ends_whole(trial.stack.submit("H1", **JOB))
     assert limits.room(full.folder) == 0
     trial.seen.note("log lines are lost, the job is not")
@@ -48,7 +48,7 @@ def test_a_disk_without_room_for_logs_costs_lines(trial: Trial, full: Disk) -> N
 @pytest.mark.fault("H1")
 def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Trial, full: Disk, tmp_path: Path) -> None:
     """Once there is room again, the same upload makes it."""
-    trial.seen.produced("and while a corpus is uploaded")
+    trial.seen.describe("and while a corpus is uploaded")
     corpus = b'{"id": "only", "text": "The sum of two and two is four."}\n'
     refused = trial.stack.api.post("/v1/corpora", params={"name": "roomless"}, content=corpus)
     assert refused.status_code >= 500
@@ -63,17 +63,17 @@ def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Tri
 @pytest.mark.fault("H2")
 def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial) -> None:
     """The kernel has forgotten the models' files, and lets the guard and its servers keep less than they need."""
-    trial.seen.produced(
+    trial.seen.describe(
         "a cgroup gives guard and model servers a tenth less memory than they take, and model files are evicted"
     )
     try:
-        with limits.grouped(f"mathrag-faults-{os.getpid()}", trial.processes.of(Subject.GUARD)) as group:
+        with limits.run_in_group(f"mathrag-faults-{os.getpid()}", trial.processes.of(Subject.GUARD)) as group:
             trial.ends_whole(trial.stack.submit("H2", **JOB))
             group.limit(int(group.peak() * ENOUGH))
             limits.evict(*MODELS)
             trial.ends_whole(trial.stack.submit("H2", **JOB))
-            assert group.met() > 0
-            trial.seen.figure("times that the limit was met", group.met())
+            assert group.count_hits() > 0
+            trial.seen.figure("times that the limit was met", group.count_hits())
     except PermissionError as error:
         pytest.skip(str(error))
     trial.seen.note("loads read the disk again; these models are small: the tenfold time of large ones is not seen")
@@ -83,9 +83,9 @@ def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial) -> None:
 @pytest.mark.parametrize("subject", [Subject.GUARD, Subject.ORCHESTRATOR], ids=str)
 def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Trial, subject: Subject) -> None:
     """What is connected goes on, what is not waits."""
-    trial.seen.produced("prlimit leaves guard or orchestrator no file descriptor until it has refused a connection")
+    trial.seen.describe("prlimit leaves guard or orchestrator no file descriptor until it has refused a connection")
     job = trial.stack.submit("H3", **JOB)
-    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
     service = trial.processes.of(subject)[0]
     url = trial.stack.url if subject is Subject.ORCHESTRATOR else trial.stack.service_url("guard")
     with limits.no_descriptor_left(service):
@@ -98,11 +98,11 @@ def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Tria
 @pytest.mark.fault("H4")
 def test_a_reboot_of_the_host_costs_what_was_in_flight(trial: Trial) -> None:
     """Everything is gone at once, PostgreSQL and Redis too; started again, the job goes on where it was."""
-    trial.seen.produced(
+    trial.seen.describe(
         "SIGKILL of every process at once, PostgreSQL and Redis among them, at 30 % of the judge's calls"
     )
     job = trial.stack.submit("H4", **JOB)
-    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
     dead = trial.processes.signal(Subject.EVERYTHING, signal.SIGKILL)
     _, alive = psutil.wait_procs(dead, timeout=60)
     assert not alive
@@ -112,8 +112,8 @@ def test_a_reboot_of_the_host_costs_what_was_in_flight(trial: Trial) -> None:
     trial.seen.note("the job goes on by itself once the services are started again")
 
 
-def judged(goal: float, document: Document) -> bool:
-    """Whether so many calls of the judge are answered."""
+def is_judged(goal: float, document: Document) -> bool:
+    """Return whether at least `goal` calls of the judge are answered."""
     return done(document, "judge") >= goal
 
 

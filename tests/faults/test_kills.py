@@ -13,7 +13,7 @@ from shared.queue import Ticker, celery_app
 from tests.faults.gates import Session, Write, gate
 from tests.faults.processes import resume, until
 from tests.faults.trial import IN_FLIGHT, JOB, Trial
-from tests.faults.vocabulary import Moment, Subject, at, flush, judging, kill, terminate
+from tests.faults.vocabulary import Moment, Subject, at, at_judged_share, flush, kill, terminate
 from tests.running import RunningStack
 
 WORKERS = {"judge": Subject.JUDGE, "generate": Subject.GENERATOR}
@@ -32,7 +32,7 @@ MAIN = {"guard": ("P8", Subject.GUARD), "orchestrator": ("P9", Subject.ORCHESTRA
 @pytest.mark.parametrize(("stage", "percent"), KILLS)
 def test_a_killed_worker_costs_at_most_what_was_in_flight(trial: Trial, stage: str, percent: int) -> None:
     """The job completes without help, nothing is lost or doubled, and few calls ran twice."""
-    trial.seen.produced("SIGKILL of the worker and its children at 20, 40 and 80 % of its stage's calls")
+    trial.seen.describe("SIGKILL of the worker and its children at 20, 40 and 80 % of its stage's calls")
     report = trial.survives("P1", at(Moment(stage, percent / 100), kill(WORKERS[stage])))
     assert report["calls_lapsed"] <= IN_FLIGHT
 
@@ -46,17 +46,17 @@ def test_a_guard_or_an_orchestrator_killed_in_a_stage_costs_no_more(
     trial: Trial, stage: str, fault: str, victim: Subject
 ) -> None:
     """What the workers had in flight is all that may run twice."""
-    trial.seen.produced(f"SIGKILL of the {victim} at 30 % of a stage, its residency open")
+    trial.seen.describe(f"SIGKILL of the {victim} at 30 % of a stage, its residency open")
     report = trial.survives(fault, at(Moment(stage, 0.3), kill(victim)))
     assert report["calls_lapsed"] <= IN_FLIGHT
 
 
 @pytest.mark.fault("P5")
 def test_a_killed_child_costs_at_most_what_was_in_flight(trial: Trial) -> None:
-    """Its main process forks another one and stays."""
-    trial.seen.produced("SIGKILL of the judge worker's forked child at 30 % of the judge's calls")
+    """The worker's main process forks another child and stays."""
+    trial.seen.describe("SIGKILL of the judge worker's forked child at 30 % of the judge's calls")
     before = trial.processes.of(Subject.JUDGE)[0].pid
-    report = trial.survives("P5", at(judging(0.3), kill(Subject.CHILD)))
+    report = trial.survives("P5", at(at_judged_share(0.3), kill(Subject.CHILD)))
     assert 0 < report["calls_lapsed"] <= IN_FLIGHT
     assert trial.processes.of(Subject.JUDGE)[0].pid == before
     trial.seen.note("the worker's main process stays and forks another child")
@@ -66,7 +66,7 @@ def test_a_killed_child_costs_at_most_what_was_in_flight(trial: Trial) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, stage: str) -> None:
     """No claim lapses, no call is charged."""
-    trial.seen.produced("SIGTERM of the worker at 30 % of its stage's calls")
+    trial.seen.describe("SIGTERM of the worker at 30 % of its stage's calls")
     report = trial.survives("P7", at(Moment(stage, 0.3), terminate(WORKERS[stage])))
     assert report["calls_lapsed"] == 0
     trial.seen.note("no claim lapses: what was in flight is given back uncharged")
@@ -76,23 +76,23 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, st
 @pytest.mark.smoke
 def test_a_redis_flush_costs_nothing_but_time(trial: Trial) -> None:
     """Ticks and lease are gone; the rows are not."""
-    trial.seen.produced("FLUSHALL at 30 % of the judge's calls")
-    trial.survives("R2", at(judging(0.3), flush(Subject.REDIS)))
+    trial.seen.describe("FLUSHALL at 30 % of the judge's calls")
+    trial.survives("R2", at(at_judged_share(0.3), flush(Subject.REDIS)))
 
 
 @pytest.mark.fault("P2")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: str) -> None:
     """The model has answered, the row waits at a gate, and the worker dies there."""
-    trial.seen.produced("SIGKILL of the worker while a gate holds the commit of its replies, which is rolled back")
+    trial.seen.describe("SIGKILL of the worker while a gate holds the commit of its replies, which is rolled back")
     with gate(trial.stack, replies_of(stage)) as held:
         job = trial.stack.submit("P2", **JOB)
-        held.reached()
-        before = answered(trial.stack, stage)
+        held.wait_until_reached()
+        before = count_answered(trial.stack, stage)
         trial.processes.kill(WORKERS[stage])
         held.cut_off()
-        until("nothing waits any more", lambda: not held.waiting())
-        assert answered(trial.stack, stage) == before
+        until("nothing waits any more", lambda: not held.list_waiting())
+        assert count_answered(trial.stack, stage) == before
     report = trial.ends_whole(job)
     assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
     trial.seen.note("the replies are lost with their worker, their claims lapse, and the calls run again")
@@ -102,16 +102,16 @@ def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: s
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: str) -> None:
     """The worker is dead when its commit goes through, and its tick was never acknowledged."""
-    trial.seen.produced("SIGKILL of the worker while a gate holds the commit of its replies, which then goes through")
+    trial.seen.describe("SIGKILL of the worker while a gate holds the commit of its replies, which then goes through")
     with gate(trial.stack, replies_of(stage)) as held:
         job = trial.stack.submit("P3", **JOB)
-        held.reached()
+        held.wait_until_reached()
         trial.processes.kill(WORKERS[stage])
-        before = answered(trial.stack, stage)
+        before = count_answered(trial.stack, stage)
         with redis.Redis.from_url(trial.stack.redis_url()) as client:
             assert client.hlen(UNACKED) > 0
         held.open()
-        until("the dead worker's replies are committed", lambda: answered(trial.stack, stage) > before)
+        until("the dead worker's replies are committed", lambda: count_answered(trial.stack, stage) > before)
     report = trial.ends_whole(job)
     assert report["calls_lapsed"] <= 2 * IN_FLIGHT  # whoever follows waits at the gate, too
     trial.seen.note("the tick is left unacknowledged, the committed replies count, and the sweeper wakes who waits")
@@ -120,7 +120,7 @@ def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: s
 @pytest.mark.fault("P4")
 def test_a_tick_that_was_taken_and_never_noted_is_given_again(trial: Trial) -> None:
     """Redis has handed it out, nobody has it, and its mark hides the next ones for half a minute."""
-    trial.seen.produced("SIGKILL of an idle worker that was stopped when Redis handed it a tick")
+    trial.seen.describe("SIGKILL of an idle worker that was stopped when Redis handed it a tick")
     with redis.Redis.from_url(trial.stack.redis_url()) as client:
         until("the workers are idle", lambda: not client.exists(MARK))
         noted = client.hlen(UNACKED)  # what workers that were killed before have left
@@ -158,8 +158,8 @@ def replies_of(stage: str) -> Write:
     return Write("attempts", "INSERT", f"NEW.epoch IS NOT NULL AND NEW.worker LIKE '{stage}@%'")
 
 
-def answered(stack: RunningStack, stage: str) -> int:
-    """How many replies of a stage's leased model are committed."""
+def count_answered(stack: RunningStack, stage: str) -> int:
+    """Count the committed replies of a stage's leased model."""
     count = "SELECT count(*) FROM attempts WHERE accepted AND epoch IS NOT NULL AND worker LIKE $1"
     with Session(stack) as session:
         found: int = session.rows(count, f"{stage}@%")[0][0]

@@ -25,21 +25,21 @@ CRASHES = 4
 @pytest.mark.fault("P6")
 def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(trial: Trial, tmp_path: Path) -> None:
     """It hands in replies under a claim that has lapsed: they are discarded, and each call counts once."""
-    trial.seen.produced(
+    trial.seen.describe(
         "SIGSTOP of the judge worker at 30 % of the judge's calls, with calls in hand; SIGCONT when its claims have "
         "lapsed, another worker has done its work, and the generator is resident"
     )
     log = trial.stack.data_dir / "logs" / "judge.log"
     job = trial.stack.submit("P6", **JOB)
-    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
     with ExitStack() as frozen:
         frozen.enter_context(frozen_with_calls(trial))
         with judge_worker({**trial.stack.addresses(), **SOONER}, tmp_path):
             until("the device has flipped on", lambda: resident(trial.stack) == ("world-generator", "open"))
             assert not ended(trial.stack.get(f"/v1/jobs/{job}"))
-            said = log.stat().st_size
+            log_size = log.stat().st_size
             frozen.close()
-            until("it hands in what it held", lambda: b"stale_result" in log.read_bytes()[said:])
+            until("it hands in what it held", lambda: b"stale_result" in log.read_bytes()[log_size:])
             report = trial.ends_whole(job)
     assert 0 < report["calls_lapsed"] <= 2 * IN_FLIGHT
     trial.seen.note("the late replies are discarded (`stale_result`): the token of their claim is gone")
@@ -48,10 +48,10 @@ def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(tri
 @pytest.mark.fault("T4")
 def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> None:
     """It runs for a moment between two stops that are longer than its claims live."""
-    trial.seen.produced("the judge worker stopped twice until its claims have lapsed, 5 s later at most")
+    trial.seen.describe("the judge worker stopped twice until its claims have lapsed, 5 s later at most")
     job = trial.stack.submit("T4", **JOB)
     for share in (0.3, 0.8):
-        trial.stack.wait(job, partial(judged, trial.whole["judge"] * share))
+        trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * share))
         stopped = trial.processes.signal(Subject.JUDGE, signal.SIGSTOP)
         try:
             until("its claims have lapsed", lambda: not held_by_judge(trial.stack))
@@ -65,7 +65,7 @@ def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> Non
 @pytest.mark.fault("P11")
 def test_a_rolling_restart_of_all_services_stops_no_job(trial: Trial) -> None:
     """Each is told to stop, and the next one follows when its successor is ready."""
-    trial.seen.produced("SIGTERM of guard, retriever, judge, generator, orchestrator and Redis, one after the other")
+    trial.seen.describe("SIGTERM of guard, retriever, judge, generator, orchestrator and Redis, one after the other")
     jobs: list[str] = []
     for name in ("guard", "retriever", "judge", "generator", "orchestrator", "redis"):
         if not jobs or ended(trial.stack.get(f"/v1/jobs/{jobs[-1]}")):
@@ -80,9 +80,9 @@ def test_a_rolling_restart_of_all_services_stops_no_job(trial: Trial) -> None:
 @pytest.mark.parametrize("subject", [Subject.GENERATOR, Subject.GUARD], ids=str)
 def test_a_service_that_crashes_over_and_over_ends_the_job_when_it_stays_up(trial: Trial, subject: Subject) -> None:
     """Each time as soon as it is there; the supervisor waits longer and longer."""
-    trial.seen.produced(f"SIGKILL of the service {CRASHES} times, each time as soon as it is back")
+    trial.seen.describe(f"SIGKILL of the service {CRASHES} times, each time as soon as it is back")
     job = trial.stack.submit("P12", **JOB)
-    trial.stack.wait(job, partial(judged, trial.whole["judge"] * 0.3))
+    trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
     before = trial.stack.seen(SERVICES[subject]).restarts
     pauses = [crash(trial, subject) for _ in range(CRASHES)]
     assert trial.stack.seen(SERVICES[subject]).restarts == before + CRASHES
@@ -99,8 +99,8 @@ def crash(trial: Trial, subject: Subject) -> float:
     return time.monotonic() - died
 
 
-def judged(goal: float, document: Document) -> bool:
-    """Whether so many calls of the judge are answered."""
+def is_judged(goal: float, document: Document) -> bool:
+    """Return whether at least `goal` calls of the judge are answered."""
     return done(document, "judge") >= goal
 
 

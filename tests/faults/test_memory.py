@@ -16,13 +16,24 @@ import pytest
 
 from tests.doubles.answers import by_rule
 from tests.doubles.gpu import Gpu
-from tests.doubles.ollama_server import Ollama, serving
+from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.faults.gates import Session
 from tests.faults.gpu import GpuBackEnd, behave
 from tests.faults.processes import until
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, SOONER, Trial, measured
-from tests.faults.vocabulary import Event, Scenario, Subject, at, generating, hide, judging, keep, lag, take
+from tests.faults.trial import JOB, SOONER, Trial, measure_calls
+from tests.faults.vocabulary import (
+    Event,
+    Scenario,
+    Subject,
+    at,
+    at_generated_share,
+    at_judged_share,
+    hide,
+    keep,
+    lag,
+    take,
+)
 from tests.faults.vocabulary import misbehave as misbehaves
 from tests.running import RunningStack, running_stack
 
@@ -57,16 +68,16 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """One for all tests: every fault is relieved at its end."""
     folder = tmp_path_factory.mktemp("memory")
     gpu = Gpu(folder / "gpu.json", f"GPU-{uuid.uuid4()}")
-    double = Ollama(sizes=SIZES, gpu=gpu, answer=unhurried)
+    double = Ollama(sizes=SIZES, gpu=gpu, answer=answer_slowly)
     for tag in SIZES:
         double.pull(tag)
-    with serving(double) as server:
+    with serve_ollama(double) as server:
         config = folder / "mathrag.yaml"
         config.write_text(json.dumps(configuration(gpu, server.url)))
         environment = gpu.environment() | SOONER
         with running_stack(folder / "data", MATHRAG_CONFIG=str(config), **environment) as stack:
             stack.furnish(folder / "world", items=40)
-            yield Rig(stack, double, gpu, server.url, measured(stack))
+            yield Rig(stack, double, gpu, server.url, measure_calls(stack))
 
 
 def configuration(gpu: Gpu, server: str) -> dict[str, object]:
@@ -78,8 +89,8 @@ def configuration(gpu: Gpu, server: str) -> dict[str, object]:
     return {"models": models, "roles": {"judge": JUDGE, "generate": GENERATOR}, "device": device}
 
 
-def unhurried(prompt: str) -> str:
-    """By rule, so slowly that half of a stage takes longer than the guard has between two looks."""
+def answer_slowly(prompt: str) -> str:
+    """Answer by rule, so slowly that half of a stage takes longer than the guard's interval between two checks."""
     time.sleep(0.025)
     return by_rule(prompt)
 
@@ -92,25 +103,25 @@ class Ordeal(Trial):
 
     def begins(self, fault: str, *events: Event) -> str:
         """A job that these events happen to; its id, once they have."""
-        self.seen.produced(f"{'; '.join(map(str, events))} (doubles of Ollama and NVML)")
+        self.seen.describe(f"{'; '.join(map(str, events))} (doubles of Ollama and NVML)")
         job = self.stack.submit(fault, **JOB)
         back_end = GpuBackEnd(self.stack, job, self.rig.whole, self.rig.gpu, self.rig.server)
         asyncio.run(back_end.play(Scenario(fault, events)))
         return job
 
     def epoch(self) -> int:
-        """Of the newest residency."""
+        """Return the epoch of the newest residency, 0 if there is none."""
         with Session(self.stack) as session:
             return int(session.rows("SELECT COALESCE(max(epoch), 0) AS epoch FROM residencies")[0]["epoch"])
 
-    def told(self, since: int, said: str) -> None:
-        """Return once a residency from `since` on has ended for a reason that holds these words."""
+    def wait_for_reason(self, since: int, said: str) -> None:
+        """Wait until a residency from epoch `since` on has ended for a reason that contains `said`."""
         with Session(self.stack) as session:
             until(f"a residency ends with {said!r}", lambda: session.rows(ENDED, since, f"%{said}%"))
         self.seen.note(f"the reason on the residency: {said!r}")
 
     def rows(self, sql: str, *values: object) -> list[asyncpg.Record]:
-        """Of the stack's database."""
+        """Query the stack's database."""
         with Session(self.stack) as session:
             return session.rows(sql, *values)
 
@@ -125,15 +136,15 @@ def ordeal(rig: Rig, seen: Seen) -> Iterator[Ordeal]:
 
 
 QUARANTINES = [
-    ("B8", at(judging(0.5), misbehaves(Subject.SERVER, "digest")), "ollama (pid 5000"),
-    ("B9", at(judging(0.5), misbehaves(Subject.SERVER, "spill")), "MiB of judge:0.5b are not on the GPU"),
-    ("B10", at(judging(0.5), keep(Subject.VRAM)), "360 MiB are missing"),
-    ("B11", at(judging(0.5), misbehaves(Subject.SERVER, "keep_unlisted")), "360 MiB are missing"),
-    ("B12", at(judging(0.5), misbehaves(Subject.SERVER, "stranger")), "ollama stop llama3:8b"),
-    ("B13", at(judging(0.5), misbehaves(Subject.SERVER, "shrink")), "has a context of 512, not 1024"),
-    ("B15", at(judging(0.5), take(Subject.VRAM, 3072)), "somebody (pid 6000000) holds 3072 MiB"),
-    ("B17", at(generating(0.2), hide(Subject.NVML)), "cannot be measured: NVML: Driver Not Loaded"),
-    ("B18", at(judging(0.5), hide(Subject.GPU)), "cannot be measured: NVML: GPU is lost"),
+    ("B8", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "digest")), "ollama (pid 5000"),
+    ("B9", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "spill")), "MiB of judge:0.5b are not on the GPU"),
+    ("B10", at(at_judged_share(0.5), keep(Subject.VRAM)), "360 MiB are missing"),
+    ("B11", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "keep_unlisted")), "360 MiB are missing"),
+    ("B12", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "stranger")), "ollama stop llama3:8b"),
+    ("B13", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "shrink")), "has a context of 512, not 1024"),
+    ("B15", at(at_judged_share(0.5), take(Subject.VRAM, 3072)), "somebody (pid 6000000) holds 3072 MiB"),
+    ("B17", at(at_generated_share(0.2), hide(Subject.NVML)), "cannot be measured: NVML: Driver Not Loaded"),
+    ("B18", at(at_judged_share(0.5), hide(Subject.GPU)), "cannot be measured: NVML: GPU is lost"),
 ]
 
 
@@ -149,7 +160,7 @@ def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is
     """
     since = ordeal.epoch()
     job = ordeal.begins(fault, event)
-    ordeal.told(since, said)
+    ordeal.wait_for_reason(since, said)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     assert ordeal.ends_whole(job)["calls_lapsed"] == 0
 
@@ -164,8 +175,8 @@ def test_a_tag_that_names_another_prompt_or_nothing_fails_and_files_nothing(
 ) -> None:
     """Its weights stay loaded and would answer: no reply is believed, no call charged, and the job waits."""
     since = ordeal.epoch()
-    job = ordeal.begins("B8", at(judging(0.5), misbehaves(Subject.SERVER, how)))
-    ordeal.told(since, said)
+    job = ordeal.begins("B8", at(at_judged_share(0.5), misbehaves(Subject.SERVER, how)))
+    ordeal.wait_for_reason(since, said)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     assert ordeal.ends_whole(job)["calls_lapsed"] == 0
     assert ordeal.rows(OTHERWISE, job) == []
@@ -175,8 +186,8 @@ def test_a_tag_that_names_another_prompt_or_nothing_fails_and_files_nothing(
 def test_memory_that_runs_out_in_a_call_costs_a_load_and_no_reply(ordeal: Ordeal) -> None:
     """The runner died: its calls are suspects and run alone, where there is room for them."""
     since = ordeal.epoch()
-    job = ordeal.begins("B14", at(judging(0.5), misbehaves(Subject.SERVER, "out_of_memory x1")))
-    ordeal.told(since, "server_exit")
+    job = ordeal.begins("B14", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "out_of_memory x1")))
+    ordeal.wait_for_reason(since, "server_exit")
     report = ordeal.ends_whole(job)
     assert report["calls_lapsed"] >= 1
     assert ordeal.rows("SELECT epoch FROM residencies WHERE epoch > $1 AND state = 'quarantined'", since) == []
@@ -185,7 +196,7 @@ def test_memory_that_runs_out_in_a_call_costs_a_load_and_no_reply(ordeal: Ordeal
 @pytest.mark.fault("B15")
 def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_strangers(ordeal: Ordeal) -> None:
     """It is no part of what our models held: the audit's budget is ours."""
-    job = ordeal.begins("B15", at(generating(0.3), take(Subject.VRAM, 1000)))
+    job = ordeal.begins("B15", at(at_generated_share(0.3), take(Subject.VRAM, 1000)))
     until("a sample has seen it", lambda: ordeal.rows(STRANGERS)[0]["mib"] == 1000)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     ordeal.ends_whole(job)
@@ -198,7 +209,7 @@ def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_stra
 def test_memory_that_lags_is_waited_for(ordeal: Ordeal) -> None:
     """No quarantine, no second unload: the flip takes as long as the driver does."""
     since = ordeal.epoch()
-    job = ordeal.begins("B16", at(judging(0.5), lag(Subject.VRAM, LAG_S)))
+    job = ordeal.begins("B16", at(at_judged_share(0.5), lag(Subject.VRAM, LAG_S)))
     ordeal.ends_whole(job)
     assert ordeal.rows("SELECT epoch FROM residencies WHERE epoch > $1 AND state = 'quarantined'", since) == []
     (flip,) = ordeal.rows(LONGEST, since)

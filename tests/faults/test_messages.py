@@ -11,7 +11,7 @@ import pytest
 from kombu import pools
 
 from shared.contracts.calls import Lane
-from shared.queue import DRAIN, KEYS, MOST_QUEUED, celery_app
+from shared.queue import DRAIN, KEY_PREFIX, MAX_QUEUED, celery_app
 from tests.faults.processes import judge_worker, until
 from tests.faults.proxied import Proxied, client
 from tests.faults.recording import Seen
@@ -19,7 +19,7 @@ from tests.faults.trial import JOB
 
 JUDGES = 5
 FLOOD = 100_000
-UNACKED = f"{KEYS}unacked"
+UNACKED = f"{KEY_PREFIX}unacked"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,7 +35,7 @@ def judges(it: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest.mark.fault("Q1")
 def test_a_tick_in_five_hands_at_once_is_one_tick(it: Proxied, seen: Seen) -> None:
     """Five workers drain one lane: each call has one claim, each sample one lock."""
-    seen.produced(f"every tick is pushed five times by one command, to {JUDGES} workers of the judge's lane")
+    seen.describe(f"every tick is pushed five times by one command, to {JUDGES} workers of the judge's lane")
     it.ticks.copies = 5
     job = it.stack.submit("Q1", **JOB)
     it.ends_whole(job, seen)
@@ -45,7 +45,7 @@ def test_a_tick_in_five_hands_at_once_is_one_tick(it: Proxied, seen: Seen) -> No
 @pytest.mark.fault("Q2")
 def test_the_order_of_ticks_means_nothing(it: Proxied, seen: Seen) -> None:
     """Nor does it that one waits for the next."""
-    seen.produced("twice, a tick is held back until the next one of its lane has been sent")
+    seen.describe("twice, a tick is held back until the next one of its lane has been sent")
     it.ticks.swaps = 2
     job = it.stack.submit("Q2", **JOB)
     it.ends_whole(job, seen)
@@ -55,7 +55,7 @@ def test_the_order_of_ticks_means_nothing(it: Proxied, seen: Seen) -> None:
 @pytest.mark.parametrize("every", [1, 3])
 def test_lost_ticks_cost_time_until_the_sweeper_sends_others(it: Proxied, seen: Seen, every: int) -> None:
     """The first ones of all, and every third of those that follow."""
-    seen.produced("the first ticks of a job, or every third, are not pushed, and their sender is told that they were")
+    seen.describe("the first ticks of a job, or every third, are not pushed, and their sender is told that they were")
     lost = it.ticks.dropped
     it.ticks.drop_every = every
     job = it.stack.submit(f"Q3-{every}", **JOB)
@@ -69,17 +69,17 @@ def test_lost_ticks_cost_time_until_the_sweeper_sends_others(it: Proxied, seen: 
 @pytest.mark.fault("Q4")
 def test_a_tick_that_is_delivered_again_while_it_runs_changes_nothing(it: Proxied, seen: Seen) -> None:
     """As the transport does it when a message has been unacknowledged for too long."""
-    seen.produced(
+    seen.describe(
         "unacknowledged ticks pushed again while they run, as the transport does after its visibility timeout"
     )
-    job = it.judging("Q4")
+    job = it.submit_judging("Q4")
     again = 0
     with client(it.redis) as known:
         for share in (0.1, 0.3, 0.5):
-            it.judged(job, share)
+            it.wait_until_judged(job, share)
             for entry in known.hvals(UNACKED):
                 message, _, lane = json.loads(entry)
-                known.rpush(KEYS + lane, json.dumps(message))
+                known.rpush(KEY_PREFIX + lane, json.dumps(message))
                 again += 1
     it.ends_whole(job, seen)
     assert again > 0
@@ -89,17 +89,17 @@ def test_a_tick_that_is_delivered_again_while_it_runs_changes_nothing(it: Proxie
 @pytest.mark.fault("Q5")
 def test_a_hundred_thousand_ticks_are_gone_in_a_moment(it: Proxied, seen: Seen) -> None:
     """Whoever takes one throws away all that say the same."""
-    seen.produced(f"{FLOOD:,} ticks as Celery writes them pushed to the judge's lane in the middle of its work")
+    seen.describe(f"{FLOOD:,} ticks as Celery writes them pushed to the judge's lane in the middle of its work")
     messages = flood(it)
-    job = it.judging("Q5")
+    job = it.submit_judging("Q5")
     with client(it.redis) as known:
         began = time.monotonic()
         for first in range(0, FLOOD, 10_000):
-            known.lpush(KEYS + Lane.JUDGE.value, *messages[first : first + 10_000])
+            known.lpush(KEY_PREFIX + Lane.JUDGE.value, *messages[first : first + 10_000])
         seen.figure("seconds to push them", time.monotonic() - began)
-        assert known.llen(KEYS + Lane.JUDGE.value) > MOST_QUEUED
+        assert known.llen(KEY_PREFIX + Lane.JUDGE.value) > MAX_QUEUED
         began = time.monotonic()
-        until("they are gone", lambda: known.llen(KEYS + Lane.JUDGE.value) <= MOST_QUEUED)
+        until("they are gone", lambda: known.llen(KEY_PREFIX + Lane.JUDGE.value) <= MAX_QUEUED)
         seen.figure("seconds until they are gone", time.monotonic() - began)
     it.ends_whole(job, seen)
 
@@ -109,8 +109,8 @@ def flood(it: Proxied) -> list[str]:
     app = celery_app(it.redis.of.url(), 60.0)
     app.send_task(DRAIN, queue="nobody")
     with client(it.redis) as known:
-        (sent,) = known.lrange(f"{KEYS}nobody", 0, -1)
-        known.delete(f"{KEYS}nobody")
+        (sent,) = known.lrange(f"{KEY_PREFIX}nobody", 0, -1)
+        known.delete(f"{KEY_PREFIX}nobody")
     pools.reset()
     app.close()
     template = json.loads(sent)
@@ -118,7 +118,7 @@ def flood(it: Proxied) -> list[str]:
 
 
 def like(message: dict[str, Any]) -> dict[str, Any]:
-    """The same as a message of its own, for the judge's lane."""
+    """Make a copy of the tick that is a message of its own, for the judge's lane."""
     identity, tag = str(uuid.uuid4()), str(uuid.uuid4())
     delivery = {**message["properties"]["delivery_info"], "routing_key": Lane.JUDGE.value}
     properties = {**message["properties"], "correlation_id": identity, "delivery_tag": tag, "delivery_info": delivery}

@@ -28,8 +28,8 @@ SUBJECTS = (Subject.ORCHESTRATOR, Subject.GUARD, Subject.REDIS, Subject.JUDGE)
 
 
 @contextmanager
-def stopped(trial: Trial, *subjects: Subject) -> Iterator[None]:
-    """SIGSTOP of all of them, and SIGCONT at the end of the block, whatever happens in it."""
+def stop_processes(trial: Trial, *subjects: Subject) -> Iterator[None]:
+    """Stop all these processes with SIGSTOP during the block; SIGCONT follows whatever happens in it."""
     processes = [each for subject in subjects for each in trial.processes.signal(subject, signal.SIGSTOP)]
     try:
         yield
@@ -41,7 +41,7 @@ def outlasts(trial: Trial, name: str, seconds: float, *subjects: Subject) -> Non
     """A job in the middle of whose judge stage these are stopped; it ends whole, and its figures are kept."""
     job = trial.stack.submit(name, **JOB)
     trial.stack.wait(job, lambda now: done(now, "judge") >= trial.whole["judge"] // 2)
-    with stopped(trial, *subjects):
+    with stop_processes(trial, *subjects):
         time.sleep(seconds)
     resumed = time.monotonic()
     trial.stack.wait(job, lambda now: done(now, "generate") > 0)
@@ -54,15 +54,15 @@ def outlasts(trial: Trial, name: str, seconds: float, *subjects: Subject) -> Non
 @pytest.mark.fault("D8")
 def test_a_frozen_database_costs_what_it_was_frozen_for(trial: Trial) -> None:
     """The scheduler looks again as soon as it is answered."""
-    trial.seen.produced(f"SIGSTOP of PostgreSQL for {FROZEN_S:.0f} s at half of the judge's calls")
+    trial.seen.describe(f"SIGSTOP of PostgreSQL for {FROZEN_S:.0f} s at half of the judge's calls")
     outlasts(trial, "D8", FROZEN_S, Subject.POSTGRES)
 
 
 @pytest.mark.fault("D8")
 def test_readiness_tells_that_no_scheduler_has_looked(trial: Trial) -> None:
     """In words, with how long ago; once the database goes on, it is well again."""
-    trial.seen.produced("SIGSTOP of PostgreSQL until `/readyz` says that the scheduler has not looked")
-    with stopped(trial, Subject.POSTGRES):
+    trial.seen.describe("SIGSTOP of PostgreSQL until `/readyz` says that the scheduler has not looked")
+    with stop_processes(trial, Subject.POSTGRES):
         until("the scheduler is missed", lambda: "s ago" in scheduler(trial.stack), 0.5)
     until("the scheduler looks again", lambda: scheduler(trial.stack) == "", 0.5)
     trial.seen.note("`/readyz` is not ready, and says how long ago the scheduler has looked; afterwards it is again")
@@ -72,7 +72,7 @@ def test_readiness_tells_that_no_scheduler_has_looked(trial: Trial) -> None:
 @pytest.mark.parametrize("subjects", [SUBJECTS[:2], SUBJECTS[2:], SUBJECTS], ids=lambda found: "+".join(found))
 def test_stopped_processes_cost_what_they_were_stopped_for(trial: Trial, subjects: tuple[Subject, ...]) -> None:
     """Lease, claims and connections have lapsed meanwhile, each by its own time limit."""
-    trial.seen.produced(f"SIGSTOP for {STOPPED_S:.0f} s at half of the judge's calls: {', '.join(subjects)}")
+    trial.seen.describe(f"SIGSTOP for {STOPPED_S:.0f} s at half of the judge's calls: {', '.join(subjects)}")
     outlasts(trial, "P13", STOPPED_S, *subjects)
 
 

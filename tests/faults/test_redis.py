@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mathrag.stack import redis as rd
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from shared.lease.lease import RENEW_S, TTL_S
 from tests.faults.processes import until
 from tests.faults.proxied import Proxied, Server, client
@@ -33,9 +33,9 @@ WANTED_SINCE = "SELECT count(*) FROM residencies WHERE wanted_at > :since"
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL], ids=["in order", "kill -9"])
 def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
     """Ticks and lease are as of a second ago at most."""
-    seen.produced(f"{by.name} of redis-server in the middle of the judge's stage, then started on its append-only file")
-    job = it.judging("R1", 0.3)
-    with it.redis.stopped(by):
+    seen.describe(f"{by.name} of redis-server in the middle of the judge's stage, then started on its append-only file")
+    job = it.submit_judging("R1", 0.3)
+    with it.redis.keep_stopped(by):
         pass
     it.ends_whole(job, seen)
 
@@ -43,10 +43,10 @@ def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen:
 @pytest.mark.fault("R2")
 def test_a_redis_that_is_flushed_over_and_over_costs_nothing_but_time(it: Proxied, seen: Seen) -> None:
     """Ticks and lease are gone; the rows are not, and the guard writes the lease again."""
-    seen.produced("FLUSHALL at 20, 40, 60 and 80 % of the judge's calls")
-    job = it.judging("R2")
+    seen.describe("FLUSHALL at 20, 40, 60 and 80 % of the judge's calls")
+    job = it.submit_judging("R2")
     for share in (0.2, 0.4, 0.6, 0.8):
-        it.judged(job, share)
+        it.wait_until_judged(job, share)
         with client(it.redis) as known:
             known.flushall()
     it.ends_whole(job, seen)
@@ -55,9 +55,9 @@ def test_a_redis_that_is_flushed_over_and_over_costs_nothing_but_time(it: Proxie
 @pytest.mark.fault("R2")
 def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, seen: Seen) -> None:
     """Nobody subscribes again to anything: what is gone is sent again."""
-    seen.produced("kill -9 of redis-server at 30 % of the judge's calls, its append-only file removed, started again")
-    job = it.judging("R2-empty", 0.3)
-    with it.redis.stopped(signal.SIGKILL):
+    seen.describe("kill -9 of redis-server at 30 % of the judge's calls, its append-only file removed, started again")
+    job = it.submit_judging("R2-empty", 0.3)
+    with it.redis.keep_stopped(signal.SIGKILL):
         for kept in (*it.redis.of.directory.glob("appendonly*"), *it.redis.of.directory.glob("*.rdb")):
             shutil.rmtree(kept) if kept.is_dir() else kept.unlink()
     it.ends_whole(job, seen)
@@ -67,13 +67,13 @@ def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, se
 def test_connections_that_are_killed_are_made_again(it: Proxied, seen: Seen) -> None:
     """Those of the workers' consumers, too, in the middle of waiting."""
     killed = 0
-    job = it.judging("R3")
+    job = it.submit_judging("R3")
     for share in (0.1, 0.3, 0.5, 0.7):
-        it.judged(job, share)
+        it.wait_until_judged(job, share)
         with client(it.redis) as known:
             killed += int(known.client_kill_filter(_type="normal", skipme=True))
     assert killed > 8
-    seen.produced("CLIENT KILL TYPE normal at 10, 30, 50 and 70 % of the judge's calls")
+    seen.describe("CLIENT KILL TYPE normal at 10, 30, 50 and 70 % of the judge's calls")
     seen.figure("connections killed", killed)
     it.ends_whole(job, seen)
 
@@ -82,18 +82,18 @@ def test_connections_that_are_killed_are_made_again(it: Proxied, seen: Seen) -> 
 def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxied, seen: Seen) -> None:
     """A flip is due as soon as the device is released; it is not begun, and no epoch is made, until Redis is back."""
     job = it.stack.submit("R4", **JOB)
-    with emptied(it) as device:
+    with drain_device(it) as device:
         until("the judge has work", lambda: it.rows(WAITING))
-        with it.to_redis.healed():
+        with it.to_redis.heal_afterwards():
             it.to_redis.part()
-            said = it.log("orchestrator").stat().st_size
+            log_size = it.log("orchestrator").stat().st_size
             ((since,),) = it.rows("SELECT clock_timestamp()")
             release(it, device)
-            until("a flip is due", lambda: b"while Redis is away" in it.log("orchestrator").read_bytes()[said:])
+            until("a flip is due", lambda: b"while Redis is away" in it.log("orchestrator").read_bytes()[log_size:])
             time.sleep(AWAY_S)
             assert it.rows(WANTED_SINCE, since=since) == [(0,)]
     it.ends_whole(job, seen)
-    seen.produced(
+    seen.describe(
         f"every connection to Redis reset and none accepted; then a device that its operator had emptied is released, "
         f"so a flip is due; Redis stays away for {AWAY_S:.0f} s"
     )
@@ -101,8 +101,8 @@ def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxi
 
 
 @contextmanager
-def emptied(it: Proxied) -> Iterator[str]:
-    """Inside the block an operator keeps the device empty, until its release; yields the device."""
+def drain_device(it: Proxied) -> Iterator[str]:
+    """Keep the device empty during the block, as an operator does; yields the device."""
     (device,) = it.stack.get("/v1/gpus")
     path = f"/v1/gpus/{device['device']}"
     assert it.stack.api.post(f"{path}/drain").status_code == 202
@@ -126,9 +126,9 @@ def release(it: Proxied, device: str) -> None:
 @pytest.mark.fault("R4")
 def test_calls_that_have_begun_are_answered_while_redis_is_away(it: Proxied, seen: Seen) -> None:
     """Their claims and replies stand in the database alone; afterwards the job goes on by itself."""
-    seen.produced(f"every connection to Redis reset and none accepted for {TTL_S + 3} s at 30 % of the judge's calls")
-    job = it.judging("R4-at-work", 0.3)
-    with it.to_redis.healed():
+    seen.describe(f"every connection to Redis reset and none accepted for {TTL_S + 3} s at 30 % of the judge's calls")
+    job = it.submit_judging("R4-at-work", 0.3)
+    with it.to_redis.heal_afterwards():
         it.to_redis.part()
         ((before,),) = it.rows(ANSWERED)
         until("calls are answered", lambda: it.rows(ANSWERED) > [(before,)])
@@ -139,9 +139,9 @@ def test_calls_that_have_begun_are_answered_while_redis_is_away(it: Proxied, see
 @pytest.mark.fault("R4")
 def test_a_redis_behind_a_dead_cable_holds_nobody_for_ever(it: Proxied, seen: Seen) -> None:
     """Connections stay and nothing comes over them: every client gives up by itself and asks again."""
-    seen.produced(f"connections to Redis kept open and silent for {SILENT_S:.0f} s, longer than the lease lives")
-    job = it.judging("R4-silent", 0.3)
-    with it.to_redis.healed():
+    seen.describe(f"connections to Redis kept open and silent for {SILENT_S:.0f} s, longer than the lease lives")
+    job = it.submit_judging("R4-silent", 0.3)
+    with it.to_redis.heal_afterwards():
         it.to_redis.silence()
         time.sleep(SILENT_S)
     it.ends_whole(job, seen)
@@ -150,8 +150,8 @@ def test_a_redis_behind_a_dead_cable_holds_nobody_for_ever(it: Proxied, seen: Se
 @pytest.mark.fault("R5")
 def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> None:
     """No lease can be renewed and no tick sent; when there is room again, all goes on."""
-    seen.produced(f"CONFIG SET maxmemory 1 with noeviction at 30 % of the judge's calls, for {TTL_S + 3} s")
-    job = it.judging("R5", 0.3)
+    seen.describe(f"CONFIG SET maxmemory 1 with noeviction at 30 % of the judge's calls, for {TTL_S + 3} s")
+    job = it.submit_judging("R5", 0.3)
     with client(it.redis) as known:
         assert known.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         try:
@@ -165,9 +165,9 @@ def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> No
 @pytest.mark.fault("R6")
 def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Seen, tmp_path: Path) -> None:
     """The replica knows the lease of an epoch that is over: the guard refuses it, and writes the present one."""
-    seen.produced("a replica cut off while the judge was resident; led to it while the generator is")
-    with replica(it, tmp_path / "replica") as stale, it.to_redis.healed():
-        job = it.judging("R6", 0.2)
+    seen.describe("a replica cut off while the judge was resident; led to it while the generator is")
+    with replica(it, tmp_path / "replica") as stale, it.to_redis.heal_afterwards():
+        job = it.submit_judging("R6", 0.2)
         old = lease(stale)
         it.stack.wait(job, lambda document: document["stages"].get("generate", {}).get("done", 0) > 0)
         assert int(lease(it.redis)["epoch"]) > int(old["epoch"])
@@ -179,7 +179,7 @@ def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Se
 @contextmanager
 def replica(it: Proxied, folder: Path) -> Iterator[Server]:
     """A server that has what Redis has now, and nothing that comes."""
-    server = Server(rd.Redis(folder, port=free_port(), passwords=it.redis.of.passwords), rd.STOP_SIGNAL)
+    server = Server(rd.Redis(folder, port=find_free_port(), passwords=it.redis.of.passwords), rd.STOP_SIGNAL)
     server.start()
     try:
         with client(server) as follower:
@@ -202,17 +202,17 @@ def lease(server: Server) -> dict[str, str]:
 @pytest.mark.fault("R7")
 def test_scripts_that_are_forgotten_are_sent_again(it: Proxied, seen: Seen) -> None:
     """The lease is written by a script, at every step of a flip and every few seconds."""
-    seen.produced("SCRIPT FLUSH, ten times a second from the job's submission to its end")
+    seen.describe("SCRIPT FLUSH, ten times a second from the job's submission to its end")
     job = it.stack.submit("R7", **JOB)
     with client(it.redis) as known:
         flushes = count()
 
-        def flushed() -> bool:
+        def flush() -> bool:
             known.script_flush()
             next(flushes)
             return it.has_ended(job)
 
-        until("the job has ended", flushed, 0.1)
+        until("the job has ended", flush, 0.1)
     seen.figure("flushes", next(flushes))
     it.ends_whole(job, seen)
 
@@ -222,9 +222,9 @@ def test_scripts_that_are_forgotten_are_sent_again(it: Proxied, seen: Seen) -> N
 def test_a_slow_redis_makes_a_job_slower(it: Proxied, seen: Seen, delay_s: float, seconds: float) -> None:
     """Answers that come after their client has given up are as if Redis were away."""
     for_how_long = f"for {seconds:.0f} s" if seconds else "for the whole job"
-    seen.produced(f"every message to and from Redis held back for {delay_s:.1f} s, {for_how_long}")
-    job = it.judging("R8", 0.2)
-    with it.to_redis.healed():
+    seen.describe(f"every message to and from Redis held back for {delay_s:.1f} s, {for_how_long}")
+    job = it.submit_judging("R8", 0.2)
+    with it.to_redis.heal_afterwards():
         it.to_redis.delay_s = delay_s
         if seconds:
             time.sleep(seconds)

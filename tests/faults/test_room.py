@@ -22,7 +22,7 @@ KILLED = ("orchestrator", "judge", "guard", "redis", "postgres")
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
-    """A small disk for a data folder of its own."""
+    """Mount a small disk for a data folder of its own."""
     try:
         with small_disk(tmp_path_factory.mktemp("room") / "data", DISK_MIB) as mounted:
             yield mounted
@@ -32,7 +32,7 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 
 @pytest.fixture(scope="module")
 def stack(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose every file lies on that disk."""
+    """Run a stack whose files are all on that disk."""
     with running_stack(disk.folder, **SOONER) as running:
         running.furnish(tmp_path_factory.mktemp("world"), items=150)
         yield running
@@ -41,15 +41,15 @@ def stack(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 @pytest.mark.fault("H5")
 def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, disk: Disk, seen: Seen) -> None:
     """Neither the supervisor nor the job ends; what was killed meanwhile comes back by itself."""
-    seen.produced(f"the data folder's tmpfs is filled in the middle of a job, and {', '.join(KILLED)} are killed")
+    seen.describe(f"the data folder's tmpfs is filled in the middle of a job, and {', '.join(KILLED)} are killed")
     supervisor = psutil.Process(Processes(stack).supervisor())
     job = stack.submit("H5", **JOB)
-    stack.wait(job, partial(judged, 30))
+    stack.wait(job, partial(is_judged, 30))
     disk.fill()
     before = {process.pid for process in supervisor.children()}
     for name in KILLED:
         stack.kill(name)
-    until("something was started again", lambda: started(supervisor) - before)
+    until("something was started again", lambda: list_children(supervisor) - before)
     assert limits.room(disk.folder) < disk_space.NEEDED
     assert "is full" in stack.status()["warning"]
     assert supervisor.is_running()
@@ -60,11 +60,11 @@ def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, di
     seen.note("the supervisor says that the disk is full, and starts again what ended until it succeeds")
 
 
-def judged(goal: int, document: Document) -> bool:
-    """Whether so many calls of the judge are answered."""
+def is_judged(goal: int, document: Document) -> bool:
+    """Return whether at least `goal` calls of the judge are answered."""
     return done(document, "judge") >= goal
 
 
-def started(supervisor: psutil.Process) -> set[int]:
-    """Its children now."""
+def list_children(supervisor: psutil.Process) -> set[int]:
+    """List the process ids of its present children."""
     return {process.pid for process in supervisor.children()}

@@ -22,7 +22,7 @@ IN_FLIGHT = Workers().chunk * Workers().streams
 
 @dataclass(frozen=True)
 class Trial:
-    """Of one test."""
+    """A test's access to the stack: it submits jobs, kills processes and checks the end."""
 
     stack: RunningStack
     whole: Mapping[str, int]
@@ -31,7 +31,6 @@ class Trial:
 
     @property
     def processes(self) -> Processes:
-        """Of the stack."""
         return Processes(self.stack)
 
     def repair(self) -> list[str]:
@@ -53,8 +52,8 @@ class Trial:
         return report
 
 
-def measured(stack: RunningStack) -> dict[str, int]:
-    """How many calls each stage of the job makes when nothing goes wrong."""
+def measure_calls(stack: RunningStack) -> dict[str, int]:
+    """Count the calls that each stage of an undisturbed job makes."""
     job = stack.submit("undisturbed", **JOB)
     stack.wait(job, ended)
     made: dict[str, int] = stack.get(f"/v1/jobs/{job}/report")["calls_made"]

@@ -40,12 +40,12 @@ class Action(NamedTuple):
     amount: float | str = ""
 
     def __str__(self) -> str:
-        said = f", {self.amount}" if self.amount != "" else ""
-        return f"{self.verb}({self.subject}{said})"
+        amount = f", {self.amount}" if self.amount != "" else ""
+        return f"{self.verb}({self.subject}{amount})"
 
 
 def kill(subject: Subject) -> Action:
-    """SIGKILL, with all children."""
+    """Send SIGKILL to it and to all its children."""
     return Action("kill", subject)
 
 
@@ -60,7 +60,7 @@ def restart(subject: Subject) -> Action:
 
 
 def freeze(subject: Subject, seconds: float) -> Action:
-    """SIGSTOP, and SIGCONT after `seconds`."""
+    """Send SIGSTOP, and SIGCONT after `seconds`."""
     return Action("freeze", subject, seconds)
 
 
@@ -75,22 +75,22 @@ def sever(subject: Subject) -> Action:
 
 
 def part(subject: Subject, seconds: float) -> Action:
-    """Nobody reaches it for `seconds`."""
+    """Let nobody reach it for `seconds`."""
     return Action("part", subject, seconds)
 
 
 def slow(subject: Subject, seconds: float) -> Action:
-    """From now on everything that goes to it takes `seconds` longer; 0 ends that."""
+    """Delay everything that goes to it by `seconds`; 0 ends that."""
     return Action("slow", subject, seconds)
 
 
 def drop(subject: Subject, every: int) -> Action:
-    """From now on every `every`-th one is lost; 0 ends that."""
+    """Lose every `every`-th tick; 0 ends that."""
     return Action("drop", subject, every)
 
 
 def double(subject: Subject, times: int) -> Action:
-    """From now on each arrives `times` times, at once; 1 ends that."""
+    """Deliver each tick `times` times at once; 1 ends that."""
     return Action("double", subject, times)
 
 
@@ -120,7 +120,7 @@ def keep(subject: Subject) -> Action:
 
 
 def take(subject: Subject, mib: float) -> Action:
-    """Somebody else occupies so much of it."""
+    """Occupy `mib` MiB of it by another process."""
     return Action("take", subject, mib)
 
 
@@ -145,7 +145,7 @@ def cancel(subject: Subject) -> Action:
 
 
 def submit(subject: Subject, kind: str) -> Action:
-    """Another one comes: "urgent", "other judge", "online"."""
+    """Submit another job: "urgent", "other judge" or "online"."""
     return Action("submit", subject, kind)
 
 
@@ -159,18 +159,18 @@ class Moment(NamedTuple):
         return f"{self.stage} {self.share:.0%}" if self.share else self.stage
 
 
-def judging(share: float) -> Moment:
-    """When this share of the judge's calls is answered."""
+def at_judged_share(share: float) -> Moment:
+    """Return the moment at which this share of the judge's calls is answered."""
     return Moment("judge", share)
 
 
-def generating(share: float) -> Moment:
-    """When this share of the generator's calls is answered."""
+def at_generated_share(share: float) -> Moment:
+    """Return the moment at which this share of the generator's calls is answered."""
     return Moment("generate", share)
 
 
-def flipping(state: FlipState) -> Moment:
-    """When the device is next in this state of a flip."""
+def at_flip_state(state: FlipState) -> Moment:
+    """Return the moment at which the device is next in this state of a flip."""
     return Moment(state.value)
 
 
@@ -185,7 +185,7 @@ class Event(NamedTuple):
 
 
 def at(moment: Moment, action: Action) -> Event:
-    """An event of a scenario."""
+    """Schedule an action for a moment of the job."""
     return Event(moment, action)
 
 
@@ -207,6 +207,6 @@ class BackEnd(Protocol):
         """Have it happen now."""
         ...
 
-    async def reached(self, moment: Moment) -> None:
-        """Return when the job has come so far."""
+    async def wait_until_reached(self, moment: Moment) -> None:
+        """Wait until the job has come to this moment."""
         ...

@@ -21,11 +21,11 @@ class Wire(Protocol):
     """One connection, seen from the middle. Messages go on whole, so an incomplete one is kept back."""
 
     def up(self, data: bytes) -> bytes:
-        """What goes on to the server, of what the client sent."""
+        """Take bytes from the client and return what goes on to the server."""
         ...
 
     def down(self, data: bytes) -> bytes:
-        """What goes on to the client, of what the server sent."""
+        """Take bytes from the server and return what goes on to the client."""
         ...
 
 
@@ -33,7 +33,7 @@ class Passing:
     """Understands nothing."""
 
     def up(self, data: bytes) -> bytes:
-        """All of it."""
+        """Take bytes from the client and return what goes on to the server."""
         return data
 
     down = up
@@ -98,15 +98,15 @@ class PostgresWire:
         self._cutting = False
 
     def up(self, data: bytes) -> bytes:
-        """Everything; a commit that is cut before it happens goes no further."""
+        """Take bytes from the client and return what goes on to the server."""
         self._front += data
-        return b"".join(self._sent(kind, message) for kind, message in self._requests())
+        return b"".join(self._read_message(kind, message) for kind, message in self._requests())
 
     def _requests(self) -> Iterator[tuple[bytes, bytes]]:
         while message := _take(self._front, start=0 if self._starting else 1):
             yield (b"", message) if self._starting else (message[:1], message)
 
-    def _sent(self, kind: bytes, message: bytes) -> bytes:
+    def _read_message(self, kind: bytes, message: bytes) -> bytes:
         if not kind:
             code = struct.unpack("!I", message[4:8])[0]
             self._plain_answer = self._starting = code in (SSL_REQUEST, GSS_REQUEST)
@@ -119,7 +119,7 @@ class PostgresWire:
             portal, name = body.split(b"\0", 2)[:2]
             self._portals[portal] = self._statements.get(name, "")
         elif kind == b"E":
-            self._wrote |= written(self._portals.get(body.split(b"\0", 1)[0], ""))
+            self._wrote |= list_writes(self._portals.get(body.split(b"\0", 1)[0], ""))
         elif kind == b"Q":
             self._query(body.rstrip(b"\0").decode())
         elif kind == b"S" and not self._in_transaction:
@@ -130,7 +130,7 @@ class PostgresWire:
         if sql.upper().startswith(("COMMIT", "END")):
             self._commit()
         else:
-            self._wrote |= written(sql)
+            self._wrote |= list_writes(sql)
             self._in_transaction |= sql.upper().startswith(("BEGIN", "START"))
 
     def _commit(self) -> None:
@@ -141,7 +141,7 @@ class PostgresWire:
                 raise Cut
 
     def down(self, data: bytes) -> bytes:
-        """Everything but the answer to a commit that is cut after it happened."""
+        """Take bytes from the server and return what goes on to the client."""
         if self._plain_answer:
             self._plain_answer = False
             return data
@@ -161,8 +161,8 @@ class PostgresWire:
             raise Cut
 
 
-def written(sql: str) -> set[str]:
-    """What a statement writes: {"insert attempts", "delete queue"}."""
+def list_writes(sql: str) -> set[str]:
+    """List what a statement writes, such as {"insert attempts", "delete queue"}."""
     return {f"{verb.split()[0].lower()} {table}" for verb, table in WRITES.findall(sql)}
 
 
@@ -191,25 +191,25 @@ class Ticks:
         self._held: list[Command] = []
 
     def relieve(self) -> None:
-        """From now on they pass."""
+        """Let ticks pass from now on."""
         self.drop_every, self.copies, self.swaps = 0, 1, 0
         self._held.clear()
 
     def command(self, command: Command) -> Command:
-        """The command that reaches Redis in place of this one."""
+        """Return the command that reaches Redis in place of this one."""
         if command[0].upper() != b"LPUSH" or not command[1].startswith(TICKS):
             return command
         self.sent += 1
         if self.drop_every and self.sent % self.drop_every == 0:
             self.dropped += 1
             return [b"LLEN", command[1]]
-        if self.swaps or self._waiting(command):
-            return self._swapped(command)
+        if self.swaps or self._find_waiting(command):
+            return self._swap_ticks(command)
         return [*command[:2], *command[2:] * self.copies]
 
-    def _swapped(self, command: Command) -> Command:
-        """A tick waits for the next one of its lane, and comes after it."""
-        held = self._waiting(command)
+    def _swap_ticks(self, command: Command) -> Command:
+        """Hold a tick until the next one of its lane, and send it after that one."""
+        held = self._find_waiting(command)
         if held is None:
             self._held.append(command)
             return [b"LLEN", command[1]]
@@ -217,7 +217,7 @@ class Ticks:
         self._held.remove(held)
         return [*command, *held[2:]]
 
-    def _waiting(self, command: Command) -> Command | None:
+    def _find_waiting(self, command: Command) -> Command | None:
         return next((each for each in self._held if each[1] == command[1]), None)
 
 
@@ -229,22 +229,22 @@ class RedisWire:
         self._front = bytearray()
 
     def up(self, data: bytes) -> bytes:
-        """Commands, rewritten."""
+        """Take bytes from the client and return what goes on to the server."""
         self._front += data
         passed = b""
         while found := _command(bytes(self._front)):
             command, size = found
             del self._front[:size]
-            passed += _packed(self._rewrite(command))
+            passed += _pack(self._rewrite(command))
         return passed
 
     def down(self, data: bytes) -> bytes:
-        """All of it."""
+        """Take bytes from the server and return what goes on to the client."""
         return data
 
 
 def _command(data: bytes) -> tuple[Command, int] | None:
-    """The first whole command, and its size in bytes."""
+    """Return the first whole command and its size in bytes; None if no command is complete."""
     end = data.find(b"\r\n")
     if end < 0:
         return None
@@ -260,5 +260,5 @@ def _command(data: bytes) -> tuple[Command, int] | None:
     return command, at
 
 
-def _packed(command: Command) -> bytes:
+def _pack(command: Command) -> bytes:
     return b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in command)

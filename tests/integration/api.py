@@ -32,6 +32,8 @@ class Api:
         """Requests to the other services."""
         self.other: Answer = lambda _: httpx2.Response(200, json={})
         """How the other services answer."""
+        self.retriever: httpx2.ASGITransport | None = None
+        """Answers in their place, where it is set."""
 
     def wake(self) -> None:
         """The scheduler's ear."""
@@ -71,9 +73,9 @@ async def serving(
     ):
         api = Api(http, app)
 
-        def answer(request: httpx2.Request) -> httpx2.Response:
+        async def answer(request: httpx2.Request) -> httpx2.Response:
             api.asked.append(request)
-            return api.other(request)
+            return api.other(request) if api.retriever is None else await api.retriever.handle_async_request(request)
 
         async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as others:
             addressed = settings.model_copy(update={"retriever_url": "http://retriever", "guard_url": "http://guard"})
@@ -89,7 +91,7 @@ async def serving(
             yield api
 
 
-async def finished(database: Database) -> None:
+async def finished(database: Database, answer: scene.Answer = scene.by_rule) -> None:
     """Everything that is submitted, run to its end by scripted workers during epoch 1, a residency of two models."""
     statement = text(
         "INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at)"
@@ -98,4 +100,4 @@ async def finished(database: Database) -> None:
     )
     async with database.transaction() as connection:
         await connection.execute(statement)
-    await scene.drain(database, scene.ScriptedExecutor())
+    await scene.drain(database, scene.ScriptedExecutor(answer))

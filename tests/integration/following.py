@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Sequence
 
-from services.judge.finding_rules import FindingRules
+from services.judge.rules_executor import RulesExecutor
 from shared.contracts import canonical
 from shared.contracts.graphs import FactQuery, Phrase
 from shared.contracts.rules import Atom, Miner, Rule
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall
 from shared.runtime.execution import Lapse, Release
 from shared.storage import rule_banks
 from shared.storage.database import Database
@@ -43,7 +43,7 @@ async def add_bank(
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield rules
 
-    bank, _ = await rule_banks.create_imported(database, name, rule_banks.Origin(miner, graph), batches())
+    bank, _ = await rule_banks.create_imported(database, name, rule_banks.ImportOrigin(miner, graph), batches())
     assert bank.hash is not None
     return bank.hash
 
@@ -72,8 +72,8 @@ class FollowingRules(ScriptedExecutor):
 
     def __init__(self, database: Database, answer: Answer = by_rule) -> None:
         super().__init__(answer)
-        self.finding = FindingRules(database)
+        self.finding = RulesExecutor(database)
 
-    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """A chunk is of one model, and so of one role."""
         return self.finding.run(calls, epoch) if calls[0].role == "rules" else super().run(calls, epoch)

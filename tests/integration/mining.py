@@ -8,7 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from services.judge import mining_process
-from services.judge.mining import Mining
+from services.judge.mine_executor import MineExecutor
 from services.judge.mining_pool import MiningPool
 from shared.contracts.calls import Lane
 from shared.contracts.documents import CorpusRecord, Document
@@ -16,8 +16,8 @@ from shared.contracts.replies import Failure, FailureKind
 from shared.rules import miners
 from shared.rules.graph import Graph
 from shared.runtime import sealing
-from shared.runtime.ending import finish
-from shared.runtime.worker import Worker
+from shared.runtime.ending import finish_due_jobs
+from shared.runtime.worker import LaneWorker
 from shared.settings import Workers
 from shared.storage import graphs
 from shared.storage.database import Database
@@ -71,16 +71,16 @@ async def store_graph(
         entities=[f"e{number}" for number in range(len(relations) + 3)],
         relations=list(relations),
     )
-    await graphs.create(database, name, graphs.Upload(graph, "step" if timed else None), _documents(name))
+    await graphs.create(database, name, graphs.GraphFacts(graph, "step" if timed else None), _documents(name))
 
 
 async def _documents(name: str) -> AsyncIterator[list[CorpusRecord]]:
     yield [CorpusRecord(external_id="0", document=Document(text=f"A fact of {name}."), meta={})]
 
 
-def mining_worker(database: Database, executor: Mining, processes: int, stop: asyncio.Event) -> Worker:
+def mining_worker(database: Database, executor: MineExecutor, processes: int, stop: asyncio.Event) -> LaneWorker:
     """As a judge worker's process has one beside its ticks."""
-    return Worker(
+    return LaneWorker(
         Lane.JUDGE,
         database,
         {"mine": executor},
@@ -96,13 +96,13 @@ def mining_worker(database: Database, executor: Mining, processes: int, stop: as
 async def work(database: Database, processes: int = 2) -> None:
     """Mine until every job has ended, then seal what is due."""
     stop = asyncio.Event()
-    executor = Mining(database, InlinePool())
+    executor = MineExecutor(database, InlinePool())
     working = asyncio.create_task(mining_worker(database, executor, processes, stop).mine())
     try:
         async with asyncio.timeout(30):
             while await scalar(database, LIVE):
                 await advance(database)
-                await finish(database)
+                await finish_due_jobs(database)
                 await asyncio.sleep(0.05)
     finally:
         stop.set()
@@ -113,8 +113,8 @@ async def work(database: Database, processes: int = 2) -> None:
 
 async def seal(database: Database) -> None:
     """What the orchestrator does with banks."""
-    for bank in await sealing.due(database):
-        await sealing.seal(database, bank)
+    for bank in await sealing.list_due_banks(database):
+        await sealing.seal_bank(database, bank)
 
 
 def request(name: str = "bank", graph: str = "g", **limits: Any) -> dict[str, Any]:

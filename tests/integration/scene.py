@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import struct
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,6 +20,7 @@ from shared.contracts.calls import CALL_KINDS, Generate, Lane
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
 from shared.contracts.replies import (
+    Embedded,
     Estimated,
     FoundRules,
     Generated,
@@ -35,20 +37,20 @@ from shared.contracts.replies import (
 from shared.contracts.requests import Request
 from shared.contracts.rules import Atom, Rule
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
-from shared.lease.lease import Lease, Phase
+from shared.lease.lease import DeviceLease, Phase
 from shared.pipelines import registry
 from shared.runtime import models
 from shared.runtime.advance import Advancer
-from shared.runtime.answers import Answered, Receipt
-from shared.runtime.claims import Claim, Claimed, Claims
-from shared.runtime.drafting import Submission
-from shared.runtime.ending import finish
+from shared.runtime.answers import AnsweredCall, Receipt
+from shared.runtime.claims import Claim, ClaimedCall, Claims
+from shared.runtime.ending import finish_due_jobs
 from shared.runtime.execution import Executor, Lapse, Release
-from shared.runtime.look import OVERLOOKED
 from shared.runtime.models import ModelIdentity
+from shared.runtime.readiness import find_complete_samples
+from shared.runtime.submission import Submission
 from shared.runtime.submit import submit
 from shared.runtime.sweeper import sweep
-from shared.runtime.worker import Worker
+from shared.runtime.worker import LaneWorker
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 
@@ -59,7 +61,7 @@ DOCUMENTS = [
 _REQUEST = msgspec.json.Decoder(Request)
 
 Answer = Callable[[Request], Reply]
-OPEN = Lease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
+OPEN = DeviceLease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
 """Grants everything."""
 
 
@@ -163,6 +165,8 @@ def by_rule(request: Request) -> Reply:
 def measured(request: Request, number: int) -> Reply:
     """What needs neither a model nor an index."""
     match request.role:
+        case "embed":
+            return Embedded(vector=struct.pack("<3f", number, 0, 1))
         case "verify":
             return Verified(verified=number % 5, refuted=number % 3, unknown=number % 2)
         case "estimate":
@@ -191,7 +195,9 @@ class ScriptedExecutor:
         self.gate: asyncio.Event | None = None
         """When set, a chunk waits for it before it answers."""
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """One reply a call."""
         if self.gate is not None:
             await self.gate.wait()
@@ -199,16 +205,16 @@ class ScriptedExecutor:
             self.ran[call.key] += 1
             now = datetime.now(UTC)
             receipt = Receipt(started_at=now, ended_at=now, epoch=epoch, device="cpu:0" if epoch else None)
-            yield Answered(call_id=call.id, reply=self.answer(_REQUEST.decode(call.request)), receipt=receipt)
+            yield AnsweredCall(call_id=call.id, reply=self.answer(_REQUEST.decode(call.request)), receipt=receipt)
 
 
 class Leases:
     """What workers without a guard may claim; all that a test can have, until somebody says otherwise."""
 
-    def __init__(self, lease: Lease | None = OPEN) -> None:
+    def __init__(self, lease: DeviceLease | None = OPEN) -> None:
         self.lease = lease
 
-    async def leases(self) -> dict[str, Lease | None]:
+    async def read_leases(self) -> dict[str, DeviceLease | None]:
         """Of the one device that there is."""
         return {"cpu:0": self.lease}
 
@@ -224,13 +230,13 @@ class SilentTicker:
         self.ticks.append(lane)
         return True
 
-    async def begun(self, lane: Lane) -> None:
+    async def clear_tick(self, lane: Lane) -> None:
         """A tick has left the queue."""
 
 
-def worker(database: Database, lane: Lane, executor: Executor, **limits: object) -> Worker:
+def worker(database: Database, lane: Lane, executor: Executor, **limits: object) -> LaneWorker:
     """A worker of one lane, all of whose roles `executor` answers."""
-    return Worker(
+    return LaneWorker(
         lane,
         database,
         dict.fromkeys(CALL_KINDS, executor),
@@ -336,15 +342,15 @@ async def claim(database: Database, limit: int = 100, *, who: str = "worker-1", 
     return await Claims(database, who, 60.0).claim(lane, await model(database, names[role]), limit)
 
 
-def answered(call: Claimed, reply: Reply | None = None) -> Answered:
+def answered(call: ClaimedCall, reply: Reply | None = None) -> AnsweredCall:
     """A worker's answer to a call: by rule, or the given one."""
     now = datetime.now(UTC)
     reply = by_rule(_REQUEST.decode(call.request)) if reply is None else reply
-    return Answered(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
+    return AnsweredCall(call_id=call.id, reply=reply, receipt=Receipt(started_at=now, ended_at=now))
 
 
 async def answer(
-    database: Database, taken: Claim, reply: Reply | None = None, *, calls: Sequence[Claimed] | None = None
+    database: Database, taken: Claim, reply: Reply | None = None, *, calls: Sequence[ClaimedCall] | None = None
 ) -> list[int]:
     """Answer all calls of a claim, or some."""
     chosen = taken.calls if calls is None else calls
@@ -354,7 +360,7 @@ async def answer(
 
 async def repair(database: Database) -> set[Lane]:
     """What the orchestrator does beside its flips: end what is due, then sweep; the lanes that want a tick."""
-    await finish(database)
+    await finish_due_jobs(database)
     return await sweep(database, "sweeper")
 
 
@@ -423,7 +429,7 @@ async def sample_states(database: Database) -> list[int]:
 async def stuck(database: Database) -> list[int]:
     """Samples that wait although every reply they wait for is there: only the sweeper would find them."""
     async with database.transaction() as connection:
-        return list((await connection.execute(OVERLOOKED)).scalars())
+        return await find_complete_samples(connection)
 
 
 async def job_states(database: Database) -> list[str]:

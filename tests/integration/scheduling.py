@@ -38,13 +38,13 @@ async def work_for_the_generator(database: Database, items: int = 3) -> int:
 async def hold(database: Database, model_id: int, state: str = "open", reason: str | None = None) -> int:
     """The device's newest residency."""
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, DEVICE)
-        epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
+        newest = await residencies.find_newest(connection, DEVICE)
+        epoch = await residencies.insert_wanted(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
         assert epoch is not None
         if state not in ("open", "wanted"):
-            await residencies.move(connection, epoch, "open", datetime.now(UTC))
+            await residencies.set_state(connection, epoch, "open", datetime.now(UTC))
         if state != "wanted":
-            await residencies.move(connection, epoch, state, datetime.now(UTC), reason)
+            await residencies.set_state(connection, epoch, state, datetime.now(UTC), reason)
     return epoch
 
 

@@ -15,9 +15,9 @@ from shared.contracts.documents import CorpusRecord
 from shared.contracts.rules import Atom, Rule
 from shared.storage import corpora, datasets, label_sets, labels, rule_banks
 from shared.storage.database import Database
-from shared.storage.label_sets import Wanted
-from shared.storage.labels import Given
-from shared.storage.rule_banks import Origin
+from shared.storage.label_sets import LabelSetDraft
+from shared.storage.labels import NewLabel
+from shared.storage.rule_banks import ImportOrigin
 from tests.integration.scene import DOCUMENTS, furnish, run_sql, scalar, submit_job
 from tests.integration.test_audit import staged
 
@@ -46,7 +46,7 @@ async def uploaded(database: Database) -> uuid.UUID:
     rules = [
         Rule(head=Atom("r", 0, 1), body=(Atom("s", 0, 1),), support=n, body_size=9, confidence=0.1) for n in (1, 2)
     ]
-    await rule_banks.create_imported(database, "bank", Origin("anyburl"), _batches(rules))
+    await rule_banks.create_imported(database, "bank", ImportOrigin("anyburl"), _batches(rules))
     job = await submit_job(database, dataset="asked", corpus="shelf", experiment=1, params={"rules": "bank"})
     await run_sql(
         database, "INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point,"
@@ -60,8 +60,8 @@ async def uploaded(database: Database) -> uuid.UUID:
 
 async def labelled(database: Database, job: uuid.UUID) -> None:
     """A set of one answer of the job, with a label."""
-    made, _ = await label_sets.create(database, Wanted("answers", "answers", str(job), 1, 0), "ana")
-    await labels.give(database, made, 1, "ana", Given("tie", blind=True, note=""))
+    made, _ = await label_sets.create(database, LabelSetDraft("answers", "answers", str(job), 1, 0), "ana")
+    await labels.add_label(database, made, 1, "ana", NewLabel("tie", blind=True, note=""))
 
 
 async def _batches(rows: Iterable[T]) -> AsyncIterator[list[T]]:

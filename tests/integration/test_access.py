@@ -47,7 +47,7 @@ async def operations(database: Database) -> list[tuple[object, ...]]:
 async def test_a_key_opens_what_its_scopes_say(api: Api, database: Database) -> None:
     """Read reads, submit submits, operate does everything; without one there is nothing."""
     reader, submitter, operator = [
-        await keys.create(database, "local", scope.value, {scope}) for scope in (READ, SUBMIT, OPERATE)
+        await keys.create_key(database, "local", scope.value, {scope}) for scope in (READ, SUBMIT, OPERATE)
     ]
     assert [await status(api, key) for key in (reader, submitter, operator)] == [200, 403, 200]
     bodies = [{**BODY, "name": name} for name in ("read", "submitted", "operated")]
@@ -62,8 +62,8 @@ async def test_a_key_opens_what_its_scopes_say(api: Api, database: Database) -> 
 
 async def test_neither_documentation_nor_readiness_is_for_strangers(api: Api, database: Database) -> None:
     """They say what there is to attack."""
-    reader = await keys.create(database, "local", "reader", {READ})
-    submitter = await keys.create(database, "local", "submitter", {SUBMIT})
+    reader = await keys.create_key(database, "local", "reader", {READ})
+    submitter = await keys.create_key(database, "local", "submitter", {SUBMIT})
     for path in ("/docs", "/openapi.json", "/readyz", "/v1/models"):
         assert (await api.http.get(path)).status_code == 401, path
         assert await status(api, submitter, path=path) == 403, path
@@ -72,7 +72,7 @@ async def test_neither_documentation_nor_readiness_is_for_strangers(api: Api, da
 
 async def test_only_the_hash_is_kept(database: Database) -> None:
     """Whoever reads the database, or a backup of it, has no key."""
-    key = await keys.create(database, "local", "alice", {READ})
+    key = await keys.create_key(database, "local", "alice", {READ})
     stored = str(await scene.rows(database, "SELECT * FROM api_keys")) + str(await operations(database))
     assert key not in stored
     assert key.rsplit("_", 1)[1] not in stored
@@ -81,14 +81,14 @@ async def test_only_the_hash_is_kept(database: Database) -> None:
 
 async def test_a_second_key_of_a_name_is_a_rotation(database: Database) -> None:
     """Both open during the grace, the old one ends with it; the new one has the old one's scopes and lifetime."""
-    old = await keys.create(database, "local", "alice", {READ, SUBMIT}, timedelta(days=90))
+    old = await keys.create_key(database, "local", "alice", {READ, SUBMIT}, timedelta(days=90))
     with pytest.raises(Conflict, match="there is a key 'alice'") as raised:
-        await keys.create(database, "local", "alice", {READ})
+        await keys.create_key(database, "local", "alice", {READ})
     assert "mathrag key rotate alice" in str(raised.value.hint)
-    new = await keys.rotate(database, "local", "alice", timedelta(hours=24))
-    valid = await keys.valid(database)
+    new = await keys.rotate_key(database, "local", "alice", timedelta(hours=24))
+    valid = await keys.load_valid_keys(database)
     assert set(valid) == {prefix_of(old), prefix_of(new)}
-    first, second = await keys.listed(database)
+    first, second = await keys.list_keys(database)
     assert (first.scopes, second.scopes) == (["read", "submit"], ["read", "submit"])
     assert first.expires_at is not None
     assert second.expires_at is not None
@@ -98,37 +98,37 @@ async def test_a_second_key_of_a_name_is_a_rotation(database: Database) -> None:
 
 async def test_a_rotation_without_grace_ends_the_old_key_at_once(database: Database) -> None:
     """For one that was seen by others."""
-    old = await keys.create(database, "local", "alice", {READ})
-    new = await keys.rotate(database, "local", "alice", timedelta(0))
-    assert set(await keys.valid(database)) == {prefix_of(new)}
+    old = await keys.create_key(database, "local", "alice", {READ})
+    new = await keys.rotate_key(database, "local", "alice", timedelta(0))
+    assert set(await keys.load_valid_keys(database)) == {prefix_of(new)}
     with pytest.raises(NotFound):
-        await keys.revoke(database, "local", str(prefix_of(old)))
+        await keys.revoke_keys(database, "local", str(prefix_of(old)))
 
 
 async def test_a_key_is_revoked_by_name_or_by_prefix(api: Api, database: Database) -> None:
     """By its prefix the one, by its name all; then it is no more valid than one that never was."""
-    old = await keys.create(database, "local", "alice", {READ})
-    new = await keys.rotate(database, "local", "alice", timedelta(hours=1))
-    assert await keys.revoke(database, "local", str(prefix_of(old))) == [prefix_of(old)]
+    old = await keys.create_key(database, "local", "alice", {READ})
+    new = await keys.rotate_key(database, "local", "alice", timedelta(hours=1))
+    assert await keys.revoke_keys(database, "local", str(prefix_of(old))) == [prefix_of(old)]
     assert (await status(api, old), await status(api, new)) == (401, 200)
-    assert await keys.revoke(database, "local", "alice") == [prefix_of(new)]
+    assert await keys.revoke_keys(database, "local", "alice") == [prefix_of(new)]
     with pytest.raises(NotFound, match="no valid key 'alice'"):
-        await keys.rotate(database, "local", "alice", timedelta(hours=1))
-    assert [(key.name, key.valid) for key in await keys.listed(database)] == [("alice", False)] * 2
+        await keys.rotate_key(database, "local", "alice", timedelta(hours=1))
+    assert [(key.name, key.valid) for key in await keys.list_keys(database)] == [("alice", False)] * 2
 
 
 async def test_an_expired_key_opens_nothing(api: Api, database: Database) -> None:
     """And its name is free again."""
-    key = await keys.create(database, "local", "alice", {READ}, timedelta(0))
+    key = await keys.create_key(database, "local", "alice", {READ}, timedelta(0))
     assert await status(api, key) == 401
-    assert await keys.create(database, "local", "alice", {READ})
+    assert await keys.create_key(database, "local", "alice", {READ})
 
 
 async def test_what_happens_to_keys_is_in_the_journal(database: Database) -> None:
     """Who did it, what, to which key; never the key."""
-    await keys.create(database, "local", "alice", {READ})
-    await keys.rotate(database, "bob", "alice", timedelta(hours=1))
-    await keys.revoke(database, "local", "alice")
+    await keys.create_key(database, "local", "alice", {READ})
+    await keys.rotate_key(database, "bob", "alice", timedelta(hours=1))
+    await keys.revoke_keys(database, "local", "alice")
     assert await operations(database) == [
         ("local", "key create", "alice"),
         ("bob", "key rotate", "alice"),
@@ -139,10 +139,10 @@ async def test_what_happens_to_keys_is_in_the_journal(database: Database) -> Non
 
 async def test_a_use_is_noted(api: Api, database: Database) -> None:
     """So that keys which nobody uses can be found."""
-    key = await keys.create(database, "local", "alice", {READ})
-    assert (await keys.listed(database))[0].used_at is None
+    key = await keys.create_key(database, "local", "alice", {READ})
+    assert (await keys.list_keys(database))[0].used_at is None
     await status(api, key)
-    assert (await keys.listed(database))[0].used_at is not None
+    assert (await keys.list_keys(database))[0].used_at is not None
 
 
 @pytest.mark.parametrize(
@@ -153,13 +153,13 @@ async def test_a_key_that_could_not_be_told_or_used_is_not_made(
 ) -> None:
     """The message names the field."""
     with pytest.raises(Invalid, match=r"`name`|`scope`"):
-        await keys.create(database, "local", name, scopes)
-    assert await keys.listed(database) == []
+        await keys.create_key(database, "local", name, scopes)
+    assert await keys.list_keys(database) == []
 
 
 async def test_the_application_cannot_forge_its_journal_or_replace_a_hash(database: Database) -> None:
     """Its role may add rows and end keys, nothing else."""
-    await keys.create(database, "local", "alice", {READ})
+    await keys.create_key(database, "local", "alice", {READ})
     for statement in (
         "UPDATE api_keys SET hash = 'x'",
         "UPDATE api_keys SET scopes = '{operate}'",

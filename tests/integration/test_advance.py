@@ -10,6 +10,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
 from shared.runtime import advance as advancing
+from shared.runtime import replay
 from shared.runtime.advance import Advancer
 from shared.runtime.claims import Claim
 from shared.storage.database import Database
@@ -186,6 +187,26 @@ async def test_an_exception_in_a_pipeline_ends_its_sample_only(
     ]
     detail = await scalar(database, "SELECT detail FROM samples WHERE state = 3")
     assert "ZeroDivisionError: in item one" in str(detail)
+    assert await job_states(database) == ["completed"]
+
+
+async def test_a_pipeline_that_never_ends_with_some_reply_ends_that_sample_only(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stop its worker, and with it all jobs."""
+    monkeypatch.setattr(replay, "STEP_S", 0.05)
+
+    def endless(sample: Sample, _params: Params, _library: Library) -> Steps:
+        generated = yield Generate(template="cot", question=sample.question)
+        while sample.item.ordinal == 1:
+            pass
+        return ended(require(generated).text)
+
+    install(monkeypatch, "endless", endless)
+    await submitted(database, "endless", items=3)
+    await drain(database, ScriptedExecutor())
+    failed = "SELECT state, failure FROM samples ORDER BY ordinal"
+    assert await rows(database, failed) == [(2, None), (3, "pipeline_error"), (2, None)]
     assert await job_states(database) == ["completed"]
 
 

@@ -8,13 +8,13 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
-from shared.lease.guard_client import Broken
+from shared.lease.guard_client import StreamBroken
 from shared.runtime.advance import Advancer
 from shared.runtime.claims import Claims
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.sweeper import sweep
 from shared.storage.database import Database
-from shared.storage.outages import passing
+from shared.storage.outages import is_passing
 from tests.faults.proxy import Proxy
 from tests.faults.wire import Cuts, PostgresWire
 from tests.integration.api import Api, serving
@@ -83,7 +83,7 @@ async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
     else:
         with pytest.raises(DBAPIError) as raised:
             await mine.claim(Lane.GENERATE, generator, 100)
-        assert passing(raised.value)
+        assert is_passing(raised.value)
     assert await queue(database) == [(happened, 0, 0)] * 4
 
 
@@ -156,7 +156,7 @@ async def test_a_chunk_that_broke_off_is_charged_once(
     """The guard went away, and the commit that says so is cut, too."""
     await pending(database)
     cuts.cut_next("delete queue, insert attempts, update queue", happened=happened)
-    await worker(cut, Lane.GENERATE, Refusing(Broken("gone"), 2)).drain()
+    await worker(cut, Lane.GENERATE, Refusing(StreamBroken("gone"), 2)).drain()
     assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
         ("lapsed", 2),
         ("value", 4),

@@ -18,7 +18,7 @@ from schemathesis.python import asgi
 from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
-from services.orchestrator.experiments import running
+from services.orchestrator.experiments import lifecycle
 from shared.contracts.calls import Lane
 from shared.contracts.documents import Hit
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
@@ -28,7 +28,7 @@ from shared.runtime import online
 from shared.settings import Access, Settings
 from shared.storage import label_sets
 from shared.storage.database import Database
-from shared.storage.label_sets import Wanted
+from shared.storage.label_sets import LabelSetDraft
 from tests.integration import scene
 from tests.integration.api import finished
 from tests.integration.conftest import EmptyDatabase
@@ -135,8 +135,8 @@ async def furnish() -> None:
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
-    await running.submit_once(database, scene.SETTINGS, asked, None)
-    await label_sets.create(database, Wanted("reasoning", "documents", EXAMPLES["job"], 100, 0), "local")
+    await lifecycle.submit_once(database, scene.SETTINGS, asked, None)
+    await label_sets.create(database, LabelSetDraft("reasoning", "documents", EXAMPLES["job"], 100, 0), "local")
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
     await database.close()
@@ -152,7 +152,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait(*_: object) -> None:
         """In vain."""
 
-    monkeypatch.setattr(online, "wait", wait)
+    monkeypatch.setattr(online, "wait_for_job", wait)
 
 
 @DOCUMENT.parametrize()

@@ -12,13 +12,13 @@ from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.errors import NotFound
 from shared.lease import residencies
-from shared.lease.lease import Lease, Phase
+from shared.lease.lease import DeviceLease, Phase
 from shared.pipelines import registry
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.runtime.lapses import lapse_expired
 from shared.runtime.replies import RETRIES
-from shared.runtime.worker import Worker
+from shared.runtime.worker import LaneWorker
 from shared.settings import Workers
 from shared.storage.database import Database
 from tests.integration.following import add_bank
@@ -44,9 +44,9 @@ class Device:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.lease: Lease | None = None
+        self.lease: DeviceLease | None = None
 
-    async def leases(self) -> dict[str, Lease | None]:
+    async def read_leases(self) -> dict[str, DeviceLease | None]:
         """What a worker sees."""
         return {DEVICE: self.lease}
 
@@ -56,23 +56,25 @@ class Device:
         assert isinstance(model_id, int)
         await self.close(None)
         async with self.database.transaction() as connection:
-            newest = await residencies.newest(connection, DEVICE)
-            epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [model_id], cause)
+            newest = await residencies.find_newest(connection, DEVICE)
+            epoch = await residencies.insert_wanted(
+                connection, DEVICE, newest.epoch if newest else 0, [model_id], cause
+            )
             assert epoch is not None
-            await residencies.move(connection, epoch, "open", datetime.now(UTC))
-        self.lease = Lease(epoch=epoch, phase=Phase.OPEN, models=(model_id,))
+            await residencies.set_state(connection, epoch, "open", datetime.now(UTC))
+        self.lease = DeviceLease(epoch=epoch, phase=Phase.OPEN, models=(model_id,))
 
     async def close(self, reason: str | None) -> None:
         """End the open residency, if there is one."""
         if self.lease is not None:
             async with self.database.transaction() as connection:
-                await residencies.move(connection, self.lease.epoch, "closed", datetime.now(UTC), reason)
+                await residencies.set_state(connection, self.lease.epoch, "closed", datetime.now(UTC), reason)
         self.lease = None
 
     async def drain(self, lane: Lane, executor: ScriptedExecutor) -> None:
         """One worker of `lane`, until nothing is left that may run now."""
         roles = dict.fromkeys(CALL_KINDS, executor)
-        await Worker(
+        await LaneWorker(
             lane,
             self.database,
             roles,
@@ -110,11 +112,11 @@ async def execute(database: Database, sql: str) -> None:
         await connection.execute(text(sql))
 
 
-@pytest.mark.parametrize("pipeline", registry.offered())
+@pytest.mark.parametrize("pipeline", registry.list_offered())
 async def test_a_completed_job_is_clean(database: Database, pipeline: str) -> None:
     """Of every pipeline, with repeats."""
     await add_bank(database)
-    params = {} if registry.get(pipeline).ignored("rules") else {"rules": "bank"}
+    params = {} if registry.get(pipeline).ignores("rules") else {"rules": "bank"}
     job = await completed(database, pipeline, repeats=2, params=params)
     assert await check(database, job) == []
 
@@ -155,7 +157,7 @@ async def test_a_cancelled_job_is_clean(database: Database) -> None:
     await device.flip("a-judge", "first")
     await device.drain(Lane.JUDGE, ScriptedExecutor())
     await cancel(database, job)
-    await finish(database)
+    await finish_due_jobs(database)
     await device.flip("a-generator", "drained")
     await device.drain(Lane.GENERATE, ScriptedExecutor())
     assert await scalar(database, "SELECT state FROM jobs") == "cancelled"

@@ -84,8 +84,8 @@ async def test_a_changed_source_with_the_same_outcomes_is_noted_and_clean(
 @pytest.mark.parametrize(
     ("run", "said"),
     [
-        (answering_otherwise, "replayed, it has another outcome"),
-        (asking_otherwise, "replayed, it fails: replay_diverged"),
+        (answering_otherwise, "its replay has another outcome"),
+        (asking_otherwise, "its replay fails: replay_diverged"),
     ],
 )
 async def test_a_changed_source_with_other_outcomes_cannot_be_replayed_and_forges_nothing(
@@ -105,7 +105,7 @@ async def test_other_outcomes_of_the_same_source_violate_the_invariant(
     """Nothing else explains them."""
     await plant("UPDATE outcomes SET outcome = 'null'")
     clean, messages, note = await audited(database, redis_url, job)
-    assert (clean, messages, note) == (False, [("replayed, it has another outcome", False)], None)
+    assert (clean, messages, note) == (False, [("its replay has another outcome", False)], None)
 
 
 async def test_a_changed_source_excuses_no_row_that_contradicts_another(
@@ -115,4 +115,4 @@ async def test_a_changed_source_excuses_no_row_that_contradicts_another(
     changed(monkeypatch, rewritten)
     await plant("UPDATE outcomes SET answer = 'forged'")
     clean, messages, _ = await audited(database, redis_url, job)
-    assert (clean, messages) == (False, [("its columns are not what its outcome says", False)])
+    assert (clean, messages) == (False, [("its columns differ from its outcome", False)])

@@ -6,7 +6,7 @@ import pytest
 
 from shared.audit import check
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
 from tests.integration.scene import advance, furnish, run_sql, scalar, submit_job
@@ -178,11 +178,11 @@ async def test_a_cancelled_job_and_one_that_failed_have_whole_chains(database: D
     cancelled = await submit_job(database, "hybrid")
     await advance(database)
     await cancel(database, cancelled)
-    await finish(database)
+    await finish_due_jobs(database)
     assert await scalar(database, "SELECT count(*) FROM records") == 5
     early = await submit_job(database)
     await cancel(database, early)
-    await finish(database)
+    await finish_due_jobs(database)
     assert await scalar(database, "SELECT count(*) FROM jobs WHERE chain IS NOT NULL AND state = 'cancelled'") == 2
     assert await found(database, cancelled) == (set(), set())
     assert await found(database, early) == (set(), set())

@@ -12,7 +12,7 @@ from shared.contracts.replies import Rated
 from shared.contracts.samples import GateDecision
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
 from tests.integration.scene import furnish, rows, scalar, submit_job
@@ -248,6 +248,19 @@ async def test_i9_a_load_that_another_job_cost(database: Database, plant: Plant)
     assert await found(database, job) == (set(), set())
 
 
+async def test_i9_a_preparation_whose_calls_other_jobs_made_loads_nothing(database: Database, plant: Plant) -> None:
+    """So the device was not at the judge when some samples began with it, and others with the generator."""
+    job = await completed(database)
+    back = await _opened(plant, database, await scalar(database, LAST), "drained")
+    await _executed_in(plant, await scalar(database, GENERATED), back)
+    assert "I9" in (await found(database, job))[0]
+    await plant(
+        "UPDATE steps t SET created = false FROM samples s, calls c WHERE s.id = t.sample_id AND c.id = t.call_id"
+        " AND c.role = 'judge' AND (s.kind = 'prepare' OR s.id = (SELECT min(id) FROM samples WHERE kind = 'item'))"
+    )
+    assert "I9" not in (await found(database, job))[0]
+
+
 async def test_i9_each_device_has_a_bound_of_its_own(database: Database, plant: Plant) -> None:
     """A load a device is well; that the other one was never loaded again excuses none."""
     job = await completed(database)
@@ -388,7 +401,7 @@ async def _cancelled(database: Database, job: Any) -> None:
     """Advanced once, so that it has calls, then cancelled before any was made."""
     await Advancer(database).advance()
     await cancel(database, job)
-    await finish(database)
+    await finish_due_jobs(database)
     assert await scalar(database, "SELECT state FROM jobs") == "cancelled"
 
 

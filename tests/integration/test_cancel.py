@@ -59,7 +59,7 @@ async def test_cancelling_ends_the_samples_and_takes_the_calls_out_of_the_queue(
     assert await scalar(database, "SELECT count(*) FROM samples WHERE ended_at IS NULL") == 0
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
     assert await lanes_with_work(database) == set()
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
 
 
@@ -69,7 +69,7 @@ async def test_cancelling_again_is_harmless(database: Database) -> None:
     await cancel(database, job)
     ended = await rows(database, "SELECT id, ended_at FROM samples ORDER BY id")
     await cancel(database, job)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     await cancel(database, job)
     assert await job_states(database) == ["cancelled"]
     assert await rows(database, "SELECT id, ended_at FROM samples ORDER BY id") == ended
@@ -144,7 +144,7 @@ async def test_a_job_that_shares_calls_is_not_harmed(database: Database) -> None
     await answer(database, taken)
     executor = ScriptedExecutor()
     await drain(database, executor)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled", "completed"]
     assert await sample_states(database) == [4] * 4 + [2] * 4
     assert len(executor.ran) == 2
@@ -155,13 +155,13 @@ async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(dat
     job = await running(database)
     taken = await claimed(database)
     await cancel(database, job)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
     await answer(database, taken, calls=taken.calls[:1])
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
     await answer(database, taken, calls=taken.calls[1:])
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
 
 
@@ -172,13 +172,13 @@ async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database:
     async with database.transaction() as claiming:
         await claiming.execute(CLAIM, {**taking, "token": uuid.uuid4(), "ttl": 60})
         await cancel(database, job)
-        await ending.finish(database)
+        await ending.finish_due_jobs(database)
         assert await job_states(database) == ["cancelling"]
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE queue SET token = NULL, claim_until = NULL"))
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
 
@@ -190,7 +190,7 @@ async def test_claimed_calls_that_another_job_waits_for_do_not_hold_back_a_cance
     await advance(database)
     await claimed(database)
     await cancel(database, job)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled", "running"]
 
 
@@ -261,7 +261,7 @@ async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(dat
                 if taken is not None:
                     await answer(database, taken)
         held = HeldDatabase(one, first=1)  # the look at what is due passes
-        finishing = asyncio.create_task(ending.finish(held))
+        finishing = asyncio.create_task(ending.finish_due_jobs(held))
         await held.reached.wait()
         cancelling = asyncio.create_task(cancel(two, job))
         await somebody_waits(database)

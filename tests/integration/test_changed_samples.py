@@ -118,7 +118,7 @@ async def test_one_question_stands_with_both_provenances_and_what_their_prompts_
         ("", {"left": "one"}, 422, "right"),
         ("", {"left": "one", "right": "none"}, 404, "no job 'none'"),
         ("", {"left": "one", "right": "two", "only": "both"}, 422, "only"),
-        ("/10", {"left": "one", "right": "two"}, 404, "no sample 10"),
+        ("/10", {"left": "one", "right": "two"}, 404, "no common sample 10"),
         ("/1", {"left": "one", "right": "two", "repeat": 1}, 404, "repeat 1"),
         ("/1", {"left": "one", "right": "two", "repeat": -1}, 422, "repeat"),
     ],

@@ -15,8 +15,8 @@ from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.samples import Decision, Library, Sample, Steps
 from shared.lease import residencies
-from shared.rag.provenance import answered, search, single_trace
-from shared.rag.relevance import refused
+from shared.rag.provenance import make_outcome, make_search, make_single_trace
+from shared.rag.relevance import make_refusal_outcome
 from shared.runtime import online
 from shared.storage.database import Database
 from tests.integration import scene
@@ -69,14 +69,14 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def hold(database: Database, name: str, *, load_s: float = 0.25) -> None:
     """A residency of one model, that took this long to load."""
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, "cpu:0")
+        newest = await residencies.find_newest(connection, "cpu:0")
         model = await scene.model(database, name)
-        epoch = await residencies.want(connection, "cpu:0", newest.epoch if newest else 0, [model], "test")
+        epoch = await residencies.insert_wanted(connection, "cpu:0", newest.epoch if newest else 0, [model], "test")
         assert epoch is not None
-        await residencies.started(connection, epoch, {"model": model, "seconds": load_s})
+        await residencies.record_server(connection, epoch, {"model": model, "seconds": load_s})
         if newest is not None:
-            await residencies.move(connection, newest.epoch, "closed", datetime.now(UTC), "test")
-        await residencies.move(connection, epoch, "open", datetime.now(UTC))
+            await residencies.set_state(connection, newest.epoch, "closed", datetime.now(UTC), "test")
+        await residencies.set_state(connection, epoch, "open", datetime.now(UTC))
 
 
 async def test_an_answer_that_comes_in_time_is_the_reply(
@@ -276,13 +276,13 @@ async def test_an_unknown_corpus_is_not_found(api: Api) -> None:
 
 def deciding(sample: Sample, params: Params, _library: Library) -> Steps:
     """Answers from the first of two texts, unless the question is about nothing."""
-    found = require((yield search(sample.question, "dense", params)))
+    found = require((yield make_search(sample.question, "dense", params)))
     decision = Decision(stage="crag", action="incorrect", detail={"tokens": float(params.compress.tokens)})
-    trace = msgspec.structs.replace(single_trace(found, "dense", params), decisions=(decision,))
+    trace = msgspec.structs.replace(make_single_trace(found, "dense", params), decisions=(decision,))
     if "nothing" in sample.question:
-        return refused("nothing is relevant", trace)
+        return make_refusal_outcome("nothing is relevant", trace)
     texts = [require(reply) for reply in (yield [Generate(template="cot", question=n) for n in ("first", "second")])]
-    return answered(texts[0], (), trace)
+    return make_outcome(texts[0], (), trace)
 
 
 async def test_an_answer_tells_what_was_decided_on_the_way(

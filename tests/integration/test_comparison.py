@@ -132,7 +132,7 @@ async def test_a_dataset_that_was_uploaded_twice_is_the_same_one(api: Api, datab
     found = await api.get("/v1/comparison", job=["first", "second"])
     (only,) = found["pairs"]
     assert (only["items"], only["left_only"], only["right_only"]) == (ITEMS - 4, 4, 14)
-    assert any("a value for is in no pair" in note for note in found["notes"])
+    assert any("are left out of the pair" in note for note in found["notes"])
 
 
 async def test_jobs_without_a_common_item_are_refused_in_words(api: Api, database: Database) -> None:
@@ -143,7 +143,7 @@ async def test_jobs_without_a_common_item_are_refused_in_words(api: Api, databas
     await finished(database)
     reply = await api.http.get("/v1/comparison", params={"job": ["first", "second"]})
     assert reply.status_code == 409
-    assert "'first' and 'second' have no item in common" in reply.json()["detail"]
+    assert "'first' and 'second' have no measured item in common" in reply.json()["detail"]
 
 
 async def test_a_job_that_is_not_graded_yet_stands_there_without_a_verdict(api: Api, answered: Answered) -> None:
@@ -222,5 +222,5 @@ async def test_systems_are_told_apart_by_their_names(database: Database) -> None
     """A baseline is one of them."""
     with pytest.raises(Invalid, match="same name"):
         await compare(database, [System("a", {"d": 1}), System("a", {"d": 2})])
-    with pytest.raises(Invalid, match="none is called 'c'"):
+    with pytest.raises(Invalid, match="no system is called 'c'"):
         await compare(database, [System("a", {"d": 1}), System("b", {"d": 2})], "c")

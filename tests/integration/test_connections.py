@@ -6,7 +6,7 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.storage import database as databases
 from shared.storage.database import Database
-from shared.storage.outages import again, passing
+from shared.storage.outages import is_passing, retry_through_outage
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ async def test_a_connection_that_may_only_read_is_given_up(database: Database) -
     with pytest.raises(DBAPIError) as raised:
         async with database.transaction() as connection:
             await connection.execute(WRITE)
-    assert passing(raised.value)
+    assert is_passing(raised.value)
     async with database.transaction() as connection:
         await connection.execute(WRITE)
 
@@ -40,7 +40,7 @@ async def test_what_is_tried_again_outlasts_it(database: Database) -> None:
         async with database.transaction() as connection:
             await connection.execute(WRITE)
 
-    await again(write, 10)
+    await retry_through_outage(write, 10)
     async with database.transaction() as connection:
         assert (await connection.execute(text("SELECT count(*) FROM operations"))).scalar() == 1
 
@@ -54,7 +54,7 @@ async def test_a_statement_that_is_not_answered_in_time_is_an_outage(
     with pytest.raises(DBAPIError, match="did not answer in time") as raised:
         async with impatient.transaction() as connection:
             await connection.execute(text("SELECT pg_sleep(600)"))
-    assert passing(raised.value)
+    assert is_passing(raised.value)
     async with impatient.transaction() as connection:
         assert (await connection.execute(text("SELECT 1"))).scalar() == 1
     await impatient.close()

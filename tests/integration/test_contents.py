@@ -91,7 +91,7 @@ async def test_what_an_ended_job_was_made_from_stays_until_it_is_purged(
     await finished(database)
     with pytest.raises(Conflict, match=r"reports of ended jobs: a-job \(completed\)"):
         await deleting.delete(owner, "dataset", "items", "a-test")
-    for job in await purge.chosen(owner, ["a-job"]):
+    for job in await purge.find_jobs(owner, ["a-job"]):
         await purge.purge(owner, job, "a-test")
     await deleting.delete(owner, "dataset", "items", "a-test")
     assert (await api.http.get("/v1/datasets/items")).status_code == 404

@@ -66,7 +66,7 @@ async def test_an_upload_whose_indexing_failed_goes_on_when_it_is_sent_again(api
     api.other = lambda _: httpx2.Response(500)
     refused = await api.upload("corpora", "mine", LINES)
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:mathrag:unavailable")
-    assert "upload the same again" in refused.json()["hint"]
+    assert "repeat the upload" in refused.json()["hint"]
     api.other = lambda _: httpx2.Response(200, json={})
     assert (await api.upload("corpora", "mine", LINES)).status_code == 200
     assert len(api.asked) == 2

@@ -19,7 +19,7 @@ from shared.pipelines import registry
 from shared.rag.crag import SHIPPED_VECTORS
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity
-from shared.runtime.thresholds import shipped_embedder
+from shared.runtime.thresholds import get_shipped_signature
 from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, install, rows, run_sql, submit_job
@@ -123,7 +123,7 @@ async def test_whatever_pipeline_evaluates_by_similarity_gets_the_thresholds_of_
     """Also a copy of `crag` under another name."""
     install(monkeypatch, "my-crag", registry.get("crag").run)
     await furnish(database, items=1)
-    embedder = {"e": shipped_embedder()}
+    embedder = {"e": get_shipped_signature()}
     await run_sql(database, "UPDATE indexes SET params = jsonb_build_object('embedder', CAST(:e AS text))", **embedder)
     await submit_job(database, pipeline, params={})
     ((params,),) = await rows(database, "SELECT params FROM jobs")
@@ -173,7 +173,7 @@ async def test_a_job_without_labels_or_of_another_pipeline_calibrates_nothing(da
     await api.job("crag", params={"crag": {"evaluator": "similarity"}})
     await api.job("dense", name="b-job")
     await finished(database)
-    for job, why in (("a-job", "0 relevant and 0 irrelevant"), ("b-job", "is one of `dense`")):
+    for job, why in (("a-job", "0 relevant and 0 irrelevant"), ("b-job", "runs `dense`")):
         reply = await api.http.get(f"/v1/jobs/{job}/calibration")
         assert (reply.status_code, why in reply.json()["detail"]) == (409, True), reply.text
 
@@ -276,7 +276,7 @@ async def test_a_calibration_that_cannot_be_had_is_said_at_submission(
 
 async def test_the_shipped_vectors_thresholds_are_for_the_shipped_vectors(database: Database, api: Api) -> None:
     """A corpus of another embedder has none, and its lists are ambiguous by similarity."""
-    await searched_by(database, shipped_embedder())
+    await searched_by(database, get_shipped_signature())
     await api.job("crag", name="shipped", params={"crag": {"evaluator": "similarity"}})
     await searched_by(database, "bge")
     await api.job("crag", name="other", params={"crag": {"evaluator": "similarity", "rounds": 0}})

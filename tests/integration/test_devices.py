@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from services.guard import app as guard_app
 from services.guard.app import create_app
-from services.orchestrator.probes.registry import readiness
+from services.orchestrator.probes.registry import list_readiness_probes
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
 from shared.contracts.calls import Decoding, Lane
@@ -21,16 +21,16 @@ from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.guard_client import GuardClient, NotGranted
 from shared.lease.guards import Guards
-from shared.lease.lease import Lease, Phase, RedisLease
+from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.model_settings import Model
-from shared.runtime.placement import narrowed
-from shared.runtime.prompting import Prompting
-from shared.runtime.worker import Worker
+from shared.runtime.placement import settings_for_device
+from shared.runtime.prompting import PromptExecutor
+from shared.runtime.worker import LaneWorker
 from shared.settings import Settings, Workers
 from shared.storage import devices
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply, answer, chat_server
-from tests.doubles.served import served
 from tests.integration.api import serving
 from tests.integration.scene import ScriptedExecutor, SilentTicker, advance, furnish, rows, submit_job
 
@@ -66,7 +66,7 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 async def schedulers(settings: Settings, database: Database, redis: Redis) -> list[Scheduler]:
     """One a device, of an orchestrator; a dataset is there."""
     await furnish(database, items=6)
-    return [Scheduler(narrowed(settings, device), database, redis) for device in (JUDGE, GENERATOR)]
+    return [Scheduler(settings_for_device(settings, device), database, redis) for device in (JUDGE, GENERATOR)]
 
 
 @pytest.fixture
@@ -74,25 +74,25 @@ async def guards(
     schedulers: list[Scheduler], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[dict[str, str]]:
     """Addresses of the devices' guards, which have registered the models that are theirs."""
-    monkeypatch.setattr(guard_app, "LOOK_S", 0.05)
+    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     async with AsyncExitStack() as stack:
         yield {
-            device: await stack.enter_async_context(served(create_app(narrowed(settings, device))))
+            device: await stack.enter_async_context(serve_app(create_app(settings_for_device(settings, device))))
             for device in (JUDGE, GENERATOR)
         }
 
 
 @pytest.fixture
-async def worker(database: Database, redis: Redis) -> AsyncIterator[Callable[[Lane, Sequence[str]], Worker]]:
+async def worker(database: Database, redis: Redis) -> AsyncIterator[Callable[[Lane, Sequence[str]], LaneWorker]]:
     """Makes a worker of a lane that was given these guards' addresses."""
     async with AsyncExitStack() as stack:
 
-        def make(lane: Lane, urls: Sequence[str]) -> Worker:
+        def make(lane: Lane, urls: Sequence[str]) -> LaneWorker:
             known = Guards(redis, urls)
             stack.push_async_callback(known.close)
-            prompting, scripted = Prompting(database, known), ScriptedExecutor()
+            prompting, scripted = PromptExecutor(database, known), ScriptedExecutor()
             executors = {"judge": prompting, "generate": prompting, "retrieve": scripted, "grade": scripted}
-            return Worker(
+            return LaneWorker(
                 lane, database, executors, name=f"test-{lane.value}", guards=known,
                 ticker=SilentTicker(),  # type: ignore[arg-type]
                 limits=Workers(window_ms=1),
@@ -107,14 +107,14 @@ async def look(schedulers: list[Scheduler]) -> None:
         await scheduler._look()
 
 
-async def opened(database: Database, redis: Redis, device: str) -> residencies.Residency:
+async def opened(database: Database, redis: Redis, device: str) -> residencies.ResidencyRow:
     """The device's newest residency, once its guard says so in the lease: its row is open a moment before it is."""
     with anyio.fail_after(60):
         while True:
             async with database.transaction() as connection:
-                newest = await residencies.newest(connection, device)
+                newest = await residencies.find_newest(connection, device)
             lease = await RedisLease(redis, device).read()
-            if newest and lease == Lease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models):
+            if newest and lease == DeviceLease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models):
                 return newest
             await asyncio.sleep(0.01)
 
@@ -128,7 +128,7 @@ async def test_each_guard_registers_the_models_of_its_device(guards: dict[str, s
 
 @pytest.mark.usefixtures("guards")
 async def test_both_devices_open_as_soon_as_they_have_work(
-    schedulers: list[Scheduler], worker: Callable[[Lane, Sequence[str]], Worker], database: Database
+    schedulers: list[Scheduler], worker: Callable[[Lane, Sequence[str]], LaneWorker], database: Database
 ) -> None:
     """Searches are open and samples ready: a device that both models share would wait for these."""
     await submit_job(database, params=JUDGED)
@@ -147,7 +147,7 @@ async def test_both_devices_open_as_soon_as_they_have_work(
 async def test_a_job_loads_each_device_once_and_is_whole(
     guards: dict[str, str],
     schedulers: list[Scheduler],
-    worker: Callable[[Lane, Sequence[str]], Worker],
+    worker: Callable[[Lane, Sequence[str]], LaneWorker],
     database: Database,
 ) -> None:
     """Every call at its model's guard, both residencies open at the end, nothing flipped, a clean audit."""
@@ -191,7 +191,7 @@ async def test_an_epoch_of_one_device_is_refused_by_the_other_ones_guard(
 async def test_a_guard_that_is_away_costs_its_own_device_only(
     guards: dict[str, str],
     schedulers: list[Scheduler],
-    worker: Callable[[Lane, Sequence[str]], Worker],
+    worker: Callable[[Lane, Sequence[str]], LaneWorker],
     database: Database,
     redis: Redis,
 ) -> None:
@@ -216,7 +216,7 @@ async def test_a_guard_that_is_away_costs_its_own_device_only(
 async def test_a_model_without_lease_is_asked_through_the_guard_that_registered_it(
     schedulers: list[Scheduler],
     settings: Settings,
-    worker: Callable[[Lane, Sequence[str]], Worker],
+    worker: Callable[[Lane, Sequence[str]], LaneWorker],
     database: Database,
 ) -> None:
     """No device is flipped for it, and none of the other guards knows it."""
@@ -226,8 +226,8 @@ async def test_a_model_without_lease_is_asked_through_the_guard_that_registered_
         )
         far = Model(driver="remote", url=endpoint.url, device=GENERATOR)
         mixed = settings.model_copy(update={"models": {**settings.models, "a-generator": far}})
-        apps = (create_app(narrowed(mixed, device)) for device in (JUDGE, GENERATOR))
-        urls = [await stack.enter_async_context(served(app)) for app in apps]
+        apps = (create_app(settings_for_device(mixed, device)) for device in (JUDGE, GENERATOR))
+        urls = [await stack.enter_async_context(serve_app(app)) for app in apps]
         await submit_job(database, "closed-book")
         await worker(Lane.GENERATE, urls).drain()
         await look(schedulers)
@@ -245,7 +245,7 @@ async def test_a_drained_device_leaves_the_other_one_alone(
     """The judge's is empty and stays so; the generator opens."""
     await submit_job(database, "closed-book")
     await advance(database)
-    await devices.drain(database, JUDGE, None, "test")
+    await devices.drain_device(database, JUDGE, None, "test")
     await look(schedulers)
     held = await opened(database, redis, GENERATOR)
     await look(schedulers)
@@ -298,6 +298,6 @@ async def test_the_price_of_a_question_counts_each_devices_loads_once(
 
 def test_every_probe_of_a_device_has_a_name_of_its_own(settings: Settings) -> None:
     """The first device's have the names that they always had."""
-    names = [probe.name for probe in readiness(settings)]
+    names = [probe.name for probe in list_readiness_probes(settings)]
     assert len(set(names)) == len(names)
     assert {"guard", "device", f"guard {GENERATOR}", f"device {GENERATOR}"} <= set(names)

@@ -14,7 +14,7 @@ from services.guard.drivers import ollama
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
 from services.orchestrator.deps import Deps
-from services.orchestrator.probes import device, models, waiting
+from services.orchestrator.probes import device, models, unserved_models
 from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady
 from shared.model_settings import Model
@@ -47,12 +47,12 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)
-    assert await waiting.models(deps) == "none waits for a model that is not served"
+    assert await unserved_models.check_models(deps) == "none waits for a model that is not served"
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
     with pytest.raises(NotReady, match="a-job for a-generator") as found:
-        await waiting.models(deps)
+        await unserved_models.check_models(deps)
     assert "mathrag job cancel a-job" in found.value.fix
-    assert "put the model back" in found.value.fix
+    assert "restore the model as it was" in found.value.fix
 
 
 async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps, database: Database) -> None:
@@ -64,11 +64,11 @@ async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps,
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE models SET footprint_mib = 1100 WHERE id = 1"))
         await connection.execute(text(measure), {"mib": 1200})
-    assert "1 models were measured" in await device.footprints(deps)
+    assert "1 models were measured" in await device.check_footprints(deps)
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE footprints SET most_mib = 3010"))
-    with pytest.raises(NotReady, match="a-judge took 3010 MiB where 1100 are declared"):
-        await device.footprints(deps)
+    with pytest.raises(NotReady, match="a-judge used 3010 MiB, but 1100 MiB are declared"):
+        await device.check_footprints(deps)
 
 
 async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, database: Database) -> None:
@@ -79,13 +79,13 @@ async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, data
         " VALUES ('cpu:0', 0, '{}', 'test', 'quarantined', 'no room', now())",
     )
     with pytest.raises(NotReady, match=r"quarantined: no room; tried again in \d+ s"):
-        await device.state(deps)
+        await device.check_state(deps)
 
 
 async def test_a_guard_that_does_not_answer_is_mended_first(deps: Deps) -> None:
     """Of its models nothing is known."""
-    [probe] = models.probes(deps.settings)
-    with pytest.raises(NotReady, match=r"not looked at: http://127\.0\.0\.1:9 does not answer"):
+    [probe] = models.list_probes(deps.settings)
+    with pytest.raises(NotReady, match=r"not checked: http://127\.0\.0\.1:9 does not answer"):
         await probe.run(deps)
 
 
@@ -97,7 +97,7 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
     drivers: Any = {"m": ProcessDriver("m", settings.models["m"], settings.device)}
 
     async def looked(name: str = "m") -> Check:
-        return await guard_checks.look(name, settings, drivers, database)
+        return await guard_checks.check_model(name, settings, drivers, database)
 
     assert "not registered yet" in (await looked()).detail
     async with database.transaction() as connection:
@@ -110,20 +110,20 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
     assert changed.fix.startswith("put the old one back")
     file.unlink()
     assert "m.gguf" in (await looked()).detail
-    assert "runs with settings that have no model 'n'" in (await looked("n")).detail
+    assert "model 'n' is missing in the settings" in (await looked("n")).detail
 
 
 async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) -> None:
     """Under the same name lies another model."""
     async with ollama_server("judge:1b") as (double, http):
         settings = Settings(models={"m": Model(driver="ollama", tag="judge:1b", url=http.url)})
-        made = OllamaDriver("m", settings.models["m"], settings.device, ollama.tags(settings.models))
+        made = OllamaDriver("m", settings.models["m"], settings.device, ollama.list_tags(settings.models))
         drivers: Any = {"m": made}
         async with database.transaction() as connection:
             await register(connection, await made.identify())
-        assert (await guard_checks.look("m", settings, drivers, database)).ok
+        assert (await guard_checks.check_model("m", settings, drivers, database)).ok
         double.pull("judge:1b", "v2")
-        found = await guard_checks.look("m", settings, drivers, database)
+        found = await guard_checks.check_model("m", settings, drivers, database)
     assert not found.ok
     assert "is not the one that was registered" in found.detail
 
@@ -162,7 +162,7 @@ async def test_an_index_that_was_deleted_is_found_and_built_by_the_fix(
 ) -> None:
     """Searches of it would fail."""
     double, client, corpus = indexed
-    assert "2 indexes of corpora, as they were built" in (await asked(client))["detail"]
+    assert "2 indexes of corpora are complete" in (await asked(client))["detail"]
     del double.indexes[next(name for name in double.indexes if "sparse" in name)]
     found = await asked(client)
     assert not found["ok"]

@@ -17,7 +17,7 @@ from mathrag.stack import passwords, process
 from mathrag.stack import postgres as pg
 from mathrag.stack import redis as rd
 from mathrag.stack.migration import migrate
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from shared.errors import Unavailable
 from shared.storage.database import Database
 
@@ -32,7 +32,7 @@ async def started(server: pg.Postgres | rd.Redis) -> AsyncIterator[psutil.Proces
     stop = pg.STOP_SIGNAL if isinstance(server, pg.Postgres) else rd.STOP_SIGNAL
     child = process.spawn(server.command(), log=log, dies_by=stop)
     try:
-        await process.wait_ready("server", child, server.ready, log=log)
+        await process.wait_ready("server", child, server.is_ready, log=log)
         yield psutil.Process(child.pid)
     finally:
         await process.stop(child, by=stop)
@@ -51,7 +51,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def postgres(data_dir: Path) -> pg.Postgres:
     """A server on that directory that is not running."""
-    return pg.Postgres(data_dir / "postgres", port=free_port(), passwords=passwords.remembered(data_dir))
+    return pg.Postgres(data_dir / "postgres", port=find_free_port(), passwords=passwords.load_passwords(data_dir))
 
 
 async def _fetch(url: str, sql: str) -> list[tuple[object, ...]]:
@@ -73,7 +73,7 @@ async def test_nothing_outside_the_data_directory_changes(postgres: pg.Postgres,
 
 
 def _outside(data_dir: Path) -> list[object]:
-    binary = Path(pg._binary("postgres"))
+    binary = Path(pg._find_binary("postgres"))
     watched = [data_dir, *data_dir.parents, binary, *binary.parents]
     return [Path("/etc/passwd").read_bytes(), *((path, _permissions(path)) for path in watched)]
 
@@ -114,7 +114,7 @@ async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
     postgres.prepare()
     log = postgres.directory.with_name("server.log")
     child = process.spawn(postgres.command(), log=log, dies_by=pg.STOP_SIGNAL)
-    await process.wait_ready("postgres", child, postgres.ready, log=log)
+    await process.wait_ready("postgres", child, postgres.is_ready, log=log)
     await postgres.create_database()
     await _fetch(postgres.owner_url(), "CREATE TABLE kept AS SELECT 1 AS one")
     left = psutil.Process(child.pid).children()
@@ -128,12 +128,12 @@ async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
 @pytest.mark.parametrize("content", ["", "no number\n", "{foreign}\n/other\n"], ids=["empty", "broken", "foreign"])
 async def test_a_pid_file_without_a_server_does_not_block_the_start(postgres: pg.Postgres, content: str) -> None:
     """A crash on a full disk leaves it empty; after a reboot its id may belong to a PostgreSQL of another folder."""
-    other = pg.Postgres(postgres.directory.with_name("other"), port=free_port(), passwords=postgres.passwords)
+    other = pg.Postgres(postgres.directory.with_name("other"), port=find_free_port(), passwords=postgres.passwords)
     postgres.prepare()
     async with started(other) as foreign:
         (postgres.directory / "postmaster.pid").write_text(content.format(foreign=foreign.pid))
         async with started(postgres):
-            assert await _fetch(postgres._url(pg.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1")
+            assert await _fetch(postgres._make_url(pg.SUPERUSER, postgres.passwords.superuser, "postgres"), "SELECT 1")
 
 
 async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
@@ -141,12 +141,12 @@ async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
     async with started(postgres):
         stranger = pg.Postgres(postgres.directory, port=postgres.port, passwords=passwords.Passwords())
         with pytest.raises(Unavailable, match="refuses the password"):
-            await stranger.ready()
+            await stranger.is_ready()
 
 
 async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> None:
     """No password in the process list or in the log; the file that keeps them is for its owner only."""
-    secrets = passwords.remembered(data_dir)
+    secrets = passwords.load_passwords(data_dir)
     async with started(postgres) as server:
         await postgres.create_database()
         shown = " ".join(server.cmdline()) + (data_dir / "server.log").read_text()
@@ -156,14 +156,14 @@ async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> No
 
 async def test_redis_keeps_its_state(data_dir: Path) -> None:
     """A key is there after a restart; the server refuses strangers and never evicts."""
-    server = rd.Redis(data_dir / "redis", port=free_port(), passwords=passwords.Passwords())
+    server = rd.Redis(data_dir / "redis", port=find_free_port(), passwords=passwords.Passwords())
     async with started(server) as running, redis.asyncio.Redis.from_url(server.url()) as client:
         await client.set("key", "value")
         assert (await client.config_get("maxmemory-policy"))["maxmemory-policy"] == "noeviction"
         assert server.passwords.redis not in " ".join(running.cmdline())
         stranger = rd.Redis(server.directory, port=server.port, passwords=passwords.Passwords())
         with pytest.raises(Unavailable, match="refuses the password"):
-            await stranger.ready()
+            await stranger.is_ready()
     async with started(server), redis.asyncio.Redis.from_url(server.url()) as client:
         assert await client.get("key") == b"value"
 

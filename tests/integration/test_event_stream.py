@@ -125,16 +125,16 @@ async def test_many_watchers_cost_one_read_a_poll(
     database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And no connection while they wait: twenty look once each, and then together."""
-    reads, all_look, go, look = 0, asyncio.Event(), asyncio.Event(), stored.look
+    reads, all_look, go, look = 0, asyncio.Event(), asyncio.Event(), stored.take_snapshot
 
-    async def counted(database: Database, job: int) -> stored.Picture:
+    async def counted(database: Database, job: int) -> stored.JobSnapshot:
         nonlocal reads
         reads += 1
         if reads == 20:
             all_look.set()
         return await look(database, job)
 
-    monkeypatch.setattr(stored, "look", counted)
+    monkeypatch.setattr(stored, "take_snapshot", counted)
     await scene.furnish(database)
     async with serving(database, redis_url, polls=Polls(go.wait)) as api:
         job = await api.job()

@@ -13,7 +13,7 @@ from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.limits import Limits
 from shared.runtime import drafting, purge, submit
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -139,7 +139,7 @@ async def test_cells_of_one_ratio_show_one_result(api: Api, database: Database) 
     assert rows[1, 1]["job"] != rows[1, 2]["job"]
     assert (rows[0, 0]["state"], rows[0, 0]["result"], "both 0" in rows[0, 0]["refused"]) == ("refused", None, True)
     assert said["notes"] == [
-        "3 cells share the job of another cell: they ask the same", "1 cells were not run: `refused` says why",
+        "3 cells share the job of another cell with the same request", "1 cells were not run; `refused` says why",
     ]  # fmt: skip
 
 
@@ -248,7 +248,7 @@ async def test_a_cancel_ends_every_job_that_has_not_ended(api: Api, database: Da
     assert (await changed(api, "cancel"))["state"] == "cancelling"
     await changed(api, "cancel")
     await changed(api, "cancel", "before")
-    await finish(database)
+    await finish_due_jobs(database)
     assert (await api.get(f"{PATH}/pair"))["jobs"] == {"cancelled": 2}
     assert (await api.get(f"{PATH}/before"))["jobs"] == {"completed": 2}
     assert [row["state"] for row in (await api.get(PATH))["data"]] == ["cancelled", "completed"]
@@ -258,7 +258,7 @@ async def test_a_resume_after_a_cancel_runs_what_was_cancelled(api: Api, databas
     """New jobs take the cells over; the old ones still say which experiment they were made for."""
     made = await submitted(api)
     await changed(api, "cancel")
-    await finish(database)
+    await finish_due_jobs(database)
     again = await changed(api, "resume")
     assert {cell["job"] for cell in again["grid"]}.isdisjoint(cell["job"] for cell in made["grid"])
     await finished(database)
@@ -301,14 +301,14 @@ async def test_an_experiment_outlives_its_jobs_until_the_last_is_purged(
     made = await submitted(api)
     await finished(database)
     for left, cell in enumerate(reversed(made["grid"])):
-        for job in await purge.chosen(owner, [cell["job"]]):
+        for job in await purge.find_jobs(owner, [cell["job"]]):
             await purge.purge(owner, job, "a-test")
         await purge.delete_unused(owner, "a-test")
         assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 1 - left
         if left == 0:
             found = await api.get(f"{PATH}/pair/report")
             assert [row["state"] for row in found["rows"]] == ["completed", "purged"]
-            assert found["notes"] == ["1 cells have no job any more: it was purged"]
+            assert found["notes"] == ["the jobs of 1 cells were purged"]
             assert (await changed(api, "resume"))["jobs"] == {"completed": 1}
 
 

@@ -8,8 +8,8 @@ from shared.audit import check
 from shared.contracts.replies import Failure, FailureKind
 from shared.runtime import finalising
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import due, finish
-from shared.runtime.finalising import Step, finalise
+from shared.runtime.ending import finish_due_jobs, list_due_jobs
+from shared.runtime.finalising import EndStep, finalise
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -50,15 +50,15 @@ async def drained(database: Database, items: int = 5, repeats: int = 1) -> int:
 async def finish_whole(database: Database) -> list[int]:
     """Step after step, as the orchestrator does it; the jobs that ended."""
     ended = []
-    while await due(database):
-        ended += await finish(database)
+    while await list_due_jobs(database):
+        ended += await finish_due_jobs(database)
     return ended
 
 
 async def test_records_are_chained_in_sample_order(database: Database) -> None:
     """Item by item, repeat by repeat, whatever order they ended in."""
     await drained(database, items=3, repeats=2)
-    await finish(database)
+    await finish_due_jobs(database)
     assert await rows(database, CHAIN) == [(2 * item + r, item, r) for item in range(3) for r in range(2)]
     assert await rows(database, "SELECT state, chain = (SELECT hash FROM records WHERE seq = 5) FROM jobs") == [
         ("completed", True)
@@ -70,7 +70,7 @@ async def test_a_job_is_seen_finalizing_before_it_is_completed(database: Databas
     await drained(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=2)  # what is due, and the step to finalizing
-        finishing = asyncio.create_task(finish(held))
+        finishing = asyncio.create_task(finish_due_jobs(held))
         await held.reached.wait()
         assert await job_states(database) == ["finalizing"]
         assert await scalar(database, "SELECT count(*) FROM records") == 0
@@ -84,10 +84,10 @@ async def test_one_process_at_a_time_chains_a_job(database: Database) -> None:
     job = await drained(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=2)
-        finishing = asyncio.create_task(finish(held))
+        finishing = asyncio.create_task(finish_due_jobs(held))
         await held.reached.wait()
-        assert await finish(database) == []
-        assert await finalise(database, job) is Step.WAITS
+        assert await finish_due_jobs(database) == []
+        assert await finalise(database, job) is EndStep.WAITS
         held.go.set()
         assert await finishing == [job]
     assert await scalar(database, "SELECT count(*) FROM records") == 5
@@ -99,11 +99,11 @@ async def test_another_process_goes_on_where_one_was_killed(
     """Two batches are committed, the third dies with its process: another finds the job and writes the rest."""
     job = await drained(database, items=7)
     monkeypatch.setattr(finalising, "BATCH", 2)
-    assert await finish(database) == []
-    assert await finish(database) == []
+    assert await finish_due_jobs(database) == []
+    assert await finish_due_jobs(database) == []
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=1)
-        finishing = asyncio.create_task(finish(held))
+        finishing = asyncio.create_task(finish_due_jobs(held))
         await held.reached.wait()
         finishing.cancel()
         await asyncio.gather(finishing, return_exceptions=True)
@@ -114,7 +114,7 @@ async def test_another_process_goes_on_where_one_was_killed(
     assert [seq for seq, _, _ in await rows(database, CHAIN)] == list(range(7))
     public = await scalar(database, "SELECT public_id FROM jobs")
     assert {each.invariant for each in await check(database, public)} <= {"I5"}  # type: ignore[arg-type]  # no epochs here
-    assert await finalise(database, job) is Step.WAITS
+    assert await finalise(database, job) is EndStep.WAITS
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 5, 6])
@@ -136,7 +136,7 @@ async def test_a_job_with_a_live_sample_is_not_finalised(database: Database) -> 
     """Not even when another of its samples has ended."""
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 1, ended_at = NULL WHERE id = (SELECT min(id) FROM samples)")
-    assert await finish(database) == []
+    assert await finish_due_jobs(database) == []
     assert await job_states(database) == ["running"]
 
 
@@ -150,7 +150,7 @@ async def test_a_cancelled_job_chains_what_had_ended(database: Database) -> None
     await answer(database, taken, calls=taken.calls[:2])
     await cancel(database, job)
     await answer(database, taken, calls=taken.calls[2:])
-    await finish(database)
+    await finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
     assert await scalar(database, "SELECT count(*) FROM records") == 3
     assert {each.invariant for each in await check(database, job)} <= {"I5"}
@@ -163,7 +163,7 @@ async def test_a_reply_that_comes_after_the_cancel_breaks_no_chain(database: Dat
     await submit_job(database, "closed-book", name="other")
     await advance(database)
     await cancel(database, job)
-    await finish(database)
+    await finish_due_jobs(database)
     assert await job_states(database) == ["cancelled", "running"]
     await staged(database)
     assert await job_states(database) == ["cancelled", "completed"]
@@ -206,7 +206,7 @@ async def test_a_look_at_the_ends_costs_one_statement_while_none_is_due(database
             raise AssertionError("no transaction is needed")
 
     counting = Counting()
-    assert await finish(counting) == []
+    assert await finish_due_jobs(counting) == []
     assert counting.asked == 1
     await drain(database, ScriptedExecutor())
     assert await job_states(database) == ["completed"]

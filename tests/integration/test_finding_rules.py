@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from services.judge.finding_rules import NO_BANK, NO_PHRASES, FindingRules
+from services.judge.rules_executor import NO_BANK, NO_PHRASES, RulesExecutor
 from shared.contracts.calls import FindRules, RuleChoice
 from shared.contracts.params import Params
 from shared.contracts.replies import FoundRules, Reply
 from shared.contracts.rules import Atom
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.runtime import models
-from shared.runtime.claims import Claimed
+from shared.runtime.claims import ClaimedCall
 from shared.storage import rule_banks
 from shared.storage.database import Database
 from tests.integration.following import BANK, PHRASES, add_bank, add_graph, rule
@@ -26,7 +26,7 @@ NONE = FoundRules(relation=None)
 async def pin(database: Database, bank: str) -> Pin:
     """The model row that a job is pinned to."""
     async with database.transaction() as connection:
-        return await models.pin_own(connection, models.bank_identity(bank))
+        return await models.pin_identity(connection, models.bank_identity(bank))
 
 
 def look(relation: str = "", question: str = "", **fields: Any) -> FindRules:
@@ -37,11 +37,11 @@ def look(relation: str = "", question: str = "", **fields: Any) -> FindRules:
     )
 
 
-async def find(executor: FindingRules, pinned: Pin, *calls: FindRules) -> list[Reply]:
+async def find(executor: RulesExecutor, pinned: Pin, *calls: FindRules) -> list[Reply]:
     """The replies to a chunk of calls."""
     binding = Binding(pins={"rules": pinned}, params=Params())
     claimed = [
-        Claimed(id=number, key=b"", role="rules", model_id=pinned.model_id, request=bind(call, binding, 0).body)
+        ClaimedCall(id=number, key=b"", role="rules", model_id=pinned.model_id, request=bind(call, binding, 0).body)
         for number, call in enumerate(calls)
     ]
     return [answer.reply async for answer in executor.run(claimed, None)]
@@ -63,7 +63,7 @@ async def test_rules_of_a_relation_come_in_order_with_the_words_for_what_they_na
     database: Database, bank: Pin
 ) -> None:
     """Ties are broken by support, length and number."""
-    (reply,) = await find(FindingRules(database), bank, look("Make_a_visit"))
+    (reply,) = await find(RulesExecutor(database), bank, look("Make_a_visit"))
     assert isinstance(reply, FoundRules)
     assert (reply.relation, numbers(reply)) == ("Make_a_visit", [2, 1, 0])
     assert [found.rule for found in reply.rules] == [BANK[2], BANK[1], BANK[0]]
@@ -75,7 +75,7 @@ async def test_rules_of_a_relation_come_in_order_with_the_words_for_what_they_na
 async def test_a_chunk_is_answered_call_by_call(database: Database, bank: Pin) -> None:
     """By relation, by a phrase in the question, and all relations that rules lead to where neither is asked."""
     found = await find(
-        FindingRules(database), bank,
+        RulesExecutor(database), bank,
         look("Consult"), look("Like"), look(question="Whom did Ann CONSULT?"), look(question="Who owns it? Own!"),
         look(question="Why?"), look(), look("Make_a_visit", most=1),
         look("Make_a_visit", confidence=0.9, order="worst"),
@@ -95,7 +95,7 @@ async def test_a_graphs_phrases_name_relations_in_either_direction(database: Dat
         look(question=asked, phrases=phrases)
         for asked in ("Did Ann travel to Cuba?", "Who did host Ann?", "Make a visit!")
     ]
-    first, second, third = await find(FindingRules(database), bank, *calls)
+    first, second, third = await find(RulesExecutor(database), bank, *calls)
     assert numbers(first) == numbers(second) == [2, 1, 0]
     assert third == NONE
     assert isinstance(first, FoundRules)
@@ -108,7 +108,7 @@ async def test_temporal_rules_serve_the_end_that_is_asked_for(database: Database
     temporal = await pin(database, await add_bank(database, rules, "t", "tlogic"))
     static = await pin(database, await add_bank(database, rules, "s"))
     calls = [look("r", side="object"), look("r", side="subject"), look("r")]
-    executor = FindingRules(database)
+    executor = RulesExecutor(database)
     assert [numbers(reply) for reply in await find(executor, temporal, *calls)] == [[0], [1], [0, 1]]
     assert [numbers(reply) for reply in await find(executor, static, *calls)] == [[0, 1]] * 3
 
@@ -124,19 +124,19 @@ async def test_the_same_call_has_the_same_reply_whoever_answers_it_and_beside_wh
         for seed in (1, 2)
         for confidence in (0.0, 0.5)
     ]
-    executor = FindingRules(database)
-    forward, backward = await find(executor, bank, *calls), await find(FindingRules(database), bank, *calls[::-1])
+    executor = RulesExecutor(database)
+    forward, backward = await find(executor, bank, *calls), await find(RulesExecutor(database), bank, *calls[::-1])
     assert forward == backward[::-1] == await find(executor, bank, *calls)
-    assert forward == [(await find(FindingRules(database), bank, call))[0] for call in calls]
+    assert forward == [(await find(RulesExecutor(database), bank, call))[0] for call in calls]
 
 
 async def test_random_rules_are_of_the_whole_bank_and_keep_the_thresholds(database: Database, bank: Pin) -> None:
     """Whatever they lead to; each seed draws others."""
     calls = [look("Make_a_visit", order="random", seed=seed, most=2) for seed in range(30)]
-    drawn = [numbers(reply) for reply in await find(FindingRules(database), bank, *calls)]
+    drawn = [numbers(reply) for reply in await find(RulesExecutor(database), bank, *calls)]
     assert {number for found in drawn for number in found} == {0, 1, 2, 3}
     assert all(len(set(found)) == 2 for found in drawn)
-    (reply,) = await find(FindingRules(database), bank, look("Like", order="random", support=2, confidence=0.5))
+    (reply,) = await find(RulesExecutor(database), bank, look("Like", order="random", support=2, confidence=0.5))
     assert sorted(numbers(reply)) == [1, 2]
 
 
@@ -144,7 +144,7 @@ async def test_a_bank_that_is_gone_or_phrases_that_are_gone_are_a_passing_failur
     database: Database, bank: Pin
 ) -> None:
     """The message says what to do; what was kept in memory is no way around it."""
-    executor = FindingRules(database)
+    executor = RulesExecutor(database)
     (missing, found) = await find(executor, bank, look("Consult", phrases="ab" * 32), look("Consult"))
     assert (missing, numbers(found)) == (NO_PHRASES, [3])
     await rule_banks.delete(database, "bank")
@@ -159,7 +159,7 @@ async def test_a_chunk_takes_few_statements_however_many_calls_it_has(database: 
     def note(*arguments: Any) -> None:
         seen.append(arguments[2])
 
-    executor = FindingRules(database)
+    executor = RulesExecutor(database)
     engine = database.engine.sync_engine
     event.listen(engine, "before_cursor_execute", note)
     try:

@@ -33,7 +33,7 @@ async def up(context: int) -> AsyncIterator[LlamaServer]:
 
 def computed(context: int) -> AssumedMemory:
     """What the formula says."""
-    return assume_memory(gguf.architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
+    return assume_memory(gguf.read_architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
 
 
 async def test_more_context_takes_what_the_formula_says() -> None:

@@ -14,7 +14,7 @@ from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
 from shared.contracts.calls import Lane
 from shared.lease import residencies
-from shared.lease.lease import Lease, Phase, RedisLease
+from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.queue import Ticker
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -54,9 +54,9 @@ class Rig:
         self.database = database
         self.scheduler = scheduler
         self.executor = scene.ScriptedExecutor()
-        self.lease: Lease | None = None
+        self.lease: DeviceLease | None = None
 
-    async def leases(self) -> dict[str, Lease | None]:
+    async def read_leases(self) -> dict[str, DeviceLease | None]:
         """What the workers see."""
         return {DEVICE: self.lease}
 
@@ -64,18 +64,18 @@ class Rig:
         """Let the scheduler look, and bring up what it wants as the guard does: its models and its cause."""
         await self.scheduler._look()
         async with self.database.transaction() as connection:
-            newest = await residencies.newest(connection, DEVICE)
+            newest = await residencies.find_newest(connection, DEVICE)
             if newest is None or newest.state != "wanted":
                 return None
-            for left in await residencies.unclosed(connection, DEVICE):
-                await residencies.move(connection, left.epoch, "closed", datetime.now(UTC))
+            for left in await residencies.find_unclosed(connection, DEVICE):
+                await residencies.set_state(connection, left.epoch, "closed", datetime.now(UTC))
             for model in newest.models:
-                await residencies.started(connection, newest.epoch, {"model": model, "seconds": 0.25})
-            await residencies.measured(
+                await residencies.record_server(connection, newest.epoch, {"model": model, "seconds": 0.25})
+            await residencies.record_figures(
                 connection, newest.epoch, {"memory_mib": {str(model): 41.5 for model in newest.models}}
             )
-            await residencies.move(connection, newest.epoch, "open", datetime.now(UTC))
-        self.lease = Lease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models)
+            await residencies.set_state(connection, newest.epoch, "open", datetime.now(UTC))
+        self.lease = DeviceLease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models)
         return newest.models, newest.cause
 
     async def work(self) -> None:

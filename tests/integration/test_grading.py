@@ -75,7 +75,7 @@ async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
     assert found.settings.models["grade"].name == f"grader-{grader}"
     assert found.endings.get("correct", 0) == correct
     assert await check(database, job) == []
-    page = await samples.listed(database, str(job), 10, None)
+    page = await samples.list_samples(database, str(job), 10, None)
     assert [row.answer for row in page.data] == ["the city of Paris", "Madrid"]
 
 
@@ -150,7 +150,7 @@ async def test_an_unknown_grader_is_refused_with_those_that_exist(api: Api) -> N
     refused = await api.http.post("/v1/jobs", json=body)
     assert (refused.status_code, "math, exact, text" in refused.text) == (422, True)
     refused = await api.upload("datasets", "wrong", CAPITALS, grader="fuzzy")
-    assert (refused.status_code, "'math', 'exact', 'text'" in refused.text) == (422, True)
+    assert (refused.status_code, "math, exact, text" in refused.text) == (422, True)
 
 
 async def test_the_grading_process_grades_as_the_registry_does() -> None:

@@ -137,7 +137,7 @@ async def test_what_cannot_be_used_is_a_problem_of_its_line_and_stores_nothing(a
         assert (reply.status_code, problem["line"], problem["type"]) == (422, upload.line, "urn:mathrag:invalid_line")
         assert upload.said in problem["detail"], upload.what
     empty = await send(api, b"")
-    assert (empty.status_code, empty.json()["detail"]) == (422, "upload holds no facts")
+    assert (empty.status_code, empty.json()["detail"]) == (422, "upload has no facts")
     assert await scalar(database, NOTHING) == 0
 
 

@@ -21,14 +21,14 @@ from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import End, ModelCall
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.guard_client import Broken, GuardClient, NotGranted, Rejected
-from shared.lease.lease import Lease, Phase, RedisLease
+from shared.lease.guard_client import ChunkRejected, GuardClient, NotGranted, StreamBroken
+from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.model_settings import Model
 from shared.settings import Settings
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply, chat_server
 from tests.doubles.puppets import PuppetDriver, PuppetServer
-from tests.doubles.served import served
 from tests.integration.scene import rows, scalar
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ class Running:
 
     async def start(self) -> "Running":
         """Serve."""
-        self.url = await self._stack.enter_async_context(served(create_app(self.settings)))
+        self.url = await self._stack.enter_async_context(serve_app(create_app(self.settings)))
         self.http = await self._stack.enter_async_context(httpx2.AsyncClient(base_url=self.url, trust_env=False))
         return self
 
@@ -73,8 +73,8 @@ class Running:
         """What the orchestrator does."""
         wanted = [await self.model_id(name) for name in names]
         async with self.database.transaction() as connection:
-            newest = await residencies.newest(connection, "cpu:0")
-            epoch = await residencies.want(connection, "cpu:0", newest.epoch if newest else 0, wanted, "test")
+            newest = await residencies.find_newest(connection, "cpu:0")
+            epoch = await residencies.insert_wanted(connection, "cpu:0", newest.epoch if newest else 0, wanted, "test")
         assert epoch is not None
         return epoch
 
@@ -122,8 +122,8 @@ def calls(model_id: int, *numbers: int) -> list[ModelCall]:
 def drivers(monkeypatch: pytest.MonkeyPatch) -> dict[str, PuppetDriver]:
     """Puppets in the place of all models; the loops look often."""
     drivers = {name: PuppetDriver(name, 96) for name in ("judge", "generator")}
-    monkeypatch.setattr(guard_app, "driver", lambda name, *_: drivers[name])
-    monkeypatch.setattr(guard_app, "LOOK_S", 0.05)
+    monkeypatch.setattr(guard_app, "make_driver", lambda name, *_: drivers[name])
+    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     return drivers
 
 
@@ -290,9 +290,11 @@ async def test_a_new_guard_closes_a_dead_ones_residency_and_the_scheduler_wants_
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     await guard.stop()
     async with guard.database.transaction() as connection:
-        left = await residencies.want(connection, "cpu:0", epoch, [judge], "drained")
+        left = await residencies.insert_wanted(connection, "cpu:0", epoch, [judge], "drained")
         assert left is not None
-        await residencies.move(connection, left, "open", (await residencies.newest(connection, "cpu:0")).wanted_at)  # type: ignore[union-attr, arg-type]
+        await residencies.set_state(
+            connection, left, "open", (await residencies.find_newest(connection, "cpu:0")).wanted_at
+        )  # type: ignore[union-attr, arg-type]
     again = await Running(settings, guard.database, drivers).start()
     assert await rows(guard.database, "SELECT state, reason FROM residencies WHERE epoch = :e", e=left) == [
         ("closed", "guard_restart")
@@ -307,7 +309,7 @@ async def _held(settings: Settings, database: Database, redis: Redis) -> tuple[s
     """What a scheduler sees of the device."""
     scheduler = Scheduler(settings, database, redis)
     async with database.snapshot() as connection:
-        _, held, _ = await scheduler._observer.look(connection)
+        _, held, _ = await scheduler._observer.observe(connection)
     assert held is not None
     return held.state, held.reason
 
@@ -369,7 +371,7 @@ async def test_the_lease_is_written_again_after_a_flush_with_the_same_epoch(
     for _ in range(2):
         await redis.flushall()
         await until(lambda: _present(lease))
-        assert await lease.read() == Lease(epoch=epoch, phase=Phase.OPEN, models=(judge,))
+        assert await lease.read() == DeviceLease(epoch=epoch, phase=Phase.OPEN, models=(judge,))
     assert await scalar(guard.database, "SELECT count(*) FROM residencies") == 1
     assert len(guard.drivers["judge"].servers) == 1
 
@@ -417,7 +419,7 @@ async def test_with_redis_down_current_work_goes_on(
     monkeypatch.setattr(RedisLease, "publish", publish)
     lease = RedisLease(redis, "cpu:0")
     await until(lambda: _present(lease))
-    assert await lease.read() == Lease(epoch=epoch, phase=Phase.OPEN, models=(judge,))
+    assert await lease.read() == DeviceLease(epoch=epoch, phase=Phase.OPEN, models=(judge,))
     assert await scalar(guard.database, "SELECT count(*) FROM residencies") == 1
     await client.close()
 
@@ -459,12 +461,12 @@ LINE = (
 @pytest.mark.parametrize(
     ("reply", "error", "answered"),
     [
-        (Reply(body=LINE), Broken, 1),
-        (Reply(body=LINE, missing=50, reset=True), Broken, 1),
-        (Reply(body=b"\n"), Broken, 0),
+        (Reply(body=LINE), StreamBroken, 1),
+        (Reply(body=LINE, missing=50, reset=True), StreamBroken, 1),
+        (Reply(body=b"\n"), StreamBroken, 0),
         (Reply(status=409, body=b"{}"), NotGranted, 0),
         (Reply(status=401, body=b"{}"), NotGranted, 0),
-        (Reply(status=500, body=b"oops"), Rejected, 0),
+        (Reply(status=500, body=b"oops"), ChunkRejected, 0),
     ],
     ids=["ends early", "reset", "no answer", "refused", "another service key", "broken before it began"],
 )

@@ -35,22 +35,22 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 def test_a_worker_without_a_heartbeat_is_not_well(redis_url: str) -> None:
     """Nor is one whose Redis is gone."""
-    assert not heartbeats.seen(Lane.JUDGE, redis_url)
-    assert not heartbeats.seen(Lane.JUDGE, "redis://127.0.0.1:1/0")
+    assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.JUDGE, "redis://127.0.0.1:1/0")
 
 
 def test_a_worker_with_a_heartbeat_is_well(redis: Redis, redis_url: str) -> None:
     """Only that of its lane counts."""
     redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
-    assert heartbeats.seen(Lane.JUDGE, redis_url)
-    assert not heartbeats.seen(Lane.GENERATE, redis_url)
+    assert heartbeats.is_alive(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.GENERATE, redis_url)
 
 
 def test_workers_of_other_hosts_do_not_count(redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two containers have the same process id, and one of them hangs."""
     redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-    assert not heartbeats.seen(Lane.JUDGE, redis_url)
+    assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
     redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
     assert len(redis.keys("mathrag:worker:judge:*")) == 2
 

@@ -14,7 +14,7 @@ import pytest
 
 from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.app import build
-from services.orchestrator.experiments import running
+from services.orchestrator.experiments import lifecycle
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
 from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
@@ -71,7 +71,7 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     async def wait(*_: object) -> None:
         """In vain."""
 
-    monkeypatch.setattr(online, "wait", wait)
+    monkeypatch.setattr(online, "wait_for_job", wait)
     await scene.furnish(database, 3, "math-500")
     await scene.add_dataset(database, 3, "math")
     for name in ("first", "second"):
@@ -79,7 +79,7 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET public_id = :id WHERE name = 'first'", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
-    await running.submit_once(database, scene.SETTINGS, asked, None)
+    await lifecycle.submit_once(database, scene.SETTINGS, asked, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
     async with serving(database, redis_url) as serving_api:
@@ -151,7 +151,7 @@ def undeclared(method: str, path: str, answer: httpx2.Response | Exception) -> s
 @pytest.mark.fault("X5")
 async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: Api, seen: Seen) -> None:
     """Whatever stands in any parameter of any operation; one that is no text is refused with its name."""
-    seen.produced("NUL, half characters, 3,000 characters and enormous numbers in every parameter of every operation")
+    seen.describe("NUL, half characters, 3,000 characters and enormous numbers in every parameter of every operation")
     defects = []
     for method, path in OPERATIONS:
         for parameter in (*parameters(method, path, "path"), *parameters(method, path, "query")):
@@ -174,7 +174,7 @@ async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: A
 @pytest.mark.fault("X5")
 async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen) -> None:
     """In any place of any; what no column of text or number holds is refused."""
-    seen.produced("the same in every place of every body")
+    seen.describe("the same in every place of every body")
     defects = []
     for method, path in WITH_BODY:
         example = body(method, path)
@@ -191,7 +191,7 @@ async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen
 @pytest.mark.fault("X5")
 async def test_no_hostile_parameter_of_a_job_is_a_server_error(api: Api, seen: Seen) -> None:
     """Every one that a job may set, at its depth; a value that is no text or number names its field."""
-    seen.produced("the same in every parameter of a job, and as a name of its tables")
+    seen.describe("the same in every parameter of a job, and as a name of its tables")
     defaults, example, found = msgspec.to_builtins(Params()), body("POST", "/v1/jobs"), []
     for at in leaves(defaults):
         for value in (*NO_TEXT, *NO_NUMBER, *OTHERS):
@@ -241,7 +241,7 @@ async def test_an_upload_of_hostile_values_names_their_line(api: Api) -> None:
 @pytest.mark.parametrize("what", ["corpora", "datasets"])
 async def test_an_upload_with_an_identifier_that_no_index_holds_names_its_line(api: Api, seen: Seen, what: str) -> None:
     """And nothing of it is kept; the longest that is allowed is."""
-    seen.produced("a document id of 3,000 random characters")
+    seen.describe("a document id of 3,000 random characters")
     lines = [{"id": "a", "question": "1?", "text": "1"}, {"id": LONG, "question": "2?", "text": "2"}]
     reply = await api.upload(what, "hostile", lines)
     assert (reply.status_code, reply.json()["line"]) == (422, 2)

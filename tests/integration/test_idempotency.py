@@ -10,11 +10,11 @@ import httpx2
 import pytest
 
 from shared.errors import InProgress
-from shared.runtime.drafting import Submission
+from shared.runtime.submission import Submission
 from shared.runtime.submit import submit_once
 from shared.settings import Settings
 from shared.storage.database import Database
-from shared.storage.idempotency import Accepted, Keyed
+from shared.storage.idempotency import Accepted, KeyedRequest
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 
@@ -109,9 +109,9 @@ async def test_old_keys_are_forgotten_when_new_ones_come(api: Api, database: Dat
     assert await scene.scalar(database, JOBS) == 4
 
 
-def keyed(key: str) -> Keyed:
+def keyed(key: str) -> KeyedRequest:
     """A request with this key."""
-    return Keyed(operation="test", key=key, body_hash=b"x" * 32)
+    return KeyedRequest(operation="test", key=key, body_hash=b"x" * 32)
 
 
 async def submitted(database: Database, key: str) -> Accepted:
@@ -157,7 +157,7 @@ async def test_the_answer_to_a_second_first_use_says_when_to_come_back(api: Api,
     async with scene.processes(database, 1) as [other]:
         held = scene.HeldDatabase(other)
         submission = Submission(name="a-job", dataset="items", pipeline="closed-book")
-        request = Keyed(operation="POST /v1/jobs", key="k", body_hash=b"x" * 32)
+        request = KeyedRequest(operation="POST /v1/jobs", key="k", body_hash=b"x" * 32)
         first = asyncio.create_task(submit_once(held, scene.SETTINGS, submission, request))
         await held.reached.wait()
         reply = await post(api, "k")

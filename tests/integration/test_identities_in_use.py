@@ -17,8 +17,8 @@ from shared.model_settings import Model
 from shared.runtime.models import ModelIdentity
 from shared.settings import Settings
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply, Seen, answer, as_json, chat_server
-from tests.doubles.served import served
 from tests.integration.scene import rows
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ async def test_a_model_that_is_slow_to_be_identified_delays_neither_the_guard_no
 ) -> None:
     """It is registered once it is known; the guard serves the others until then."""
     monkeypatch.setattr(guard_app, "REGISTER_S", 0.2)
-    monkeypatch.setattr(guard_app, "ABSENT_S", 0.01)
+    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     known, identify = asyncio.Event(), ScriptedDriver.identify
 
     async def slow(self: ScriptedDriver) -> ModelIdentity:
@@ -48,7 +48,7 @@ async def test_a_model_that_is_slow_to_be_identified_delays_neither_the_guard_no
     monkeypatch.setattr(ScriptedDriver, "identify", slow)
     models = {name: Model(driver="scripted") for name in ("slow", "quick")}
     settings = Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models)
-    async with served(create_app(settings)):
+    async with serve_app(create_app(settings)):
         await registered(database, "quick")
         known.set()
         await registered(database, "quick", "slow")
@@ -71,7 +71,7 @@ async def test_a_guard_that_stops_waits_for_no_version(
     monkeypatch.setattr(ScriptedDriver, "identify", endless)
     models = {"slow": Model(driver="scripted")}
     settings = Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models)
-    async with served(create_app(settings)):
+    async with serve_app(create_app(settings)):
         await registered(database)
     assert broken_off.is_set()
 
@@ -80,7 +80,7 @@ async def test_a_remote_server_that_serves_something_else_is_registered_anew(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under a row of its own; nobody serves what it was before."""
-    monkeypatch.setattr(guard_app, "ABSENT_S", 0.01)
+    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     sha = ["aaaa"]
 
     def tgi(seen: Seen) -> Reply:
@@ -92,7 +92,7 @@ async def test_a_remote_server_that_serves_something_else_is_registered_anew(
         models = {"far": Model(driver="remote", url=far.url)}
         settings = Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models)
         app = create_app(settings)
-        async with served(app) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+        async with serve_app(app) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as http:
             await registered(database, "far")
             ((model_id,),) = await rows(database, "SELECT id FROM models WHERE served")
             sha[0] = "bbbb"

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import re
+import zipfile
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from shared.audit import check
 from shared.runtime import purge
+from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -18,6 +21,7 @@ from tests.integration.tampering import as_owner
 
 pytestmark = pytest.mark.anyio
 
+LOGS = REPOSITORY / "tests/unit/shared/ingest/logs"
 ALL = [
     {"index": n, "text": f"So it is $\\boxed{{{2 * n}}}$.", "seconds": 1.5, "completion_tokens": 7} for n in range(5)
 ]
@@ -79,9 +83,9 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
     await imported(api, [ALL[0], hostile, {"index": 2, "text": "$\\boxed{7}$"}])
     await finished(database)
     said = (await api.http.get("/jobs/theirs/samples/0")).text
-    assert "Nothing is known of how it came about" in said
+    assert "How it was made is not known" in said
     assert "The file says: 1.5 s, ? + 7 tokens." in said
-    assert "the question went to the model" not in said
+    assert "There was no search" not in said
     assert "it is not known what stood in the prompt" in (await api.http.get("/jobs/theirs/samples/2")).text
     bare = (await api.http.get("/jobs/theirs/samples/1")).text
     assert ("The file says" in bare, "<script>alert" in bare) == (False, False)
@@ -90,11 +94,27 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
 async def test_a_job_is_over_the_items_that_have_an_answer(api: Api, database: Database) -> None:
     """And says how many have none; its audit owes no sample for them."""
     job = await imported(api, [ALL[3], ALL[1]])
-    assert job["warnings"] == ["3 items of the dataset have no answer; the job is over the others"]
+    assert job["warnings"] == ["3 items of the dataset have no answer and are not part of the job"]
     await finished(database)
     assert await rows(database, "SELECT ordinal FROM samples ORDER BY ordinal") == [(1,), (3,)]
     assert (await api.get("/v1/jobs/theirs"))["request_counts"]["completed"] == 2
     assert await check(database, job["id"]) == []
+
+
+async def test_the_pages_step_over_items_and_repeats_without_an_answer(api: Api, database: Database) -> None:
+    """Previous and next sample are those that there are; the first has none before it, the last none after it."""
+    lines = [{"index": 1, "answer": "2"}, {"index": 1, "answer": "2", "repeat": 2}, {"index": 4, "answer": "8"}]
+    job = await imported(api, lines)
+    await finished(database)
+    pages = [f"/jobs/{job['id']}/samples/{place}" for place in ("1", "1?repeat=2", "4")]
+    for before, page, after in zip([None, *pages], pages, [*pages[1:], None], strict=False):
+        shown = (await api.http.get(page)).text
+        assert (_linked(shown, "prev"), _linked(shown, "next")) == (before, after)
+
+
+def _linked(page: str, rel: str) -> str | None:
+    found = re.search(rf'<a href="([^"]+)" rel="{rel}"', page)
+    return found and found[1]
 
 
 async def test_equal_answers_to_one_gold_are_graded_once(api: Api, database: Database) -> None:
@@ -150,20 +170,19 @@ async def test_an_imported_job_is_compared_with_another(api: Api, database: Data
         ({"index": -1, "answer": "1"}, "out of range"),
         ({"index": True, "answer": "1"}, "`index` is a boolean"),
         ({"index": 1.5, "answer": "1"}, "write a whole number"),
-        ({"question": "What is 2 plus 2 ?", "answer": "1"}, "exactly the question"),
-        ({"answer": "1"}, "does not say which item"),
-        ({"index": 1}, "holds no answer"),
-        ({"index": 1, "answer": None}, "holds no answer"),
+        ({"question": "What is 2 plus 2 ?", "answer": "1"}, "the exact question"),
+        ({"answer": "1"}, "does not name the item"),
+        ({"index": 1}, "has no answer"),
+        ({"index": 1, "answer": None}, "has no answer"),
         ({"index": 1, "answer": " "}, "`answer` is empty"),
-        ({"index": 1, "text": ""}, "holds no answer"),
-        ({"index": 1, "text": " "}, "`text` is empty"),
+        ({"index": 1, "text": None}, "has no answer"),
         ({"index": 1, "answer": ["1"]}, "`answer` is an array"),
         ({"index": 1, "text": 3}, "`text` is a number"),
         ({"index": 1, "answer": "1", "seconds": -1}, "write seconds"),
         ({"index": 1, "answer": "1", "seconds": "soon"}, "write seconds"),
         ({"index": 1, "answer": "1", "completion_tokens": "1e3"}, "write a whole number"),
         ({"index": 1, "answer": "1", "repeat": 1000}, "repeats are counted from 0 to 999"),
-        ({"index": 0, "answer": "1"}, "line 1 answers it already"),
+        ({"index": 0, "answer": "1"}, "line 1 answers it, too"),
         (b'{"index": 1, "answer": "a\\u0000b"}\n', "u0000"),
         (b'{"index": 1, "answer": "cut o', "is not JSON"),
         (b"[1, 2]\n", "holds an array"),
@@ -185,18 +204,75 @@ async def test_a_line_over_the_limit_and_a_wrong_kind_of_file_are_refused(api: A
     assert await scalar(database, "SELECT count(*) FROM given") == 0
 
 
+async def test_logs_of_other_programs_are_read_as_they_are(api: Api, database: Database) -> None:
+    """Two draws of lm-evaluation-harness for three items; FlashRAG names its items by their questions."""
+    job = await imported(api, [(LOGS / "lm_eval-0.4.13.jsonl").read_bytes()], layout="lm-eval")
+    assert job["request_counts"]["total"] == 6
+    log = [{"question": f"What is {n} plus {n}?", "output": {"pred": f"\\boxed{{{2 * n}}}"}} for n in range(5)]
+    job = await imported(api, [log], "more", layout="flashrag")
+    assert job["request_counts"]["total"] == 5
+    await finished(database)
+    assert (await api.get("/v1/jobs/more/report"))["accuracy"]["value"] == 1.0
+
+
+async def test_a_system_that_wrote_nothing_has_answered_wrong(api: Api, database: Database) -> None:
+    """A text of blanks is an answer; were it left out, the accuracy would be of the other items alone."""
+    texts = ["\\boxed{0}", "", "\n\n"]
+    log = [{"doc_id": n, "resps": [[text]], "filter": "none"} for n, text in enumerate(texts)]
+    job = await imported(api, log, layout="lm-eval")
+    await finished(database)
+    accuracy = (await api.get(f"/v1/jobs/{job['id']}/report"))["accuracy"]
+    assert (accuracy["correct"], accuracy["graded"]) == (1, 3), accuracy
+    assert await check(database, job["id"]) == []
+
+
+async def test_an_empty_cell_is_no_answer(api: Api) -> None:
+    """In a table nobody can tell whether a system wrote nothing or was not asked."""
+    for table in (b"index,text\n0,\n", b"index,answer,text\n0,,\n"):
+        assert "has no answer" in (await refused(api, [table], format="csv"))["detail"]
+    said = await refused(api, [b"index,prediction\n0,\n"], format="csv", column="text=prediction")
+    assert "has no answer" in said["detail"]
+
+
+async def test_a_log_is_refused_like_any_other_upload(api: Api, database: Database) -> None:
+    """Its samples are named; what is too large is not unpacked; options that would be ignored are named."""
+    log = (LOGS / "inspect_ai-0.3.285.eval").read_bytes()
+    assert "has the id 'q" in (await refused(api, [log], layout="inspect"))["detail"]
+    assert "truncated or damaged" in (await refused(api, [log[:-30]], layout="inspect"))["detail"]
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("samples/1_epoch_1.json", b"[" + b" " * (17 << 20))
+    assert "at most 16777216 are read" in (await refused(api, [bomb.getvalue()], layout="inspect"))["detail"]
+    assert "16777216 bytes in one JSON value" in (await refused(api, [b" " * (17 << 20)], layout="flashrag"))["detail"]
+    for query in ({"format": "csv"}, {"delimiter": "comma"}, {"reader": "theirs"}):
+        assert (
+            f"`{next(iter(query))}` would be ignored" in (await refused(api, [], layout="inspect", **query))["detail"]
+        )
+    assert await scalar(database, "SELECT count(*) FROM given") == 0
+
+
+async def test_a_log_that_would_take_much_memory_harms_nobody_else(api: Api) -> None:
+    """It is read in a process of its own; 15 MB of lists take more than that may have."""
+    lists = b'{"samples": [' + b"[[]]," * (3 << 20) + b"[]]}"
+    said = await refused(api, [lists], layout="inspect")
+    assert said["detail"] == "upload: the log of inspect needs more than 512 MiB of memory to unpack"
+    assert "mathrag job import" in said["hint"]
+
+
 async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
-    """The job says how many."""
+    """The job says how many, and names them."""
     job = await imported(api, [*ALL, {"id": "nobody", "answer": "1"}], on_error="skip")
-    assert job["warnings"] == ["1 lines could not be used and were left out"]
+    count, named = job["warnings"]
+    assert count == "1 lines could not be used and were left out"
+    assert named.startswith("upload, line 6: no item of the dataset has the id 'nobody'")
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"column": ["answer"]}, "is no pair"),
-        ({"column": ["anser=x"]}, "nothing called 'anser'"),
-        ({"column": ["answer=x", "answer=y"]}, "named twice"),
+        ({"column": ["answer"]}, "is not a pair"),
+        ({"column": ["anser=x"]}, "no part called 'anser'"),
+        ({"column": ["answer=x", "answer=y"]}, "given twice"),
         ({"column": ["answer=prediction"]}, "no column `prediction`"),
         ({"dataset": "nothing"}, "no dataset"),
         ({"name": "a b"}, "name"),
@@ -265,7 +341,7 @@ async def test_a_purge_takes_the_answers_along(api: Api, database: Database, own
     await imported(api, ALL)
     await finished(database)
     owner = Database(owner_url, pinned=False)
-    (content,) = await purge.chosen(owner, ["theirs"])
+    (content,) = await purge.find_jobs(owner, ["theirs"])
     await purge.purge(owner, content, "a-tester")
     await owner.close()
     assert await scalar(database, "SELECT count(*) FROM given") == 0

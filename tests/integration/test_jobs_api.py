@@ -70,7 +70,7 @@ async def test_a_calibration_of_more_ratings_than_a_step_can_hold_is_refused(
     api: Api, database: Database, seen: Seen, gate: dict[str, Any], ratings: int, path: str
 ) -> None:
     """With the number, the limit and the parameter to lower, before anything is stored."""
-    seen.produced("`gate.repeats` of 20 with 2,000 calibration documents, and 16 with the verifier's checks, submitted")
+    seen.describe("`gate.repeats` of 20 with 2,000 calibration documents, and 16 with the verifier's checks, submitted")
     await scene.run_sql(database, "UPDATE datasets SET items = 400")
     await scene.run_sql(database, "UPDATE corpora SET documents = 7500")
     params = {"gate": {**gate, "items": 400, "max_documents": 2000}}
@@ -406,9 +406,9 @@ async def test_readiness_names_what_is_missing_and_the_fix(api: Api, redis_url: 
 async def test_a_quarantined_device_is_not_ready_and_says_why(api: Api, database: Database) -> None:
     """Nobody should have to read the guard's log to learn why nothing moves."""
     async with database.transaction() as connection:
-        epoch = await residencies.want(connection, "cpu:0", 0, [1], "first")
+        epoch = await residencies.insert_wanted(connection, "cpu:0", 0, [1], "first")
         assert epoch is not None
-        await residencies.move(connection, epoch, "quarantined", datetime.now(UTC), "load: no file")
+        await residencies.set_state(connection, epoch, "quarantined", datetime.now(UTC), "load: no file")
     checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
     assert checks["device"]["detail"].startswith("cpu:0 is quarantined: load: no file; tried again in ")
     assert "restart" in checks["device"]["fix"]

@@ -143,7 +143,7 @@ async def test_whose_ratings_they_were_is_not_known_once_the_job_is_purged(api: 
     await labelled(api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
     owner = Database(owner_url, pinned=False)
     try:
-        (job,) = await purge.chosen(owner, ["a-job"])
+        (job,) = await purge.find_jobs(owner, ["a-job"])
         await purge.purge(owner, job, "operator")
     finally:
         await owner.close()

@@ -211,8 +211,8 @@ async def test_two_who_label_at_once_are_kept_apart(database: Database, redis_ur
     async with serving(database, redis_url) as open_api:
         await judged(open_api, database)
         await make(open_api, size=5)
-    ana, ben = [await keys.create(database, "local", name, {Scope.SUBMIT}) for name in ("ana", "ben")]
-    reader = await keys.create(database, "local", "reader", {Scope.READ})
+    ana, ben = [await keys.create_key(database, "local", name, {Scope.SUBMIT}) for name in ("ana", "ben")]
+    reader = await keys.create_key(database, "local", "reader", {Scope.READ})
     async with serving(database, redis_url, KEYED) as api:
         given = [post(api, number, key, value=3) for number in range(1, 6) for key in (ana, ben) for _ in range(2)]
         assert {reply.status_code for reply in await asyncio.gather(*given)} <= {200, 201}
@@ -252,7 +252,7 @@ async def test_without_labels_there_is_a_sentence_and_no_figure(api: Api) -> Non
 async def test_a_live_job_and_one_without_ratings_have_nothing_to_label(api: Api, database: Database) -> None:
     """Each refusal says why, and what to do; a job that was cancelled before it asked anything is empty."""
     await api.job(name="live")
-    assert "there is more to come" in (await make(api, 409, job="live"))["detail"]
+    assert "only an ended job can be labelled" in (await make(api, 409, job="live"))["detail"]
     await api.http.post("/v1/jobs/live/cancel")
     await scene.repair(database)
     assert "none of its answers was graded" in (await make(api, 409, job="live", what="answers"))["detail"]
@@ -269,7 +269,7 @@ async def test_what_a_set_holds_outlives_its_job_and_its_documents(
     before = await api.get(f"{SETS}/set/tasks/1")
     owner = Database(owner_url, pinned=False)
     try:
-        (job,) = await purge.chosen(owner, ["a-job"])
+        (job,) = await purge.find_jobs(owner, ["a-job"])
         await purge.purge(owner, job, "operator")
         removed = await retention.remove_unused(owner, "operator")
     finally:

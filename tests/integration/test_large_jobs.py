@@ -13,7 +13,7 @@ from shared.contracts.calls import Lane
 from shared.runtime import cancel as cancelling
 from shared.runtime import ending, finalising
 from shared.runtime import worker as working
-from shared.runtime.advance import NOTHING, Advanced
+from shared.runtime.advance import NOTHING, AdvanceResult
 from shared.runtime.cancel import cancel
 from shared.storage.database import Database
 from shared.storage.records import SAMPLES
@@ -58,7 +58,7 @@ async def test_a_large_job_is_cancelled_in_batches_and_a_small_one_ends_between_
     database: Database, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cancel is answered after the first batch; each pass of the finaliser brings every job on by one."""
-    seen.produced("cancel of 60 samples in batches of 10, finalised in batches of 20, beside a job of 5 that has ended")
+    seen.describe("cancel of 60 samples in batches of 10, finalised in batches of 20, beside a job of 5 that has ended")
     monkeypatch.setattr(cancelling, "BATCH", 10)
     monkeypatch.setattr(finalising, "BATCH", 20)
     await furnish(database, items=5)
@@ -70,10 +70,10 @@ async def test_a_large_job_is_cancelled_in_batches_and_a_small_one_ends_between_
     await cancel(database, large)
     assert (await job_states(database), await scalar(database, ENDED)) == (["cancelling", "running"], 10)
     one = Finaliser(database)
-    assert await one.once() == 0.0, "there is more to do at once"
+    assert await one.run_once() == 0.0, "there is more to do at once"
     assert (await job_states(database), await scalar(database, ENDED)) == (["cancelling", "completed"], 20)
     passes = 1
-    while await one.once() == 0.0:
+    while await one.run_once() == 0.0:
         passes += 1
     assert await job_states(database) == ["cancelled", "completed"]
     assert await scalar(database, "SELECT count(*) FROM records WHERE job_id = 1") == 60
@@ -113,16 +113,16 @@ async def test_a_job_that_cannot_be_finalised_holds_up_no_other(
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 9 WHERE job_id = 1 AND ordinal = 1")
     one = Finaliser(database)
-    await one.once()
+    await one.run_once()
     assert await job_states(database) == ["finalizing", "completed"]
     reason, version = (await rows(database, "SELECT reason, version FROM jobs WHERE id = 1"))[0]
     assert str(reason).startswith("cannot be brought to its end, tried again: ValueError")
     await run_sql(database, "UPDATE samples SET state = 2 WHERE job_id = 1 AND ordinal = 1")
     hands.now += POSTPONED_S[0] - 0.1
-    await one.once()
+    await one.run_once()
     assert await rows(database, "SELECT state, version FROM jobs WHERE id = 1") == [("finalizing", version)]
     hands.now += 0.2
-    await one.once()
+    await one.run_once()
     assert await rows(database, "SELECT state, reason FROM jobs WHERE id = 1") == [("completed", None)]
 
 
@@ -130,16 +130,16 @@ async def test_a_worker_that_meets_such_a_job_goes_on(database: Database) -> Non
     """It is the orchestrator that tries it again."""
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 9 WHERE job_id = 1 AND ordinal = 1")
-    assert await ending.finish(database) == [2]
+    assert await ending.finish_due_jobs(database) == [2]
     assert await job_states(database) == ["finalizing", "completed"]
 
 
 async def test_a_worker_leaves_large_jobs_to_the_orchestrator(database: Database) -> None:
     """Their ends would hold up the claims of others."""
     await drained(database, jobs=1)
-    assert await ending.finish(database, most=2) == []
+    assert await ending.finish_due_jobs(database, most=2) == []
     assert await job_states(database) == ["running"]
-    assert await ending.finish(database, most=3) == [1]
+    assert await ending.finish_due_jobs(database, most=3) == [1]
 
 
 async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
@@ -156,9 +156,9 @@ async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
     class Endless:
         """Samples are ready for as long as nothing is executed."""
 
-        async def advance(self) -> Advanced:
+        async def advance(self) -> AdvanceResult:
             """One batch."""
-            return NOTHING if executor.ran else Advanced(200, frozenset(), frozenset())
+            return NOTHING if executor.ran else AdvanceResult(200, frozenset(), frozenset())
 
     busy._advancer = Endless()  # type: ignore[assignment]
     with anyio.fail_after(60):

@@ -40,18 +40,18 @@ async def load(
 ) -> list[str]:
     """A residency that was verified with these figures; what was reported."""
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, device)
+        newest = await residencies.find_newest(connection, device)
         plan = {"parallel": {name.removeprefix("model_"): slots for name, slots in parallel.items()}}
-        epoch = await residencies.want(connection, device, newest.epoch if newest else 0, ids, "test", plan)
+        epoch = await residencies.insert_wanted(connection, device, newest.epoch if newest else 0, ids, "test", plan)
         assert epoch is not None
-        await residencies.measured(connection, epoch, measured)
+        await residencies.record_figures(connection, epoch, measured)
         return await learned_memory.learn(connection, epoch, driver)
 
 
 async def learned(database: Database, device: str = GPU) -> dict[int, dict[int, LearnedMemory]]:
     """What was learned on a device."""
     async with database.transaction() as connection:
-        return await learned_memory.learned(connection, device)
+        return await learned_memory.find_learned(connection, device)
 
 
 async def test_a_registered_model_keeps_its_architecture(database: Database) -> None:
@@ -108,7 +108,7 @@ async def test_a_load_far_outside_is_reported_and_begins_anew(
         await load(database, {"loaded_mib": mib}, model)
     with caplog.at_level(logging.WARNING):
         (said,) = await load(database, {"loaded_mib": 9000}, model)
-    assert said == "generator took 9000 MiB, where 2 loads took 6000 to 6100 MiB; what is learned begins anew"
+    assert said == "generator took 9000 MiB, where 2 loads took 6000 to 6100 MiB; learning starts over from it"
     assert said in caplog.text
     ((kept,),) = await rows(database, "SELECT measured -> 'astray' FROM residencies ORDER BY epoch DESC LIMIT 1")
     assert kept == [said]

@@ -12,9 +12,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from shared.lease import lease as module
-from shared.lease.lease import RENEW_S, TTL_S, Lease, Phase, RedisLease
+from shared.lease.lease import RENEW_S, TTL_S, DeviceLease, Phase, RedisLease
 from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ def lease(redis: Redis) -> RedisLease:
 @pytest.fixture
 async def unreachable() -> AsyncIterator[RedisLease]:
     """A lease in a Redis that is down."""
-    async with Redis(port=free_port(), retry=Retry(NoBackoff(), 0)) as client:
+    async with Redis(port=find_free_port(), retry=Retry(NoBackoff(), 0)) as client:
         yield RedisLease(client, "cpu:0")
 
 
@@ -46,9 +46,9 @@ async def test_what_is_published_is_read(lease: RedisLease) -> None:
     """Epoch, phase and models; before it, nothing."""
     assert await lease.read() is None
     assert await lease.publish(3, Phase.OPEN, (5, 17))
-    assert await lease.read() == Lease(epoch=3, phase=Phase.OPEN, models=(5, 17))
+    assert await lease.read() == DeviceLease(epoch=3, phase=Phase.OPEN, models=(5, 17))
     assert await lease.publish(4, Phase.DRAINING)
-    assert await lease.read() == Lease(epoch=4, phase=Phase.DRAINING, models=())
+    assert await lease.read() == DeviceLease(epoch=4, phase=Phase.DRAINING, models=())
 
 
 async def test_an_epoch_never_goes_back(lease: RedisLease) -> None:
@@ -56,7 +56,7 @@ async def test_an_epoch_never_goes_back(lease: RedisLease) -> None:
     await lease.publish(9, Phase.OPEN, (1,))
     await lease.publish(10, Phase.OPEN, (2,))
     assert not await lease.publish(9, Phase.OPEN, (1,))
-    assert await lease.read() == Lease(epoch=10, phase=Phase.OPEN, models=(2,))
+    assert await lease.read() == DeviceLease(epoch=10, phase=Phase.OPEN, models=(2,))
 
 
 async def test_of_writers_at_once_the_newest_epoch_stays(lease: RedisLease) -> None:
@@ -64,7 +64,7 @@ async def test_of_writers_at_once_the_newest_epoch_stays(lease: RedisLease) -> N
     epochs = list(range(1, 60))
     Random(1).shuffle(epochs)  # noqa: S311 - an order, not a secret
     await asyncio.gather(*(lease.publish(epoch, Phase.OPEN, (epoch,)) for epoch in epochs))
-    assert await lease.read() == Lease(epoch=59, phase=Phase.OPEN, models=(59,))
+    assert await lease.read() == DeviceLease(epoch=59, phase=Phase.OPEN, models=(59,))
 
 
 async def test_within_an_epoch_the_phase_does_not_go_back(lease: RedisLease) -> None:
@@ -72,7 +72,7 @@ async def test_within_an_epoch_the_phase_does_not_go_back(lease: RedisLease) -> 
     await lease.publish(5, Phase.LOADING)
     await lease.publish(5, Phase.OPEN, (1,))
     await lease.publish(5, Phase.DRAINING)
-    assert await lease.read() == Lease(epoch=5, phase=Phase.OPEN, models=(1,))
+    assert await lease.read() == DeviceLease(epoch=5, phase=Phase.OPEN, models=(1,))
 
 
 async def test_a_lease_ends_by_itself_unless_it_is_renewed(lease: RedisLease, redis: Redis) -> None:
@@ -98,7 +98,7 @@ async def test_a_wiped_redis_takes_the_same_epoch_again(lease: RedisLease, redis
     await redis.flushall()
     assert await lease.read() is None
     assert await lease.publish(3, Phase.OPEN, (1,))
-    assert await lease.read() == Lease(epoch=3, phase=Phase.OPEN, models=(1,))
+    assert await lease.read() == DeviceLease(epoch=3, phase=Phase.OPEN, models=(1,))
 
 
 async def test_a_reader_with_redis_down_has_no_lease(unreachable: RedisLease) -> None:
@@ -133,7 +133,7 @@ async def test_a_lease_that_was_read_is_believed_without_redis_for_the_rest_of_i
     await redis.expire(KEY, 9)
     held = await reader.read()
     cable.part()
-    assert await reader.read() == held == Lease(epoch=3, phase=Phase.OPEN, models=(5,))
+    assert await reader.read() == held == DeviceLease(epoch=3, phase=Phase.OPEN, models=(5,))
     now += 8
     assert await reader.read() == held
     now += 1
@@ -174,8 +174,8 @@ async def test_devices_have_leases_of_their_own(lease: RedisLease, redis: Redis)
     other = RedisLease(redis, "GPU-0f")
     await lease.publish(9, Phase.OPEN, (1,))
     assert await other.publish(2, Phase.OPEN, (2,))
-    assert (await other.read(), (await lease.read() or Lease(epoch=0, phase=Phase.OPEN, models=())).epoch) == (
-        Lease(epoch=2, phase=Phase.OPEN, models=(2,)),
+    assert (await other.read(), (await lease.read() or DeviceLease(epoch=0, phase=Phase.OPEN, models=())).epoch) == (
+        DeviceLease(epoch=2, phase=Phase.OPEN, models=(2,)),
         9,
     )
 
@@ -183,7 +183,7 @@ async def test_devices_have_leases_of_their_own(lease: RedisLease, redis: Redis)
 @pytest.mark.parametrize("phase", Phase)
 def test_only_an_open_lease_grants_and_only_its_own_models(phase: Phase) -> None:
     """Workers claim by it."""
-    lease = Lease(epoch=1, phase=phase, models=(1, 2))
+    lease = DeviceLease(epoch=1, phase=phase, models=(1, 2))
     assert lease.grants(2) is (phase is Phase.OPEN)
     assert not lease.grants(3)
 

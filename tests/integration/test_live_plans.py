@@ -8,7 +8,7 @@ from services.orchestrator.scheduling import live
 from services.orchestrator.scheduling.live import LivePlan
 from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from shared.device_settings import Device
-from shared.lease.policy import Group
+from shared.lease.policy import ModelGroup
 from shared.runtime import models
 from shared.runtime.models import ModelIdentity
 from shared.storage.database import Database
@@ -24,7 +24,7 @@ def planner(device: Device = ROOMY) -> LivePlan:
     return LivePlan(scene.SETTINGS.model_copy(update={"device": device}), MeasuredSecondsReader(device.id))
 
 
-async def groups(made: LivePlan, database: Database) -> Sequence[Group]:
+async def groups(made: LivePlan, database: Database) -> Sequence[ModelGroup]:
     """What it says now."""
     async with database.transaction() as connection:
         return await made.groups(connection)

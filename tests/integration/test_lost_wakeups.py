@@ -18,11 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
 from shared.runtime import advance as advancing
-from shared.runtime import look as looking
+from shared.runtime import readiness as looking
 from shared.runtime import recording, replies
 from shared.runtime.advance import Advancer
-from shared.runtime.answers import Answered, columns
-from shared.runtime.claims import Claim, Claimed
+from shared.runtime.answers import AnsweredCall, to_columns
+from shared.runtime.claims import Claim, ClaimedCall
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.progress import NewStep
 from shared.runtime.recording import record
@@ -104,7 +104,7 @@ async def test_attaching_without_a_look_would_wait_for_ever(
     async def forgotten(_database: Database, _samples: Sequence[int]) -> list[int]:
         return []
 
-    monkeypatch.setattr(advancing, "look_at", forgotten)
+    monkeypatch.setattr(advancing, "mark_ready_among", forgotten)
     await attach_while_it_is_answered(database, monkeypatch, before_recording=before_recording)
     assert len(await stuck(database)) == 1
     await advance(database)
@@ -130,7 +130,7 @@ async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -
 async def accept(connection: AsyncConnection, taken: Claim) -> None:
     """A reply as `Claims` writes it, inside a transaction of the test."""
     answers = [answered(call) for call in taken.calls]
-    values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **columns(answers)}
+    values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **to_columns(answers)}
     await connection.execute(replies.ACCEPT, values)
 
 
@@ -190,10 +190,10 @@ async def test_two_replies_that_commit_before_either_looks_wake_their_sample_onc
 
     async def look_after_both(database: Database, calls: Sequence[int]) -> list[int]:
         await both.wait()
-        looks.append(await looking.look(database, calls))
+        looks.append(await looking.mark_ready_samples(database, calls))
         return looks[-1]
 
-    monkeypatch.setattr(replies, "look", look_after_both)
+    monkeypatch.setattr(replies, "mark_ready_samples", look_after_both)
     async with processes(database, 2) as others:
         held = [HeldDatabase(other) for other in others]
         answering = [
@@ -370,7 +370,9 @@ class Shuffling(ScriptedExecutor):
         super().__init__()
         self._random = random_
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """One reply a call, in an order of its own."""
         for call in self._random.sample(calls, len(calls)):
             await asyncio.sleep(self._random.random() / 500)
@@ -392,7 +394,7 @@ class Bells:
         for bell in self._bells[lane]:
             bell.set()
 
-    async def begun(self, lane: Lane) -> None:
+    async def clear_tick(self, lane: Lane) -> None:
         """A tick has left the queue."""
 
     async def serve(self, lane: Lane, drain: Callable[[], Awaitable[None]]) -> None:
@@ -431,7 +433,7 @@ async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
         return gapped
 
     monkeypatch.setattr(advancing, "record", with_gap(record))
-    monkeypatch.setattr(replies, "look", with_gap(looking.look))
+    monkeypatch.setattr(replies, "mark_ready_samples", with_gap(looking.mark_ready_samples))
     bells, executors = Bells(), [Shuffling(random_) for _ in range(5)]
     async with processes(database, 5) as others:
         serving = []

@@ -141,8 +141,8 @@ async def test_a_job_that_was_not_measured_is_refused_with_the_reason(api: Api, 
     await api.job(name="closed", dataset="sums", pipeline="closed-book", params={"grading": GRADING})
     await staged(database, ScriptedExecutor(world))
     for name, measure, why in (
-        ("words", "score", "its grader (text) is right or wrong without degrees; `f1` and `set` have scores"),
-        ("patterns", "exact", "its grader (regex) says nothing about exact matches"),
+        ("words", "score", "its grader (text) gives no scores, only verdicts; `f1` and `set` give scores"),
+        ("patterns", "exact", "its grader (regex) does not report exact matches"),
         ("patterns", "answer@5", "its grader (regex) is not one of exact, text, contains, f1, set"),
         ("closed", "answer@5", "it searches nothing"),
     ):
@@ -165,7 +165,7 @@ async def test_an_unknown_measure_is_refused(api: Api) -> None:
     """With those that exist."""
     for path in ("/v1/comparison", "/v1/experiments/none/report"):
         said = await refused(api, path, 422, job=["a", "b"], measure="recall")
-        assert "there is no measure 'recall'; there are: accuracy, exact, score, answer@K" in said["detail"]
+        assert "there is no measure 'recall': name one of accuracy, exact, score, answer@K" in said["detail"]
 
 
 EXPERIMENT: dict[str, Any] = {

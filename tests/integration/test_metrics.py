@@ -13,16 +13,16 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE
-from services.orchestrator.metrics.counted import ATTEMPTED, PLANS
+from services.orchestrator.metrics.metric_values import BOUNDS
 from services.orchestrator.metrics.metrics import Metrics
-from services.orchestrator.metrics.reading import BOUNDS
+from services.orchestrator.metrics.row_counters import ATTEMPTED, PLANS
 from services.orchestrator.metrics.window import Window, horizon
 from shared.contracts.calls import Generate
 from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Reply, require
 from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Library, Sample, Steps, Trace
-from shared.rag.relevance import refused
+from shared.rag.relevance import make_refusal_outcome
 from shared.settings import Telemetry
 from shared.storage.database import Database
 from tests.integration import scene
@@ -305,7 +305,9 @@ def deciding(sample: Sample, _params: Params, _library: Library) -> Steps:
     lost = (Decision(stage="rerank", action="original order", fallback="not_configured"),) if number == 0 else ()
     trace = Trace(decisions=(crag, *lost))
     return (
-        refused("nothing is relevant", trace) if number == 1 else msgspec.structs.replace(scene.ended("1"), trace=trace)
+        make_refusal_outcome("nothing is relevant", trace)
+        if number == 1
+        else msgspec.structs.replace(scene.ended("1"), trace=trace)
     )
 
 

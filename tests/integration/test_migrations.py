@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy.exc import DBAPIError
@@ -18,36 +17,27 @@ from tests.integration.tampering import uploaded
 pytestmark = pytest.mark.anyio
 
 
-class Schema:
-    """The schema of the database that all tests share."""
-
-    def __init__(self, owner_url: str) -> None:
-        self._environment = {"MATHRAG_OWNER_URL": owner_url}
-
-    def to(self, how: str, revision: str) -> None:
-        """Upgrade or downgrade it."""
-        command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), how, revision]
-        done = subprocess.run(
-            command, cwd=REPOSITORY, env=self._environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
+# One process, as starting it takes longer than its migrations; back also where the first of them fails.
+THERE_AND_BACK = """
+import sys
+from alembic.config import main
+try:
+    main(["-c", sys.argv[1], "downgrade", "0005"])
+finally:
+    main(["-c", sys.argv[1], "upgrade", "head"])
+"""
 
 
 @pytest.fixture
-async def schema(owner_url: str, database: Database) -> AsyncIterator[Schema]:
-    """At its head again afterwards; other tests' connections would keep plans of the older one."""
-    schema = Schema(owner_url)
-    yield schema
-    schema.to("upgrade", "head")
-
-
-@pytest.fixture
-async def before(schema: Schema, database: Database, plant: Plant) -> uuid.UUID:
+async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
     """A completed job whose rows have come by the schema of before, and are there now under this one."""
     job = await uploaded(database)
-    await database.engine.dispose()
-    schema.to("downgrade", "0005")
-    schema.to("upgrade", "head")
+    await database.engine.dispose()  # connections would keep plans of the older schema
+    command = [sys.executable, "-c", THERE_AND_BACK, str(REPOSITORY / "migrations" / "alembic.ini")]
+    done = subprocess.run(  # noqa: ASYNC221 - nothing else runs
+        command, cwd=REPOSITORY, env={"MATHRAG_OWNER_URL": owner_url}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
     return job
 
 

@@ -28,7 +28,7 @@ from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
-from tests.doubles.served import served
+from tests.doubles.asgi_server import serve_app
 from tests.integration.scene import rows
 
 JUDGE, GENERATOR = (REPOSITORY / "models" / f"world-{name}-f16.gguf" for name in ("judge", "generator"))
@@ -158,7 +158,7 @@ async def test_a_server_that_is_killed_loses_its_calls(server: LlamaServer) -> N
     await asyncio.sleep(0)
     os.kill(server.pid or 0, signal.SIGKILL)
     with anyio.fail_after(60):
-        await server.exited()
+        await server.wait_exited()
         with pytest.raises(ChatFailed) as caught:
             await running
     assert caught.value.kind is FailureKind.CONNECTION
@@ -195,7 +195,7 @@ async def test_the_child_dies_with_its_guard() -> None:
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The shipped models on a device that holds one of them."""
-    monkeypatch.setattr(guard_app, "LOOK_S", 0.05)
+    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     paths = {"world-judge": JUDGE, "world-generator": GENERATOR}
     models = {name: Model(driver="process", path=path, footprint_mib=96) for name, path in paths.items()}
     return Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models)
@@ -205,8 +205,10 @@ async def want(database: Database, name: str) -> int:
     """What the orchestrator does."""
     ((model_id,),) = await rows(database, "SELECT id FROM models WHERE name = :n", n=name)
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, "cpu:0")
-        epoch = await residencies.want(connection, "cpu:0", newest.epoch if newest else 0, [int(str(model_id))], "test")
+        newest = await residencies.find_newest(connection, "cpu:0")
+        epoch = await residencies.insert_wanted(
+            connection, "cpu:0", newest.epoch if newest else 0, [int(str(model_id))], "test"
+        )
     assert epoch is not None
     return epoch
 
@@ -230,7 +232,7 @@ async def test_the_processes_that_were_started_are_the_entries_of_the_residencie
         return made
 
     monkeypatch.setattr(ProcessDriver, "start", counted)
-    async with served(create_app(settings)):
+    async with serve_app(create_app(settings)):
         for name in ("world-judge", "world-generator", "world-judge"):
             await want(database, name)
 
@@ -250,7 +252,7 @@ async def test_a_model_server_that_is_killed_closes_its_residency_and_the_schedu
     settings: Settings, database: Database
 ) -> None:
     """Closed with `server_exit`; wanted again, the model comes up in a new process under a new epoch."""
-    async with served(create_app(settings)) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as http:
+    async with serve_app(create_app(settings)) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as http:
         first = await want(database, "world-judge")
 
         async def serves() -> bool:
@@ -265,7 +267,7 @@ async def test_a_model_server_that_is_killed_closes_its_residency_and_the_schedu
 
         await until(closed)
         async with Redis.from_url(settings.redis_url) as redis, database.snapshot() as connection:
-            _, held, _ = await Scheduler(settings, database, redis)._observer.look(connection)
+            _, held, _ = await Scheduler(settings, database, redis)._observer.observe(connection)
         assert held is not None
         assert (held.state, held.reason) == ("closed", "server_exit")
         second = await want(database, "world-judge")
@@ -281,7 +283,7 @@ async def test_a_model_file_that_was_replaced_is_quarantined(
     path = tmp_path / "model.gguf"
     path.write_bytes(JUDGE.read_bytes())
     settings.models["world-judge"] = Model(driver="process", path=path, footprint_mib=96)
-    async with served(create_app(settings)):
+    async with serve_app(create_app(settings)):
         path.write_bytes(GENERATOR.read_bytes())
         await want(database, "world-judge")
 

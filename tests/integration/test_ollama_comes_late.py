@@ -12,9 +12,9 @@ from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.settings import Settings
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply
 from tests.doubles.ollama_server import ollama_server
-from tests.doubles.served import served
 from tests.integration.scene import rows
 
 pytestmark = pytest.mark.anyio
@@ -40,11 +40,11 @@ async def test_a_model_that_is_pulled_later_is_registered(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No restart is needed, and a database or a server that stumbles meanwhile only delays it."""
-    monkeypatch.setattr(guard_app, "ABSENT_S", 0.01)
+    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     async with ollama_server() as (double, http):
         settings.models = {TAG: Model(driver="ollama", url=http.url)}
         respond, broken = http.respond, [Reply(status=500), Reply(missing=1, reset=True), Reply(body=b"?")]
-        async with served(create_app(settings)):
+        async with serve_app(create_app(settings)):
             await registered(database)
             http.respond = lambda seen: broken.pop(0) if broken else respond(seen)
             double.pull(TAG)
@@ -56,7 +56,7 @@ async def test_a_failure_of_ours_does_not_end_the_tries(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The loop outlives whatever goes wrong once."""
-    monkeypatch.setattr(guard_app, "ABSENT_S", 0.01)
+    monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     register, failures = guard_app.models.register, [ConnectionError("the database is away")]
 
     async def unlucky(*arguments: object) -> int:
@@ -66,7 +66,7 @@ async def test_a_failure_of_ours_does_not_end_the_tries(
 
     async with ollama_server() as (double, http):
         settings.models = {TAG: Model(driver="ollama", url=http.url)}
-        async with served(create_app(settings)):
+        async with serve_app(create_app(settings)):
             monkeypatch.setattr(guard_app.models, "register", unlucky)
             double.pull(TAG)
             await registered(database, TAG)

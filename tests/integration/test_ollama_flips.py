@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from services.guard.drivers import confirmation, ollama, ollama_looks
-from services.guard.drivers.ollama import OllamaDriver, tags
+from services.guard.drivers import confirmation, ollama, ollama_residents
+from services.guard.drivers.ollama import OllamaDriver, list_tags
 from services.guard.guard import Guard, StaleEpoch
 from services.guard.reconciler import Reconciler
 from shared.contracts.calls import Decoding
@@ -45,7 +45,7 @@ class Rig:
 
     def restart(self) -> None:
         """A guard that knows nothing of the one before."""
-        ours = tags(self.configured)
+        ours = list_tags(self.configured)
         drivers = {name: OllamaDriver(name, model, self.device, ours) for name, model in self.configured.items()}
         self.drivers = drivers
         self.guard = Guard(self.device.id, StepClock())  # type: ignore[arg-type]
@@ -64,9 +64,11 @@ class Rig:
     async def flip(self, *names: str) -> int:
         """Want and carry out."""
         async with self.database.transaction() as connection:
-            newest = await residencies.newest(connection, self.device.id)
+            newest = await residencies.find_newest(connection, self.device.id)
             wanted = [self.ids[name] for name in names]
-            epoch = await residencies.want(connection, self.device.id, newest.epoch if newest else 0, wanted, "test")
+            epoch = await residencies.insert_wanted(
+                connection, self.device.id, newest.epoch if newest else 0, wanted, "test"
+            )
         assert epoch is not None
         await self.reconciler.reconcile()
         return epoch
@@ -99,7 +101,7 @@ class Rig:
 @pytest.fixture
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Two models registered, nothing resident; drivers look all the time."""
-    monkeypatch.setattr(ollama_looks, "POLL_S", 0.01)
+    monkeypatch.setattr(ollama_residents, "POLL_S", 0.01)
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
@@ -299,7 +301,7 @@ async def test_what_a_killed_guard_left_is_unloaded_by_the_next(rig: Rig) -> Non
     """Its children die with it, its models on a server do not."""
     await rig.flip(JUDGE)
     killed = rig.reconciler
-    ollama._held[rig.http.url].clear()
+    ollama._loaded[rig.http.url].clear()
     rig.restart()
     await rig.reconciler.take_over()
     assert rig.double._resident() == []

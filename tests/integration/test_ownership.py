@@ -3,6 +3,7 @@
 import asyncio
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import asyncpg
@@ -18,18 +19,30 @@ from tests.integration.scene import run_sql, scalar
 
 pytestmark = pytest.mark.anyio
 
-CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'mathrag-guard'"
+# Without its timeout in milliseconds the function returns before the session, and with it its lock, has ended.
+CUT = "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE application_name = 'mathrag-guard'"
 
 HELD = """
     SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE l.locktype = 'advisory' AND l.granted AND a.application_name = 'mathrag-guard'"""
+
+WAITING = HELD.replace("l.granted", "NOT l.granted")
+
+SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'mathrag-guard'"
+
+
+async def cancel(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for its end: a query that is cancelled goes on until the database has answered."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 @pytest.fixture
 def settings(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A guard's, whose patience with a dead one is short."""
     monkeypatch.setitem(ownership.SESSION, "lock_timeout", "100ms")
-    monkeypatch.setattr(ownership, "LOOK_S", 0.01)
+    monkeypatch.setattr(ownership, "POLL_S", 0.01)
     return Settings(database_url=database_url, data_dir=tmp_path)
 
 
@@ -42,17 +55,17 @@ async def test_two_guards_of_one_database_refuse_each_other_on_whatever_hosts(
     settings: Settings, tmp_path: Path
 ) -> None:
     """Nothing but the database is shared; the second is told so in words."""
-    async with ownership.of_database(settings):
+    async with ownership.own_in_database(settings):
         with pytest.raises(DeviceTaken, match="'cpu:0' has a guard already"):
             await DatabaseLock(elsewhere(settings, tmp_path)).take()
-    async with ownership.of_database(elsewhere(settings, tmp_path)):
+    async with ownership.own_in_database(elsewhere(settings, tmp_path)):
         pass
 
 
 async def test_guards_of_two_devices_do_not_meet(settings: Settings) -> None:
     """A box with two devices has two guards."""
     other = settings.model_copy(update={"device": Device(id="cpu:1")})
-    async with ownership.of_database(settings), ownership.of_database(other):
+    async with ownership.own_in_database(settings), ownership.own_in_database(other):
         pass
 
 
@@ -61,20 +74,34 @@ async def test_a_guard_that_died_leaves_the_device_free(settings: Settings, tmp_
     dead = DatabaseLock(settings)
     await dead.take()
     await run_sql(database, CUT)
-    async with ownership.of_database(elsewhere(settings, tmp_path)):
+    async with ownership.own_in_database(elsewhere(settings, tmp_path)):
         pass
 
 
 async def test_a_guard_whose_connection_is_cut_takes_the_device_again(settings: Settings, database: Database) -> None:
     """A restart of the database costs nothing."""
-    async with ownership.of_database(settings) as lock:
+    async with ownership.own_in_database(settings) as lock:
         keeping = asyncio.create_task(lock.keep())
         await run_sql(database, CUT)
         async with asyncio.timeout(30):
             while not await scalar(database, HELD):  # noqa: ASYNC110 - a lock tells nobody that it is taken
                 await asyncio.sleep(0.01)
         assert not keeping.done()
-        keeping.cancel()
+        await cancel(keeping)
+
+
+async def test_a_guard_that_stops_while_it_takes_the_device_leaves_no_session(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session left behind would hold the device until its process ends."""
+    monkeypatch.setitem(ownership.SESSION, "lock_timeout", "30s")
+    async with ownership.own_in_database(settings):
+        taking = asyncio.create_task(DatabaseLock(settings).take())
+        async with asyncio.timeout(30):
+            while not await scalar(database, WAITING):  # noqa: ASYNC110 - a lock tells nobody that it is awaited
+                await asyncio.sleep(0.01)
+        await cancel(taking)
+        assert await scalar(database, SESSIONS) == 1
 
 
 async def test_a_connection_that_ends_while_it_is_asked_does_not_end_the_watch(
@@ -88,22 +115,22 @@ async def test_a_connection_that_ends_while_it_is_asked_does_not_end_the_watch(
         raise asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress")
 
     monkeypatch.setattr(asyncpg.Connection, "execute", execute)
-    async with ownership.of_database(settings) as lock:
+    async with ownership.own_in_database(settings) as lock:
         keeping = asyncio.create_task(lock.keep())
         async with asyncio.timeout(30):
             while len(asked) < 3 and not keeping.done():  # noqa: ASYNC110 - nobody tells that it was asked
                 await asyncio.sleep(0.01)
         assert not keeping.done()
-        keeping.cancel()
+        await cancel(keeping)
 
 
 async def test_a_guard_that_lost_the_device_to_another_is_told(
     settings: Settings, tmp_path: Path, database: Database
 ) -> None:
     """It ends instead of going on beside the new one."""
-    async with ownership.of_database(settings) as lock:
+    async with ownership.own_in_database(settings) as lock:
         await run_sql(database, CUT)
-        async with ownership.of_database(elsewhere(settings, tmp_path)), asyncio.timeout(30):
+        async with ownership.own_in_database(elsewhere(settings, tmp_path)), asyncio.timeout(30):
             await lock.keep()
 
 
@@ -111,17 +138,17 @@ def test_a_gpu_has_one_guard_on_its_host_whatever_the_databases(settings: Settin
     """Two stacks with databases of their own share the card all the same."""
     card = Device(id=f"GPU-{tmp_path.name}")
     one = settings.model_copy(update={"device": card})
-    with ownership.of_host(one), pytest.raises(DeviceTaken), ownership.of_host(elsewhere(one, tmp_path)):
+    with ownership.own_on_host(one), pytest.raises(DeviceTaken), ownership.own_on_host(elsewhere(one, tmp_path)):
         pass
-    with ownership.of_host(elsewhere(one, tmp_path)):
+    with ownership.own_on_host(elsewhere(one, tmp_path)):
         pass
 
 
 def test_nobody_else_can_open_the_lock(settings: Settings) -> None:
     """Whoever can open a lock can hold it."""
-    path = ownership.lock_of_host(settings)
+    path = ownership.host_lock_path(settings)
     path.touch(0o644)  # of an earlier release
-    with ownership.of_host(settings):
+    with ownership.own_on_host(settings):
         assert path.stat().st_mode & 0o077 == 0
     assert not path.exists()
 
@@ -132,11 +159,11 @@ def test_a_device_of_another_user_is_refused_with_the_users_name(
     settings: Settings, tmp_path: Path, seen: Seen
 ) -> None:
     """The second user is told whom to ask, and which file is left where nobody has the device any more."""
-    seen.produced("a process of another user starts a guard for a GPU whose lock belongs to root")
+    seen.describe("a process of another user starts a guard for a GPU whose lock belongs to root")
     device = f"GPU-{uuid.uuid4()}"
-    path = ownership.lock_of_host(settings.model_copy(update={"device": Device(id=device)}))
+    path = ownership.host_lock_path(settings.model_copy(update={"device": Device(id=device)}))
     read, write = os.pipe()
-    with ownership.of_host(settings.model_copy(update={"device": Device(id=device)})):
+    with ownership.own_on_host(settings.model_copy(update={"device": Device(id=device)})):
         child = os.fork()
         if child == 0:
             os.setuid(65534)
@@ -154,7 +181,7 @@ def test_a_device_of_another_user_is_refused_with_the_users_name(
 def said(path: Path, device: str) -> str:
     """What a guard of this process is told."""
     try:
-        ownership._locked(path, device)
+        ownership._lock_file(path, device)
     except DeviceTaken as error:
         return str(error)
     except OSError as error:
@@ -166,7 +193,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(settings: Settings, tmp
     """In a folder that everybody may write to, it could lead to any file of ours."""
     precious = tmp_path / "precious"
     precious.write_text("kept")
-    ownership.lock_of_host(settings).symlink_to(precious)
-    with pytest.raises(DeviceTaken, match="another user"), ownership.of_host(settings):
+    ownership.host_lock_path(settings).symlink_to(precious)
+    with pytest.raises(DeviceTaken, match="another user"), ownership.own_on_host(settings):
         pass
     assert precious.read_text() == "kept"

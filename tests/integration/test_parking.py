@@ -119,7 +119,7 @@ async def test_parking_without_a_look_afterwards_would_lose_the_call(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same schedule without it: a live sample waits for a call that is not in the queue."""
-    monkeypatch.setattr(claiming, "revive", forgotten)
+    monkeypatch.setattr(claiming, "revive_calls", forgotten)
     assert await claim_that_parks_while_a_waiter_comes(database) is None
     assert await scalar(database, ORPHANS) == 1
     assert await sample_states(database) == [4, 1]
@@ -150,7 +150,7 @@ async def test_a_waiter_that_did_not_look_would_wait_for_a_parked_call(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same schedule without the advance's look."""
-    monkeypatch.setattr(advancing, "revive", forgotten)
+    monkeypatch.setattr(advancing, "revive_calls", forgotten)
     await waiter_that_commits_after_the_parking(database)
     assert await scalar(database, ORPHANS) == 1
     assert await sample_states(database) == [4, 1]

@@ -11,8 +11,8 @@ from shared.runtime import ending
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
 from shared.runtime.claims import CLAIM, Claim
-from shared.runtime.look import REVIVE
 from shared.runtime.pausing import pause, resume
+from shared.runtime.readiness import REVIVE
 from shared.runtime.sweeper import lanes_with_work, sweep
 from shared.storage.database import Database
 from tests.integration.scene import (
@@ -121,7 +121,7 @@ async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(datab
             if taken is not None:
                 await answer(database, taken)
     await pause(database, job)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert await job_states(database) == ["paused"]
     await resume(database, job)
     assert await job_states(database) == ["preparing"]
@@ -311,7 +311,7 @@ async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
     job = await running(database)
     await pause(database, job)
     await cancel(database, job)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     assert (await job_states(database), await sample_states(database)) == (["cancelled"], [4, 4])
     with pytest.raises(Conflict, match="was cancelled"):
         await resume(database, job)

@@ -51,9 +51,9 @@ async def held(database: Database, *names: str) -> None:
     """The device holds these."""
     found = await rows(database, "SELECT id FROM models WHERE name = ANY(:names)", names=list(names))
     async with database.transaction() as connection:
-        epoch = await residencies.want(connection, "cpu:0", 0, [int(str(each)) for (each,) in found], "test")
+        epoch = await residencies.insert_wanted(connection, "cpu:0", 0, [int(str(each)) for (each,) in found], "test")
         assert epoch is not None
-        await residencies.move(connection, epoch, "open", datetime.now(UTC))
+        await residencies.set_state(connection, epoch, "open", datetime.now(UTC))
 
 
 async def asked(api: Api, body: dict[str, Any], status: int = 200) -> Any:
@@ -171,12 +171,15 @@ async def test_a_quantised_cache_and_a_place_for_retrieval_are_part_of_the_quest
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "`job` or `models`"),
+        ({}, "neither `job` nor `models`"),
         ({"models": [{"role": "judge"}]}, "`preset` or a `shape`"),
-        ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "there is no 'gpt-2'"),
+        ({"models": [{"role": "judge", "preset": "gpt-2"}]}, "there is no preset 'gpt-2'"),
         ({"models": [{"role": "judge", "preset": "qwen2.5-7b", "quantisation": "q9"}]}, "has no 'q9'"),
-        ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"budget_mib": 9}]}, "two have one `id`"),
-        ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"id": "cpu:0", "budget_mib": 9}]}, "CPU beside a GPU"),
+        ({**WHAT_IF, "devices": [{"budget_mib": 9}, {"budget_mib": 9}]}, "two have the same `id`"),
+        (
+            {**WHAT_IF, "devices": [{"budget_mib": 9}, {"id": "cpu:0", "budget_mib": 9}]},
+            "a CPU and a GPU cannot be planned together",
+        ),
         ({"models": [{**WHAT_IF["models"][0], "device": "gpu:7"}], "devices": [{"budget_mib": 9}]}, "pinned"),
         ({**WHAT_IF, "devices": [{"budget_mib": 0}]}, "budget_mib"),
         ({"job": {"name": "j", "dataset": "items", "pipeline": "no-such"}}, "`pipeline`"),
@@ -200,7 +203,7 @@ async def test_so_many_questions_are_planned_without_a_dataset(api: Api) -> None
     assert await asked(api, {"job": body, "questions": ITEMS}) == uploaded
     for wrong in ({"job": body}, {"job": {**body, "dataset": "items"}, "questions": 3}):
         refused = await asked(api, wrong, 422)
-        assert "a `dataset` of the job or a number of `questions`, and not both" in refused["detail"]
+        assert "either `job.dataset` or `questions`, and not both" in refused["detail"]
 
 
 async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_time(api: Api) -> None:

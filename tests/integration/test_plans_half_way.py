@@ -78,7 +78,7 @@ async def step(database: Database, *roles: str, judge: Reply | None = None) -> b
 async def onward(database: Database) -> None:
     """Samples and jobs go as far as replies let them."""
     await scene.advance(database)
-    await ending.finish(database)
+    await ending.finish_due_jobs(database)
     await scene.advance(database)
 
 
@@ -199,7 +199,7 @@ async def test_a_model_whose_device_is_not_configured_any_more_cannot_be_planned
     async with serving(database, redis_url, settings(FIRST)) as api:
         job = await api.job("closed-book")
         reply = await api.http.get(f"/v1/jobs/{job['id']}/plan")
-        assert (reply.status_code, "pinned to no device that is there" in reply.json()["detail"]) == (422, True)
+        assert (reply.status_code, "pinned to an unknown device" in reply.json()["detail"]) == (422, True)
 
 
 async def test_a_model_that_is_not_configured_any_more_is_planned_by_its_row(

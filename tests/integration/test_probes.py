@@ -15,7 +15,7 @@ from sqlalchemy import text
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, growth, machine, services
 from services.orchestrator.probes.probe import Probe, checks
-from services.orchestrator.probes.registry import readiness
+from services.orchestrator.probes.registry import list_readiness_probes
 from shared.checks.check import NotReady
 from shared.contracts.calls import Lane
 from shared.pipelines import registry
@@ -48,12 +48,14 @@ async def test_readiness_is_well_when_everything_is_there(deps: Deps, database: 
     await scene.furnish(database)
     for lane in Lane:
         await deps.redis.set(f"mathrag:worker:{lane.value}:host:1", "alive")
-    assert [check for check in await checks(readiness(deps.settings), deps) if not check.ok] == []
+    assert [check for check in await checks(list_readiness_probes(deps.settings), deps) if not check.ok] == []
 
 
 async def test_every_check_that_is_not_well_says_what_to_do(deps: Deps) -> None:
     """Nothing is registered, and nobody beats."""
-    wrong = {check.name: check.fix for check in await checks(readiness(deps.settings), deps) if not check.ok}
+    wrong = {
+        check.name: check.fix for check in await checks(list_readiness_probes(deps.settings), deps) if not check.ok
+    }
     assert set(wrong) == {"models", "judge worker", "generator worker"}
     assert all(wrong.values())
 
@@ -65,13 +67,13 @@ async def test_redis_must_keep_what_it_is_told(deps: Deps) -> None:
         await deps.redis.config_set("appendonly", "yes")
         await deps.redis.config_set("maxmemory-policy", "allkeys-lru")
         with pytest.raises(NotReady, match="allkeys-lru") as evicting:
-            await services.redis_settings(deps)
+            await services.check_redis_settings(deps)
         assert evicting.value.fix == "redis-cli CONFIG SET maxmemory-policy noeviction"
         await deps.redis.config_set("maxmemory-policy", "noeviction")
-        assert "append-only" in await services.redis_settings(deps)
+        assert "append-only" in await services.check_redis_settings(deps)
         await deps.redis.config_set("appendonly", "no")
         with pytest.raises(NotReady, match="appendonly is no"):
-            await services.redis_settings(deps)
+            await services.check_redis_settings(deps)
     finally:
         for name, value in before.items():
             await deps.redis.config_set(name, value)
@@ -79,7 +81,7 @@ async def test_redis_must_keep_what_it_is_told(deps: Deps) -> None:
 
 async def test_a_clock_that_is_off_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
     """By how much, and in which direction."""
-    assert "within" in await services.clock(deps)
+    assert "within" in await services.check_clock(deps)
 
     class Late(datetime):
         @classmethod
@@ -89,25 +91,25 @@ async def test_a_clock_that_is_off_is_found(deps: Deps, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(services, "datetime", Late)
     with pytest.raises(NotReady, match=r"(59|60)\.\d s ahead"):
-        await services.clock(deps)
+        await services.check_clock(deps)
 
 
 async def test_a_database_of_another_version_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both versions are named."""
-    assert str(services.head()) in await services.schema(deps)
-    monkeypatch.setattr(services, "head", lambda: "9999")
+    assert str(services.find_head()) in await services.check_schema(deps)
+    monkeypatch.setattr(services, "find_head", lambda: "9999")
     with pytest.raises(NotReady, match="the code at 9999"):
-        await services.schema(deps)
+        await services.check_schema(deps)
 
 
 async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(deps: Deps) -> None:
     """With the operator's reason."""
-    await devices.drain(deps.database, "cpu:0", "driver update", "somebody")
+    await devices.drain_device(deps.database, "cpu:0", "driver update", "somebody")
     with pytest.raises(NotReady, match="driver update") as drained:
-        await device.state(deps)
+        await device.check_state(deps)
     assert drained.value.fix == "mathrag gpu release cpu:0"
-    await devices.release(deps.database, "cpu:0", "somebody")
-    assert "cpu:0" in await device.state(deps)
+    await devices.release_device(deps.database, "cpu:0", "somebody")
+    assert "cpu:0" in await device.check_state(deps)
 
 
 async def test_an_index_whose_files_were_changed_is_found(deps: Deps, tmp_path: Path) -> None:
@@ -121,29 +123,29 @@ async def test_an_index_whose_files_were_changed_is_found(deps: Deps, tmp_path: 
     async with deps.database.transaction() as connection:
         values = {"path": "indexes/one", "hash": hashlib.sha256(manifest).digest()}
         await connection.execute(text("UPDATE indexes SET path = :path, file_hash = :hash"), values)
-    assert await machine.indexes(deps) == "2 as they were built"
+    assert await machine.check_indexes(deps) == "2 unchanged"
     (folder / "vectors.bin").write_bytes(b"others")
     with pytest.raises(NotReady, match=r"vectors\.bin was changed"):
-        await machine.indexes(deps)
+        await machine.check_indexes(deps)
     (folder / "vectors.bin").unlink()
     with pytest.raises(NotReady, match="cannot be read"):
-        await machine.indexes(deps)
+        await machine.check_indexes(deps)
     (folder / "manifest.json").write_bytes(b"{}")
     with pytest.raises(NotReady, match="not the one that was registered"):
-        await machine.indexes(deps)
+        await machine.check_indexes(deps)
 
 
 async def test_what_grows_is_told_with_its_size_and_what_to_run(deps: Deps, database: Database) -> None:
     """Folders of indexes that the database does not know are named with the command that removes them."""
     (deps.settings.data_dir / "logs").mkdir()
     (deps.settings.data_dir / "logs" / "judge.log").write_bytes(bytes(3 << 20))
-    assert await growth.logs(deps) == "3.0 MiB in 1 files, rotated at 16 MiB each"
-    assert "mathrag purge" in await growth.database(deps)
-    assert "append-only file" in await growth.redis_file(deps)
+    assert await growth.report_logs(deps) == "3.0 MiB in 1 files, rotated at 16 MiB each"
+    assert "mathrag purge" in await growth.report_database(deps)
+    assert "append-only file" in await growth.report_redis_file(deps)
     assert "0.0 MiB in 0;" in await growth.index_files(deps)
     (lost := deps.settings.data_dir / "indexes" / "lost").mkdir(parents=True)
     (lost / "vectors").write_bytes(bytes(2 << 20))
-    with pytest.raises(NotReady, match=r"2\.0 MiB in 1 that the database does not know") as found:
+    with pytest.raises(NotReady, match=r"2\.0 MiB in 1 unknown to the database") as found:
         await growth.index_files(deps)
     assert found.value.fix.endswith(f"rm -r {lost}")
 
@@ -152,7 +154,7 @@ async def test_a_data_folder_that_others_may_read_is_named(deps: Deps) -> None:
     """With the command that closes it; that they may pass through is needed where PostgreSQL is another user."""
     for mode, well in ((0o700, True), (0o711, True), (0o755, False)):
         deps.settings.data_dir.chmod(mode)
-        (check,) = await checks([Probe(name="privacy", run=machine.privacy, fix="")], deps)
+        (check,) = await checks([Probe(name="privacy", run=machine.check_privacy, fix="")], deps)
         assert (check.ok, check.fix) == (well, "" if well else f"chmod 700 {deps.settings.data_dir}")
 
 
@@ -160,8 +162,8 @@ async def test_a_worker_of_another_source_is_named(deps: Deps) -> None:
     """Started before or after an edit; a worker of an older release does not say what it has imported."""
     await deps.redis.set("mathrag:worker:judge:host:1", registry.source_hash())
     await deps.redis.set("mathrag:worker:judge:host:2", "alive")
-    assert await services.worker_sources(deps) == "as on disk"
+    assert await services.check_worker_sources(deps) == "as on disk"
     await deps.redis.set("mathrag:worker:generate:host:3", "f" * 64)
     with pytest.raises(NotReady, match="generate:host:3") as other:
-        await services.worker_sources(deps)
+        await services.check_worker_sources(deps)
     assert "restart the stack" in other.value.fix

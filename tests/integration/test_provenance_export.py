@@ -21,7 +21,7 @@ from prov.model import (
 from shared.provenance import export
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration import api
 from tests.integration.api import Api, finished
@@ -46,7 +46,7 @@ async def exported(served: Api, job: str = "a-job") -> list[dict[str, Any]]:
 
 
 def verified(lines: list[dict[str, Any]]) -> bool:
-    """The recipe of docs/api.md: nothing but hashlib."""
+    """The recipe of docs/how-to/api.md: nothing but hashlib."""
     head = None
     for row in lines:
         for name, text in row.get("texts", {}).items():
@@ -107,7 +107,7 @@ async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, da
     assert record["pipeline"] == "mathrag-gate"
     assert record["params"]["candidates"] == 10
     assert record["dataset"]["name"] == "items"
-    assert record["code"]["schema"] == "0013"
+    assert record["code"]["schema"] == "0014"
     assert len(record["code"]["configuration"]) == 64
     assert set(record["code"]["indexes"]) == {"dense", "sparse"}
     models = {role: json.loads(head["texts"][pin["hash"]])[0] for role, pin in record["pins"].items()}
@@ -146,7 +146,7 @@ async def test_a_cancelled_job_is_exported_with_what_it_had_consumed(served: Api
     job = await served.job("hybrid")
     await Advancer(database).advance()
     await cancel(database, job["id"])
-    await finish(database)
+    await finish_due_jobs(database)
     lines = await exported(served)
     assert verified(lines)
     records = [json.loads(row["record"]) for row in lines[1:-1]]
@@ -172,12 +172,12 @@ async def test_what_cannot_be_exported_is_refused_in_words(served: Api, path: st
 async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(served: Api, database: Database) -> None:
     """No end line is written, so nobody takes the part for the whole."""
     await completed(served, database, "closed-book")
-    job = await export.job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
+    job = await export.read_job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
     missing = export.JobExport(
         job=job.job, ended_at=job.ended_at, record=job.record, texts={}, chain=job.chain, records=job.records + 1
     )
     with pytest.raises(Exception, match="purged"):
-        async for _ in export.samples(database, missing):
+        async for _ in export.read_samples(database, missing):
             pass
 
 

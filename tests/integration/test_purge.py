@@ -9,10 +9,10 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.audit import check
 from shared.errors import Conflict, NotFound
-from shared.runtime import chats, online, purge, retention
+from shared.runtime import chat_retention, online, purge, retention
 from shared.runtime.advance import Advancer
 from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -61,9 +61,9 @@ async def shelve(database: Database) -> None:
     )
 
 
-async def purged(owner: Database, *references: str) -> list[purge.Content]:
+async def purged(owner: Database, *references: str) -> list[purge.JobContent]:
     """Purge these jobs; what was found of them before."""
-    chosen = await purge.chosen(owner, references)
+    chosen = await purge.find_jobs(owner, references)
     for job in chosen:
         await purge.purge(owner, job, "a-test")
     return chosen
@@ -96,7 +96,7 @@ async def test_a_purge_says_what_it_deletes_before_it_does(database: Database, o
 async def test_a_purge_that_was_killed_is_finished_by_the_next(database: Database, owner: Database) -> None:
     """Half of a job's samples are gone already, and both runs are on record."""
     await completed(database, "closed-book")
-    (job,) = await purge.chosen(owner, ["a-job"])
+    (job,) = await purge.find_jobs(owner, ["a-job"])
     held = HeldDatabase(owner, first=1)
     killed = asyncio.create_task(purge.purge(held, job, "killed"))
     await held.reached.wait()
@@ -112,9 +112,9 @@ async def test_a_live_job_is_not_purged(database: Database, owner: Database) -> 
     await completed(database, "closed-book")
     await submit_job(database, name="live")
     with pytest.raises(Conflict, match=r"live .* is preparing"):
-        await purge.chosen(owner, ["a-job", "live"])
+        await purge.find_jobs(owner, ["a-job", "live"])
     with pytest.raises(NotFound):
-        await purge.chosen(owner, ["nobody"])
+        await purge.find_jobs(owner, ["nobody"])
     assert await scalar(database, "SELECT count(*) FROM operations") == 0
 
 
@@ -127,10 +127,10 @@ async def test_jobs_are_chosen_by_age_and_number(database: Database, owner: Data
     await submit_job(database, name="live")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at - interval '10 days' WHERE name <> 'third'")
     week = datetime.now(UTC) - timedelta(days=7)
-    assert [job.name for job in await purge.outdated(owner, None, 1)] == ["first", "second"]
-    assert [job.name for job in await purge.outdated(owner, week, 0)] == ["first", "second"]
-    assert [job.name for job in await purge.outdated(owner, week, 2)] == ["first"]
-    assert await purge.outdated(owner, None, 3) == []
+    assert [job.name for job in await purge.find_outdated(owner, None, 1)] == ["first", "second"]
+    assert [job.name for job in await purge.find_outdated(owner, week, 0)] == ["first", "second"]
+    assert [job.name for job in await purge.find_outdated(owner, week, 2)] == ["first"]
+    assert await purge.find_outdated(owner, None, 3) == []
 
 
 async def test_what_another_job_shares_stays_and_its_audit_is_clean(database: Database, owner: Database) -> None:
@@ -157,7 +157,7 @@ async def test_calls_that_nobody_needs_are_removed_and_counted(database: Databas
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await purged(owner, str(job))
     removed = await retention.remove_unused(owner, "a-test")
-    assert removed == retention.Removed(calls=calls, attempts=calls, documents=0)  # type: ignore[arg-type]
+    assert removed == retention.RemovedRows(calls=calls, attempts=calls, documents=0)  # type: ignore[arg-type]
     assert await scalar(database, "SELECT count(*) FROM attempts") == 0
     detail = await scalar(database, "SELECT detail FROM operations WHERE target = 'calls'")
     assert detail["calls"] == calls  # type: ignore[index]
@@ -211,7 +211,7 @@ async def test_whoever_attached_first_keeps_its_call(database: Database, owner: 
         assert await retention.remove_calls(owner) == (0, 0)
         held.go.set()
         await attaching
-    await finish(database)
+    await finish_due_jobs(database)
     assert await job_states(database) == ["completed"]
 
 
@@ -267,7 +267,7 @@ async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owne
     job = await submit_job(database, "hybrid")
     await advance(database)
     await cancel(database, job)
-    await finish(database)
+    await finish_due_jobs(database)
     await purged(owner, "a-job")
     assert (await retention.remove_unused(owner, "a-test")).attempts == 0
     assert await scalar(database, "SELECT count(*) FROM calls") == 0
@@ -276,7 +276,7 @@ async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owne
 async def test_the_application_cannot_purge(database: Database) -> None:
     """It has no right to delete, whatever it says."""
     await completed(database, "closed-book")
-    (job,) = await purge.chosen(database, ["a-job"])
+    (job,) = await purge.find_jobs(database, ["a-job"])
     with pytest.raises(DBAPIError, match="permission denied"):
         await purge.purge(database, job, "application")
     with pytest.raises(DBAPIError, match="permission denied"):
@@ -288,13 +288,13 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     await furnish(database)
     await submit_job(database, "closed-book", name="job")
     for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
-        await online.provide(database, question)
+        await online.provide_dataset(database, question)
         await submit_job(database, "closed-book", name=name, dataset=online.dataset_name(question), online=True)
     await drain(database, ScriptedExecutor())
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")
     await run_sql(database, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
-    await chats.purge_ended(owner_url, 0)
+    await chat_retention.purge_ended(owner_url, 0)
     assert await rows(database, "SELECT name FROM jobs ORDER BY id") == [("job",), ("young chat",)]
     assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
     assert await scalar(database, "SELECT count(*) FROM calls") == calls - 1

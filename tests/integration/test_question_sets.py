@@ -10,7 +10,7 @@ import pytest
 from shared.contracts.rules import Atom, Rule
 from shared.storage import rule_banks
 from shared.storage.database import Database
-from shared.storage.rule_banks import Origin
+from shared.storage.rule_banks import ImportOrigin
 from tests.integration.api import Api, serving
 from tests.integration.scene import rows
 
@@ -46,7 +46,7 @@ async def store_bank(database: Database, name: str, graph_hash: str | None, foun
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
-    await rule_banks.create_imported(database, name, Origin("tlogic", graph_hash), batches())
+    await rule_banks.create_imported(database, name, ImportOrigin("tlogic", graph_hash), batches())
 
 
 async def test_a_question_set_is_a_dataset_with_the_rules_that_lead_there(api: Api, database: Database) -> None:
@@ -100,9 +100,9 @@ async def test_templates_come_with_the_facts(api: Api) -> None:
 @pytest.mark.parametrize(
     ("content", "query", "status", "said"),
     [
-        (b"a\tmet\tc\n", {}, 422, "each fact has no time, but a date in 'g'"),
-        (b"a\tmet\tc\t7\n", {}, 422, "each fact has a whole number as time, but a date in 'g'"),
-        (b"a\tmet\tb\t2014-09-20\n", {}, 422, "no question is left"),
+        (b"a\tmet\tc\n", {}, 422, "each fact has no time, but graph 'g' has a date"),
+        (b"a\tmet\tc\t7\n", {}, 422, "each fact has a whole number as time, but graph 'g' has a date"),
+        (b"a\tmet\tb\t2014-09-20\n", {}, 422, "yield no question"),
         (b"a\tmet\n", {}, 422, "line 1: has 2 columns"),
         (FACTS, {"graph": "gg"}, 404, "no graph 'gg'"),
         (FACTS, {"rules": "none"}, 404, "none"),

@@ -53,9 +53,9 @@ class Rig:
     async def want(self, *names: str) -> int:
         """What the orchestrator does: want the next residency."""
         async with self.database.transaction() as connection:
-            newest = await residencies.newest(connection, "cpu:0")
+            newest = await residencies.find_newest(connection, "cpu:0")
             wanted = [self.ids[name] for name in names]
-            epoch = await residencies.want(connection, "cpu:0", newest.epoch if newest else 0, wanted, "test")
+            epoch = await residencies.insert_wanted(connection, "cpu:0", newest.epoch if newest else 0, wanted, "test")
         assert epoch is not None
         return epoch
 
@@ -335,7 +335,7 @@ async def test_a_guard_closes_what_a_dead_one_left(rig: Rig, state: str) -> None
     """In whatever step it died: the epoch is never served again, the end is the new guard's own time."""
     epoch = await rig.want("judge")
     async with rig.database.transaction() as connection:
-        await residencies.move(connection, epoch, state, rig.clock.now())
+        await residencies.set_state(connection, epoch, state, rig.clock.now())
     await rig.reconciler.take_over()
     assert await rig.row(epoch) == ("closed", "guard_restart")
     await rig.reconciler.reconcile()
@@ -348,10 +348,10 @@ async def test_a_guard_begins_after_everything_that_another_has_stamped(rig: Rig
     epoch = await rig.want("judge")
     ahead = datetime.now(UTC) + timedelta(hours=1)
     async with rig.database.transaction() as connection:
-        await residencies.move(connection, epoch, "open", ahead)
+        await residencies.set_state(connection, epoch, "open", ahead)
     await rig.reconciler.take_over()
     async with rig.database.transaction() as connection:
-        left = await residencies.newest(connection, DEVICE.id)
+        left = await residencies.find_newest(connection, DEVICE.id)
     assert left is not None
     assert left.closed_at is not None
     assert left.closed_at >= ahead
@@ -368,9 +368,9 @@ async def test_a_wish_that_no_guard_has_begun_is_carried_out_by_the_next_one(rig
 async def test_a_guard_leaves_other_devices_alone(rig: Rig) -> None:
     """Each device has a guard of its own."""
     async with rig.database.transaction() as connection:
-        other = await residencies.want(connection, "cpu:1", 0, [rig.ids["judge"]], "test")
+        other = await residencies.insert_wanted(connection, "cpu:1", 0, [rig.ids["judge"]], "test")
         assert other is not None
-        await residencies.move(connection, other, "open", rig.clock.now())
+        await residencies.set_state(connection, other, "open", rig.clock.now())
     await rig.reconciler.take_over()
     assert (await rig.row(other))[0] == "open"
 
@@ -390,7 +390,7 @@ class Outage:
     def __init__(self, state: str, times: int) -> None:
         self._state = state
         self._left = times
-        self._move = residencies.move
+        self._move = residencies.set_state
 
     async def move(self, connection: object, epoch: int, state: str, at: datetime, reason: str | None = None) -> None:
         """As the original does, or not at all."""
@@ -415,7 +415,7 @@ async def test_a_database_that_is_away_in_any_step_leads_to_quarantine(
 ) -> None:
     """Never to a device that is neither open nor given up: the scheduler would wait for it for ever."""
     first = await rig.flip("judge")
-    monkeypatch.setattr(residencies, "move", Outage(state, 1).move)
+    monkeypatch.setattr(residencies, "set_state", Outage(state, 1).move)
     epoch = await rig.flip("generator")
     for _ in range(3):
         await rig.reconciler.reconcile()
@@ -431,7 +431,7 @@ async def test_a_quarantine_that_could_not_be_written_is_written_later(
 ) -> None:
     """With the reason of the failure, not of the outage."""
     rig.drivers["judge"].refuses = "no memory left"
-    monkeypatch.setattr(residencies, "move", Outage("quarantined", 1).move)
+    monkeypatch.setattr(residencies, "set_state", Outage("quarantined", 1).move)
     epoch = await rig.flip("judge")
     assert (await rig.row(epoch))[0] == "loading"
     await rig.reconciler.reconcile()

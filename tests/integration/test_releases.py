@@ -16,7 +16,7 @@ from mathrag.stack.migration import migrate
 from mathrag.stack.postgres import Postgres
 from shared.contracts.calls import Lane
 from shared.lease import residencies
-from shared.lease.lease import Lease, Phase
+from shared.lease.lease import DeviceLease, Phase
 from shared.runtime.sweeper import sweep
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
@@ -78,9 +78,9 @@ async def continued(database: Database) -> None:
     await sweep(database, "sweeper")
     device = Device(database)
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, DEVICE)
+        newest = await residencies.find_newest(connection, DEVICE)
     assert newest is not None
-    device.lease = Lease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models)
+    device.lease = DeviceLease(epoch=newest.epoch, phase=Phase.OPEN, models=newest.models)
     await device.close("guard_restart")
     for model, lane in (("a-generator", Lane.GENERATE), ("a-judge", Lane.JUDGE), ("a-generator", Lane.GENERATE)):
         await device.drain(Lane.JUDGE, ScriptedExecutor())
@@ -103,7 +103,7 @@ async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
     written: Database, redis_url: str, seen: Seen
 ) -> None:
     """One completed, one with failures, one cancelled, one stopped in the middle and one in its calibration."""
-    seen.produced("rows of the release 0.1.0, from a dump in the repository, are migrated to the present schema")
+    seen.describe("rows of the release 0.1.0, from a dump in the repository, are migrated to the present schema")
     before = {
         "completed": ("completed", 4, 0), "with-failures": ("completed", 2, 2), "cancelled": ("cancelled", 0, 0),
         "stopped": ("running", 0, 0), "preparing": ("preparing", 0, 0),

@@ -11,7 +11,7 @@ import httpx2
 import msgspec
 import pytest
 
-from services.judge.reranking import Reranking
+from services.judge.rerank_executor import RerankExecutor
 from services.retriever.app import MAX_RERANKED, create_app
 from shared.contracts.replies import Failure, FailureKind, Reply, Scored
 from shared.contracts.requests import DocumentRef, Request
@@ -20,8 +20,8 @@ from shared.models.retriever_client import RetrieverClient
 from shared.pipelines.binding import Pin
 from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime import models
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall
 from shared.runtime.execution import Lapse, Release, Wait
 from shared.runtime.models import NO_RERANKER
 from shared.settings import Settings
@@ -44,7 +44,7 @@ class Setting:
     """The retriever's application in this process, and a worker's executor that asks it."""
 
     client: httpx2.AsyncClient
-    executor: Reranking
+    executor: RerankExecutor
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ async def server(double: RetrievalServer) -> AsyncIterator[ChatServer]:
 class ByRole(ScriptedExecutor):
     """Reranking for real, the rest by rule."""
 
-    def __init__(self, reranking: Reranking) -> None:
+    def __init__(self, reranking: RerankExecutor) -> None:
         super().__init__()
         self.reranking = reranking
 
-    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """A chunk is of one model, and so of one role."""
         return self.reranking.run(calls, epoch) if calls[0].role == "rerank" else super().run(calls, epoch)
 
@@ -90,7 +90,7 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
             async with asyncio.timeout(60):
                 while before == await scalar(database, REGISTERED):  # noqa: ASYNC110 - the row is all there is
                     await asyncio.sleep(0.01)
-            executor = Reranking(database, settings)
+            executor = RerankExecutor(database, settings)
             executor._retriever = RetrieverClient(client, settings)
             yield Setting(client, executor)
 
@@ -109,16 +109,16 @@ async def replies(database: Database) -> list[Reply]:
     return [_REPLY.decode(bytes(reply)) for (reply,) in await rows(database, sql)]  # type: ignore[call-overload]
 
 
-def call(pin: Pin, *documents: str, question: str = "question") -> Claimed:
+def call(pin: Pin, *documents: str, question: str = "question") -> ClaimedCall:
     """A claimed rerank call."""
     values: Any = {"question": question, "documents": [DocumentRef(document) for document in documents]}
     body = msgspec.json.encode(Request(role="rerank", model=pin.hash, values=values))
-    return Claimed(id=1, key=b"", role="rerank", model_id=pin.model_id, request=body)
+    return ClaimedCall(id=1, key=b"", role="rerank", model_id=pin.model_id, request=body)
 
 
-async def answers(executor: Reranking, *calls: Claimed) -> list[Reply]:
+async def answers(executor: RerankExecutor, *calls: ClaimedCall) -> list[Reply]:
     """Of the executor."""
-    return [each.reply async for each in executor.run(calls, None) if isinstance(each, Answered)]
+    return [each.reply async for each in executor.run(calls, None) if isinstance(each, AnsweredCall)]
 
 
 async def test_a_jobs_documents_are_scored_in_the_order_asked(
@@ -222,7 +222,7 @@ async def test_no_document_needs_no_server(database: Database, retriever: Any) -
         nothing, missing = await answers(setting.executor, call(pin), call(pin, "0" * 64))
     assert nothing == Scored(scores=())
     assert isinstance(missing, Failure)
-    assert "no document" in missing.detail
+    assert "does not exist" in missing.detail
 
 
 async def test_jobs_are_given_what_the_retriever_was_started_with_last(

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from sqlalchemy.exc import DBAPIError
 
 from shared.lease import residencies
-from shared.lease.residencies import Residency
+from shared.lease.residencies import ResidencyRow
 from shared.storage.database import Database
 from tests.integration.scene import rows
 
@@ -22,7 +22,7 @@ async def want(
 ) -> int | None:
     """A decision in a transaction of its own."""
     async with database.transaction() as connection:
-        return await residencies.want(connection, device, previous, models, cause)
+        return await residencies.insert_wanted(connection, device, previous, models, cause)
 
 
 async def wanted(database: Database, previous: int, *models: int) -> int:
@@ -35,13 +35,13 @@ async def wanted(database: Database, previous: int, *models: int) -> int:
 async def move(database: Database, epoch: int, state: str, at: datetime = NOON, reason: str | None = None) -> None:
     """A step of the guard."""
     async with database.transaction() as connection:
-        await residencies.move(connection, epoch, state, at, reason)
+        await residencies.set_state(connection, epoch, state, at, reason)
 
 
-async def newest(database: Database, device: str = "cpu:0") -> Residency | None:
+async def newest(database: Database, device: str = "cpu:0") -> ResidencyRow | None:
     """The row that counts."""
     async with database.transaction() as connection:
-        return await residencies.newest(connection, device)
+        return await residencies.find_newest(connection, device)
 
 
 async def test_the_first_decision_of_a_device_has_no_predecessor(database: Database) -> None:
@@ -75,7 +75,7 @@ async def test_a_decision_waits_for_one_that_is_being_written(database: Database
         held = await newest(database)
         previous = held.epoch if held else 0
         async with database.engine.connect() as other:
-            assert await residencies.want(other, "cpu:0", previous, [1], "other") is not None
+            assert await residencies.insert_wanted(other, "cpu:0", previous, [1], "other") is not None
             late = asyncio.create_task(want(database, previous, 2, cause="late"))
             await asyncio.sleep(0)
             await (other.commit() if commits else other.rollback())
@@ -108,7 +108,7 @@ async def test_epochs_grow_after_a_redis_wipe_and_after_a_rollback(database: Dat
     second = await wanted(database, first, 2)
     assert second > first
     async with database.engine.connect() as connection:
-        lost = await residencies.want(connection, "cpu:0", second, [3], "test")
+        lost = await residencies.insert_wanted(connection, "cpu:0", second, [3], "test")
         await connection.rollback()
     assert lost is not None
     assert await wanted(database, second, 3) > lost > second
@@ -164,8 +164,8 @@ async def test_what_a_dead_guard_left_is_found(database: Database) -> None:
         if state != "wanted":
             await move(database, epochs[-1], state)
     async with database.transaction() as connection:
-        left = await residencies.unclosed(connection, "cpu:0")
-        assert await residencies.unclosed(connection, "cpu:1") == []
+        left = await residencies.find_unclosed(connection, "cpu:0")
+        assert await residencies.find_unclosed(connection, "cpu:1") == []
     assert [each.epoch for each in left] == [epochs[2], epochs[4], epochs[5], epochs[6]]
 
 
@@ -174,9 +174,9 @@ async def test_servers_and_measurements_are_added_up(database: Database) -> None
     epoch = await wanted(database, 0, 1)
     async with database.transaction() as connection:
         for pid in (10, 20):
-            await residencies.started(connection, epoch, {"model": 1, "pid": pid})
-        await residencies.measured(connection, epoch, {"memory_mib": {"1": 5.5}})
-        await residencies.measured(connection, epoch, {"load_s": 2})
+            await residencies.record_server(connection, epoch, {"model": 1, "pid": pid})
+        await residencies.record_figures(connection, epoch, {"memory_mib": {"1": 5.5}})
+        await residencies.record_figures(connection, epoch, {"load_s": 2})
     found = await newest(database)
     assert found is not None
     assert [server["pid"] for server in found.servers] == [10, 20]

@@ -13,11 +13,11 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
-from services.retriever.ports import Index
-from services.retriever.shelf import Shelf
+from services.retriever.ports import SearchIndex
+from services.retriever.shelf import IndexCache
 from services.retriever.sparse import Bm25
 from shared.contracts import canonical
 from shared.contracts.documents import Document
@@ -369,13 +369,13 @@ async def test_searches_at_once_load_an_index_once(
     """The first one loads, the others wait for it."""
     built = await build(client, corpus)
     loads: list[int] = []
-    real = Shelf._load
+    real = IndexCache._load
 
-    async def counted(shelf: Shelf, index: int) -> Index:
+    async def counted(shelf: IndexCache, index: int) -> SearchIndex:
         loads.append(index)
         return await real(shelf, index)
 
-    monkeypatch.setattr(Shelf, "_load", counted)
+    monkeypatch.setattr(IndexCache, "_load", counted)
     asked = (built["dense"]["index"], "area", 2)
     replies: list[Any] = []
 
@@ -442,7 +442,7 @@ async def test_documents_that_score_alike_are_ordered_by_hash(client: httpx2.Asy
 
 async def test_runs_as_a_process(settings: Settings, database: Database, corpus: int) -> None:
     """`python -m services.retriever --port P` serves on the loopback interface with settings from the environment."""
-    port = free_port()
+    port = find_free_port()
     environment = {
         **os.environ,
         "MATHRAG_DATABASE_URL": settings.database_url,

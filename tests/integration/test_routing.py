@@ -7,14 +7,14 @@ from statistics import median
 import msgspec
 import pytest
 
-from services.judge.estimates import Estimates
+from services.judge.estimate_executor import EstimateExecutor
 from services.orchestrator.reports.report import report
 from shared import audit
 from shared.contracts.replies import Estimated, Reply
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read
+from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.static_embeddings import StaticEmbedder
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.models import ESTIMATOR, WEIGHTS
 from shared.storage.database import Database
@@ -31,9 +31,9 @@ class ByRole(ScriptedExecutor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.estimates = Estimates()
+        self.estimates = EstimateExecutor()
 
-    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """A chunk is of one model, and so of one role."""
         return self.estimates.run(calls, epoch) if calls[0].role == "estimate" else super().run(calls, epoch)
 
@@ -58,7 +58,7 @@ async def test_only_questions_that_look_hard_are_judged_and_another_threshold_es
 ) -> None:
     """The replies are the shipped classifier's, kept under its digest; the report counts both ways."""
     await furnish(database)
-    expected = DifficultyClassifier(read(WEIGHTS), StaticEmbedder(EMBEDDINGS)).probabilities(QUESTIONS)
+    expected = DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS)).probabilities(QUESTIONS)
     threshold = median(each for each in expected if each is not None)
     hard = [number for number, each in enumerate(expected) if each is not None and each >= threshold]
     first, second = await routed(database, threshold), await routed(database, 0.0)
@@ -72,7 +72,7 @@ async def test_only_questions_that_look_hard_are_judged_and_another_threshold_es
     assert reports[0].decisions["route"] == {"easy": 5 - len(hard), "hard": len(hard)}
     assert [each.calls_made["estimate"] for each in reports] == [5, 0]
     assert reports[1].calls_reused["estimate"] == 5
-    found_wrong = {each.invariant for each in await audit.check_apart(database, first)}
+    found_wrong = {each.invariant for each in await audit.check_in_thread(database, first)}
     assert found_wrong <= {"I2"}, "scripted models have no residency"
 
 

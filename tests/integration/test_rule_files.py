@@ -17,7 +17,7 @@ from shared.limits import Limits
 from shared.rules.graph import Graph
 from shared.storage import graphs, rule_banks
 from shared.storage.database import Database
-from shared.storage.rule_banks import Origin
+from shared.storage.rule_banks import ImportOrigin
 from tests.integration.api import Api, serving
 from tests.integration.scene import SETTINGS, scalar
 
@@ -78,7 +78,7 @@ async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api:
     async def batches() -> AsyncIterator[list[Rule]]:
         yield [amie.rule(line) for line in AMIE.splitlines()]
 
-    origin = Origin("amie", "ab" * 32, Amie(min_support=3))
+    origin = ImportOrigin("amie", "ab" * 32, Amie(min_support=3))
     mined, _ = await rule_banks.create_imported(database, "mined", origin, batches())
     copy = (await imported(api, await exported(api, "mined"), "copy")).json()
     assert (copy["hash"], copy["limits"]["min_support"], copy["graph_hash"]) == (mined.hash, 3, "ab" * 32)
@@ -90,7 +90,7 @@ async def test_a_bank_is_read_in_batches(api: Api, database: Database, monkeypat
     bank = (await imported(api, AMIE)).json()
     monkeypatch.setattr(rule_banks, "BATCH", 1)
     async with database.transaction() as connection:
-        assert [len(batch) async for batch in rule_banks.rules(connection, bank["id"])] == [1, 1]
+        assert [len(batch) async for batch in rule_banks.stream_rules(connection, bank["id"])] == [1, 1]
 
 
 async def test_a_bank_is_exported_as_amie_prints_it(api: Api) -> None:
@@ -126,7 +126,7 @@ async def test_rules_with_relations_that_the_graph_does_not_have_are_refused(api
     async def documents() -> AsyncIterator[list[CorpusRecord]]:
         yield [CorpusRecord(external_id="0", document=Document(text="A fact."), meta={})]
 
-    await graphs.create(database, "g", graphs.Upload(GRAPH, None), documents())
+    await graphs.create(database, "g", graphs.GraphFacts(GRAPH, None), documents())
     many = "".join(f"10\t5\t0.5\tknows(X,Y) <= r{number}(X,Y)\n" for number in range(7))
     refused = (await imported(api, many, graph="g")).json()
     assert refused["detail"] == (
@@ -140,10 +140,10 @@ async def test_rules_with_relations_that_the_graph_does_not_have_are_refused(api
 async def test_what_cannot_be_imported_is_refused_and_nothing_is_stored(api: Api, database: Database) -> None:
     """With the line, where there is one."""
     for content, query, said in (
-        (AMIE + AMIE, {}, "upload, line 3: the rule was there before; remove one of them"),
+        (AMIE + AMIE, {}, "upload, line 3: the rule occurs twice; remove one"),
         (AMIE.replace("10", "x"), {}, "upload, line 1: `Body size` is 'x', not a whole number"),
         (AMIE, {"format": "anyburl"}, "upload: looks like amie, not anyburl"),
-        (json.dumps({"3": [LEARNED]}), {}, "upload: TLogic's file has numbers instead of relations"),
+        (json.dumps({"3": [LEARNED]}), {}, "upload: TLogic's file has numbers instead of relation names"),
         (gzip.compress(AMIE.encode())[:-12], {}, "upload, line 1: the gzip file is truncated or damaged"),
         (AMIE, {"name": "a b"}, "name"),
     ):

@@ -13,7 +13,7 @@ from shared.contracts.replies import Generated, Reply
 from shared.contracts.requests import Request
 from shared.contracts.samples import Outcome
 from shared.errors import Conflict, Invalid
-from shared.runtime.requeue import again
+from shared.runtime.requeue import repeat_submission
 from shared.runtime.submit import submit
 from shared.settings import Settings
 from shared.storage import rule_banks
@@ -87,7 +87,7 @@ async def test_the_graphs_phrases_are_filled_in_and_cannot_be_named(api: Api, da
     assert len(phrases) == 64
     assert "filled in at submission" in await refused(api, params={"rules": "bank", "rulerag": {"phrases": phrases}})
     await drain(database, FollowingRules(database))
-    assert (await again(database, job["id"])).params.rulerag.phrases == phrases
+    assert (await repeat_submission(database, job["id"])).params.rulerag.phrases == phrases
     reply = await api.http.post(f"/v1/jobs/{job['id']}/requeue")
     assert reply.status_code == 202, reply.text
 

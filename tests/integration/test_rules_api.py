@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from services.judge import mining
+from services.judge import mine_executor
 from shared.audit import check
 from shared.contracts.calls import Estimate
 from shared.contracts.params import Params
@@ -20,7 +20,7 @@ from shared.runtime import worker as workers
 from shared.settings import Workers
 from shared.storage import rule_banks
 from shared.storage.database import Database
-from shared.storage.rule_banks import Origin
+from shared.storage.rule_banks import ImportOrigin
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import EmptyDatabase
@@ -142,11 +142,11 @@ async def test_a_relation_in_work_is_given_up_when_its_job_is_cancelled(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may take an hour, and nobody waits for it; nothing is charged for that."""
-    monkeypatch.setattr(mining, "WANTED_S", 0.02)
+    monkeypatch.setattr(mine_executor, "CHECK_S", 0.02)
     started = await post(api, 202)
     await scene.advance(database)
     stop, pool = asyncio.Event(), StuckPool()
-    executor = mining.Mining(database, pool)
+    executor = mine_executor.MineExecutor(database, pool)
     working = asyncio.create_task(mining_worker(database, executor, 2, stop).mine())
     await pool.asked.wait()
     await api.http.post(f"/v1/jobs/{started['job']}/cancel")
@@ -287,8 +287,8 @@ async def test_a_purge_of_chats_leaves_mining_alone(api: Api, database: Database
     await work(database)
     owner = Database(owner_url, pinned=False)
     try:
-        assert await purge.outdated(owner, None, 0, online=True) == []
-        (job,) = await purge.outdated(owner, None, 0)
+        assert await purge.find_outdated(owner, None, 0, online=True) == []
+        (job,) = await purge.find_outdated(owner, None, 0)
         await purge.purge(owner, job, "a-test")
     finally:
         await owner.close()
@@ -318,13 +318,13 @@ async def test_imported_rules_are_a_bank_as_well(database: Database) -> None:
         for size in sizes:
             yield [found.pop(0) for _ in range(size)]
 
-    bank, new = await rule_banks.create_imported(database, "b", Origin("anyburl"), batches(2, 3))
+    bank, new = await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(2, 3))
     assert (bank.state, bank.rules, bank.graph, new) == ("ready", 5, None, True)
-    assert await rule_banks.create_imported(database, "b", Origin("anyburl"), batches(5)) == (bank, False)
+    assert await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(5)) == (bank, False)
     with pytest.raises(Conflict, match="other rules"):
-        await rule_banks.create_imported(database, "b", Origin("anyburl"), batches(4))
+        await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(4))
     with pytest.raises(Invalid, match="no rules"):
-        await rule_banks.create_imported(database, "c", Origin("anyburl"), batches())
+        await rule_banks.create_imported(database, "c", ImportOrigin("anyburl"), batches())
     async with database.transaction() as connection:
-        read = [rule.support async for batch in rule_banks.rules(connection, bank.id) for rule in batch]
+        read = [rule.support async for batch in rule_banks.stream_rules(connection, bank.id) for rule in batch]
     assert read == [0, 1, 2, 3, 4]

@@ -29,7 +29,7 @@ async def test_a_sample_shows_where_its_answer_came_from(served: Api, database: 
     await served.job(name="a-job")
     await finished(database)
     shown = await served.get("/v1/jobs/a-job/samples/2")
-    assert shown["code"]["schema"] == "0013"
+    assert shown["code"]["schema"] == "0014"
     assert shown["gold_hash"] == hashlib.sha256(shown["gold"].encode()).hexdigest()
     assert shown["fusion"] == {"rrf_k": 60, "tie_break": "equal scores: the smaller document hash first"}
     assert shown["link"]["sequence"] == 2
@@ -96,10 +96,10 @@ async def test_a_stream_of_results_shows_every_sample_once_while_workers_run(dat
     working = asyncio.create_task(drain(database, ScriptedExecutor()))
     readings = []
     while not working.done():
-        readings.append([row.index async for batch in samples.ended(database, job, 7) for row in batch])  # type: ignore[arg-type]
+        readings.append([row.index async for batch in samples.stream_ended(database, job, 7) for row in batch])  # type: ignore[arg-type]
         await asyncio.sleep(0)
     await working
-    whole = [row.index async for batch in samples.ended(database, job, 7) for row in batch]  # type: ignore[arg-type]
+    whole = [row.index async for batch in samples.stream_ended(database, job, 7) for row in batch]  # type: ignore[arg-type]
     assert whole == list(range(40))
     assert all(reading == sorted(set(reading)) for reading in readings)
 

@@ -9,15 +9,17 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisDown
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.contracts.calls import Lane
 from shared.lease import residencies
-from shared.lease.lease import Lease, Phase, RedisLease
-from shared.lease.policy import Target
+from shared.lease.lease import DeviceLease, Phase, RedisLease
+from shared.lease.policy import DeviceResidency, Target, WorkloadSnapshot
 from shared.queue import Ticker
+from shared.runtime.readiness import mark_ready_samples
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.faults.recording import Seen
@@ -75,7 +77,7 @@ async def test_the_lease_turns_to_draining_with_the_new_epoch(
     await lease.publish(epoch, Phase.OPEN, (1,))
     await scheduler._look()
     wanted = await scalar(database, "SELECT max(epoch) FROM residencies")
-    assert await lease.read() == Lease(epoch=int(str(wanted)), phase=Phase.DRAINING, models=())
+    assert await lease.read() == DeviceLease(epoch=int(str(wanted)), phase=Phase.DRAINING, models=())
 
 
 async def test_two_schedulers_at_once_flip_once(
@@ -134,18 +136,11 @@ async def test_a_ready_sample_holds_a_flip(scheduler: Scheduler, database: Datab
     assert await wishes(database) == []
 
 
-async def test_a_reply_that_was_overlooked_prevents_a_flip(
-    scheduler: Scheduler, database: Database, ticks: list[Lane]
-) -> None:
-    """Committed by a worker that died before its look: the sample is made ready, a worker is woken, nothing flips."""
-    await work_for_the_generator(database)
-    await hold(database, await model(database, "a-judge"))
+async def _accept_first_reply(database: Database) -> int:
+    """Commit the reply to the first call of the queue without marking its sample ready; the call's id."""
     async with database.transaction() as connection:
-        call = (
-            await connection.execute(
-                text("DELETE FROM queue WHERE seq = (SELECT min(seq) FROM queue) RETURNING call_id")
-            )
-        ).scalar_one()
+        first = text("DELETE FROM queue WHERE seq = (SELECT min(seq) FROM queue) RETURNING call_id")
+        call = int((await connection.execute(first)).scalar_one())
         await connection.execute(
             text(
                 "INSERT INTO attempts (call_id, accepted, outcome, reply, worker, started_at, ended_at)"
@@ -153,10 +148,39 @@ async def test_a_reply_that_was_overlooked_prevents_a_flip(
             ),
             {"c": call},
         )
+    return call
+
+
+async def test_a_reply_whose_sample_is_not_marked_ready_prevents_a_flip(
+    scheduler: Scheduler, database: Database, ticks: list[Lane]
+) -> None:
+    """Its worker died before it marked the sample: the scheduler marks it, wakes a worker, and does not flip."""
+    await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    await _accept_first_reply(database)
     await scheduler._look()
     assert await wishes(database) == []
     assert await scalar(database, "SELECT count(*) FROM samples WHERE state = 0") == 1
     assert ticks == [Lane.JUDGE]
+
+
+async def test_a_sample_that_its_worker_marks_ready_after_the_snapshot_prevents_a_flip(
+    scheduler: Scheduler, database: Database, ticks: list[Lane]
+) -> None:
+    """Of such a sample neither the snapshot's queue nor a later search for complete samples knows."""
+    await work_for_the_generator(database)
+    await hold(database, await model(database, "a-judge"))
+    call = await _accept_first_reply(database)
+    observe = scheduler._observer.observe
+
+    async def observe_then_mark(connection: AsyncConnection) -> tuple[WorkloadSnapshot, DeviceResidency | None, bool]:
+        observed = await observe(connection)
+        assert await mark_ready_samples(database, [call])
+        return observed
+
+    scheduler._observer.observe = observe_then_mark  # type: ignore[method-assign]
+    await scheduler._look()
+    assert await wishes(database) == []
 
 
 @pytest.mark.parametrize("reason", ["server_exit", "guard_restart"])
@@ -177,11 +201,13 @@ async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Sched
     counts = []
     for state in ("quarantined", "quarantined", "open", "quarantined"):
         async with database.transaction() as connection:
-            newest = await residencies.newest(connection, DEVICE)
-            epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [generator], "test")
+            newest = await residencies.find_newest(connection, DEVICE)
+            epoch = await residencies.insert_wanted(
+                connection, DEVICE, newest.epoch if newest else 0, [generator], "test"
+            )
             assert epoch is not None
-            await residencies.move(connection, epoch, state, datetime.now(UTC))
-            _, held, _ = await scheduler._observer.look(connection)
+            await residencies.set_state(connection, epoch, state, datetime.now(UTC))
+            _, held, _ = await scheduler._observer.observe(connection)
         assert held is not None
         counts.append((held.state, held.failures))
     assert counts == [("quarantined", 1), ("quarantined", 2), ("open", 0), ("quarantined", 1)]
@@ -224,7 +250,7 @@ async def test_grades_never_hold_a_flip(scheduler: Scheduler, database: Database
     await worker(database, Lane.GENERATE, ScriptedExecutor()).drain()
     assert await rows(database, "SELECT DISTINCT role FROM calls c JOIN queue q ON q.call_id = c.id") == [("grade",)]
     async with database.snapshot() as connection:
-        picture, _, _ = await scheduler._observer.look(connection)
+        picture, _, _ = await scheduler._observer.observe(connection)
     assert (picture.loads, picture.cpu_calls) == ((), 0)
 
 
@@ -256,7 +282,7 @@ async def test_the_sweep_ticks_the_lanes_that_have_work(
 ) -> None:
     """A lost tick costs a sweep's time."""
     await work_for_the_generator(database)
-    assert await Sweeper(settings, database, redis).once() == settings.sweep_s
+    assert await Sweeper(settings, database, redis).run_once() == settings.sweep_s
     assert ticks == [Lane.GENERATE]
 
 
@@ -302,15 +328,15 @@ async def test_gated_jobs_need_a_load_a_stage(
     for _ in range(20):
         for lane in Lane:
             one = worker(database, lane, executor)
-            one._guards = Leases(Lease(epoch=1, phase=Phase.OPEN, models=tuple(resident)))  # type: ignore[assignment]
+            one._guards = Leases(DeviceLease(epoch=1, phase=Phase.OPEN, models=tuple(resident)))  # type: ignore[assignment]
             await one.drain()
         await scheduler._look()
         for models, _cause in await wishes(database):
             resident[:] = models  # type: ignore[assignment]
             async with database.transaction() as connection:
-                newest = await residencies.newest(connection, DEVICE)
+                newest = await residencies.find_newest(connection, DEVICE)
                 assert newest is not None
-                await residencies.move(connection, newest.epoch, "open", datetime.now(UTC))
+                await residencies.set_state(connection, newest.epoch, "open", datetime.now(UTC))
     assert await rows(database, "SELECT state FROM jobs") == [("completed",), ("completed",)]
     loads = await rows(database, "SELECT models FROM residencies ORDER BY epoch")
     assert [names[models[0]] for (models,) in loads] == stages  # type: ignore[index]
@@ -322,7 +348,7 @@ async def test_a_job_whose_pins_cannot_be_read_does_not_stop_the_device(
     scheduler: Scheduler, database: Database, seen: Seen, pins: str
 ) -> None:
     """The models of the other jobs are loaded as if it were not there; its own samples fail in words."""
-    seen.produced("the stored pins of a live job are changed to what this release cannot read")
+    seen.describe("the stored pins of a live job are changed to what this release cannot read")
     generator = await work_for_the_generator(database)
     await submit_job(database, "closed-book", name="broken")
     await run_sql(database, "UPDATE jobs SET pins = CAST(:pins AS jsonb) WHERE name = 'broken'", pins=pins)

@@ -17,7 +17,7 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Library, Sample, Steps
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.policy import Held, Picture
+from shared.lease.policy import DeviceResidency, WorkloadSnapshot
 from shared.queue import Ticker
 from shared.runtime import online
 from shared.settings import Settings
@@ -71,15 +71,15 @@ async def both_wait(database: Database) -> tuple[int, int]:
     return judge, await job(database, "starving", "a-generator")
 
 
-async def seen(scheduler: Scheduler, database: Database) -> tuple[Picture, Held]:
+async def seen(scheduler: Scheduler, database: Database) -> tuple[WorkloadSnapshot, DeviceResidency]:
     """What the scheduler sees now."""
     async with database.snapshot() as connection:
-        work, held, _ = await scheduler._observer.look(connection)
+        work, held, _ = await scheduler._observer.observe(connection)
     assert held is not None
     return work, held
 
 
-def starved_s(work: Picture) -> dict[int, float | None]:
+def starved_s(work: WorkloadSnapshot) -> dict[int, float | None]:
     """By model."""
     return {load.model_id: load.starved_s for load in work.loads}
 
@@ -279,14 +279,16 @@ async def test_samples_of_two_jobs_in_one_batch_ask_with_the_more_urgent_rank(da
 async def flipped(database: Database, model_id: int, *, load_s: float, apart_s: float) -> None:
     """A residency that was decided on, took its server `load_s` to start, and opened `apart_s` after the last one."""
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, DEVICE)
+        newest = await residencies.find_newest(connection, DEVICE)
         at = datetime.now(UTC)
-        epoch = await residencies.want(connection, DEVICE, newest.epoch if newest else 0, [model_id], "drained")
+        epoch = await residencies.insert_wanted(
+            connection, DEVICE, newest.epoch if newest else 0, [model_id], "drained"
+        )
         assert epoch is not None
         if newest is not None:
-            await residencies.move(connection, newest.epoch, "closed", at)
-        await residencies.started(connection, epoch, {"model": model_id, "seconds": load_s})
-        await residencies.move(connection, epoch, "open", at + timedelta(seconds=apart_s))
+            await residencies.set_state(connection, newest.epoch, "closed", at)
+        await residencies.record_server(connection, epoch, {"model": model_id, "seconds": load_s})
+        await residencies.set_state(connection, epoch, "open", at + timedelta(seconds=apart_s))
 
 
 async def stream(database: Database, scheduler: Scheduler) -> tuple[int, int]:

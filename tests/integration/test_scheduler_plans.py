@@ -7,8 +7,8 @@ import pytest
 from redis.asyncio import Redis
 
 from services.orchestrator.scheduling import live
-from services.orchestrator.scheduling.demands import Wanted
-from services.orchestrator.scheduling.live import merged
+from services.orchestrator.scheduling.demands import ModelCalls
+from services.orchestrator.scheduling.live import merge_needs
 from services.orchestrator.scheduling.needs import Needs
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Lane
@@ -143,10 +143,13 @@ async def test_a_plan_that_cannot_be_made_does_not_stop_the_device(
 
 def test_what_several_jobs_want_is_added_up() -> None:
     """In the order of the one that changes its model most; a model of both lanes counts for the first of them."""
-    judge, both = (Wanted(lane=Lane.JUDGE, calls=10, tokens=10), Wanted(lane=Lane.GENERATE, calls=5, tokens=512))
+    judge, both = (
+        ModelCalls(lane=Lane.JUDGE, calls=10, tokens=10),
+        ModelCalls(lane=Lane.GENERATE, calls=5, tokens=512),
+    )
     twice = Needs(wanted={1: judge, 2: both}, order=(1, 2, 1, 2))
     other = Needs(wanted={2: judge, 3: both}, order=(2, 3))
-    assert merged([other, twice]) == Needs(
-        wanted={2: Wanted(lane=Lane.JUDGE, calls=15, tokens=512), 3: both, 1: judge}, order=(1, 2, 1, 2, 3)
+    assert merge_needs([other, twice]) == Needs(
+        wanted={2: ModelCalls(lane=Lane.JUDGE, calls=15, tokens=512), 3: both, 1: judge}, order=(1, 2, 1, 2, 3)
     )
-    assert merged([]) == Needs(wanted={}, order=())
+    assert merge_needs([]) == Needs(wanted={}, order=())

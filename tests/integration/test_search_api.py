@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from shared.rag.fusion import rrf
-from shared.rag.rule_rqp import document_score
+from shared.rag.rule_rqp import score_document
 from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime.models import NO_RERANKER, ModelIdentity, register
 from shared.storage.database import Database
@@ -125,7 +125,7 @@ async def test_quality_is_what_the_rules_of_the_gate_say(api: Api) -> None:
     assert [hit["hash"] for hit in rated["hits"]] == [hit["hash"] for hit in plain["hits"]]
     assert [hit["quality"] for hit in plain["hits"]] == [None] * 3
     for hit in rated["hits"]:
-        scored = document_score(scene.DOCUMENTS[HASHES.index(hit["hash"])])
+        scored = score_document(scene.DOCUMENTS[HASHES.index(hit["hash"])])
         assert (hit["quality"], hit["features"]) == (scored.score, scored.features)
 
 

@@ -21,13 +21,13 @@ from shared.contracts.samples import Outcome
 from shared.lease.guards import Guards
 from shared.lease.lease import Phase
 from shared.model_settings import Model
-from shared.runtime.prompting import Prompting
-from shared.runtime.worker import Worker
+from shared.runtime.prompting import PromptExecutor
+from shared.runtime.worker import LaneWorker
 from shared.settings import REPOSITORY, Settings, Workers
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.reflecting_model import respond
-from tests.doubles.served import served
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, SilentTicker, furnish, rows, scalar, submit_job
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ class Stack:
     async def run(self) -> None:
         """Guard up, judge lane drained, a residency where one is needed, generator drained, grades."""
         async with AsyncExitStack() as stack:
-            url = await stack.enter_async_context(served(create_app(self.settings)))
+            url = await stack.enter_async_context(serve_app(create_app(self.settings)))
             guards = Guards(self.redis, [url])
             stack.push_async_callback(guards.close)
             await submit_job(self.database, "self-rag", params=EVERYTHING)
@@ -61,10 +61,10 @@ class Stack:
             await self._worker(Lane.GENERATE, guards).drain()
             await self._worker(Lane.JUDGE, guards).drain()
 
-    def _worker(self, lane: Lane, guards: Guards) -> Worker:
+    def _worker(self, lane: Lane, guards: Guards) -> LaneWorker:
         scripted = ScriptedExecutor()
-        executors = {"generate": Prompting(self.database, guards), "retrieve": scripted, "grade": scripted}
-        return Worker(
+        executors = {"generate": PromptExecutor(self.database, guards), "retrieve": scripted, "grade": scripted}
+        return LaneWorker(
             lane, self.database, executors, name=f"test-{lane.value}", guards=guards,
             ticker=SilentTicker(),  # type: ignore[arg-type]
             limits=Workers(window_ms=1),
@@ -75,7 +75,7 @@ class Stack:
         await Scheduler(self.settings, self.database, self.redis)._look()
         with anyio.fail_after(120):
             while True:
-                lease = (await guards.leases()).get("cpu:0")
+                lease = (await guards.read_leases()).get("cpu:0")
                 if lease is not None and lease.phase is Phase.OPEN:
                     return
                 await asyncio.sleep(0.01)
@@ -93,7 +93,7 @@ def stack(
     database: Database, redis: Redis, database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Stack:
     """Without a generator yet."""
-    monkeypatch.setattr(guard_app, "LOOK_S", 0.05)
+    monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     settings = Settings(
         database_url=database_url, redis_url=redis_url, data_dir=tmp_path,
         models={"a-judge": Model(driver="scripted", footprint_mib=96)},

@@ -37,7 +37,7 @@ async def test_a_graph_comes_back_from_blocks_of_any_size(
     """Also where a name is longer than a block."""
     monkeypatch.setattr(graph_blocks, "BLOCK_BYTES", 24)
     unit = None if graph.times is None else "step"
-    made = await graphs.create(database, "g", graphs.Upload(graph, unit), documents())  # type: ignore[arg-type]
+    made = await graphs.create(database, "g", graphs.GraphFacts(graph, unit), documents())  # type: ignore[arg-type]
     assert await scalar(database, "SELECT count(*) FROM graph_blocks WHERE part = 'triples'") == 2
     back = await loaded(database, made.graph.id, tmp_path)
     assert (back.entities, back.relations) == (graph.entities, graph.relations)
@@ -50,19 +50,19 @@ async def test_a_graph_comes_back_from_blocks_of_any_size(
 
 async def test_a_graph_says_its_counts_its_times_and_its_largest_relations(database: Database) -> None:
     """As users see it."""
-    made = await graphs.create(database, "g", graphs.Upload(TEMPORAL, "step"), documents())
+    made = await graphs.create(database, "g", graphs.GraphFacts(TEMPORAL, "step"), documents())
     found = await graphs.get(database, "g")
     assert made.new
     assert made.graph == found
     assert (found.facts, found.entities, found.relations, found.corpus) == (3, 3, 2, "g")
     assert (found.time_unit, found.first_time, found.last_time) == ("step", "-1", "735000")
     assert [(each.relation, each.facts) for each in found.largest] == [("knows", 2), ("Make_statement", 1)]
-    assert (await graphs.listed(database, 10)).data == [found]
+    assert (await graphs.list_graphs(database, 10)).data == [found]
 
 
 async def test_a_deleted_graph_leaves_its_corpus_and_no_block(database: Database) -> None:
     """The application may delete graphs, and blocks go with them."""
-    await graphs.create(database, "g", graphs.Upload(STATIC, None), documents())
+    await graphs.create(database, "g", graphs.GraphFacts(STATIC, None), documents())
     await graphs.delete(database, "g")
     assert await scalar(database, "SELECT count(*) FROM graph_blocks") == 0
     assert await scalar(database, "SELECT count(*) FROM corpora") == 1

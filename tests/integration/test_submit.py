@@ -11,7 +11,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import require
 from shared.contracts.samples import Library, Pipeline, Sample, Steps
 from shared.errors import Invalid, MathragError, NotFound, Unavailable
-from shared.rag.provenance import answered
+from shared.rag.provenance import make_outcome
 from shared.runtime.models import ModelIdentity, register
 from shared.storage.database import Database
 from tests.integration.scene import furnish, install, job_states, rows, run_sql, scalar, submit_job, two_questions
@@ -59,7 +59,7 @@ async def test_an_empty_dataset_is_refused(database: Database) -> None:
 
 
 async def test_a_corpus_without_ready_indexes_is_refused(database: Database) -> None:
-    """With a hint to wait for its ingest."""
+    """The hint says to wait until it is indexed."""
     await furnish(database, items=1)
     await run_sql(database, "UPDATE indexes SET state = 'building' WHERE kind = 'dense'")
     with pytest.raises(Unavailable, match="the indexes of corpus 'docs' are not ready") as raised:
@@ -145,7 +145,7 @@ async def test_a_pipeline_whose_sampled_calls_are_equal_is_refused_in_words(
         def run(sample: Sample, _params: Params, _library: Library) -> Steps:
             for draws in steps:
                 generated = yield [Generate(template="cot", question=sample.question, draw=draw) for draw in draws]
-            return answered(require(generated[0]))
+            return make_outcome(require(generated[0]))
 
         return run
 

@@ -8,8 +8,8 @@ import pytest
 
 from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
-from shared.runtime.answers import Answered
-from shared.runtime.claims import LAPSES, Claim, Claimed, Claims
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import LAPSES, Claim, ClaimedCall, Claims
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.lapses import lapse, lapse_expired
 from shared.storage.database import Database
@@ -243,7 +243,9 @@ class Deadly(ScriptedExecutor):
         self._question = question
         self.chunks: list[int] = []
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """Answers, or lapses for the whole chunk."""
         deadly = [call for call in calls if self._kills(call)]
         if deadly:
@@ -254,7 +256,7 @@ class Deadly(ScriptedExecutor):
         async for each in super().run(calls, epoch):
             yield each
 
-    def _kills(self, call: Claimed) -> bool:
+    def _kills(self, call: ClaimedCall) -> bool:
         request = msgspec.json.decode(call.request, type=Request)
         return request.role == "generate" and request.values["question"] == self._question
 

@@ -53,7 +53,7 @@ async def test_a_reply_whose_process_died_before_it_looked_is_found(
 ) -> None:
     """The sample waits although its reply is there; the sweep makes it ready and names the lane that advances."""
     taken = await pending(database)
-    monkeypatch.setattr(replies, "look", no_look)
+    monkeypatch.setattr(replies, "mark_ready_samples", no_look)
     await answer(database, taken)
     assert len(await stuck(database)) == 1
     assert await repair(database) == {Lane.JUDGE}
@@ -122,7 +122,7 @@ async def prepared(database: Database, executor: ScriptedExecutor, monkeypatch: 
         return []
 
     with monkeypatch.context() as context:
-        context.setattr(ending, "finish", died)
+        context.setattr(ending, "finish_due_jobs", died)
         await drain(database, executor)
 
 

@@ -57,7 +57,12 @@ OTHERWISE = {
 """Values that a constraint lets pass."""
 BESIDE = {
     "api_keys": "who may ask is no part of an answer",
+    "batch_jobs": "which jobs answer a batch; what each answered is in its own record",
+    "batch_lines": "where a line of a batch is answered; the answer is in that job's record",
+    "batches": "how far a batch is; the application alone writes it, and an ended one is final",
     "devices": "what an operator drained is no part of an answer",
+    "file_chunks": "bytes that a client sent or was handed; jobs hold what they are asked",
+    "files": "bytes that a client sent or was handed; jobs hold what they are asked",
     "footprints": "what a plan expects; what was held is in the residency",
     "given": "no answer of this job; tests/integration/test_importing.py changes those of one that has some",
     "idempotency": "which request made the job: a repeated request finds it there",
@@ -126,7 +131,7 @@ async def passes(change: Awaitable[list[Violation]]) -> bool:
 @pytest.mark.fault("X8")
 async def test_no_column_changes_unseen_as_the_application(database: Database, job: uuid.UUID, seen: Seen) -> None:
     """Each is refused, found, or listed with the reason why no report is made from it; a new one must be, too."""
-    seen.produced("every column of every table set to another value, as the application's role")
+    seen.describe("every column of every table set to another value, as the application's role")
 
     async def change(job: uuid.UUID, statement: str) -> list[Violation]:
         return await audited(database, job, statement)
@@ -175,15 +180,16 @@ OWNERS = {
         "residencies.plan", "residencies.reason", "residencies.servers", "residencies.state", "residencies.wanted_at",
     ),
 }  # fmt: skip
-"""What an owner can change unseen, by why no answer and no score suffers: docs/security.md says so, too."""
+"""What an owner can change unseen, by why no answer and no score suffers: docs/how-to/security.md says so, too."""
 
 
+@pytest.mark.slow
 @pytest.mark.fault("X8")
 async def test_no_column_changes_unseen_as_the_owner(
     database: Database, owner: Database, job: uuid.UUID, seen: Seen
 ) -> None:
     """With the triggers turned off and on again: the chain, a hash or an event tells."""
-    seen.produced("the same as the owner, with the triggers off meanwhile")
+    seen.describe("the same as the owner, with the triggers off meanwhile")
 
     async def change(job: uuid.UUID, statement: str) -> list[Violation]:
         return await as_owner(owner, job, statement)
@@ -196,7 +202,7 @@ async def test_no_column_changes_unseen_as_the_owner(
 async def test_the_schema_says_what_the_migrations_made(database: Database) -> None:
     """`protection.txt` is what a migrated database says of itself; where they differ, a migration changed it."""
     async with database.snapshot() as connection:
-        assert sorted(await protection.lines(connection)) == protection.EXPECTED.read_text().splitlines()
+        assert sorted(await protection.read_protection(connection)) == protection.EXPECTED.read_text().splitlines()
 
 
 NOTHING = "RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"
@@ -233,7 +239,7 @@ async def test_a_protection_that_was_weakened_is_found(
     owner: Database, job: uuid.UUID, seen: Seen, statement: str
 ) -> None:
     """By rights, triggers, functions, rules, policies: whatever is not as the migrations made it."""
-    seen.produced("rights granted, and triggers, functions and rules replaced, as the owner")
+    seen.describe("rights granted, and triggers, functions and rules replaced, as the owner")
     found = await audited(owner, job, statement)
     assert {each.invariant for each in found} == {"I22"}
     assert all("schema" in each.message or "migrations" in each.message for each in found)
@@ -277,7 +283,7 @@ async def test_rows_that_cannot_be_read_are_findings(
     owner: Database, job: uuid.UUID, seen: Seen, statement: str
 ) -> None:
     """One check that cannot be done says so, and the others go on."""
-    seen.produced("rows changed so that they cannot be read")
+    seen.describe("rows changed so that they cannot be read")
     found = await as_owner(owner, job, statement)
     assert found
     assert all(each.invariant.startswith("I") and each.message and each.rows for each in found)

@@ -14,9 +14,9 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from shared.contracts.calls import Lane
-from shared.queue import COALESCE_S, DRAIN, MOST_QUEUED, Ticker, celery_app
+from shared.queue import COALESCE_S, DRAIN, MAX_QUEUED, Ticker, celery_app
 from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def test_a_tick_that_has_begun_makes_room_for_the_next(app: Celery, redis:
     """Work that comes while a drain runs is not forgotten."""
     ticker = Ticker(app, redis)
     await ticker.tick(Lane.JUDGE)
-    await ticker.begun(Lane.JUDGE)
+    await ticker.clear_tick(Lane.JUDGE)
     await ticker.tick(Lane.JUDGE)
     assert await queued(redis, Lane.JUDGE) == 2  # nobody has taken the first one off the queue in this test
 
@@ -68,8 +68,8 @@ async def test_of_too_many_ticks_few_are_kept(app: Celery, redis: Redis) -> None
     """They all say the same: whoever takes one need not see the others again; another lane's stay."""
     for lane in Lane:
         await redis.lpush(PREFIX + lane.value, *range(1000))  # type: ignore[misc]
-    await Ticker(app, redis).begun(Lane.JUDGE)
-    assert await queued(redis, Lane.JUDGE) == MOST_QUEUED
+    await Ticker(app, redis).clear_tick(Lane.JUDGE)
+    assert await queued(redis, Lane.JUDGE) == MAX_QUEUED
     assert await queued(redis, Lane.GENERATE) == 1000
 
 
@@ -79,7 +79,7 @@ async def test_lanes_have_queues_of_their_own(app: Celery, redis: Redis) -> None
     for lane in Lane:
         await ticker.tick(lane)
     assert [await queued(redis, lane) for lane in Lane] == [1, 1]
-    await ticker.begun(Lane.JUDGE)
+    await ticker.clear_tick(Lane.JUDGE)
     await ticker.tick(Lane.GENERATE)
     assert await queued(redis, Lane.GENERATE) == 1
 
@@ -112,10 +112,10 @@ async def test_a_tick_is_json_and_carries_nothing(app: Celery, redis: Redis) -> 
 
 async def test_a_tick_with_redis_down_is_no_error(app: Celery) -> None:
     """It is a hint; the sweeper gives it again."""
-    async with Redis(port=free_port(), retry=Retry(NoBackoff(), 0)) as down:
+    async with Redis(port=find_free_port(), retry=Retry(NoBackoff(), 0)) as down:
         ticker = Ticker(app, down)
         await ticker.tick(Lane.JUDGE)
-        await ticker.begun(Lane.JUDGE)
+        await ticker.clear_tick(Lane.JUDGE)
 
 
 async def test_a_tick_behind_a_dead_cable_is_no_error(redis_url: str, redis: Redis) -> None:
@@ -126,7 +126,7 @@ async def test_a_tick_behind_a_dead_cable_is_no_error(redis_url: str, redis: Red
         app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": 0.2}
         ticker = Ticker(app, redis)
         await ticker.tick(Lane.JUDGE)
-        await ticker.begun(Lane.JUDGE)
+        await ticker.clear_tick(Lane.JUDGE)
         proxy.silence()
         async with asyncio.timeout(60):
             await ticker.tick(Lane.JUDGE)

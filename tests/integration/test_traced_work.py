@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def work(database: Database, executor: scene.ScriptedExecutor) -> None:
     """Both lanes to their end, inside spans where anything is traced."""
     roles = dict.fromkeys(("retrieve", "judge", "generate", "grade"), executor)
-    made = chunks.traced(roles, database)
+    made = chunks.trace_executors(roles, database)
     worked = 1
     while worked:
         worked = await scene.scalar(database, "SELECT count(*) FROM queue") or await scene.advance(database)
@@ -36,13 +36,13 @@ async def sample_refs(database: Database, job: uuid.UUID) -> set[tuple[int, int]
     found = await scene.rows(
         database, "SELECT s.id FROM samples s JOIN jobs j ON j.id = s.job_id WHERE public_id = :j", j=job
     )
-    return {tuple(references.sample(job, row[0])) for row in found}  # type: ignore[arg-type, misc]
+    return {tuple(references.make_sample_ref(job, row[0])) for row in found}  # type: ignore[arg-type, misc]
 
 
 async def test_off_leaves_the_executors_as_they_are(database: Database) -> None:
     """No span, no wrapper, no column: nothing is paid for."""
     executors = {"generate": scene.ScriptedExecutor()}
-    assert chunks.traced(executors, database) is executors
+    assert chunks.trace_executors(executors, database) is executors
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     await scene.drain(database, scene.ScriptedExecutor())
@@ -73,7 +73,7 @@ async def test_a_sample_that_ends_is_a_span(database: Database) -> None:
     found = spans.named("sample closed-book")
     assert {(span.context.trace_id, span.context.span_id) for span in found} == await sample_refs(database, job)
     assert {span.attributes["error.type"] for span in found} == {"refused"}
-    assert all(span.parent.span_id == references.job(job).span for span in found)
+    assert all(span.parent.span_id == references.make_job_ref(job).span for span in found)
     assert all(span.start_time < span.end_time for span in found)
     assert "private" not in "".join(span.to_json() for span in spans.all())
     assert "What is" not in "".join(span.to_json() for span in spans.all())
@@ -110,13 +110,13 @@ async def test_a_job_that_ends_is_a_span_once(database: Database, redis_url: str
         followers = [JobSpans(database, redis) for _ in range(2)]
         with tracing() as spans:
             for follower in followers:
-                await follower.look()
+                await follower.update()
             job = await scene.submit_job(database, "closed-book", name="mine")
             await scene.drain(database, scene.ScriptedExecutor())
             for follower in followers * 2:
-                await follower.look()
+                await follower.update()
     span = spans.one("job closed-book")
-    assert (span.context.trace_id, span.context.span_id) == references.job(job)
+    assert (span.context.trace_id, span.context.span_id) == references.make_job_ref(job)
     assert [event.name for event in span.events][-1] == "completed"
     assert (span.attributes["mathrag.job.name"], span.parent) == ("mine", None)
 
@@ -127,10 +127,10 @@ async def test_a_cancelled_job_is_a_span_that_says_so(database: Database, redis_
     async with Redis.from_url(redis_url) as redis:
         with tracing() as spans:
             follower = JobSpans(database, redis)
-            await follower.look()
+            await follower.update()
             await cancel(database, await scene.submit_job(database, "closed-book"))
             await scene.repair(database)
-            await follower.look()
+            await follower.update()
     span = spans.one("job closed-book")
     assert (span.attributes["mathrag.job.state"], span.status.is_unset) == ("cancelled", True)
 

@@ -96,7 +96,7 @@ async def test_a_limit_draws_questions_by_the_seed(api: Api) -> None:
         ("none", {}, 404, "no dataset 'none'"),
         ("led", {"graph": "none"}, 404, "no graph 'none'"),
         ("led", {"graph": ""}, 404, "no graph ''"),
-        ("plain", {}, 422, "'plain' asks nothing of a graph"),
+        ("plain", {}, 422, "'plain' has no questions about a graph"),
         ("unled", {}, 422, "no rule leads to an answer of dataset 'unled'"),
         ("led", {"as": "poems"}, 422, "as"),
         ("led", {"limit": 0}, 422, "limit"),

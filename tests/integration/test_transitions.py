@@ -224,6 +224,7 @@ def runtime(database_url: str, empty_database: EmptyDatabase) -> Iterator[type[R
     return Runtime
 
 
+@pytest.mark.slow
 def test_whatever_happens_in_whatever_order_the_rows_are_right(runtime: type[Runtime]) -> None:
     """No call is held twice or answered twice, late tokens change nothing, ends are ends, and all comes to one."""
     few = settings(

@@ -38,7 +38,7 @@ async def test_a_parameter_that_was_renamed_does_not_hide_the_list_of_jobs(
     api: Api, database: Database, seen: Seen
 ) -> None:
     """The job is listed with its parameters as they are stored, and says what cannot be read; the others are whole."""
-    seen.produced("the stored parameters of an ended job hold a name that this release does not know")
+    seen.describe("the stored parameters of an ended job hold a name that this release does not know")
     await rename_parameter(database)
     new, old = (await api.get("/v1/jobs"))["data"]
     assert (old["params"], old["stored_params"], old["unreadable"]) == (

@@ -14,7 +14,7 @@ from shared.pipelines import registry
 from shared.runtime import advance as advancing
 from shared.runtime import jobs
 from shared.runtime.advance import Advancer
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.conftest import Plant
@@ -76,7 +76,7 @@ async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
     """Whoever took it away reads its name; the other job's samples of the same batches complete."""
-    seen.produced("the pipeline of a running job is taken away; the other job's samples are in the same batches")
+    seen.describe("the pipeline of a running job is taken away; the other job's samples are in the same batches")
     await two_jobs(database, monkeypatch)
     monkeypatch.delitem(registry._registered, "asking")
     detail = await both_end(database, BOTH)
@@ -93,7 +93,7 @@ async def test_a_job_that_no_longer_decodes_fails_its_own_samples(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen, column: str, value: bytes
 ) -> None:
     """An unknown parameter, bytes that are no text, a decision by an unknown strategy."""
-    seen.produced("parameters or the gate's decision of a running job are changed to what no release can decode")
+    seen.describe("parameters or the gate's decision of a running job are changed to what no release can decode")
     await two_jobs(database, monkeypatch)
     await run_sql(database, f"UPDATE jobs SET {column} = :value WHERE name = 'broken'", value=value)  # noqa: S608
     detail = await both_end(database, BOTH)
@@ -106,7 +106,7 @@ async def test_a_reply_that_no_longer_decodes_fails_the_samples_that_need_it(
     database: Database, monkeypatch: pytest.MonkeyPatch, plant: Plant, seen: Seen
 ) -> None:
     """Recorded or found by its key: position and call are named."""
-    seen.produced("a stored reply is changed to a type that this release does not know")
+    seen.describe("a stored reply is changed to a type that this release does not know")
     await two_jobs(database, monkeypatch)
     taken = await claim(database)
     assert taken is not None
@@ -140,7 +140,7 @@ async def test_a_calibration_that_cannot_be_read_fails_its_job_in_words(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
     """The job says why; the other one completes."""
-    seen.produced("the pipeline of a job that is being prepared is taken away")
+    seen.describe("the pipeline of a job that is being prepared is taken away")
     await furnish(database, items=2)
     install(monkeypatch, "calibrated", one_question, registry.get("mathrag-gate").prepare)
     await submit_job(database, "calibrated")
@@ -163,7 +163,7 @@ async def test_what_nobody_foresaw_fails_the_samples_that_raise_it(
     culprits: set[int],
 ) -> None:
     """An answer that is a number is an error of the whole statement: the batch is halved until they are found."""
-    seen.produced("a pipeline ends with an answer that is a number, which stops the statement of its whole batch")
+    seen.describe("a pipeline ends with an answer that is a number, which stops the statement of its whole batch")
 
     def odd(sample: Sample, _params: Params, _library: Library) -> Steps:
         if sample.item.ordinal in culprits:
@@ -178,7 +178,7 @@ async def test_what_nobody_foresaw_fails_the_samples_that_raise_it(
     with caplog.at_level("ERROR"):
         assert await advance(database) == 9
     await drain(database, ScriptedExecutor())
-    await finish(database)
+    await finish_due_jobs(database)
     failed = await rows(database, "SELECT ordinal, failure FROM samples WHERE state = 3 ORDER BY 1")
     assert failed == [(ordinal, "internal_error") for ordinal in sorted(culprits)]
     assert await job_states(database) == ["completed"]
@@ -233,7 +233,7 @@ async def test_a_step_of_too_many_calls_fails_its_own_sample(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
     """One call more than a step can hold: number and limit are in the detail."""
-    seen.produced("a pipeline asks for 32,768 calls at once")
+    seen.describe("a pipeline asks for 32,768 calls at once")
     call = Generate(template="cot", question="?")
 
     def greedy(sample: Sample, _params: Params, _library: Library) -> Steps:

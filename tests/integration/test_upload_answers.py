@@ -96,7 +96,7 @@ async def test_a_rejected_upload_names_all_that_is_wrong(api: Api, database: Dat
     reply = await api.upload("datasets", "mine", [{"question": "?"}, b"[]\n", {"question": 1}, {"answer": "4"}])
     problem = reply.json()
     assert (reply.status_code, problem["line"], len(problem["others"])) == (422, 2, 2)
-    assert problem["others"][1] == "upload, line 4: has no question; put it into `question` (or `problem`)"
+    assert problem["others"][1] == "upload, line 4: has no question; write it into `question` (or `problem`)"
     assert "upload, line 3: `question` is a number" in problem["hint"]
     assert await scalar(database, NOTHING) == 0
 
@@ -149,7 +149,7 @@ async def test_a_client_that_goes_away_is_no_error_of_ours(api: Api, database: D
 
     scope = {"type": "http", "method": "POST", "path": "/v1/datasets", "headers": []}
     with pytest.raises(BadRequest, match="broke off"):
-        async with uploads.spooled(Request(scope, receive), Limits()):  # type: ignore[arg-type]
+        async with uploads.spool(Request(scope, receive), Limits()):  # type: ignore[arg-type]
             pass
 
 

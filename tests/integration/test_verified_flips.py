@@ -3,7 +3,7 @@
 import pytest
 
 from services.guard.guard import StaleEpoch
-from services.guard.memory import NotMeasured, Process, Reading
+from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
 from services.guard.reconciler import Reconciler
 from shared.contracts.guard import End
 from shared.device_settings import Device
@@ -32,14 +32,14 @@ class PuppetMemory:
         self.stranger = 0.0
         self.lost: str | None = None
 
-    async def read(self) -> Reading:
+    async def read(self) -> MemoryReading:
         """As of now."""
         if self.lost:
             raise NotMeasured(self.lost)
         alive = [server for driver in self._rig.drivers.values() for server in driver.servers if server.alive]
         used = len(alive) * self.each + (self.lags.pop(0) if self.lags else 0) + self.stranger
-        strangers = (Process(6_000_000, "somebody", self.stranger),) if self.stranger else ()
-        return Reading(TOTAL, used, TOTAL - used, strangers, "570.1")
+        strangers = (DeviceProcess(6_000_000, "somebody", self.stranger),) if self.stranger else ()
+        return MemoryReading(TOTAL, used, TOTAL - used, strangers, "570.1")
 
 
 class MeasuredRig(Rig):
@@ -131,7 +131,7 @@ async def test_what_the_plan_expects_is_what_must_be_free(rig: MeasuredRig) -> N
     rig.memory.stranger = 38
     async with rig.database.transaction() as connection:
         plan = {"predicted_mib": 153}
-        epoch = await residencies.want(connection, "cpu:0", 0, [rig.ids["judge"]], "test", plan)
+        epoch = await residencies.insert_wanted(connection, "cpu:0", 0, [rig.ids["judge"]], "test", plan)
     await rig.reconciler.reconcile()
     assert epoch is not None
     assert "1 MiB are missing: 162 of 200 are free, 153 and a reserve of 10" in (await rig.row(epoch))[1]

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.judge.verifying import Verifying
-from services.judge.verifying_pool import VerifyingPool
+from services.judge.verification_pool import VerificationPool
+from services.judge.verify_executor import VerifyExecutor
 from shared.contracts.replies import Failure, FailureKind, Verified
 from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.samples import GateDecision, Outcome
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.models import VERIFIER
 from shared.storage.database import Database
@@ -24,24 +24,24 @@ pytestmark = pytest.mark.anyio
 class ByRole(ScriptedExecutor):
     """Verification for real, the rest by rule."""
 
-    def __init__(self, verifying: Verifying) -> None:
+    def __init__(self, verifying: VerifyExecutor) -> None:
         super().__init__()
         self.verifying = verifying
 
-    def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """A chunk is of one model, and so of one role."""
         return self.verifying.run(calls, epoch) if calls[0].role == "verify" else super().run(calls, epoch)
 
 
 @pytest.fixture
-async def verifying(database: Database) -> AsyncIterator[Verifying]:
+async def verifying(database: Database) -> AsyncIterator[VerifyExecutor]:
     """The executor, over a process of its own."""
-    async with VerifyingPool(1, deadline_s=60) as pool:
-        yield Verifying(database, pool)
+    async with VerificationPool(1, deadline_s=60) as pool:
+        yield VerifyExecutor(database, pool)
 
 
 async def test_a_jobs_documents_are_verified_and_ranked_by_what_was_found(
-    database: Database, verifying: Verifying
+    database: Database, verifying: VerifyExecutor
 ) -> None:
     """No judge, no calibration call; the reply is stored like any other, under the verifier's own model."""
     await furnish(database)
@@ -60,7 +60,7 @@ async def test_a_jobs_documents_are_verified_and_ranked_by_what_was_found(
         assert outcome.trace.candidates[0].features == {"verified": 1, "refuted": 0, "unknown": 0}
 
 
-async def test_the_gates_decision_holds_the_truth(database: Database, verifying: Verifying) -> None:
+async def test_the_gates_decision_holds_the_truth(database: Database, verifying: VerifyExecutor) -> None:
     """Beside the ratings; every document of the scene is right, so that nothing can correlate with that."""
     await furnish(database)
     await submit_job(database, params={"gate": {"truth": "verifier", "min_pairs": 5}})
@@ -73,7 +73,7 @@ async def test_the_gates_decision_holds_the_truth(database: Database, verifying:
 
 
 async def test_the_same_document_under_another_modulus_is_another_call(
-    database: Database, verifying: Verifying
+    database: Database, verifying: VerifyExecutor
 ) -> None:
     """Of a document that is gone nothing can be said."""
     await furnish(database)
@@ -82,7 +82,7 @@ async def test_the_same_document_under_another_modulus_is_another_call(
         Request(role="verify", model=VERIFIER.hash.hex(), values={"document": DocumentRef(str(each))}, modulus=modulus)
         for each, modulus in ((hash_, 0), (hash_, 5), ("ab" * 32, 0))
     ]
-    calls = [Claimed(id=n, key=b"", role="verify", model_id=1, request=msgspec.json.encode(each)) for n, each in enumerate(requests)]  # fmt: skip  # noqa: E501
+    calls = [ClaimedCall(id=n, key=b"", role="verify", model_id=1, request=msgspec.json.encode(each)) for n, each in enumerate(requests)]  # fmt: skip  # noqa: E501
     found = {answer.call_id: answer.reply async for answer in verifying.run(calls, None)}
     assert requests[0].key != requests[1].key
     assert found[0] == found[1] == Verified(verified=1, refuted=0, unknown=0)

@@ -5,10 +5,10 @@ import asyncio
 import anyio
 import pytest
 
-from services.guard import warming
-from services.guard.clock import Clock
-from services.guard.guard import Guard, Resident
-from services.guard.warming import Warming
+from services.guard import warmer
+from services.guard.clock import GuardClock
+from services.guard.guard import Guard, ServedModel
+from services.guard.warmer import Warmer
 from shared.storage.database import Database
 from tests.doubles.puppets import PuppetDriver, PuppetServer
 from tests.integration.scene import furnish, model, run_sql, submit_job
@@ -22,12 +22,12 @@ class Readable(PuppetDriver):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.begun, self.stopped = 0, 0
+        self.clear_tick, self.stopped = 0, 0
         self.end = asyncio.Event()
 
     async def warm(self) -> None:
         """Until the test ends it, or somebody stops it."""
-        self.begun += 1
+        self.clear_tick += 1
         try:
             await self.end.wait()
         except asyncio.CancelledError:
@@ -40,9 +40,9 @@ class Scene:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self.guard = Guard(DEVICE, Clock())
+        self.guard = Guard(DEVICE, GuardClock())
         self.drivers = {name: Readable(name) for name in ("a-judge", "a-generator", "other-judge")}
-        self.warming = Warming(database, self.guard, self.drivers)
+        self.warming = Warmer(database, self.guard, self.drivers)
 
     async def job(self, model_name: str) -> None:
         """A job all of whose calls are for one model."""
@@ -52,22 +52,22 @@ class Scene:
     async def open(self, epoch: int, *names: str) -> None:
         """A residency opens."""
         ids = [await model(self.database, name) for name in names]
-        self.guard.open(epoch, {each: Resident(PuppetServer(), 1, 1.0) for each in ids})
+        self.guard.open(epoch, {each: ServedModel(PuppetServer(), 1, 1.0) for each in ids})
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """As the guard does, all the time; what has begun runs."""
-        await self.warming.look()
+        await self.warming.poll()
         await asyncio.sleep(0)
 
-    def begun(self) -> dict[str, int]:
+    def clear_tick(self) -> dict[str, int]:
         """How often what was read ahead."""
-        return {name: driver.begun for name, driver in self.drivers.items() if driver.begun}
+        return {name: driver.clear_tick for name, driver in self.drivers.items() if driver.clear_tick}
 
 
 @pytest.fixture
 async def scene(database: Database, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Looks are not spaced."""
-    monkeypatch.setattr(warming, "LOOK_S", 0.0)
+    monkeypatch.setattr(warmer, "POLL_S", 0.0)
     await furnish(database, 2)
     return Scene(database)
 
@@ -76,48 +76,48 @@ async def test_the_model_that_others_wait_for_is_read_ahead_once(scene: Scene) -
     """Not again in the same residency, whatever becomes of it."""
     await scene.job("a-judge")
     await scene.open(1, "a-judge")
-    await scene.look()
-    assert scene.begun() == {}  # nobody waits
+    await scene.poll()
+    assert scene.clear_tick() == {}  # nobody waits
     await scene.job("a-generator")
     for _ in range(3):
-        await scene.look()
-    assert scene.begun() == {"a-generator": 1}
+        await scene.poll()
+    assert scene.clear_tick() == {"a-generator": 1}
     scene.drivers["a-generator"].end.set()
-    await scene.look()
-    assert scene.begun() == {"a-generator": 1}
+    await scene.poll()
+    assert scene.clear_tick() == {"a-generator": 1}
     await scene.open(3, "a-judge")
-    await scene.look()
-    assert scene.begun() == {"a-generator": 2}
+    await scene.poll()
+    assert scene.clear_tick() == {"a-generator": 2}
 
 
 async def test_reading_stops_when_a_flip_begins(scene: Scene) -> None:
     """The load has the disk for itself."""
     await scene.job("a-generator")
     await scene.open(1, "a-judge")
-    await scene.look()
+    await scene.poll()
     scene.guard.close()
     with anyio.fail_after(60):
-        await scene.look()
+        await scene.poll()
     assert scene.drivers["a-generator"].stopped == 1
-    await scene.look()
-    assert scene.begun() == {"a-generator": 1}
+    await scene.poll()
+    assert scene.clear_tick() == {"a-generator": 1}
 
 
 async def test_nothing_is_read_while_nothing_is_resident(scene: Scene) -> None:
     """There is no time to be won: the load itself would be next."""
     await scene.job("a-generator")
-    await scene.look()
+    await scene.poll()
     await scene.open(2)  # drained by an operator
-    await scene.look()
-    assert scene.begun() == {}
+    await scene.poll()
+    assert scene.clear_tick() == {}
 
 
 async def test_what_is_resident_already_is_not_read(scene: Scene) -> None:
     """All of it was."""
     await scene.job("a-generator")
     await scene.open(1, "a-judge", "a-generator")
-    await scene.look()
-    assert scene.begun() == {}
+    await scene.poll()
+    assert scene.clear_tick() == {}
 
 
 async def test_models_of_other_guards_and_retired_ones_are_not_read(scene: Scene) -> None:
@@ -126,8 +126,8 @@ async def test_models_of_other_guards_and_retired_ones_are_not_read(scene: Scene
     await scene.open(1, "a-judge")
     for change in ("device = 'GPU-elsewhere'", "device = 'cpu:0', served = false", "served = true, name = 'unknown'"):
         await run_sql(scene.database, f"UPDATE models SET {change} WHERE name = 'a-generator'")  # noqa: S608 - ours
-        await scene.look()
-    assert scene.begun() == {}
+        await scene.poll()
+    assert scene.clear_tick() == {}
 
 
 async def test_a_driver_that_fails_at_it_fails_nobody(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -139,6 +139,6 @@ async def test_a_driver_that_fails_at_it_fails_nobody(scene: Scene, caplog: pyte
     scene.drivers["a-generator"].warm = broken  # type: ignore[method-assign]
     await scene.job("a-generator")
     await scene.open(1, "a-judge")
-    await scene.look()
+    await scene.poll()
     await scene.warming.stop()
     assert "a-generator was not read ahead" in caplog.text

@@ -8,14 +8,14 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from shared.contracts.calls import Lane
-from shared.lease.guard_client import Broken, NotGranted
-from shared.lease.lease import Lease, Phase
+from shared.lease.guard_client import NotGranted, StreamBroken
+from shared.lease.lease import DeviceLease, Phase
 from shared.runtime import worker as working
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed, Claims
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall, Claims
 from shared.runtime.execution import Lapse, Release
 from shared.runtime.lapses import lapse_expired
-from shared.runtime.worker import Worker
+from shared.runtime.worker import LaneWorker
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.scene import (
@@ -48,7 +48,9 @@ class Refusing(ScriptedExecutor):
         self._errors = [error]
         self._answers = answers
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """Replies, then perhaps the error."""
         count = 0
         async for each in super().run(calls, epoch):
@@ -66,7 +68,9 @@ async def pending(database: Database, items: int = 4) -> None:
     await advance(database)
 
 
-def generator(database: Database, executor: ScriptedExecutor, lease: Lease | None = None, **limits: object) -> Worker:
+def generator(
+    database: Database, executor: ScriptedExecutor, lease: DeviceLease | None = None, **limits: object
+) -> LaneWorker:
     """A generator worker; with a lease of its own, if given."""
     made = worker(database, Lane.GENERATE, executor, **limits)
     if lease is not None:
@@ -91,7 +95,7 @@ async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Databas
 async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Database) -> None:
     """Two replies came before the guard went away: they stand; the other two calls are suspects."""
     await pending(database)
-    executor = Refusing(Broken("gone"), 2)
+    executor = Refusing(StreamBroken("gone"), 2)
     await generator(database, executor).drain()
     assert await rows(database, "SELECT outcome, count(*) FROM attempts GROUP BY 1 ORDER BY 1") == [
         ("lapsed", 2),
@@ -107,12 +111,14 @@ async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database)
     chunks = []
 
     class Counting(Refusing):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             chunks.append(len(calls))
             async for each in super().run(calls, epoch):
                 yield each
 
-    await generator(database, Counting(Broken("gone"), 1)).drain()
+    await generator(database, Counting(StreamBroken("gone"), 1)).drain()
     assert chunks == [4, 1, 1, 1]
 
 
@@ -124,7 +130,9 @@ async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
     await pending(database, items=3)
 
     class Partly(ScriptedExecutor):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             if len(calls) == 1:
                 raise NotGranted("once is enough")
             yield end(calls[0].id)
@@ -141,10 +149,10 @@ async def test_leased_models_are_not_claimed_without_the_lease(database: Databas
     await pending(database)
     generate = await model(database)
     for lease in (
-        Lease(epoch=1, phase=Phase.OPEN, models=(await model(database, "a-judge"),)),
-        Lease(epoch=1, phase=Phase.DRAINING, models=(generate,)),
-        Lease(epoch=1, phase=Phase.LOADING, models=(generate,)),
-        Lease(epoch=1, phase=Phase.QUARANTINED, models=(generate,)),
+        DeviceLease(epoch=1, phase=Phase.OPEN, models=(await model(database, "a-judge"),)),
+        DeviceLease(epoch=1, phase=Phase.DRAINING, models=(generate,)),
+        DeviceLease(epoch=1, phase=Phase.LOADING, models=(generate,)),
+        DeviceLease(epoch=1, phase=Phase.QUARANTINED, models=(generate,)),
     ):
         executor = ScriptedExecutor()
         await generator(database, executor, lease).drain()
@@ -159,7 +167,7 @@ async def test_leased_models_are_not_claimed_without_the_lease(database: Databas
 async def test_leased_calls_go_out_with_the_epoch_of_the_lease(database: Database) -> None:
     """And the receipt brings it back into the attempt."""
     await pending(database, items=2)
-    lease = Lease(epoch=42, phase=Phase.OPEN, models=(await model(database),))
+    lease = DeviceLease(epoch=42, phase=Phase.OPEN, models=(await model(database),))
     await generator(database, ScriptedExecutor(), lease).drain()
     assert await rows(database, "SELECT DISTINCT epoch, device FROM attempts") == [(42, "cpu:0")]
 
@@ -184,7 +192,9 @@ async def test_a_stale_result_is_logged_and_changes_nothing(
     await pending(database, items=2)
 
     class Frozen(ScriptedExecutor):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             if not self.ran:
                 await let_claims_expire(database)
                 await lapse_expired(database, "sweeper")
@@ -209,14 +219,16 @@ async def test_replies_are_committed_in_windows_as_they_come(
     batches: list[int] = []
     real = Claims.answer
 
-    async def counting(self: Claims, token: object, answers: Sequence[Answered]) -> list[int]:
+    async def counting(self: Claims, token: object, answers: Sequence[AnsweredCall]) -> list[int]:
         batches.append(len(answers))
         done = await real(self, token, answers)  # type: ignore[arg-type]
         committed.set()
         return done
 
     class Slow(ScriptedExecutor):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             yield answered(calls[0])
             yield answered(calls[1])
             await committed.wait()
@@ -244,7 +256,9 @@ async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatc
         return renewed[-1]
 
     class Slow(ScriptedExecutor):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             yield answered(calls[0])
             await again.wait()
             for call in calls[1:]:
@@ -271,7 +285,9 @@ async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypat
         return list(calls)
 
     class Slow(ScriptedExecutor):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             await again.wait()
             for call in calls:
                 yield answered(call)
@@ -288,7 +304,9 @@ async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) ->
     started = asyncio.Semaphore(0)
 
     class Gated(ScriptedExecutor):
-        async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+        async def run(
+            self, calls: Sequence[ClaimedCall], epoch: int | None
+        ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
             started.release()
             async for each in super().run(calls, epoch):
                 yield each
@@ -353,7 +371,9 @@ class Brittle(ScriptedExecutor):
         self._question = question.encode()
         self.chunks: list[int] = []
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """As scripted, unless the call is among them."""
         self.chunks.append(len(calls))
         if any(self._question in call.request for call in calls):
@@ -365,7 +385,7 @@ class Brittle(ScriptedExecutor):
 @pytest.mark.fault("V1")
 async def test_a_call_that_cannot_be_run_fails_alone(database: Database, seen: Seen) -> None:
     """The other calls of its chunk are answered at once, and it is charged as a failure of the backend."""
-    seen.produced("an executor raises for a chunk of eight calls because of one of them")
+    seen.describe("an executor raises for a chunk of eight calls because of one of them")
     await furnish(database, items=8)
     await submit_job(database, "closed-book")
     await advance(database)

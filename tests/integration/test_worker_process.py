@@ -13,10 +13,10 @@ from shared.lease.guard_client import GuardClient, NotGranted
 from shared.lease.guards import Guards
 from shared.lease.lease import Phase, RedisLease
 from shared.queue import celery_app
-from shared.runtime.answers import Answered
-from shared.runtime.claims import Claimed
+from shared.runtime.answers import AnsweredCall
+from shared.runtime.claims import ClaimedCall
 from shared.runtime.execution import Executor, Lapse, Release
-from shared.runtime.process import Child, Tools
+from shared.runtime.process import ForkedWorker, Tools
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
@@ -41,7 +41,7 @@ async def guard() -> AsyncIterator[ChatServer]:
 @pytest.fixture
 async def worker(
     database: Database, database_url: str, redis_url: str, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Child]:
+) -> AsyncIterator[ForkedWorker]:
     """A worker process of the generate lane, before its first tick; it asks a guard that is away at every look."""
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
 
@@ -49,7 +49,7 @@ async def worker(
         return {"generate": ScriptedExecutor()}
 
     settings = Settings(database_url=database_url, redis_url=redis_url, guard_url=guard.url)
-    child = Child(Lane.GENERATE, settings, celery_app(redis_url, 60), executors, lambda: False)
+    child = ForkedWorker(Lane.GENERATE, settings, celery_app(redis_url, 60), executors, lambda: False)
     yield child
     await child._tools.database.close()
     await child._tools.guards.close()
@@ -67,7 +67,9 @@ async def queued(database: Database, redis_url: str) -> None:
 
 
 @pytest.mark.usefixtures("queued")
-async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(worker: Child, database: Database) -> None:
+async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
+    worker: ForkedWorker, database: Database
+) -> None:
     """The lease of the device that its settings name would let it claim nothing."""
     await worker._drain()
     assert await scalar(database, ANSWERED) == 3
@@ -75,7 +77,7 @@ async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(wor
 
 @pytest.mark.usefixtures("queued")
 async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given(
-    worker: Child, database: Database, guard: ChatServer
+    worker: ForkedWorker, database: Database, guard: ChatServer
 ) -> None:
     """Another box has that one: its lease is open, but from here nobody answers."""
     guard.respond = lambda _: as_json({"device": "cpu:9", "state": "open"})
@@ -86,7 +88,7 @@ async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given
 
 @pytest.mark.usefixtures("queued")
 async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
-    worker: Child, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
+    worker: ForkedWorker, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It says so, advances what is ready all the same, and the guard may come later."""
     own, guard.respond = guard.respond, lambda _: Reply(status=503)
@@ -103,13 +105,13 @@ async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
 
 
 async def test_a_guard_that_is_away_is_not_asked_at_every_look(
-    worker: Child, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
+    worker: ForkedWorker, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing answers, each try costs time that the other devices' calls would wait for."""
     guard.respond = lambda _: Reply(status=503)
     monkeypatch.setattr(module, "PAUSE_S", 3600.0)
     for _ in range(3):
-        assert await worker._tools.guards.leases() == {}
+        assert await worker._tools.guards.read_leases() == {}
     assert len(guard.seen) == 1
 
 
@@ -119,7 +121,7 @@ async def test_a_guard_that_is_not_there_has_no_name() -> None:
         pass
     client = GuardClient(gone.url)
     with pytest.raises(NotGranted):
-        await client.device()
+        await client.read_device()
     await client.close()
 
 
@@ -141,7 +143,9 @@ class Cutting(ScriptedExecutor):
         self.stops_worker = False
         self._cable = cable
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Answered | Lapse | Release]:
+    async def run(
+        self, calls: Sequence[ClaimedCall], epoch: int | None
+    ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
         """The replies, once Redis is away and the time of the tick is up."""
         self._cable.part()
         await asyncio.sleep(2 * TICK_S)
@@ -159,7 +163,7 @@ def model_that_cuts(cable: Proxy) -> Cutting:
 @pytest.fixture
 async def cut_off(
     database: Database, database_url: str, redis_url: str, guard: ChatServer, cable: Proxy, model_that_cuts: Cutting
-) -> AsyncIterator[Child]:
+) -> AsyncIterator[ForkedWorker]:
     """A worker process of the generate lane with a model that cuts; it claims one call at a time."""
     guard.respond = lambda _: as_json({"device": DEVICE, "state": "open"})
 
@@ -174,7 +178,7 @@ async def cut_off(
         workers=Workers(tick_s=TICK_S, chunk=1, streams=1),
     )
     app = celery_app(url, 60)
-    child = Child(Lane.GENERATE, settings, app, executors, lambda: model_that_cuts.stopping)
+    child = ForkedWorker(Lane.GENERATE, settings, app, executors, lambda: model_that_cuts.stopping)
     yield child
     await child._tools.database.close()
     await child._tools.guards.close()
@@ -184,7 +188,7 @@ async def cut_off(
 
 @pytest.mark.usefixtures("queued")
 async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_lease_that_it_believes(
-    cut_off: Child, database: Database
+    cut_off: ForkedWorker, database: Database
 ) -> None:
     """No other tick can be sent, and nobody else would work until Redis is back."""
     await advance(database)
@@ -194,7 +198,7 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_le
 
 @pytest.mark.usefixtures("queued")
 async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
-    cut_off: Child, database: Database, redis_url: str
+    cut_off: ForkedWorker, database: Database, redis_url: str
 ) -> None:
     """Without a lease it claims nothing; the sweeper sends a tick when Redis is back."""
     await advance(database)
@@ -208,7 +212,7 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
 
 @pytest.mark.usefixtures("queued")
 async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
-    cut_off: Child, database: Database, model_that_cuts: Cutting
+    cut_off: ForkedWorker, database: Database, model_that_cuts: Cutting
 ) -> None:
     """Even with a lease that it believes; the calls that it did not begin are free."""
     await advance(database)
@@ -225,12 +229,12 @@ async def test_what_a_guard_refused_is_not_believed_while_redis_is_away(
     """The guard knows better than the lease that was read last."""
     async with Redis.from_url(redis_url.replace(f":{urlsplit(redis_url).port}", f":{cable.port}")) as redis:
         guards = Guards(redis, [guard.url])
-        held = await guards.leases()
+        held = await guards.read_leases()
         cable.part()
         assert held[DEVICE] is not None
-        assert await guards.leases() == held
+        assert await guards.read_leases() == held
         guard.respond = lambda _: Reply(status=409)
         with pytest.raises(NotGranted):
             [_ async for _ in guards.run(DEVICE, 1, [])]
-        assert await guards.leases() == {DEVICE: None}
+        assert await guards.read_leases() == {DEVICE: None}
         await guards.close()

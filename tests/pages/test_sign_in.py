@@ -78,4 +78,4 @@ def test_a_page_of_another_site_changes_nothing(browser: Browser, locked: Runnin
         page.get_by_role("button").click()
         page.wait_for_load_state()
         window.open("/")
-        expect(page.locator("main")).not_to_contain_text("Emptied by an operator")
+        expect(page.locator("main")).not_to_contain_text("Drained by an operator")

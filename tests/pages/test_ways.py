@@ -85,12 +85,12 @@ def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> 
     """Jobs wait meanwhile."""
     page = seen.open("/")
     page.get_by_text("Drain…").click()
-    page.get_by_role("button", name=re.compile("^Empty")).click()
-    expect(page.locator("main")).to_contain_text("Emptied by an operator")
+    page.get_by_role("button", name=re.compile("until it is released$")).click()
+    expect(page.locator("main")).to_contain_text("Drained by an operator")
     job = world.submit(stack, "waits", pipeline="dense", reuse="none")
     expect(page.locator("#jobs")).to_contain_text("waits", timeout=SOON)
     page.get_by_role("button", name="Release").click()
-    expect(page.locator("main")).not_to_contain_text("Emptied by an operator")
+    expect(page.locator("main")).not_to_contain_text("Drained by an operator")
     stack.wait(job, ended)
 
 

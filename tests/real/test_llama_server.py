@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from services.guard.drivers import trees
-from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
+from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError
 from shared.device_settings import Device
 from shared.model_settings import Model
@@ -37,21 +37,21 @@ __all__ = [
 pytestmark = pytest.mark.anyio
 
 
-def driver(llama: LlamaServer, owner: Path, path: Path = JUDGE, *extra: str) -> LaunchedDriver:
+def driver(llama: LlamaServer, owner: Path, path: Path = JUDGE, *extra: str) -> ExternalProgramDriver:
     """Of a shipped model; `owner` marks its processes."""
     model = Model(
         driver="process", server="llama.cpp", path=path, context=CONTEXT, parallel=2, command=(str(llama.path), *extra)
     )
-    return LaunchedDriver("world", model, Device(), str(owner))
+    return ExternalProgramDriver("world", model, Device(), str(owner))
 
 
 @pytest.fixture
-async def server(llama: LlamaServer, tmp_path: Path) -> AsyncIterator[LaunchedServer]:
+async def server(llama: LlamaServer, tmp_path: Path) -> AsyncIterator[ExternalProgramServer]:
     """A model that is up."""
-    started = await driver(llama, tmp_path).launched(2)
+    started = await driver(llama, tmp_path).launch(2)
     yield started
     await started.stop()
-    assert list(trees.marked(trees.OWNER, str(tmp_path))) == []
+    assert list(trees.find_marked(trees.OWNER, str(tmp_path))) == []
 
 
 async def test_a_model_is_its_file_and_the_build_that_serves_it(llama: LlamaServer, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ async def test_a_model_is_its_file_and_the_build_that_serves_it(llama: LlamaServ
     assert judge.version in llama.version
 
 
-async def test_the_key_is_needed_and_not_in_the_process_list(server: LaunchedServer) -> None:
+async def test_the_key_is_needed_and_not_in_the_process_list(server: ExternalProgramServer) -> None:
     """Another user of the machine neither sees it nor reaches the model without it."""
     program = psutil.Process(server.pid)
     key = program.environ()["LLAMA_API_KEY"]
@@ -80,7 +80,7 @@ async def test_a_file_that_is_no_model_does_not_come_up(llama: LlamaServer, tmp_
     broken.write_bytes(JUDGE.read_bytes()[:1000])
     with pytest.raises(DriverError, match=r"'world': its server ended with \d+ while it was loading: .*broken\.gguf"):
         await driver(llama, tmp_path, broken).start()
-    assert list(trees.marked(trees.OWNER, str(tmp_path))) == []
+    assert list(trees.find_marked(trees.OWNER, str(tmp_path))) == []
 
 
 async def test_an_argument_that_the_program_does_not_know_is_in_the_error(llama: LlamaServer, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_an_argument_that_the_program_does_not_know_is_in_the_error(llama:
         await driver(llama, tmp_path, JUDGE, "--bogus").start()
 
 
-async def test_greedy_answers_are_those_of_the_embedded_driver(server: LaunchedServer) -> None:
+async def test_greedy_answers_are_those_of_the_embedded_driver(server: ExternalProgramServer) -> None:
     """The same weights, prompts and settings; only the build of llama.cpp differs."""
     prompts = [f"What is {a} plus {b}?" for a in range(3) for b in range(3)]
     own = await embedded().start()

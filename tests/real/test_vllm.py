@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from services.guard.drivers import trees
-from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
+from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
 from shared.device_settings import Device
 from tests.integration.test_model_servers import (
     test_a_greedy_answer_is_the_same_again_and_among_others,
@@ -24,17 +24,20 @@ pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
 
 @pytest.fixture(scope="module")
-async def server(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LaunchedServer]:
+async def server(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ExternalProgramServer]:
     """The judge, which takes minutes to come up."""
     owner = str(tmp_path_factory.mktemp("owner"))
-    started = await LaunchedDriver(NAMES[0], vllm.model(NAMES[0]), Device(load_timeout_s=LOAD_S), owner).launched(4)
+    driver = ExternalProgramDriver(NAMES[0], vllm.model(NAMES[0]), Device(load_timeout_s=LOAD_S), owner)
+    started = await driver.launch(4)
     yield started
     await started.stop()
-    assert list(trees.marked(trees.OWNER, owner)) == []
+    assert list(trees.find_marked(trees.OWNER, owner)) == []
 
 
 async def test_a_model_is_its_folder_and_the_version_that_serves_it(vllm: Vllm) -> None:
     """Two folders are two models."""
-    judge, generator = [await LaunchedDriver(name, vllm.model(name), Device(), "nobody").identify() for name in NAMES]
+    judge, generator = [
+        await ExternalProgramDriver(name, vllm.model(name), Device(), "nobody").identify() for name in NAMES
+    ]
     assert judge.hash != generator.hash
     assert judge.version == vllm.version

@@ -33,7 +33,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--record", action="store_true", help="note what was seen for docs/faults.md")
+    parser.add_argument("--record", action="store_true", help="note what was seen for docs/reference/faults.md")
     parser.add_argument("--seed", type=int, help="play this one alone")
     parser.add_argument("--events", help="with --seed: these faults instead of the seed's")
     parser.add_argument("--jobs", help="with --seed: these jobs instead of the seed's")

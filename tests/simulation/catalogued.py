@@ -1,4 +1,4 @@
-"""What the simulator says of the catalogue's faults, in `docs/faults.md`."""
+"""What the simulator says of the catalogue's faults, in `docs/reference/faults.md`."""
 
 from collections import Counter
 from collections.abc import Iterable

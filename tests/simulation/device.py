@@ -9,14 +9,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from services.guard.drivers.ports import DriverError
-from services.guard.memory import NotMeasured, Process, Reading
+from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
 from shared.contracts.replies import FailureKind, Token
 from shared.device_settings import Device
 from shared.model_settings import Model
-from shared.models.chat import Away, ChatFailed
+from shared.models.chat import ChatFailed, ServerAway
 from shared.runtime.models import ModelIdentity
 from shared.settings import Settings
 from tests.faults.vocabulary import Subject
@@ -70,7 +70,7 @@ class Machine:
         self.executed: Counter[int] = Counter()
         """Calls that ran to their end, by seed."""
 
-    async def read(self) -> Reading:
+    async def read(self) -> MemoryReading:
         """What NVML says.
 
         Raises:
@@ -79,8 +79,8 @@ class Machine:
         await current().gate()
         if self.hidden:
             raise NotMeasured("simulated: no NVML")
-        strangers = (Process(STRANGER, "stranger", self.foreign_mib),) if self.foreign_mib else ()
-        return Reading(self.capacity_mib, self.capacity_mib - self.free_mib, self.free_mib, strangers)
+        strangers = (DeviceProcess(STRANGER, "stranger", self.foreign_mib),) if self.foreign_mib else ()
+        return MemoryReading(self.capacity_mib, self.capacity_mib - self.free_mib, self.free_mib, strangers)
 
     @property
     def ours_mib(self) -> float:
@@ -154,7 +154,7 @@ class ModelServer:
         await self._guard.passes("sends a call")
         self._world.begins(self.name)
         if self._world.machine.refuses:
-            raise Away(AWAY)
+            raise ServerAway(AWAY)
         failure = self._world.machine.failures.pop() if self._world.machine.failures else None
         if failure is not None:
             self._world.hit("failure")
@@ -197,7 +197,7 @@ class ModelServer:
         """Nobody but the guard changes it."""
         return True
 
-    async def exited(self) -> None:
+    async def wait_exited(self) -> None:
         """Return when it is gone."""
         await self._gone.wait()
         await self._guard.gate()
@@ -262,7 +262,7 @@ class ModelDriver:
         self._world.occurs(f"{Subject.SERVER}: in a load", self._guard, server)
         try:
             async with asyncio.timeout(self._world.rng.uniform(0.1, 0.8)):
-                await server.exited()
+                await server.wait_exited()
         except TimeoutError:
             pass
         await self._guard.gate()

@@ -17,7 +17,7 @@ from services.guard.guard import Guard
 from services.guard.reconciler import Reconciler
 from shared.lease import policy
 from shared.runtime import advance, lapses, replies
-from shared.runtime.replies import Replies
+from shared.runtime.replies import ReplyStore
 from tests.simulation.plan import Plan, plan
 from tests.simulation.runner import runner
 from tests.simulation.share import Found
@@ -72,16 +72,16 @@ MUTANTS: Mapping[str, Mutant] = {
     "a look before the commit": Mutant(
         (
             Mutation(
-                Replies,
+                ReplyStore,
                 "_accept",
                 "return await self._database.column(ACCEPT, values)",
-                """from shared.runtime.look import LOOK
+                """from shared.runtime.readiness import LOOK
         async with self._database.transaction() as connection:
             done = list((await connection.execute(ACCEPT, values)).scalars())
             await connection.execute(LOOK, {"calls": sorted(done)})
         return done""",
             ),
-            Mutation(Replies, "store", "look(self._database, done + charged)", "look(self._database, charged)"),
+            Mutation(ReplyStore, "store", "(self._database, done + charged)", "(self._database, charged)"),
         ),
         only=lambda plan: plan.crowded,
     ),
@@ -95,16 +95,16 @@ MUTANTS: Mapping[str, Mutant] = {
         only=lambda plan: plan.apart,
     ),
     "a drain that ignores ready samples": Mutant(
-        (Mutation(policy, "_drained", "if picture.ready or _has_work(", "if _has_work("),),
+        (Mutation(policy, "_find_drain_cause", "if snapshot.ready or _has_work(", "if _has_work("),),
         UNADVANCED,
     ),
     "a flip without verification": Mutant(
         (
             Mutation(
                 Reconciler, "_verify_free",
-                "await self._verification.free(needed if names else None, self._reclaim)", "pass",
+                "await self._verification.verify_free(needed if names else None, self._reclaim)", "pass",
             ),
-            Mutation(Reconciler, "_verify_free", "if alive := self._alive():", "if alive := []:"),
+            Mutation(Reconciler, "_verify_free", "if alive := self._find_alive():", "if alive := []:"),
         ),
         FLIPS,
     ),

@@ -9,7 +9,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Rated, require
 from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 from shared.pipelines import registry
-from shared.rag.provenance import answered
+from shared.rag.provenance import make_outcome
 
 POISON = "kills the server"
 """A model server that is given such a prompt dies of it."""
@@ -26,7 +26,7 @@ def _alternate(question: str, documents: Sequence[str], rounds: int) -> Steps:
         replies = yield [Judge(rubric=RUBRIC, document=document) for document in asked]
         ratings = [reply.rating for reply in replies if isinstance(reply, Rated)]
         generated = require((yield Generate(template="cot", question=f"{question} {turn} {ratings}")))
-    return answered(generated)
+    return make_outcome(generated)
 
 
 def one_round(sample: Sample, _params: Params, _library: Library) -> Steps:

@@ -24,16 +24,16 @@ from shared.contracts.guard import Completion, ModelCall, RunRequest
 from shared.contracts.replies import Graded, Retrieved
 from shared.contracts.requests import Request
 from shared.lease import guards
-from shared.lease.flip import Effect, Event, FlipMachine
-from shared.lease.guard_client import Broken, NotGranted
+from shared.lease.flip import Effect, FlipEvent, FlipMachine
+from shared.lease.guard_client import NotGranted, StreamBroken
 from shared.lease.guards import Guards
-from shared.lease.policy import Held, Picture, Target
+from shared.lease.policy import DeviceResidency, Target, WorkloadSnapshot
 from shared.queue import Ticker
 from shared.runtime import worker
-from shared.runtime.answers import Answered, Receipt
-from shared.runtime.claims import Claimed
-from shared.runtime.execution import Ended, Wait
-from shared.runtime.prompting import Prompting
+from shared.runtime.answers import AnsweredCall, Receipt
+from shared.runtime.claims import ClaimedCall
+from shared.runtime.execution import CallEnd, Wait
+from shared.runtime.prompting import PromptExecutor
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
 from tests.simulation.actor import Actor, current
@@ -62,9 +62,9 @@ PICTURED = frozenset(sessions.names().values()) - {"renewal", "claim", "overlook
 class ObservedFlips(FlipMachine):
     """The real machine; says in which state it is."""
 
-    def on(self, event: Event) -> tuple[Effect, ...]:
+    def handle(self, event: FlipEvent) -> tuple[Effect, ...]:
         """As the real one."""
-        effects = super().on(event)
+        effects = super().handle(event)
         if effects:
             current().world.occurs(f"{Subject.GUARD}: {self.state}", current())
         return effects
@@ -79,7 +79,7 @@ class PacedScheduler(scheduler.Scheduler):
         self._began_s = current().world.loop.time()
         return await super()._look()
 
-    def _decide(self, picture: Picture, held: Held | None, **more: Any) -> Target | None:
+    def _decide(self, picture: WorkloadSnapshot, held: DeviceResidency | None, **more: Any) -> Target | None:
         target = super()._decide(picture, held, **more)
         if target is not None and target.cause in DRAINS:
             current().world.witness.drained(self._began_s)
@@ -93,7 +93,7 @@ class PacedService(guard_app.Service):
     """The real one, likewise."""
 
     async def _pause(self, seconds: float) -> None:
-        if seconds == guard_app.LOOK_S:
+        if seconds == guard_app.POLL_S:
             await current().world.until_changed(seconds, self.stopping, RESIDENCIES)
         else:
             await super()._pause(seconds)
@@ -105,11 +105,11 @@ def install() -> Callable[[], None]:
         (guard_app, "Database", lambda url, *, pinned: ActorDatabase(current())),
         (guard_app, "Redis", _Connects),
         (guard_app, "celery_app", lambda url, tick_s: ActorCelery()),
-        (guard_app, "driver", ModelDriver),
-        (guard_app, "LOOK_S", LOOK_S / 2),
+        (guard_app, "make_driver", ModelDriver),
+        (guard_app, "POLL_S", LOOK_S / 2),
         (reconciler, "FlipMachine", ObservedFlips),
-        (reconciler, "memory_of", lambda device: current().world.machine),
-        (memory, "ours", lambda processes: ()),
+        (reconciler, "make_meter", lambda device: current().world.machine),
+        (memory, "find_children", lambda processes: ()),
         (guards, "GuardClient", GuardLine),
         (scheduler, "celery_app", lambda url, tick_s: ActorCelery()),
         (scheduler, "LOOK_S", 2 * LOOK_S),
@@ -182,7 +182,7 @@ class GuardProcess(Actor):
         """Its connections break; its children die with it, unless they are nobody's children."""
         self.service = None
         for stream in self.streams:
-            stream.put_nowait(Broken("simulated: the guard is gone"))
+            stream.put_nowait(StreamBroken("simulated: the guard is gone"))
         if not self.world.outliving:
             for server in tuple(self.world.machine.servers):
                 server.die()
@@ -213,8 +213,8 @@ class GuardLine:
     def __init__(self, _url: str, _service_key: str) -> None:
         self._actor = current()
 
-    async def device(self) -> str:
-        """Whose it is."""
+    async def read_device(self) -> str:
+        """The device of the guard."""
         self._reach()
         return self._actor.world.settings.device.id
 
@@ -231,7 +231,7 @@ class GuardLine:
             while (item := await stream.get()) is not None:
                 await self._actor.passes("receives a completion")
                 if self._actor.world.broken_hop(self._actor):
-                    raise Broken("simulated: connection reset")
+                    raise StreamBroken("simulated: connection reset")
                 if isinstance(item, Exception):
                     raise item
                 answered += 1
@@ -239,7 +239,7 @@ class GuardLine:
         finally:
             serving.cancel()
         if answered < len(calls):
-            raise Broken(f"{len(calls) - answered} of {len(calls)} calls got no answer")
+            raise StreamBroken(f"{len(calls) - answered} of {len(calls)} calls got no answer")
 
     def _reach(self) -> "GuardProcess":
         guard = self._actor.world.guard
@@ -258,7 +258,7 @@ class CpuCalls:
         self._actor = current()
         self._documents = documents
 
-    async def run(self, calls: Sequence[Claimed], epoch: int | None) -> AsyncIterator[Ended]:
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
         """After a while, by rule; or not now, where the search engine is away."""
         for call in calls:
             if call.role == "retrieve" and self._actor.world.search_away:
@@ -268,7 +268,7 @@ class CpuCalls:
             await asyncio.sleep(self._actor.world.rng.uniform(0.01, 0.2))
             await self._actor.gate()
             receipt = Receipt(started_at=started, ended_at=self._actor.world.now())
-            yield Answered(call_id=call.id, reply=self._reply(_REQUEST.decode(call.request)), receipt=receipt)
+            yield AnsweredCall(call_id=call.id, reply=self._reply(_REQUEST.decode(call.request)), receipt=receipt)
 
     def _reply(self, request: Request) -> Retrieved | Graded:
         if request.role == "grade":
@@ -300,14 +300,14 @@ class WorkerProcess(Actor):
                 self.world.violated(f"a drain failed: {error!r}")
             await self.passes("acknowledges a tick")
 
-    def _worker(self) -> worker.Worker:
+    def _worker(self) -> worker.LaneWorker:
         redis = cast("Any", ActorRedis())
         database = ActorDatabase(self)
         hosts = Guards(redis, ["simulated"])
-        prompting = Prompting(database, hosts)
+        prompting = PromptExecutor(database, hosts)
         cpu = CpuCalls(self.world.documents)
         executors: Mapping[str, Any] = {"judge": prompting, "generate": prompting, "retrieve": cpu, "grade": cpu}
-        return worker.Worker(
+        return worker.LaneWorker(
             self._lane,
             database,
             executors,

@@ -172,7 +172,7 @@ class Pipeline:
 
     def ltrim(self, key: str, first: int, last: int) -> None:
         """Keep the newest ticks of a lane."""
-        lane = Lane(key.removeprefix(queue.KEYS))
+        lane = Lane(key.removeprefix(queue.KEY_PREFIX))
         self._commands.append(lambda: self._server.trim(lane, last - first + 1))
 
     async def execute(self) -> list[object]:

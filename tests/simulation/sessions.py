@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.lease import residencies
-from shared.runtime import advance, claims, ending, finalising, lapses, look, parking, recording, replies
+from shared.runtime import advance, claims, ending, finalising, lapses, parking, readiness, recording, replies
 from shared.storage.database import Database
 from tests.simulation.actor import Actor, Killed
 from tests.simulation.link import Mode, Rows
@@ -26,9 +26,9 @@ def names() -> dict[int, str]:
         "retry": (replies.REJECT,),
         "release": (claims.RELEASE,),
         "renewal": (claims.RENEW,),
-        "overlooked": (look.OVERLOOKED,),
-        "look": (look.LOOK, look.LOOK_AT),
-        "revival": (look.REVIVE,),
+        "overlooked": (readiness.COMPLETE,),
+        "look": (readiness.LOOK, readiness.LOOK_AT),
+        "revival": (readiness.REVIVE,),
         "advance": (advance.PICK,),
         "lapse": (lapses.EXPIRED, lapses.HELD),
         "expansion": (ending.RUN,),

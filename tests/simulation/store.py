@@ -14,7 +14,7 @@ import asyncpg
 
 from mathrag.stack.migration import migrate
 from mathrag.stack.passwords import Passwords
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from mathrag.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
 from shared.contracts import canonical
 from shared.runtime.models import ModelIdentity
@@ -69,7 +69,7 @@ TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablen
 @contextmanager
 def cluster(folder: Path) -> Iterator[Postgres]:
     """A server of our own, migrated under virtual time."""
-    server = Postgres(folder / "postgres", port=free_port(), passwords=Passwords(), settings=SETTINGS)
+    server = Postgres(folder / "postgres", port=find_free_port(), passwords=Passwords(), settings=SETTINGS)
     with servers.running(server, STOP_SIGNAL):
         clock = Clock(server.directory)
         clock.set(0)
@@ -80,7 +80,7 @@ def cluster(folder: Path) -> Iterator[Postgres]:
 
 async def _prepare(server: Postgres) -> None:
     await server.create_database()
-    superuser = await asyncpg.connect(_plain(server._url(SUPERUSER, server.passwords.superuser, DATABASE)))
+    superuser = await asyncpg.connect(_plain(server._make_url(SUPERUSER, server.passwords.superuser, DATABASE)))
     for statement in VIRTUAL_TIME:
         await superuser.execute(statement)
     await migrate(server.owner_url())

@@ -13,8 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from shared.contracts.params import JudgeParams, Params
 from shared.errors import Conflict
 from shared.runtime.cancel import cancel
-from shared.runtime.drafting import Submission
 from shared.runtime.pausing import pause, resume
+from shared.runtime.submission import Submission
 from shared.runtime.submit import submit
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import Actor

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shared.plugins.loading import encode_usable_pins
 from shared.runtime.sweeper import READY
+from tests.simulation.link import DIALECT
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -45,5 +47,5 @@ class Witness:
     def drained(self, since: float) -> None:
         """On a picture of that moment it is decided that nothing is left that may give the resident model work."""
         unchanged = self._wrote_at < since and not self._world.users.busy
-        if unchanged and self._world.store.watch.rows(str(READY))[0][0]:
+        if unchanged and self._world.store.watch.rows(str(READY.compile(dialect=DIALECT)), encode_usable_pins())[0][0]:
             self._world.violated("flip: a sample is ready that may give the resident model work")

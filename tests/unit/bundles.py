@@ -12,12 +12,12 @@ from services.orchestrator.api.samples import SAMPLE
 from services.orchestrator.api.views import EXAMPLE as JOB
 from services.orchestrator.reports import EXAMPLE
 from shared.contracts import canonical
-from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
+from shared.contracts.provenance_lines import EndLine, JobLine, SampleLine
+from shared.contracts.records import CallRecord, JobRecord, NamedContent, SampleRecord, chain_records, genesis
 from shared.contracts.replies import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
 from shared.contracts.requests import Request
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
-from shared.provenance.lines import EndLine, JobLine, SampleLine
-from shared.storage.samples import SampleRow
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MODEL = "ab" * 32
@@ -59,13 +59,14 @@ def _row(place: int, given: Mapping[str, Any]) -> SampleRow:
 def _lines(rows: list[SampleRow]) -> list[JobLine | SampleLine | EndLine]:
     job = JobRecord(
         job="6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", pipeline="mathrag-gate", pipeline_hash="77ab",
-        params=msgspec.Raw(b"{}"), dataset=Named(name="math-500", hash="d0"), corpus=Named(name="math", hash="c0"),
+        params=msgspec.Raw(b"{}"), dataset=NamedContent(name="math-500", hash="d0"),
+        corpus=NamedContent(name="math", hash="c0"),
         pins={"judge": {"model_id": 1, "hash": MODEL}}, repeats=1, reuse="all", total=len(rows),
         code={"commit": "810c6c7", "version": "0.1.0", "indexes": {"dense": {"signature": "5i", "file_hash": "f1"}}},
         prepared=None, preparation=None, created_at=BEGAN,
     )  # fmt: skip
     samples = [_sample(row) for row in rows]
-    links = list(chained([record for record, _ in samples], 0, genesis(job)))
+    links = list(chain_records([record for record, _ in samples], 0, genesis(job)))
     first = JobLine(hash=genesis(job).hex(), record=canonical.encode(job).decode(), texts={})
     told = [
         SampleLine(

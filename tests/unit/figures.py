@@ -34,72 +34,79 @@ DECISION = GateDecision(
 def figures() -> list[Figure]:
     """One of each."""
     return [
-        accuracy.chart(
+        accuracy.draw(
             [
-                accuracy.Row(label="dense", value=0.61, low=0.567, high=0.652, n=500, published=0.86),
-                accuracy.Row(label="hybrid", value=None, n=0),
+                accuracy.AccuracyRow(label="dense", value=0.61, low=0.567, high=0.652, n=500, published=0.86),
+                accuracy.AccuracyRow(label="hybrid", value=None, n=0),
             ]
         ),
-        rho.chart(DECISION),
-        heatmap.chart([cell for across in range(3) for cell in _column(across)]),
-        endings.chart(
+        rho.draw(DECISION),
+        heatmap.draw([cell for across in range(3) for cell in _column(across)]),
+        endings.draw(
             [
-                *endings.of("dense", {"correct": 61, "logic": 30, "truncated": 0, "refused": 9}),
-                *endings.of("hybrid", {"correct": 70, "logic": 30}, items=20),
+                *endings.make_rows("dense", {"correct": 61, "logic": 30, "truncated": 0, "refused": 9}),
+                *endings.make_rows("hybrid", {"correct": 70, "logic": 30}, items=20),
             ]
         ),
-        ranks.chart(
+        ranks.draw(
             [
-                *ranks.of(ranks.BEFORE, {1: [0.25, 0.5, 0.25], 2: [0.5, 0.75, 1.0]}),
-                *ranks.of(ranks.AFTER, {1: [0.5, 0.75, 1.0], 2: [0.25]}),
+                *ranks.make_rows(ranks.BEFORE, {1: [0.25, 0.5, 0.25], 2: [0.5, 0.75, 1.0]}),
+                *ranks.make_rows(ranks.AFTER, {1: [0.5, 0.75, 1.0], 2: [0.25]}),
             ]
         ),
-        memory.chart(residencies()),
-        latency.chart(
-            [*latency.of("judge", latency.WAITED, [1.0, 2.0, 3.0]), *latency.of("judge", latency.RAN, [0.0, 0.1, 0.2])]
+        memory.draw(residencies()),
+        latency.draw(
+            [
+                *latency.make_rows("judge", latency.WAITED, [1.0, 2.0, 3.0]),
+                *latency.make_rows("judge", latency.RAN, [0.0, 0.1, 0.2]),
+            ]
         ),
-        calibration.chart(calibration.of([(0.25, 0.0), (0.25, 1.0), (1.0, 1.0), (1.0, 1.0)])),
-        roc.chart(scored(), truth="the verifier"),
-        pareto.chart(thresholds()),
+        calibration.draw(calibration.make_rows([(0.25, 0.0), (0.25, 1.0), (1.0, 1.0), (1.0, 1.0)])),
+        roc.draw(scored(), truth="the verifier"),
+        pareto.draw(thresholds()),
     ]
 
 
-def residencies() -> list[memory.Row]:
+def residencies() -> list[memory.MemoryRow]:
     """The judge, then the generator beside it, whose memory could not be measured; still open."""
     at = datetime(2026, 11, 21, 8, tzinfo=UTC)
     later = at + timedelta(seconds=20)
     return [
-        memory.Row(device="cpu:0", epoch=1, model="judge", opened_at=at, closed_at=later, mib=41.5),
-        memory.Row(device="cpu:0", epoch=2, model="judge", opened_at=later, closed_at=None, mib=42.0),
-        memory.Row(device="cpu:0", epoch=2, model="generator", opened_at=later, closed_at=None, mib=None),
-        memory.Row(
+        memory.MemoryRow(device="cpu:0", epoch=1, model="judge", opened_at=at, closed_at=later, mib=41.5),
+        memory.MemoryRow(device="cpu:0", epoch=2, model="judge", opened_at=later, closed_at=None, mib=42.0),
+        memory.MemoryRow(device="cpu:0", epoch=2, model="generator", opened_at=later, closed_at=None, mib=None),
+        memory.MemoryRow(
             device="cpu:0", epoch=3, model="judge", opened_at=at + timedelta(seconds=30), closed_at=None, mib=40.0
         ),
     ]
 
 
-def scored() -> list[roc.Row]:
+def scored() -> list[roc.RocRow]:
     """The judge tells most good documents, the rules none."""
     judge = [(0.75, True), (1.0, True), (0.25, True), (0.25, False), (0.0, False), (0.5, False)]
     rules = [(0.5, good) for _, good in judge]
     rated = (("judge", judge), ("rules", rules))
-    return [roc.Row(scorer=scorer, score=score, good=good) for scorer, pairs in rated for score, good in pairs]
+    return [roc.RocRow(scorer=scorer, score=score, good=good) for scorer, pairs in rated for score, good in pairs]
 
 
-def thresholds() -> list[pareto.Row]:
+def thresholds() -> list[pareto.ParetoRow]:
     """Nobody is easy, some are, all are; between them one that is worse than the next and saves no more."""
     chance = {"chance_saved": 0.35, "chance_value": 0.65}
     return [
-        pareto.Row(threshold=0.0, saved=0.0, value=0.7, low=0.65, high=0.75, n=200, chance_saved=0.0, chance_value=0.7),
-        pareto.Row(threshold=0.25, saved=0.4, value=0.6, low=0.55, high=0.65, n=200, **chance),
-        pareto.Row(threshold=0.5, saved=0.4, value=0.66, low=0.61, high=0.71, n=200, **chance),
-        pareto.Row(threshold=1.0, saved=1.0, value=None, low=0.0, high=1.0, n=0),
+        pareto.ParetoRow(
+            threshold=0.0, saved=0.0, value=0.7, low=0.65, high=0.75, n=200, chance_saved=0.0, chance_value=0.7
+        ),
+        pareto.ParetoRow(threshold=0.25, saved=0.4, value=0.6, low=0.55, high=0.65, n=200, **chance),
+        pareto.ParetoRow(threshold=0.5, saved=0.4, value=0.66, low=0.61, high=0.71, n=200, **chance),
+        pareto.ParetoRow(threshold=1.0, saved=1.0, value=None, low=0.0, high=1.0, n=0),
     ]
 
 
-def _column(across: int) -> list[heatmap.Row]:
+def _column(across: int) -> list[heatmap.WeightsRow]:
     return [
-        heatmap.Row(rrf_weight=across / 10, quality_weight=up / 10, value=None if across + up == 0 else value, n=100)
+        heatmap.WeightsRow(
+            rrf_weight=across / 10, quality_weight=up / 10, value=None if across + up == 0 else value, n=100
+        )
         for up, value in enumerate((0.4, 0.5 + 0.1 * (across == 0), 0.6))
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from services.retriever import files
-from services.retriever.ports import UNSIGNED, Backend, DenseIndex, Index, Match
+from services.retriever.ports import UNSIGNED, Backend, DenseIndex, IndexMatch, SearchIndex
 from services.retriever.tokens import tokenise
 from shared.errors import Invalid, Unavailable
 from tests.unit.back_ends import BEHIND
@@ -61,7 +61,7 @@ MIXED = [r"$\frac{a}{b}$", "the number 40,000", "x^2 + 1", "x^{10}", "三角形�
 class Conformance:
     """The contract of a `Backend` and its `Index`; a subclass says which."""
 
-    backend: Backend[Index]
+    backend: Backend[SearchIndex]
     behind = "real"
     precision = 0.0
     """By how much a score may differ with the place where a document lies."""
@@ -72,7 +72,7 @@ class Conformance:
 
     def built(
         self, documents: Sequence[tuple[str, str]] = DOCUMENTS, size: int = 4, signature: str = UNSIGNED
-    ) -> Index:
+    ) -> SearchIndex:
         """An index of `documents`, in batches of `size`."""
         batches = (documents[at : at + size] for at in range(0, len(documents), size))
         return self.backend.build(batches, signature)
@@ -194,7 +194,7 @@ class Conformance:
         """The smallest index."""
         [matches] = self.built(DOCUMENTS[:1]).search(["circle"], 3)
         assert [match.document for match in matches] == [DOCUMENTS[0][0]]
-        assert isinstance(matches[0], Match)
+        assert isinstance(matches[0], IndexMatch)
 
     def test_empty_corpus_is_refused(self) -> None:
         """In words."""

@@ -10,8 +10,17 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from shared.lease.policy import Group, Held, Load, Picture, Rules, decide, staged, stands_idle
-from tests.unit.pictures import load
+from shared.lease.policy import (
+    DeviceResidency,
+    FlipRules,
+    ModelGroup,
+    ModelLoad,
+    WorkloadSnapshot,
+    decide,
+    group_singly,
+    stands_idle,
+)
+from tests.unit.workloads import load
 
 LOOK_S = 0.25
 """Virtual pause between two looks of a device that has nothing to do."""
@@ -54,11 +63,11 @@ class TimedDevice:
     """Runs until every sample has ended."""
 
     jobs: Sequence[Work]
-    rules: Rules
+    rules: FlipRules
     load_s: dict[int, float]
     call_s: float = 1.0
     measured: bool = True
-    groups: Callable[[Sequence[Load]], list[Group]] = staged
+    groups: Callable[[Sequence[ModelLoad]], list[ModelGroup]] = group_singly
     now: float = 0.0
     idle_s: float = 0.0
     """Time in which nothing was done though calls waited, over all residencies."""
@@ -135,13 +144,13 @@ class TimedDevice:
         starving = {sample.job for sample in self._samples} - could
         self._starving = {job: self._starving.get(job, self.now) for job in starving}
 
-    def _picture(self) -> Picture:
+    def _picture(self) -> WorkloadSnapshot:
         calls = Counter(sample.asks[0] for sample in self._samples)
         lull_s = self.now - sorted(self._came)[-2] if len(self._came) > 1 else inf
         loads = tuple(self._load(model, count) for model, count in sorted(calls.items()))
-        return Picture(loads=loads, ready=False, cpu_calls=0, cpu_idle_s=0.0, lull_s=lull_s)
+        return WorkloadSnapshot(loads=loads, ready=False, cpu_calls=0, cpu_idle_s=0.0, lull_s=lull_s)
 
-    def _load(self, model: int, calls: int) -> Load:
+    def _load(self, model: int, calls: int) -> ModelLoad:
         asking = [sample for sample in self._samples if sample.asks[0] == model]
         figures = {"call_s": self.call_s, "load_s": self.load_s[model]} if self.measured else {}
         starved = [self.now - self._starving[sample.job] for sample in asking if sample.job in self._starving]
@@ -149,11 +158,11 @@ class TimedDevice:
         waits = {"starved_s": max(starved, default=None), "online_s": max(online, default=None)}
         return load(model, calls, **figures, **{name: wait for name, wait in waits.items() if wait is not None})
 
-    def _held(self) -> Held | None:
+    def _held(self) -> DeviceResidency | None:
         if not self.flips:
             return None
         paid_s = self.flips[-1].took_s if self.measured else 0.0
-        return Held(
+        return DeviceResidency(
             epoch=len(self.flips),
             models=self._models,
             state="open",

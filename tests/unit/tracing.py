@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shared.telemetry import exporting, traces
+from shared.telemetry import exporter, traces
 
 
 class Spans:
@@ -33,10 +33,10 @@ class Spans:
 @contextmanager
 def tracing(*, content: bool = False) -> Iterator[Spans]:
     """Everything is traced inside the block."""
-    exporter = InMemorySpanExporter()
-    provider = exporting.install("test", SimpleSpanProcessor(exporter), content=content)
+    memory = InMemorySpanExporter()
+    provider = exporter.install_sdk("test", SimpleSpanProcessor(memory), content=content)
     try:
-        yield Spans(exporter)
+        yield Spans(memory)
     finally:
         provider.shutdown()
-        traces.install()
+        traces.install_tracer()

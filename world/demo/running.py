@@ -10,7 +10,7 @@ from typing import Any
 
 from mathrag.cli import progress
 from mathrag.cli.own_stack import CONFIGURATION, DATA, own_stack
-from mathrag.cli.report import compared, fetched
+from mathrag.cli.report import compare_with_first, fetch_jobs
 from mathrag.client import following, jobs, stack_state, texts
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
@@ -28,9 +28,9 @@ from world.corpus import build, write
 from world.demo import sentences
 
 SETTINGS = ("orthogonal", "clean")
-"""One in which most documents mislead, and one in which none does (docs/reproduction.md)."""
+"""One in which most documents mislead, and one in which none does (docs/reference/reproduction.md)."""
 PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}, "verify": {"modulus": 10}}
-"""As of docs/reproduction.md: answers have some 30 tokens, numbers of the world one digit."""
+"""As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit."""
 FEW = 5
 """Questions that are also asked one by one: each of them loads models, which takes seconds."""
 SHOWN_S = 10.0
@@ -65,18 +65,22 @@ def demonstrate(seed: int, folder: Path) -> None:
         reports = _answer_all(client)
         _say("4. What came out")
         print(sentences.paragraph(sentences.READING))
-        pairs = {setting: _compared(client, reports[setting]) for setting in SETTINGS}
+        pairs = {setting: _compare(client, reports[setting]) for setting in SETTINGS}
         for setting in SETTINGS:
             print(sentences.results(worlds[setting], reports[setting], pairs[setting]))
         _say(f"5. One question of {SETTINGS[0]}, and its answers")
-        index, told = sentences.question(_rows(client, reports[SETTINGS[0]]))
-        print(told)
+        index, sentence = sentences.question(_rows(client, reports[SETTINGS[0]]))
+        print(sentence)
         _say("6. Model loads: in stages, and one question at a time")
         print(_loads(client, reports, folder))
         _say("7. Are the records whole?")
         print(_audits(client, [each for found in reports.values() for each in found.values()]))
         _say("8. A report of it")
-        print(_written(client, [reports[SETTINGS[0]][name]["id"] for name in ("hybrid", *ALONGSIDE)], folder / REPORT))
+        print(
+            _write_report(
+                client, [reports[SETTINGS[0]][name]["id"] for name in ("hybrid", *ALONGSIDE)], folder / REPORT
+            )
+        )
         _say("9. Stopping everything")
     _say("In short")
     print(sentences.summary(pairs))
@@ -88,17 +92,17 @@ def demonstrate(seed: int, folder: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    if lock.holder(folder / DATA) is not None:
+    if lock.find_holder(folder / DATA) is not None:
         raise Failed("conflict", f"a demo runs on {folder}", hint=f"mathrag down --data-dir {folder / DATA}")
     ours = folder == DATA_DIR or ((folder / CONFIGURATION).is_file() and (folder / DATA).is_dir())
     if folder.is_dir() and any(folder.iterdir()) and not ours:
-        raise Failed("conflict", f"{folder} holds files that no demo wrote", hint="name an empty folder by --data-dir")
+        raise Failed("conflict", f"{folder} has files that no demo wrote", hint="name an empty folder by --data-dir")
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
 def _stack(folder: Path) -> Iterator[Client]:
-    """A fresh stack on a free port; stopped in the end, whatever happens."""
+    """Run a new stack on a free port, and stop it at the end, also after an error."""
     with own_stack(folder, {}, keep=False):
         running = stack_state.read(folder / DATA)
         if running is None:
@@ -121,13 +125,13 @@ def _upload_questions(client: Client, name: str, rows: Iterator[Row]) -> Any:
 
 
 def _submit(client: Client, name: str, *, dataset: str, corpus: str, pipeline: str, **fields: Any) -> str:
-    params = registry.get(pipeline).only_read(PARAMS)
+    params = registry.get(pipeline).select_read(PARAMS)
     body = {"name": name, "dataset": dataset, "corpus": corpus, "pipeline": pipeline, "params": params, **fields}
     return client.send(jobs.submit(body))["id"]
 
 
 def _answer_all(client: Client) -> Reports:
-    """All jobs at once: the scheduler shares every model load between them."""
+    """Run all jobs at once, so that they share every model load."""
     submitted = {
         (setting, pipeline): _submit(
             client, f"{setting}-{pipeline}", dataset=setting, corpus=setting, pipeline=pipeline
@@ -135,7 +139,7 @@ def _answer_all(client: Client) -> Reports:
         for setting in SETTINGS
         for pipeline in sentences.PIPELINES
     }
-    _watch(client, list(submitted.values()), progress.view())
+    _watch(client, list(submitted.values()), progress.choose_view())
     found: Reports = {setting: {} for setting in SETTINGS}
     for (setting, pipeline), job in submitted.items():
         found[setting][pipeline] = _report(client, job)
@@ -154,7 +158,7 @@ def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
             found = [client.send(jobs.get(job)) for job in ids]
             ended = all(job["state"] in jobs.ENDED for job in found)
             if ended or sys.stdout.isatty() or time.monotonic() - shown > SHOWN_S:
-                view.show(merged(found))
+                view.show(merge_counts(found))
                 shown = time.monotonic()
             if ended:
                 break
@@ -165,8 +169,8 @@ def _watch(client: Client, ids: Sequence[str], view: progress.View) -> None:
         raise Failed("internal", f"these jobs did not complete: {', '.join(failed)}", hint="mathrag job report NAME")
 
 
-def merged(all_jobs: Sequence[Any]) -> Any:
-    """Several jobs as one: their counts added up."""
+def merge_counts(all_jobs: Sequence[Any]) -> Any:
+    """Add up the counts of several jobs, as if they were one."""
     stages = {role: {"done": 0, "total": 0} for role in CALL_KINDS}
     for job in all_jobs:
         for role, stage in job.get("stages", {}).items():
@@ -182,14 +186,14 @@ def _report(client: Client, job: str) -> Any:
     return client.send(jobs.report(job))
 
 
-def _compared(client: Client, reports: dict[str, Any]) -> Any:
-    """mathrag-gate against hybrid retrieval: the one comparison that the demonstration is about."""
+def _compare(client: Client, reports: dict[str, Any]) -> Any:
+    """Compare mathrag-gate with hybrid retrieval."""
     gate, hybrid = reports["mathrag-gate"]["id"], reports["hybrid"]["id"]
     return client.send(jobs.compare([gate, hybrid], hybrid))["pairs"][0]
 
 
 def _rows(client: Client, reports: dict[str, Any]) -> dict[str, list[Any]]:
-    """Samples by pipeline, in the order of the questions."""
+    """Fetch the samples of each pipeline in the order of the questions."""
     return {pipeline: list(client.all(jobs.samples(report["id"]))) for pipeline, report in reports.items()}
 
 
@@ -202,23 +206,23 @@ def _loads(client: Client, reports: Reports, folder: Path) -> str:
 
 
 def _ask_alone(client: Client, name: str, rows: list[Row]) -> Any:
-    """The report of a job that shares nothing with any other."""
+    """Run a job that reuses nothing, and return its report."""
     _upload_questions(client, name, iter(rows))
     job = _submit(client, name, dataset=name, corpus=SETTINGS[0], pipeline="mathrag-gate", reuse="none")
     _watch(client, [job], progress.Silent())
     return _report(client, job)
 
 
-def _written(client: Client, jobs_: Sequence[str], out: Path) -> str:
-    """The jobs as pages that need no server; the first is the baseline."""
+def _write_report(client: Client, jobs_: Sequence[str], out: Path) -> str:
+    """Write the jobs as pages that need no server; the first job is the baseline."""
     try:
-        library.required()
+        library.check_installed()
     except Unavailable as missing:
         return sentences.paragraph(
             f"No report was written: {missing}. {missing.hint}, and run the demonstration again."
         )
-    folders = list(fetched(client, jobs_, out / "data"))
-    index = bundle.write(out, [each.folder for each in folders], "Demonstration", compared(client, jobs_))
+    folders = list(fetch_jobs(client, jobs_, out / "data"))
+    index = bundle.write(out, [each.folder for each in folders], "Demonstration", compare_with_first(client, jobs_))
     return f"  {index}"
 
 

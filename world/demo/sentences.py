@@ -1,11 +1,11 @@
-"""What the demonstration says: every sentence follows from the figures that the API gave. Pure."""
+"""Write the demonstration's output; every sentence follows from figures of the API. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from shared.pages.words import counted
+from shared.pages.formatting import format_counts
 
 Json = Mapping[str, Any]
 
@@ -17,7 +17,7 @@ PIPELINES = {
     "hybrid": "both lists merged by rank, the first 3 of them",
     "mathrag-gate": "the merged list, reordered by how well each document reasons, the first 3 of them",
 }
-"""What the generator is shown, by pipeline."""
+"""The documents that the generator reads, by pipeline."""
 INTRODUCTION = """\
 MathRAG-Gate answers batches of questions with the help of documents, on a device that holds one model at a time.
 Here two very small models (a million parameters each), a judge of documents and a generator of answers, work in a
@@ -36,24 +36,24 @@ NOT_EQUAL = "That is no proof that they are equal"
 
 
 def world(name: str, documents: int, misleading: int, questions: int) -> str:
-    """One set of documents."""
-    said = (
+    """Describe one set of documents."""
+    sentence = (
         f"{misleading:,} of which mislead (wrong, or an answer without a reason)"
         if misleading
         else "none of which misleads"
     )
-    return f"  {name:<12}{questions:,} questions, {documents:,} documents, {said}"
+    return f"  {name:<12}{questions:,} questions, {documents:,} documents, {sentence}"
 
 
 def pipelines() -> str:
-    """What each pipeline shows the generator."""
+    """List what the generator reads in each pipeline."""
     return "\n".join(f"  {name:<14}{about}" for name, about in PIPELINES.items())
 
 
 def results(about: str, reports: Mapping[str, Json], pair: Json) -> str:
-    """One set of documents: accuracies, the gate's decision, and what the test says of mathrag-gate against hybrid."""
-    told = [gate(reports["mathrag-gate"]), conclusion(pair)]
-    return "\n".join([f"\n{about.strip()}", *_accuracies(reports), *map(paragraph, told)])
+    """Write the results on one set of documents: accuracies, the gate's decision, and mathrag-gate against hybrid."""
+    sentences = [gate(reports["mathrag-gate"]), conclusion(pair)]
+    return "\n".join([f"\n{about.strip()}", *_accuracies(reports), *map(paragraph, sentences)])
 
 
 def _accuracies(reports: Mapping[str, Json]) -> Iterator[str]:
@@ -69,23 +69,24 @@ def _accuracies(reports: Mapping[str, Json]) -> Iterator[str]:
 
 
 def gate(report: Json) -> str:
-    """Who scored the documents, and why."""
+    """Tell whether rules or the judge scored the documents, and why."""
     found = report["gate"]
     if found["rho"] is None:
         return f"Gate: it could not compare rules and judge: {found['reason']}."
-    asked = report["calls_made"].get("judge", 0) + report["calls_reused"].get("judge", 0)
+    rating_count = report["calls_made"].get("judge", 0) + report["calls_reused"].get("judge", 0)
     both = f"Gate: scores of {len(found['documents'])} documents by rules and by the judge were compared (correlation"
-    told = f"{both} r = {found['rho']:.2f}, threshold {found['tau']:g})."
+    sentence = f"{both} r = {found['rho']:.2f}, threshold {found['tau']:g})."
     if found["strategy"] == "rules":
-        told += (
-            f" The rules agree with the judge, so rules score the rest: the judge was asked for {asked:,} ratings only."
-        )
+        sentence += " The rules agree with the judge, so rules score the rest: the judge was asked for "
+        sentence += f"{rating_count:,} ratings only."
     else:
-        told += f" Rules and judge agree too little, so the judge scores all that was found: {asked:,} ratings."
-    return told + _undecided(found)
+        sentence += (
+            f" Rules and judge agree too little, so the judge scores all that was found: {rating_count:,} ratings."
+        )
+    return sentence + _note_close_decision(found)
 
 
-def _undecided(found: Json) -> str:
+def _note_close_decision(found: Json) -> str:
     low, high = found["low"], found["high"]
     if low is None or high is None or not low <= found["tau"] <= high:
         return ""
@@ -94,7 +95,7 @@ def _undecided(found: Json) -> str:
 
 
 def conclusion(pair: Json) -> str:
-    """What the exact test supports, and no more."""
+    """Conclude only what the exact test supports."""
     if not pair["gained"] + pair["lost"]:
         return f"Conclusion: none. mathrag-gate and hybrid agree on all {pair['items']} questions. {NOT_EQUAL}."
     seen = (
@@ -109,7 +110,7 @@ def conclusion(pair: Json) -> str:
 
 
 def points(pair: Json) -> str:
-    """The difference with its interval."""
+    """Show the difference in points with its interval."""
     value, low, high = (f"{100 * pair['difference'][part]:+.1f}" for part in ("value", "low", "high"))
     return f"{value} points (95 %: {low} to {high})"
 
@@ -126,15 +127,15 @@ def _often(pair: Json) -> str:
 
 
 def question(rows: Mapping[str, Sequence[Json]]) -> tuple[int, str]:
-    """Index and words of the question on which mathrag-gate is right and most others are wrong, else of the first."""
+    """Return index and text of a question that mathrag-gate answers right and most others wrong, else the first."""
     at = max(range(len(rows["mathrag-gate"])), key=lambda index: _contrast(rows, index))
-    asked = rows["mathrag-gate"][at]
-    lines = [f"  question {asked['index']}:  {asked['question']}", f"  right answer:  {asked['gold']}"]
+    row = rows["mathrag-gate"][at]
+    lines = [f"  question {row['index']}:  {row['question']}", f"  right answer:  {row['gold']}"]
     for name, samples in rows.items():
         answer = samples[at]["answer"]
         graded = {True: "right", False: "wrong", None: "not graded"}[samples[at]["correct"]]
         lines.append(f"    {name:<14}{'no answer' if answer is None else answer:<12}{graded}")
-    return asked["index"], "\n".join(lines)
+    return row["index"], "\n".join(lines)
 
 
 def _contrast(rows: Mapping[str, Sequence[Json]], index: int) -> int:
@@ -144,41 +145,42 @@ def _contrast(rows: Mapping[str, Sequence[Json]], index: int) -> int:
 
 
 def loads(jobs: Sequence[Json], together: Json, alone: Sequence[Json]) -> str:
-    """Loads that were counted: of everything above, and of a few questions in one job and one by one."""
+    """Show counted loads: of all jobs so far, and of a few questions in one job and one by one."""
     samples = sum(job["request_counts"]["completed"] for job in jobs)
     epochs = {(each["device"], each["epoch"]): len(each["models"]) for job in jobs for each in job["residencies"]}
     one_by_one = sum(job["model_loads"] for job in alone)
     seconds = sum(job["seconds"] for job in alone)
     rows = [
-        (f"all of the above, {samples:,} answers", _loaded(sum(epochs.values()))),
-        (f"{len(alone)} questions in one job", f"{_loaded(together['model_loads'])}, {together['seconds']:.1f} s"),
-        ("the same, one at a time", f"{_loaded(one_by_one)}, {seconds:.1f} s"),
+        (f"all of the above, {samples:,} answers", _count_loads(sum(epochs.values()))),
+        (f"{len(alone)} questions in one job", f"{_count_loads(together['model_loads'])}, {together['seconds']:.1f} s"),
+        ("the same, one at a time", f"{_count_loads(one_by_one)}, {seconds:.1f} s"),
     ]
     about = (
         "Judge and generator do not fit on the device together. So all documents are judged first and all answers are "
         "generated afterwards, which was counted here:"
     )
     saved = one_by_one - together["model_loads"]
-    said = f"Working in stages saved {saved} of {_loaded(one_by_one)}." if saved > 0 else "Stages saved no load here."
-    return "\n".join([paragraph(about), *(f"    {what:<38}{count}" for what, count in rows), paragraph(said)])
+    saving = f"Working in stages saved {saved} of {_count_loads(one_by_one)}."
+    conclusion = saving if saved > 0 else "Stages saved no load here."
+    return "\n".join([paragraph(about), *(f"    {what:<38}{count}" for what, count in rows), paragraph(conclusion)])
 
 
-def _loaded(number: int) -> str:
+def _count_loads(number: int) -> str:
     return f"{number} model load{'' if number == 1 else 's'}"
 
 
 def audits(violations: Mapping[str, Sequence[Any]]) -> str:
-    """What checking every row against the invariants found."""
+    """Tell what the audits found."""
     wrong = {name: len(found) for name, found in violations.items() if found}
     if wrong:
-        return f"  The audit found violations: {counted(wrong)}. `mathrag audit JOB` shows them."
+        return f"  The audit found violations: {format_counts(wrong)}. `mathrag audit JOB` shows them."
     return (
         f"  `mathrag audit` checked what is stored of {len(violations)} jobs against its invariants: nothing is wrong."
     )
 
 
 def summary(pairs: Mapping[str, Json]) -> str:
-    """Both conclusions side by side."""
+    """Write the conclusion of each setting."""
     return "\n".join(paragraph(f"{setting}: {_short(pair)}") for setting, pair in pairs.items())
 
 
@@ -189,7 +191,7 @@ def _short(pair: Json) -> str:
 
 
 def next_steps(data_dir: Path, setting: str, index: int) -> str:
-    """Commands that go on where the demonstration ended."""
+    """List commands to go on with."""
     gated, hybrid = f"{setting}-mathrag-gate", f"{setting}-hybrid"
     return f"""\
   export MATHRAG_DATA_DIR={data_dir}
@@ -203,9 +205,9 @@ def next_steps(data_dir: Path, setting: str, index: int) -> str:
   mathrag down
 In the repository:
   README.md                                  your own questions, documents and models
-  docs/reproduction.md                       six such settings, five worlds each, and where reordering does harm"""
+  docs/reference/reproduction.md             six such settings, five worlds each, and where reordering does harm"""
 
 
 def paragraph(text: str) -> str:
-    """Indented, in lines that fit a screen."""
+    """Indent a text and fill its lines to `WIDTH`."""
     return fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")

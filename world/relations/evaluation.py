@@ -8,7 +8,7 @@ from typing import Any, get_args
 from world.relations.drawing import Kind, Size
 from world.relations.samples import TEST, Template, kind_sample
 from world.samples import Sample
-from world.serving import REPLY_TOKENS, answered_row, served
+from world.serving import REPLY_TOKENS, answered_row, serve_model
 
 FULL = Size(5, 3, dated=0.5, numbered=0.5)
 REASONED_TOKENS = 224
@@ -30,7 +30,7 @@ def draw(kind: Kind, name: Template, size: Size, count: int, seed: int) -> list[
 
 def measure_rules(model: Path, count: int, seed: int) -> dict[str, Any]:
     """A row per kind and template, one per fixed size, and those of the same scenes with their rules left out."""
-    with served(model) as address:
+    with serve_model(model) as address:
 
         def row(samples: Sequence[Sample], tokens: int = REPLY_TOKENS) -> dict[str, Any]:
             return answered_row(address, samples, tokens)

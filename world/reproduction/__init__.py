@@ -1,1 +1,1 @@
-"""The paper's effect in the problem world, from nothing: ``make reproduce-world``."""
+"""Reproduces the paper's effect in the problem world from scratch: ``make reproduce-world``."""

@@ -3,7 +3,8 @@
     .venv/bin/python -m world.reproduction --scale quick|full [--data-dir DIR] [--first-seed N] [--only-write]
 
 What has been run with the same settings, seeds, parameters and models is not run again, also after an interruption.
-Full results of seeds 1 and on go to docs/results, and docs/reproduction.md is written anew; others stay in DIR/results.
+Full results of seeds 1 and on go to docs/reference/results, and docs/reference/reproduction.md is written anew; others
+stay in DIR/results.
 """
 
 import argparse
@@ -17,27 +18,27 @@ from typing import Any
 
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import report_errors
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from shared.pages.blocks import regenerated
+from shared.pages.computed_blocks import rewrite_blocks
 from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY
 from world import experiments, origin
 from world.reproduction import drawing, tables
-from world.reproduction.running import furnish, served, upload
+from world.reproduction.running import furnish, serve_stack, upload
 from world.reproduction.studies import SCALES, Study, model_files, studies
 
 DATA_DIR = REPOSITORY / ".mathrag" / "reproduction"
-DOCS = REPOSITORY / "docs"
+DOCS = REPOSITORY / "docs" / "reference"
 RESULTS = "world.json"
 DECIDED = ("orthogonal", "agreeing")
-"""Settings whose first calibration is kept whole, for the figure."""
+"""Settings whose first calibration is kept with all scores, for the figure."""
 
 
 def main() -> None:
-    """Parse the command line and do it."""
+    """Parse the command line, run the studies and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", choices=SCALES, default="full")
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="kept, so that the next run goes on")
@@ -50,19 +51,19 @@ def main() -> None:
     measured = options.scale == "full" and options.first_seed == 1 and not options.studies
     out = DOCS / "results" if measured else options.data_dir / "results" / f"{options.scale}-{options.first_seed}"
     try:
-        with reported(as_json=False):
+        with report_errors(as_json=False):
             if not options.only_write:
                 wanted = studies(SCALES[options.scale], options.first_seed)
-                asked = [study for study in wanted if not options.studies or study.name in options.studies]
-                keep(made(asked, options.data_dir), out)
+                chosen = [study for study in wanted if not options.studies or study.name in options.studies]
+                keep(run_studies(chosen, options.data_dir), out)
             if not options.studies:
-                written(out, DOCS / "reproduction.md" if measured else None)
+                write_results(out, DOCS / "reproduction.md" if measured else None)
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
 
 
-def made(asked: list[Study], data_dir: Path) -> dict[str, Any]:
-    """Run what has not been run, and read all reports.
+def run_studies(asked: list[Study], data_dir: Path) -> dict[str, Any]:
+    """Run the studies that have not been run, and read all reports.
 
     Raises:
         Failed: a study did; the others were run all the same.
@@ -72,13 +73,13 @@ def made(asked: list[Study], data_dir: Path) -> dict[str, Any]:
     furnish(data_dir / "corpora", worlds.values())
     found: dict[str, Any] = {}
     failed: list[str] = []
-    with served(data_dir) as client:
+    with serve_stack(data_dir) as client:
         for number, study in enumerate(asked, start=1):
             began = time.monotonic()
             print(f"[{number}/{len(asked)}] {study.name}: {study.about}", flush=True)
             try:
                 upload(client, data_dir / "corpora", study.worlds)
-                found[study.name] = studied(client, study)
+                found[study.name] = run_study(client, study)
             except Failed as error:
                 failed.append(f"{study.name} ({error.message})")
             print(f"  {study.name}: {time.monotonic() - began:.0f} s", flush=True)
@@ -88,8 +89,8 @@ def made(asked: list[Study], data_dir: Path) -> dict[str, Any]:
     return {"about": about(found), "decisions": decisions, "studies": found}
 
 
-def studied(client: Client, study: Study) -> dict[str, Any]:
-    """One study as it is kept."""
+def run_study(client: Client, study: Study) -> dict[str, Any]:
+    """Run one study and return the record to keep."""
     kept: dict[str, Any] = {
         "about": study.about,
         "document": study.document(),
@@ -103,13 +104,13 @@ def studied(client: Client, study: Study) -> dict[str, Any]:
 
 
 def decision(client: Client, study: dict[str, Any]) -> Any:
-    """The gate's decision in the study's first world, with all scores."""
+    """Fetch the gate's decision in the study's first world, with all scores."""
     job = next(row["job"] for row in study["report"]["rows"] if row["variant"] == "gate")
     return client.send(api.report(job))["gate"]
 
 
 def about(found: dict[str, Any]) -> dict[str, Any]:
-    """Where the figures come from; minutes are those of the studies, also of what an earlier run made."""
+    """Describe the origin of the figures; minutes are those of all studies, including earlier runs."""
     return {
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": origin.commit(),
@@ -125,10 +126,10 @@ def keep(results: dict[str, Any], out: Path) -> None:
     (out / RESULTS).write_text(json.dumps(results, indent=1) + "\n")
 
 
-def written(out: Path, text: Path | None) -> None:
-    """Tables and figures from the results; the text's numbers, where there is a text."""
+def write_results(out: Path, text: Path | None) -> None:
+    """Draw figures and print tables from the results; update the numbers of the text if there is one."""
     if not (out / RESULTS).exists():
-        raise Failed("not_found", f"{out} holds no results", hint="run it without --only-write")
+        raise Failed("not_found", f"{out} has no results", hint="run it without --only-write")
     results = json.loads((out / RESULTS).read_text())
     blocks = tables.blocks(results)
     print(f"figures: {', '.join(write_all(drawing.figures(results), out))}")
@@ -136,7 +137,7 @@ def written(out: Path, text: Path | None) -> None:
         text = out / "world.md"
         text.write_text("\n\n".join(f"## {name}\n\n{block}" for name, block in blocks.items()) + "\n")
     else:
-        text.write_text(regenerated(text.read_text(), blocks))
+        text.write_text(rewrite_blocks(text.read_text(), blocks))
         print(f"written: {text}")
     print(f"results: {out}\n\n{blocks['main']}")
 

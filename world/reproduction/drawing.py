@@ -1,4 +1,4 @@
-"""The figures of the text, from the committed results."""
+"""Draw the figures of the text from the committed results."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from shared.contracts.samples import GateDecision
 from shared.pages.figures import accuracy, endings, heatmap, rho
 from shared.pages.figures.figure import Figure
 from world.reproduction import curves, findings
-from world.reproduction.findings import Json, Score
+from world.reproduction.findings import Json, VariantAccuracy
 from world.reproduction.tables import LABELS
 
 VARIED = {
@@ -19,15 +19,15 @@ VARIED = {
 
 
 def figures(results: Json) -> Iterator[Figure]:
-    """All of them."""
+    """Yield all figures."""
     yield _main(results)
     for name, decision in results["decisions"].items():
         title = f"Do rules agree with the judge? Setting {name}, first seed"
-        yield rho.chart(msgspec.convert(decision, GateDecision), title=title, name=f"rho-{name}")
+        yield rho.draw(msgspec.convert(decision, GateDecision), title=title, name=f"rho-{name}")
     yield _weights(results)
     counted = findings.endings(results["studies"]["main-orthogonal"])
-    rows = [row for variant, counts in counted.items() for row in endings.of(LABELS[variant], counts)]
-    yield endings.chart(rows, title="How samples ended, setting orthogonal")
+    rows = [row for variant, counts in counted.items() for row in endings.make_rows(LABELS[variant], counts)]
+    yield endings.draw(rows, title="How samples ended, setting orthogonal")
     for name, axis in VARIED.items():
         yield curves.chart(_curve(results, name), name=name, title=f"Accuracy: {axis}", axis=axis)
 
@@ -38,8 +38,10 @@ def _main(results: Json) -> Figure:
         for score in findings.scores(results["studies"][f"main-{name}"]):
             low, high = score.bounds
             label = LABELS[score.variant]
-            rows.append(accuracy.Row(label=label, value=score.value, low=low, high=high, n=score.graded, group=name))
-    return accuracy.chart(rows, title="Accuracy in six settings of the problem world")
+            rows.append(
+                accuracy.AccuracyRow(label=label, value=score.value, low=low, high=high, n=score.graded, group=name)
+            )
+    return accuracy.draw(rows, title="Accuracy in six settings of the problem world")
 
 
 def _weights(results: Json) -> Figure:
@@ -47,7 +49,7 @@ def _weights(results: Json) -> Figure:
     for row in results["studies"]["weights"]["report"]["rows"]:
         found: Json = row["result"]["accuracy"] if row["result"] else {}
         rows.append(
-            heatmap.Row(
+            heatmap.WeightsRow(
                 rrf_weight=row["point"]["rrf_weight"],
                 quality_weight=row["point"]["quality_weight"],
                 value=found.get("value"),
@@ -57,7 +59,7 @@ def _weights(results: Json) -> Figure:
                 job=row["job"],
             )
         )
-    return heatmap.chart(rows, title="Accuracy by weights, setting orthogonal, judge forced")
+    return heatmap.draw(rows, title="Accuracy by weights, setting orthogonal, judge forced")
 
 
 def _curve(results: Json, name: str) -> list[curves.Row]:
@@ -71,15 +73,15 @@ def _curve(results: Json, name: str) -> list[curves.Row]:
     return [_point(score.at, LABELS[score.variant], score) for score in findings.scores(study, axis)]
 
 
-def _shares(score: Score) -> list[float]:
-    """Where a variant stands on the axis of noise: hybrid asks nobody, so it is level."""
+def _shares(score: VariantAccuracy) -> list[float]:
+    """Return a variant's places on the axis of noise; hybrid uses no ratings, so its line is level."""
     return [0.0, 50.0] if score.variant == "hybrid" else [float(score.variant.removeprefix("oracle-"))]
 
 
-def _noisy(score: Score, share: float) -> curves.Row:
+def _noisy(score: VariantAccuracy, share: float) -> curves.Row:
     return _point(share, LABELS["hybrid"] if score.variant == "hybrid" else "gate, judge with noise", score)
 
 
-def _point(x: float, label: str, score: Score) -> curves.Row:
+def _point(x: float, label: str, score: VariantAccuracy) -> curves.Row:
     low, high = score.bounds
     return curves.Row(x=x, label=label, value=score.value, low=low, high=high, n=score.graded)

@@ -1,4 +1,4 @@
-"""A stack of its own with an oracle beside it, and the worlds that it is asked about."""
+"""Run a stack of its own and an oracle, and upload the worlds."""
 
 import json
 import os
@@ -19,18 +19,18 @@ from mathrag.stack import lock
 from shared.ingest import paths
 from shared.settings import REPOSITORY
 from world.corpus import build, write
-from world.experiments import found
+from world.experiments import find
 from world.release import FILES
 from world.reproduction.studies import MODELS, NOISES, World
 
 ANSWER_S = 600.0
-"""The report of an experiment reads every sample of its jobs."""
+"""Long, because the report of an experiment reads every sample of its jobs."""
 ATTEMPTS = 3
 """To start the stack."""
 
 
 def furnish(folder: Path, worlds: Iterable[World]) -> None:
-    """Write what is not there yet: corpora by the name of their world."""
+    """Write the corpora that are missing, each in a folder with the name of its world."""
     for world in worlds:
         place = folder / world.name
         if not (place / "dataset.jsonl").exists():
@@ -38,15 +38,15 @@ def furnish(folder: Path, worlds: Iterable[World]) -> None:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Client]:
-    """The stack of the folder, with the oracle that knows its corpora; both are stopped in the end."""
-    port = _configured(folder)
-    with _oracle(folder / "corpora", port), _stack(folder) as url, Client(url, ANSWER_S) as client:
+def serve_stack(folder: Path) -> Iterator[Client]:
+    """Run the folder's stack and an oracle for its corpora; both are stopped at the end."""
+    port = _choose_port(folder)
+    with _oracle(folder / "corpora", port), _stack(folder) as url, Client(url, timeout_s=ANSWER_S) as client:
         yield client
 
 
-def _configured(folder: Path) -> int:
-    """The oracle's port, which is part of what its models are: it is chosen once."""
+def _choose_port(folder: Path) -> int:
+    """Return the oracle's port, which is chosen once, because it is part of the identity of its models."""
     file = folder / "mathrag.yaml"
     if not file.exists():
         with socket.socket() as free:
@@ -70,13 +70,13 @@ def _models(port: int) -> dict[str, Any]:
 @contextmanager
 def _oracle(corpora: Path, port: int) -> Iterator[None]:
     if _listens(port):
-        raise Failed("conflict", f"port {port} is taken", hint="does this run already? Else: end what listens there")
+        raise Failed("conflict", f"port {port} is taken", hint="stop the other run, or the process that listens there")
     command = [sys.executable, "-m", "world.oracle", "--corpora", str(corpora), "--port", str(port)]
     running = subprocess.Popen(command, cwd=REPOSITORY)  # noqa: S603 - our own
     try:
         while not _listens(port):
             if running.poll() is not None:
-                raise Failed("unavailable", "the oracle has ended", hint="its words are above")
+                raise Failed("unavailable", "the oracle has ended", hint="its output is above")
             time.sleep(0.1)
         yield
     finally:
@@ -91,21 +91,21 @@ def _listens(port: int) -> bool:
 
 @contextmanager
 def _stack(folder: Path) -> Iterator[str]:
-    """What a run before it left is stopped first: its oracle is gone."""
-    if lock.holder(folder) is not None:
+    """Start the stack; a stack that an earlier run left is stopped first, because its oracle has gone."""
+    if lock.find_holder(folder) is not None:
         _mathrag(folder, "down")
     try:
-        _started(folder)
+        _start(folder)
         running = stack_state.read(folder)
         if running is None:
-            raise Failed("unavailable", "the stack did not say where it runs", hint=f"less {folder}/logs/*")
+            raise Failed("unavailable", "the stack wrote no address", hint=f"less {folder}/logs/*")
         yield running.url
     finally:
         _mathrag(folder, "down")
 
 
-def _started(folder: Path) -> None:
-    """On a busy machine a service may not be ready in its time: that is tried again."""
+def _start(folder: Path) -> None:
+    """Start the stack, and try again if a service was not ready in time, as happens on a busy machine."""
     for left in reversed(range(ATTEMPTS)):
         try:
             _mathrag(folder, "up", "--detach", "--port", "0")
@@ -121,16 +121,16 @@ def _mathrag(folder: Path, *arguments: str) -> None:
     environment = {**os.environ, "MATHRAG_CONFIG": str(folder / "mathrag.yaml")}
     ended = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.DEVNULL, check=False)  # noqa: S603
     if ended.returncode:
-        raise Failed("unavailable", f"`mathrag {arguments[0]}` failed", hint="its words are above")
+        raise Failed("unavailable", f"`mathrag {arguments[0]}` failed", hint="its output is above")
 
 
 def upload(client: Client, corpora: Path, worlds: Iterable[World]) -> None:
-    """Those that the service does not have."""
+    """Upload the worlds that the service does not have."""
     for world in worlds:
         folder = corpora / world.name
-        if found(client, texts.get("corpora", world.name)) is None:
+        if find(client, texts.get("corpora", world.name)) is None:
             lines = Sources(paths.corpus_lines(folder / "corpus.jsonl"))
             client.send(texts.upload("corpora", lines, world.name))
-        if found(client, texts.get("datasets", world.name)) is None:
+        if find(client, texts.get("datasets", world.name)) is None:
             lines = Sources(paths.dataset_lines(folder / "dataset.jsonl"))
             client.send(texts.upload("datasets", lines, world.name))

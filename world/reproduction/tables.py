@@ -1,4 +1,4 @@
-"""The findings as Markdown, block by block; every number is computed here from the committed results."""
+"""Write the findings as Markdown, block by block; every number is computed from the committed results."""
 
 from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
@@ -7,7 +7,7 @@ from shared.rag.taxonomy import Ending
 from world import setting as settings
 from world.markdown import table
 from world.reproduction import findings
-from world.reproduction.findings import Json, Score
+from world.reproduction.findings import Json, VariantAccuracy
 
 LABELS = {
     "closed-book": "no documents", "dense": "dense", "sparse": "sparse", "hybrid": "hybrid (RRF)",
@@ -16,7 +16,7 @@ LABELS = {
 }  # fmt: skip
 
 RESULTS = "results"
-"""Where the page finds them."""
+"""Path of the results, relative to the page."""
 FIGURES = {
     "main": ["accuracy"],
     **{name: [name] for name in ("tau", "endings", "weights", "noise", "context", "bad", "unrelated", "agreement")},
@@ -32,7 +32,7 @@ CLAIMS = {
 
 
 def blocks(results: Json) -> dict[str, str]:
-    """All blocks by name, with the figures that are drawn of the same."""
+    """Write all blocks by name, each with its figures."""
     return {name: "\n\n".join([make(results), *_figures(results, name)]) for name, make in BLOCKS.items()}
 
 
@@ -42,9 +42,9 @@ def _figures(results: Json, name: str) -> Iterator[str]:
 
 
 def run(results: Json) -> str:
-    """What was run, in a sentence."""
+    """Describe the run in a sentence."""
     about, studies = results["about"], results["studies"].values()
-    jobs = {row["job"] for study in studies for row in findings.answered(study)}
+    jobs = {row["job"] for study in studies for row in findings.list_answered(study)}
     loads = sum(study["report"]["model_loads"] for study in studies)
     calls = sum(count for study in studies for count in study["report"]["calls_made"].values())
     models = ", ".join(f"{role} `{digest[:12]}`" for role, digest in about["models"].items())
@@ -56,7 +56,7 @@ def run(results: Json) -> str:
 
 
 def main(results: Json) -> str:
-    """Accuracy of every variant in every setting."""
+    """Tabulate the accuracy of every variant in every setting."""
     rows = []
     for name in findings.settings(results):
         found = {score.variant: score for score in findings.scores(results["studies"][f"main-{name}"])}
@@ -66,15 +66,15 @@ def main(results: Json) -> str:
     return table(["setting", *LABELS.values()], rows)
 
 
-def _accuracy(score: Score, best: float) -> str:
+def _accuracy(score: VariantAccuracy, best: float) -> str:
     low, high = score.bounds
-    said = f"{100 * (score.value or 0):.1f}"
-    said = f"**{said}**" if score.value == best and score.variant != "oracle" else said
-    return f"{said} ({100 * low:.1f} to {100 * high:.1f})"
+    accuracy = f"{100 * (score.value or 0):.1f}"
+    accuracy = f"**{accuracy}**" if score.value == best and score.variant != "oracle" else accuracy
+    return f"{accuracy} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def claims(results: Json) -> str:
-    """What the paper says, setting by setting: better, worse, or not told apart."""
+    """Tabulate the paper's claims by the settings in which they hold, fail, or are not separable."""
     rows = [[said, *_by_verdict(results, variant)] for variant, said in CLAIMS.items()]
     return table(["against hybrid retrieval", "better in", "worse in", "not separable in"], rows)
 
@@ -90,7 +90,7 @@ def _by_verdict(results: Json, variant: str) -> Iterator[str]:
 
 
 def against(results: Json) -> str:
-    """Every variant against hybrid, in words."""
+    """Tabulate every variant against hybrid, in the report's words."""
     rows = []
     for name in findings.settings(results):
         pairs = findings.pairs(results["studies"][f"main-{name}"])
@@ -99,7 +99,7 @@ def against(results: Json) -> str:
 
 
 def worlds(results: Json) -> str:
-    """Every variant against hybrid with a world as one observation, setting by setting and pooled."""
+    """Tabulate every variant against hybrid with a world as one observation, by setting and pooled."""
     names = findings.settings(results)
     by_setting = {name: findings.by_world(results["studies"][f"main-{name}"]) for name in names}
     rows = [[f"`{name}`", *_of_worlds(v, found[v])] for name, found in by_setting.items() for v in CLAIMS]
@@ -108,12 +108,12 @@ def worlds(results: Json) -> str:
         pooled = findings.Worlds(sum((by_setting[name][variant].differences for name in misleading), ()))
         rows.append(["*with distractors*", *_of_worlds(variant, pooled)])
     each = len(by_setting[names[0]]["dense"].differences)
-    said = (
+    sentence = (
         f"*With distractors* pools {', '.join(f'`{name}`' for name in misleading)}. With {each} worlds no p can be "
         f"below {2 / 2**each:.4f}, so that a single setting separates nothing at 0.05, whatever was seen in it."
     )
     head = ["setting", "variant", "worlds better, worse", "points, mean (lowest to highest world)", "p over worlds"]
-    return table(head, rows) + f"\n\n{said}"
+    return table(head, rows) + f"\n\n{sentence}"
 
 
 def _of_worlds(variant: str, found: findings.Worlds) -> list[str]:
@@ -124,13 +124,13 @@ def _of_worlds(variant: str, found: findings.Worlds) -> list[str]:
 
 
 def gate(results: Json) -> str:
-    """What the gate decided, and what it saved."""
+    """Tabulate the gate's decisions and the ratings that they saved."""
     rows = []
     for name in findings.settings(results):
         study = results["studies"][f"main-{name}"]
         decided = findings.decisions(study)
         rules = sum(each.strategy == "rules" for each in decided)
-        asked, forced = findings.judged(study, "gate"), findings.judged(study, "gate-judge")
+        asked, forced = findings.count_ratings(study, "gate"), findings.count_ratings(study, "gate-judge")
         rho = ", ".join("none" if each.rho is None else f"{each.rho:.2f}" for each in decided)
         chosen = f"rules {rules}, judge {len(decided) - rules}"
         rows.append([f"`{name}`", rho, chosen, str(findings.regrets(study)), f"{asked:,} of {forced:,}"])
@@ -139,7 +139,7 @@ def gate(results: Json) -> str:
 
 
 def seeds(results: Json) -> str:
-    """How much a figure differs between worlds of one setting."""
+    """Tabulate the standard deviation between worlds of one setting."""
     rows = []
     for name in findings.settings(results):
         found = {score.variant: score for score in findings.scores(results["studies"][f"main-{name}"])}
@@ -149,7 +149,7 @@ def seeds(results: Json) -> str:
 
 
 def tau(results: Json) -> str:
-    """The gate at other thresholds, recomputed."""
+    """Tabulate the gate at other thresholds, recomputed from stored figures."""
     rows = []
     for name in findings.settings(results):
         found = findings.by_tau(results["studies"][f"main-{name}"])
@@ -158,7 +158,7 @@ def tau(results: Json) -> str:
 
 
 def endings(results: Json) -> str:
-    """How samples ended in the orthogonal setting."""
+    """Tabulate the endings of samples in the orthogonal setting."""
     found = findings.endings(results["studies"]["main-orthogonal"])
     kinds = [kind.value for kind in Ending if any(counts[kind.value] for counts in found.values())]
     rows = [[LABELS[variant], *(f"{counts[kind]:,}" for kind in kinds)] for variant, counts in found.items()]
@@ -166,16 +166,17 @@ def endings(results: Json) -> str:
 
 
 def weights(results: Json) -> str:
-    """The ratios of weights, from nothing but rank to nothing but quality."""
+    """Describe accuracy over the weights, from rank only to quality only."""
     study = results["studies"]["weights"]
-    by_job = {row["job"]: row for row in reversed(findings.answered(study))}
+    by_job = {row["job"]: row for row in reversed(findings.list_answered(study))}
     shares = sorted((_share(row["point"]), row["result"]["accuracy"]) for row in by_job.values())
     best = max(each["value"] for _, each in shares)
     best_shares = ", ".join(f"{share:.2f}" for share, each in shares if each["value"] == best)
     (first, rank), (last, quality) = shares[0], shares[-1]
     return (
-        f"{len(findings.answered(study))} cells are {len(shares)} jobs. Accuracy is {100 * rank['value']:.1f} % with "
-        f"quality's share of the weights at {first:.2f}, {100 * quality['value']:.1f} % at {last:.2f}, and highest, "
+        f"{len(findings.list_answered(study))} cells are {len(shares)} jobs. "
+        f"Accuracy is {100 * rank['value']:.1f} % with quality's share of the weights "
+        f"at {first:.2f}, {100 * quality['value']:.1f} % at {last:.2f}, and highest, "
         f"{100 * best:.1f} %, at {best_shares}; n = {rank['graded']} questions, one world."
     )
 
@@ -184,8 +185,8 @@ def _share(point: Mapping[str, float]) -> float:
     return point["quality_weight"] / (point["rrf_weight"] + point["quality_weight"])
 
 
-def varied(name: str, axis: str = "") -> Callable[[Json], str]:
-    """A table of one study: a row for each value, a column for each variant."""
+def make_table(name: str, axis: str = "") -> Callable[[Json], str]:
+    """Make a function that tabulates one study, with a row for each value and a column for each variant."""
 
     def block(results: Json) -> str:
         found = findings.scores(results["studies"][name], axis)
@@ -194,14 +195,14 @@ def varied(name: str, axis: str = "") -> Callable[[Json], str]:
         values = sorted({score.at for score in found})
         counted = {score.graded for score in found}
         rows = [[f"{at:g}", *(percent(by_value[at, variant]) for variant in variants)] for at in values]
-        said = f"n = {min(counted):,} questions a cell" if len(counted) == 1 else f"n = {min(counted):,} or more"
-        return table([results["studies"][name]["about"].lower(), *variants], rows) + f"\n\n{said}."
+        note = f"n = {min(counted):,} questions a cell" if len(counted) == 1 else f"n = {min(counted):,} or more"
+        return table([results["studies"][name]["about"].lower(), *variants], rows) + f"\n\n{note}."
 
     return block
 
 
 def noise(results: Json) -> str:
-    """Accuracy by the share of ratings that are wrong."""
+    """Tabulate accuracy by the share of wrong ratings."""
     study = results["studies"]["noise"]
     found = {score.variant: score for score in findings.scores(study)}
     pairs = findings.pairs(study)
@@ -214,13 +215,14 @@ def _wrong(variant: str) -> str:
     return f"{variant.removeprefix('oracle-')} %"
 
 
-def percent(score: Score) -> str:
-    """One decimal."""
+def percent(score: VariantAccuracy) -> str:
+    """Show a score in percent with one decimal."""
     return "-" if score.value is None else f"{100 * score.value:.1f}"
 
 
 BLOCKS: dict[str, Callable[[Json], str]] = {
     "run": run, "main": main, "claims": claims, "against": against, "worlds": worlds, "gate": gate, "seeds": seeds,
-    "tau": tau, "endings": endings, "weights": weights, "noise": noise, "context": varied("context", "context_size"),
-    "bad": varied("bad"), "unrelated": varied("unrelated"), "agreement": varied("agreement"),
+    "tau": tau, "endings": endings, "weights": weights, "noise": noise,
+    "context": make_table("context", "context_size"),
+    "bad": make_table("bad"), "unrelated": make_table("unrelated"), "agreement": make_table("agreement"),
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""What rules do for retrieval and answers on two knowledge graphs, from nothing: ``make reproduce-rules``."""
+"""Measures from scratch what rules do for retrieval and answers on two knowledge graphs: ``make reproduce-rules``."""

@@ -3,8 +3,8 @@
     .venv/bin/python -m world.rule_reproduction --data DIR [--out DIR] [--questions N] [--graph NAME] [--trainer PYTHON]
 
 What has been done with the same facts, settings and models is not done again, also after an interruption. Results of
-the committed settings on all graphs go to docs/results, and docs/rule-reproduction.md is written anew; others stay in
-the folder of --out.
+the committed settings on all graphs go to docs/reference/results, and docs/reference/rule-reproduction.md is written
+anew; others stay in the folder of --out.
 """
 
 import argparse
@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 import typer
 
-from mathrag.cli.failures import reported
+from mathrag.cli.failures import report_errors
 from mathrag.client.errors import Failed
-from shared.pages.blocks import regenerated
+from shared.pages.computed_blocks import rewrite_blocks
 from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY
 from world import origin
@@ -30,14 +30,14 @@ from world.rule_reproduction.serving import FILE
 from world.rule_reproduction.setting import Setting
 
 OUT = REPOSITORY / ".mathrag" / "rule-reproduction"
-DOCS = REPOSITORY / "docs"
+DOCS = REPOSITORY / "docs" / "reference"
 PAGE = DOCS / "rule-reproduction.md"
 RESULTS = "rules.json"
 
 
 def main() -> None:
-    """Parse the command line and do it."""
-    options = parsed()
+    """Parse the command line, measure and write the results."""
+    options = parse_arguments()
     # An end from outside must stop the stack, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     asked = setting.read()
@@ -47,7 +47,7 @@ def main() -> None:
         few = msgspec.structs.replace(asked.tuning, questions=options.questions, examples=options.questions)
         asked = msgspec.structs.replace(asked, questions=options.questions, tuning=few)
     try:
-        with reported(as_json=False):
+        with report_errors(as_json=False):
             if measured and not options.only_write:
                 check_committed()
             folder = DOCS / "results" if measured else options.out / "results"
@@ -55,14 +55,14 @@ def main() -> None:
                 tune(asked, names, options)
                 return
             if not options.only_write:
-                keep(made(asked, names, options), folder)
-            written(folder, docs=measured)
+                keep(measure_graphs(asked, names, options), folder)
+            write_results(folder, docs=measured)
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
 
 
-def parsed() -> argparse.Namespace:
-    """The command line."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with kinship/ and icews14/")
     parser.add_argument("--out", type=Path, default=OUT, help="kept, so that the next run goes on")
@@ -75,22 +75,22 @@ def parsed() -> argparse.Namespace:
 
 
 def check_committed() -> None:
-    """Raise Failed where the settings of the measured run are not committed."""
+    """Raise Failed if the settings of the measured run are not committed."""
     if origin.is_changed(setting.FILE):
-        said = f"{setting.FILE.name} is not as it was committed"
-        raise Failed("conflict", said, hint="commit it first; a trial takes --questions N")
+        problem = f"{setting.FILE.name} is not as it was committed"
+        raise Failed("conflict", problem, hint="commit it first; a trial takes --questions N")
 
 
 def tune(asked: Setting, names: list[str], options: argparse.Namespace) -> None:
-    """What the arms need, ahead of them: the next run finds it."""
+    """Tune the models that the arms need; the next run finds them."""
     for name in names:
-        run = steps.started(name, asked, options.data, options.out, options.trainer)
+        run = steps.start_run(name, asked, options.data, options.out, options.trainer)
         _, tuned = steps.tune(run, {})
         print(f"{run.name}: {', '.join(map(str, tuned.places.values()))} {tuned.left_out or ''}")
 
 
-def made(asked: Setting, names: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """All figures.
+def measure_graphs(asked: Setting, names: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Measure every graph.
 
     Raises:
         Failed: a graph's steps did; the others' were done.
@@ -99,8 +99,8 @@ def made(asked: Setting, names: list[str], options: argparse.Namespace) -> dict[
     for name in names:
         print(f"{asked.graphs[name].title}: {asked.questions:,} questions, {len(asked.arms)} arms", flush=True)
         try:
-            run = steps.started(name, asked, options.data, options.out, options.trainer)
-            graphs[name] = steps.measured(run)
+            run = steps.start_run(name, asked, options.data, options.out, options.trainer)
+            graphs[name] = steps.measure_graph(run)
         except Failed as error:
             failed.append(f"{name} ({error.message})")
     if failed:
@@ -109,7 +109,7 @@ def made(asked: Setting, names: list[str], options: argparse.Namespace) -> dict[
 
 
 def about(graphs: dict[str, Any]) -> dict[str, Any]:
-    """Where the figures come from; minutes are those of the steps that this run did."""
+    """Describe the origin of the figures; minutes are those of the steps of this run."""
     return {
         "ended": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": origin.commit(),
@@ -128,14 +128,14 @@ def keep(results: dict[str, Any], folder: Path) -> None:
     (folder / RESULTS).write_text(json.dumps(results, indent=1) + "\n", "utf-8")
 
 
-def written(folder: Path, *, docs: bool) -> None:
-    """Tables and figures from the results: of the measured run in the text, of a trial beside them."""
+def write_results(folder: Path, *, docs: bool) -> None:
+    """Write tables and figures from the results; those of a trial go beside its results instead of into the text."""
     if not (folder / RESULTS).exists():
-        raise Failed("not_found", f"{folder} holds no results", hint="run it without --only-write")
+        raise Failed("not_found", f"{folder} has no results", hint="run it without --only-write")
     results = json.loads((folder / RESULTS).read_text("utf-8"))
     blocks = tables.blocks(results)
     page = PAGE if docs else folder / PAGE.name
-    page.write_text(regenerated(PAGE.read_text("utf-8"), blocks), "utf-8")
+    page.write_text(rewrite_blocks(PAGE.read_text("utf-8"), blocks), "utf-8")
     drawn = write_all(drawing.figures(results), DOCS / "figures" if docs else folder / "figures")
     print(f"figures: {', '.join(drawn)}\nwritten: {page}\n\n{blocks['claims']}")
 

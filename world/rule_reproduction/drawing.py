@@ -1,4 +1,4 @@
-"""The figures of the page, from the committed results."""
+"""Draw the figures of the page from the committed results."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,15 +13,15 @@ DRAWN = {
     "rules-recall": ("answer@10", "R@10", "questions with an answer in the first ten documents"),
     "rules-exact": ("accuracy", "Exact match", "questions answered by a gold answer"),
 }
-"""Figures of all arms: measure, title, and what it is a share of."""
+"""Measures drawn for all arms, with title and the total of the share."""
 SHARES = {"answer@10": "R@10", "accuracy": "exact match"}
-"""What is drawn over the number of rules."""
+"""Measures drawn over the number of rules."""
 
 
 def figures(results: Json) -> Iterator[Figure]:
-    """All of them."""
+    """Yield all figures."""
     for name, (measure, title, of) in DRAWN.items():
-        yield accuracy.chart(
+        yield accuracy.draw(
             list(_arms(results, measure)), title=title, name=name, axis=f"{title} (% of questions)", of=of
         )
     yield curves.chart(
@@ -30,21 +30,21 @@ def figures(results: Json) -> Iterator[Figure]:
     )  # fmt: skip
 
 
-def _arms(results: Json, measure: str) -> Iterator[accuracy.Row]:
+def _arms(results: Json, measure: str) -> Iterator[accuracy.AccuracyRow]:
     for arm, label in findings.arms(results).items():
         for graph, score in _scores(results, measure, arm):
-            yield accuracy.Row(label=label, group=graph, **score)
+            yield accuracy.AccuracyRow(label=label, group=graph, **score)
 
 
 def _number(results: Json) -> Iterator[curves.Row]:
     for measure, said in SHARES.items():
-        for arm, count in tables.numbered(results):
+        for arm, count in tables.list_numbered_arms(results):
             for graph, score in _scores(results, measure, arm):
                 yield curves.Row(x=count, label=f"{graph}, {said}", **score)
 
 
 def _scores(results: Json, measure: str, arm: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """By the graph's title: value, interval and number of questions."""
+    """Yield value, interval and number of questions with each graph's title."""
     for graph in results["graphs"].values():
         if (score := graph["scores"][measure].get(arm)) is not None:
             low, high = (score["value"] if score[end] is None else score[end] for end in ("low", "high"))

@@ -1,4 +1,4 @@
-"""From the committed results to verdicts. Pure, and by rules that were fixed before anything was measured."""
+"""Derive verdicts from the committed results. Pure; the rules were fixed before the measurement."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,26 +10,26 @@ VERDICTS = ("higher", "lower", "not distinguishable")
 
 
 def verdict(pair: Json) -> str:
-    """Of an arm against a baseline: higher or lower only where the corrected test tells the two apart."""
+    """Call an arm higher or lower than the baseline only if the corrected test separates the two."""
     if not pair["separable"]:
         return "not distinguishable"
     return "higher" if pair["difference"]["value"] > 0 else "lower"
 
 
 def arms(results: Json) -> dict[str, str]:
-    """Labels by name, in the settings' order, of the arms that were measured on some graph."""
+    """Return labels by name, in the settings' order, of the arms that were measured on at least one graph."""
     measured = {name for graph in results["graphs"].values() for name in graph["arms"]}
     return {arm["name"]: arm["label"] for arm in results["setting"]["arms"] if arm["name"] in measured}
 
 
 def pair(graph: Json, measure: str, baseline: str, arm: str) -> Json | None:
-    """An arm against a baseline by one measure; None: one of them was left out."""
+    """Return the comparison of an arm with a baseline by one measure; None if one of them was left out."""
     found: Json | None = graph["pairs"].get(measure, {}).get(baseline, {}).get(arm)
     return found
 
 
 def by_verdict(results: Json, arm: str, baseline: str) -> dict[str, dict[str, list[str]]]:
-    """For each verdict the measures, by the graph's title, that it was found for."""
+    """Return the measures with each verdict, by the graph's title."""
     found: dict[str, dict[str, list[str]]] = {each: {} for each in VERDICTS}
     for graph, measure, each in _pairs(results, arm, baseline):
         found[verdict(each)].setdefault(graph, []).append(MEASURES[measure])
@@ -44,7 +44,7 @@ def _pairs(results: Json, arm: str, baseline: str) -> Iterator[tuple[str, str, J
 
 
 def never_higher(results: Json, baseline: str) -> Sequence[str]:
-    """Arms that no measure tells to be above the baseline, on no graph."""
+    """Return arms that are above the baseline by no measure on any graph."""
     return [
         arm
         for arm in arms(results)
@@ -53,5 +53,5 @@ def never_higher(results: Json, baseline: str) -> Sequence[str]:
 
 
 def sometimes_lower(results: Json, baseline: str) -> Sequence[str]:
-    """Arms that some measure tells to be below the baseline."""
+    """Return arms that are below the baseline by at least one measure."""
     return [arm for arm in arms(results) if by_verdict(results, arm, baseline)["lower"]]

@@ -1,10 +1,10 @@
-"""Jobs of a graph's arms, and what they came to: scores, paired tests, cost, audits, all as the service says it."""
+"""Run the jobs of a graph's arms, and read their scores, paired tests, cost and audits from the service."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mathrag.client import jobs as api
-from mathrag.client.audits import audited
+from mathrag.client.audits import summarise_audit
 from mathrag.client.client import Client
 from shared.contracts import canonical
 from world import experiments
@@ -15,20 +15,20 @@ Json = dict[str, Any]
 Jobs = Mapping[str, str]
 """Ids of jobs by their arm."""
 KEPT = ("items", "gained", "lost", "p", "adjusted", "separable", "difference", "words")
-"""Of a pair."""
+"""Fields of a pair to keep."""
 COST = ("seconds", "model_loads", "calls_made", "calls_reused", "failures", "fallbacks", "truncated")
-"""Of a job's report."""
+"""Fields of a job's report to keep."""
 
 
 def document(params: Json, arms: Iterable[Arm], names: Mapping[str, str], models: object) -> Json:
-    """The arms as an experiment, as `POST /v1/experiments` takes it; its name stands for all that it depends on.
+    """Write the arms as the body of `POST /v1/experiments`; its name has a digest of all inputs.
 
     Args:
         params: of all of them.
         names: what the service calls the graph (`corpus`, `rules`) and its questions (`dataset`).
         models: the digests of everything that answers.
     """
-    asked = {
+    request = {
         "datasets": [{"dataset": names["dataset"], "corpus": names["corpus"]}],
         "variants": [
             {"name": arm.name, "pipeline": arm.pipeline, "params": arm.params,
@@ -37,11 +37,11 @@ def document(params: Json, arms: Iterable[Arm], names: Mapping[str, str], models
         ],
         "params": {**params, "rules": names["rules"]},
     }  # fmt: skip
-    return {"name": f"{names['corpus']}-{canonical.digest([asked, models]).hex()[:8]}", **asked}
+    return {"name": f"{names['corpus']}-{canonical.digest([request, models]).hex()[:8]}", **request}
 
 
 def run(client: Client, asked: Json, label: str) -> dict[str, str]:
-    """Jobs by arm, once all have ended.
+    """Run the experiment; return jobs by arm once all have ended.
 
     Raises:
         Failed: some did not complete.
@@ -51,7 +51,7 @@ def run(client: Client, asked: Json, label: str) -> dict[str, str]:
 
 
 def read(client: Client, setting: Setting, jobs: Jobs) -> Json:
-    """What the jobs of a graph came to.
+    """Read the results of a graph's jobs.
 
     Raises:
         Failed: the service cannot say.
@@ -63,25 +63,25 @@ def read(client: Client, setting: Setting, jobs: Jobs) -> Json:
         for baseline in setting.baselines:
             compared = client.send(api.compare(list(jobs.values()), jobs[baseline], measure))
             arms = _arms(compared, jobs)
-            pairs[measure][baseline] = {arms[each["left"]]: _kept(each, KEPT) for each in compared["pairs"]}
+            pairs[measure][baseline] = {arms[each["left"]]: _keep(each, KEPT) for each in compared["pairs"]}
             scores[measure] = {arms[each["name"]]: _score(each) for each in compared["jobs"]}
     return {"scores": scores, "pairs": pairs, "arms": {arm: _job(client, job) for arm, job in jobs.items()}}
 
 
 def _arms(compared: Json, jobs: Jobs) -> dict[str, str]:
-    """Arms by what a comparison calls their jobs."""
+    """Return arms by the names of their jobs in a comparison."""
     names = {job: arm for arm, job in jobs.items()}
     return {each["name"]: names[each["jobs"][0]] for each in compared["jobs"]}
 
 
 def _score(compared: Json) -> Json:
-    return {"items": compared["items"], **_kept(compared["measured"], ("value", "low", "high"))}
+    return {"items": compared["items"], **_keep(compared["measured"], ("value", "low", "high"))}
 
 
 def _job(client: Client, job: str) -> Json:
     audit = client.send(api.audit(job))
-    return {"job": job, "audit": audited(audit["violations"]), **_kept(client.send(api.report(job)), COST)}
+    return {"job": job, "audit": summarise_audit(audit["violations"]), **_keep(client.send(api.report(job)), COST)}
 
 
-def _kept(of: Json, fields: Iterable[str]) -> Json:
+def _keep(of: Json, fields: Iterable[str]) -> Json:
     return {field: of[field] for field in fields}

@@ -1,4 +1,4 @@
-"""The parts of a graph's facts: the graph itself, what models are tuned on, and what is asked for the measurement."""
+"""Split a graph's facts into the graph itself, facts to tune models on, and facts to measure with."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -11,7 +11,7 @@ PARTS = ("facts", "training", "test")
 
 
 def sources(graph: Graph, data: Path) -> list[Path]:
-    """The files that the parts are taken from.
+    """Return the files that contain the parts.
 
     Raises:
         Invalid: one is missing.
@@ -19,12 +19,14 @@ def sources(graph: Graph, data: Path) -> list[Path]:
     files = [data / getattr(graph, name).file for name in PARTS]
     for file in files:
         if not file.is_file():
-            raise Invalid(f"there is no {file}", hint="docs/rule-reproduction.md says where the graphs come from")
+            raise Invalid(
+                f"there is no {file}", hint="docs/reference/rule-reproduction.md says where the graphs come from"
+            )
     return files
 
 
 def write(graph: Graph, data: Path, folder: Path) -> dict[str, Path]:
-    """Write a file a part into `folder`; their places by the part's name.
+    """Write a file for each part into `folder`; return the paths by the part's name.
 
     Raises:
         Invalid: a part is empty; the message names it.
@@ -43,13 +45,13 @@ def _write(part: Part, data: Path, place: Path) -> Path:
 
 
 def _is_of(part: Part, line: str) -> bool:
-    """Dates are compared as text, which is their order."""
+    """Whether the fact belongs to the part; ISO dates sort as text."""
     day = line.rstrip("\n").rpartition("\t")[2]
     return (not part.since or day >= part.since) and (not part.before or day < part.before)
 
 
 def without_asked(facts: Path, asked: Collection[str], place: Path) -> int:
-    """Write the facts that none of the questions `asked` asks for to `place`: no model is tuned on what is measured.
+    """Write to `place` the facts that no question in `asked` asks for, so that no model is tuned on measured facts.
 
     Returns:
         How many facts were left out.
@@ -61,7 +63,7 @@ def without_asked(facts: Path, asked: Collection[str], place: Path) -> int:
 
 
 def _questions(line: str) -> list[str]:
-    """The questions that a fact answers, one for each of its ends, in the service's words."""
+    """Return the questions that a fact answers, one for each of its ends, in the service's words."""
     subject, relation, other, *times = line.rstrip("\n").split("\t")
     time = times[0] if times else None
     wording = Wording({}, {}, "day" if times else None)

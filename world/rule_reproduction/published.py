@@ -1,16 +1,16 @@
-"""What the authors of RuleRAG report: DPR and LLaMA2-7B on their five question sets (Hu et al. 2024, RuleRAG)."""
+"""Figures that RuleRAG's authors report for DPR and LLaMA2-7B on their five question sets (Hu et al. 2024)."""
 
 from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """Of one question set, in percent; sets are not public, so none of ours is one of them."""
+    """Figures of one question set, in percent. The sets are not public, so none of ours equals one of them."""
 
     title: str
     recall: tuple[float, float, float]
     """R@10 of standard retrieval, of RuleRAG-ICL and of RuleRAG-FT."""
     exact: tuple[float, float, float]
-    """Exact match of the same."""
+    """Exact match of the same three systems."""
 
 
 PUBLISHED = (

@@ -1,4 +1,4 @@
-"""A stack for each graph, configured for the models that are there; commands and requests find it by themselves."""
+"""Run a stack for each graph, configured for the available models; environment variables lead commands to it."""
 
 import subprocess
 import sys
@@ -14,27 +14,27 @@ from shared.settings import REPOSITORY
 
 MODELS = REPOSITORY / "models"
 GENERATORS = {"shipped": "rules-generator", "tuned": "rules-generator-tuned"}
-"""Names of models by what an arm asks for."""
+"""Names of models by the arm's choice."""
 FILE = MODELS / "rules-generator-f16.gguf"
 EMBEDDINGS = MODELS / "static-embeddings"
 ANSWER_S = 600.0
-"""A comparison reads every sample of its jobs."""
+"""Long, because a comparison reads every sample of its jobs."""
 
 
 @contextmanager
-def served(folder: Path, tuned: Mapping[str, Path], embeddings: str = "shipped") -> Iterator[Client]:
-    """The stack of the folder, which is stopped in the end.
+def serve_stack(folder: Path, tuned: Mapping[str, Path], embeddings: str = "shipped") -> Iterator[Client]:
+    """Run the folder's stack, and stop it at the end.
 
     Args:
         tuned: places of what is tuned, by `generator` (a file) and `embeddings` (a folder).
         embeddings: "shipped" or "tuned", by which questions are searched for.
     """
-    with own_stack(folder, configuration(tuned, embeddings), keep=False), Client(patience_s=ANSWER_S) as client:
+    with own_stack(folder, configuration(tuned, embeddings), keep=False), Client(timeout_s=ANSWER_S) as client:
         yield client
 
 
 def configuration(tuned: Mapping[str, Path], embeddings: str) -> dict[str, Any]:
-    """The settings of a stack; models are known by their bytes, so that no reply is taken for another model's."""
+    """Write a stack's settings; models are identified by their bytes, so that no reply is reused for another model."""
     files = {GENERATORS["shipped"]: FILE}
     if "generator" in tuned:
         files[GENERATORS["tuned"]] = tuned["generator"]
@@ -49,18 +49,18 @@ def configuration(tuned: Mapping[str, Path], embeddings: str) -> dict[str, Any]:
 
 
 def searched_with(tuned: Mapping[str, Path], embeddings: str) -> Path:
-    """The folder of the vectors."""
+    """Return the folder of the embeddings to search with."""
     return tuned["embeddings"] if embeddings == "tuned" else EMBEDDINGS
 
 
 def command(*arguments: str, python: str = sys.executable, module: str = "mathrag.cli.main") -> None:
-    """Run a command as a person would.
+    """Print and run a command.
 
     Raises:
         Failed: it did; its words are on the terminal.
     """
-    said = " ".join(arguments)
-    print(f"  $ {'mathrag' if module == 'mathrag.cli.main' else f'python -m {module}'} {said}", flush=True)
+    command_line = " ".join(arguments)
+    print(f"  $ {'mathrag' if module == 'mathrag.cli.main' else f'python -m {module}'} {command_line}", flush=True)
     ended = subprocess.run([python, "-m", module, *arguments], cwd=REPOSITORY, check=False)  # noqa: S603 - our own
     if ended.returncode:
-        raise Failed("unavailable", f"`{arguments[0]}` ended with {ended.returncode}", hint="its words are above")
+        raise Failed("unavailable", f"`{arguments[0]}` ended with {ended.returncode}", hint="its output is above")

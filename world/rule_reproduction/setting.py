@@ -1,4 +1,4 @@
-"""What is measured: graphs, arms, parameters, as ``settings.yaml`` says."""
+"""Read ``settings.yaml``, which defines the graphs, arms and parameters to measure."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,67 +8,67 @@ import msgspec
 from shared.contracts.mining import Mining
 from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.storage.configurations import merged
+from shared.storage.configurations import merge
 
 FILE = Path(__file__).with_name("settings.yaml")
 MEASURES = {
     "answer@1": "R@1", "answer@5": "R@5", "answer@10": "R@10", "accuracy": "exact match", "score": "token F1",
 }  # fmt: skip
-"""What every arm is measured by, as comparisons call it, and as the page does."""
+"""Measures of every arm, by their names in comparisons, with their names on the page."""
 
 Which = Literal["shipped", "tuned"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"since": "from"}):
-    """Facts of a file: a fact a line, between tabs, with a date at the end where there are dates."""
+    """Facts of a TSV file, one a line, with a date at the end if the graph has dates."""
 
     file: str
-    """Below the folder of the data."""
+    """Path relative to the data's folder."""
     since: str = ""
-    """Only facts of this day or later."""
+    """First day of the facts to take."""
     before: str = ""
-    """Only earlier facts."""
+    """Day before which the facts to take lie."""
 
 
 class Graph(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One graph, and what is asked about it."""
+    """One graph with the questions about it."""
 
     title: str
     facts: Part
-    """The graph itself, which is searched and mined."""
+    """Facts of the graph itself, which is searched and mined."""
     training: Part
-    """Held-out facts that models are tuned on questions about."""
+    """Held-out facts whose questions models are tuned on."""
     test: Part
     """Held-out facts that the measured questions ask for."""
     mining: Mining
     """The miner and its limits."""
     params: dict[str, Any] = {}
-    """Of every job about it, on top of those of every job."""
+    """Parameters of every job about it, merged over those of all jobs."""
     unanswered: bool = False
-    """Whether only questions are measured that no fact of the graph answers."""
+    """Whether to measure only questions that no fact of the graph answers."""
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One way of answering."""
+    """One system to measure: a pipeline with parameters and models."""
 
     name: str
     label: str
-    """In tables and figures."""
+    """Label in tables and figures."""
     pipeline: str
     params: dict[str, Any] = {}
-    """On top of those of every job."""
+    """Parameters merged over those of all jobs."""
     embeddings: Which = "shipped"
     generator: Which = "shipped"
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How models are tuned, on each graph alone."""
+    """Options of tuning, which is done for each graph alone."""
 
     questions: Count
-    """As many as a graph's held-out facts give, at most."""
+    """Upper bound of the training questions of a graph."""
     examples: Count
-    """So many of these, that a rule leads to, for the generator."""
+    """Number of these, with a rule that leads to an answer, for the generator."""
     retriever: dict[str, Any] = {}
     """Options of `python -m services.retriever.tune`."""
     generator: dict[str, Any] = {}
@@ -76,45 +76,45 @@ class Tuning(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of it."""
+    """All settings of the measurement."""
 
     questions: Count
-    """Of each graph, or as many as its facts give."""
+    """Upper bound of the measured questions of each graph."""
     tuning: Tuning
     params: dict[str, Any]
-    """Of every job."""
+    """Parameters of all jobs."""
     baselines: tuple[str, ...]
     """Arms that all others are compared with."""
     arms: tuple[Arm, ...]
     graphs: dict[str, Graph]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for arms that cannot be told apart, or baselines that are none of them."""
+        """Raise ValueError for two arms of one name, or baselines that are no arm."""
         names = [arm.name for arm in self.arms]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"`arms`: {min(twice)!r} is there twice")
+            raise ValueError(f"`arms`: {min(twice)!r} is defined twice: rename one")
         if missing := set(self.baselines) - set(names):
-            raise ValueError(f"`baselines`: {min(missing)!r} is no arm; there are {', '.join(names)}")
+            raise ValueError(f"`baselines`: {min(missing)!r} is no arm: use one of {', '.join(names)}")
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name."""
+        """Return the arm of this name."""
         return next(arm for arm in self.arms if arm.name == name)
 
     def params_of(self, arm: Arm, graph: Graph) -> Params:
-        """Its parameters, all of them.
+        """Merge the arm's parameters with those of all jobs and of the graph.
 
         Raises:
             msgspec.ValidationError: there is no such parameter, or not with such a value.
         """
-        return msgspec.convert(merged(self.common(graph), arm.params), Params)
+        return msgspec.convert(merge(self.common(graph), arm.params), Params)
 
     def common(self, graph: Graph) -> dict[str, Any]:
-        """Parameters of all jobs about a graph."""
-        return merged(self.params, graph.params)
+        """Merge the parameters of all jobs with the graph's."""
+        return merge(self.params, graph.params)
 
 
 def read(file: Path = FILE) -> Setting:
-    """The committed settings.
+    """Read the committed settings.
 
     Raises:
         Invalid: the file holds what no settings have.

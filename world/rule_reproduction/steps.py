@@ -1,4 +1,4 @@
-"""A graph from its facts to its figures; what has been done is not done again."""
+"""Take a graph from its facts to its figures; steps that have been done are not repeated."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,10 @@ from mathrag.client.request import MOST_OF_A_PAGE
 from mathrag.client.sources import Sources
 from shared.contracts import canonical
 from shared.ingest import graph_paths
-from world.experiments import found
+from world.experiments import find
 from world.release import fingerprint
 from world.rule_reproduction import measuring, parts, tuning
-from world.rule_reproduction.serving import FILE, command, searched_with, served
+from world.rule_reproduction.serving import FILE, command, searched_with, serve_stack
 from world.rule_reproduction.setting import Arm, Graph, Setting
 from world.rule_reproduction.tuning import Tuned
 
@@ -26,32 +26,32 @@ Json = dict[str, Any]
 
 
 class Run(NamedTuple):
-    """One graph's run."""
+    """The inputs and places of one graph's run."""
 
     setting: Setting
     graph: Graph
     folder: Path
-    """Of everything that is made for it."""
+    """Folder of everything that the run makes."""
     files: Mapping[str, Path]
-    """Facts by part."""
+    """Files of facts by part."""
     name: str
-    """Of graph, corpus and bank; questions are called by it, too."""
+    """Name of graph, corpus and bank, and prefix of the question sets' names."""
     trainer: str
     """The Python that tunes the generator."""
 
     @property
     def names(self) -> dict[str, str]:
-        """What the service calls things."""
+        """Names in the service of graph, corpus, bank and question set."""
         return {"corpus": self.name, "rules": self.name, "dataset": f"{self.name}-test"}
 
     @property
     def training(self) -> str:
-        """The set of questions that models are tuned on."""
+        """Name of the question set that models are tuned on."""
         return f"{self.name}-training"
 
 
-def started(label: str, setting: Setting, data: Path, out: Path, trainer: str) -> Run:
-    """The run of a graph; its folder, and what the service keeps of it, are called by all that it depends on.
+def start_run(label: str, setting: Setting, data: Path, out: Path, trainer: str) -> Run:
+    """Start the run of a graph; the names of its folder and objects have a digest of all its inputs.
 
     Raises:
         Invalid: its facts are not there.
@@ -63,8 +63,8 @@ def started(label: str, setting: Setting, data: Path, out: Path, trainer: str) -
     return Run(setting, graph, out / name, parts.write(graph, data, out / name / "facts"), name, trainer)
 
 
-def measured(run: Run) -> Json:
-    """All figures of the graph.
+def measure_graph(run: Run) -> Json:
+    """Measure all figures of the graph.
 
     Raises:
         Failed: a step did; the same command goes on from there.
@@ -74,8 +74,11 @@ def measured(run: Run) -> Json:
     jobs: dict[str, str] = {}
     read: Json = {}
     for embeddings in ("shipped", "tuned"):
-        with timed(seconds, f"arms, {embeddings} retriever"), served(run.folder, tuned.places, embeddings) as client:
-            jobs |= _asked(client, run, tuned.places, embeddings)
+        with (
+            measure_time(seconds, f"arms, {embeddings} retriever"),
+            serve_stack(run.folder, tuned.places, embeddings) as client,
+        ):
+            jobs |= _run_arms(client, run, tuned.places, embeddings)
             if embeddings == "tuned":
                 read = _read(client, run, jobs)
     return {
@@ -89,39 +92,39 @@ def measured(run: Run) -> Json:
 
 
 def tune(run: Run, seconds: dict[str, float]) -> tuple[Json, Tuned]:
-    """All that comes before the arms: what is asked about the graph, and the tuned models; `seconds` are added to.
+    """Make the question sets and tuned models that the arms need; adds to `seconds`.
 
     Raises:
         Failed: a step did.
     """
-    with timed(seconds, "graph, rules and questions"), served(run.folder, {}) as client:
+    with measure_time(seconds, "graph, rules and questions"), serve_stack(run.folder, {}) as client:
         about = prepare(client, run)
-    with timed(seconds, "tuning"):
-        return about, tuning.tuned(run.folder, run.setting.tuning, run.trainer)
+    with measure_time(seconds, "tuning"):
+        return about, tuning.tune_models(run.folder, run.setting.tuning, run.trainer)
 
 
-def _asked(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
-    """Jobs of the arms that search with these embeddings, by arm."""
+def _run_arms(client: Client, run: Run, places: Mapping[str, Path], embeddings: str) -> dict[str, str]:
+    """Run the arms that search with these embeddings; return jobs by arm."""
     client.send(texts.index(run.name))
     arms = [arm for arm in run.setting.arms if arm.embeddings == embeddings and _has(places, arm)]
-    asked = measuring.document(run.setting.common(run.graph), arms, run.names, models(places, embeddings))
-    return measuring.run(client, asked, f"{run.name}, {embeddings} retriever")
+    document = measuring.document(run.setting.common(run.graph), arms, run.names, models(places, embeddings))
+    return measuring.run(client, document, f"{run.name}, {embeddings} retriever")
 
 
 def _read(client: Client, run: Run, jobs: Mapping[str, str]) -> Json:
-    """What came out, arms in the settings' order."""
+    """Read the results, with arms in the settings' order."""
     ordered = {arm.name: jobs[arm.name] for arm in run.setting.arms if arm.name in jobs}
     return measuring.read(client, run.setting, ordered)
 
 
 def _has(tuned: Mapping[str, Path], arm: Arm) -> bool:
-    """Whether all that the arm needs has been tuned."""
+    """Whether all models that the arm needs are tuned."""
     needed = {"embeddings": arm.embeddings, "generator": arm.generator}
     return all(what in tuned for what, which in needed.items() if which == "tuned")
 
 
 def models(tuned: Mapping[str, Path], embeddings: str) -> dict[str, str]:
-    """Digests of what answers and searches."""
+    """Hash the models that answer and search."""
     files = {"generator": FILE, **({"tuned generator": tuned["generator"]} if "generator" in tuned else {})}
     folder = searched_with(tuned, embeddings)
     files |= {f"vectors {file.name}": file for file in sorted(folder.iterdir()) if file.is_file()}
@@ -129,34 +132,34 @@ def models(tuned: Mapping[str, Path], embeddings: str) -> dict[str, str]:
 
 
 @contextmanager
-def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Add what a step takes to what it took before."""
+def measure_time(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Add the seconds of the block to those of the step."""
     began = time.monotonic()
     yield
     seconds[step] = seconds.get(step, 0) + time.monotonic() - began
 
 
 def prepare(client: Client, run: Run) -> Json:
-    """What the service does not have yet: the graph, its rules, questions to measure with and to tune on.
+    """Create what the service lacks: the graph, its rules, and question sets to measure with and to tune on.
 
     Returns:
         What the graph holds, and what is asked about it.
     """
-    if found(client, graphs.get(run.name)) is None:
+    if find(client, graphs.get(run.name)) is None:
         command("graph", "create", run.name, "--from", str(run.files["facts"]))
     _mine(run)
     only = {"unanswered": "true"} if run.graph.unanswered else {}
     test = _ask(client, run, run.names["dataset"], run.files["test"], run.setting.questions, **only)
     apart = run.folder / "facts" / "training-apart.tsv"
-    asked = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
-    parts.without_asked(run.files["training"], {item["question"] for item in asked}, apart)
+    entries = client.all(texts.entries("datasets", run.names["dataset"], MOST_OF_A_PAGE))
+    parts.without_asked(run.files["training"], {item["question"] for item in entries}, apart)
     training = _ask(client, run, run.training, apart, run.setting.tuning.questions)
     tuning.export(run.training, run.name, run.folder, run.setting.tuning)
-    return described(client, run, test, training)
+    return describe_graph(client, run, test, training)
 
 
 def _mine(run: Run) -> None:
-    """As a command of a person; the same bank is mined once."""
+    """Mine the rules by the command line; the same bank is mined once."""
     limits = msgspec.to_builtins(run.graph.mining)
     options = [part for limit, value in limits.items() for part in _option(limit, value)]
     command("rules", "mine", "--graph", run.name, "--name", run.name, *options, "--wait")
@@ -170,16 +173,16 @@ def _option(limit: str, value: object) -> list[str]:
 
 
 def _ask(client: Client, run: Run, name: str, facts: Path, limit: int, **only: str) -> QuestionSet:
-    """Questions of held-out facts; the same ones are stored once."""
+    """Create a question set of held-out facts; the same one is stored once."""
     lines = Sources(graph_paths.fact_lines(facts, []))
-    asked = question_sets.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
-    made = client.send(asked)
+    request = question_sets.from_graph(name, run.name, lines, rules=run.name, limit=limit, grader="f1", **only)
+    made = client.send(request)
     print(f"  {name}: {made['items']:,} questions, {made['counts']}", flush=True)
     return made
 
 
-def described(client: Client, run: Run, test: QuestionSet, training: QuestionSet) -> Json:
-    """What the graph holds, and what is asked about it."""
+def describe_graph(client: Client, run: Run, test: QuestionSet, training: QuestionSet) -> Json:
+    """Count the contents of the graph and of its question sets."""
     graph, bank = client.send(graphs.get(run.name)), client.send(rules.get(run.name))
     return {
         "title": run.graph.title, "miner": bank["miner"], "rules": bank["rules"],

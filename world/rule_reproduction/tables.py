@@ -1,4 +1,4 @@
-"""The findings as Markdown, block by block; every number and every verdict is computed here from the results."""
+"""Write the findings as Markdown, block by block; every number and verdict is computed from the results."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,9 +10,9 @@ from world.rule_reproduction.published import PUBLISHED
 from world.rule_reproduction.setting import MEASURES
 
 RESULTS = "results"
-"""Where the page finds the raw results."""
+"""Path of the raw results, relative to the page."""
 FIGURES = {"scores": ["rules-recall", "rules-exact"], "number": ["rules-number"]}
-"""By block; drawn of the same figures."""
+"""Figures of each block."""
 CLAIMS = {
     ("icl", "standard"): "Rules in retrieval and prompt",
     ("plain", "standard"): "The prompt alone, without rules",
@@ -29,11 +29,11 @@ CLAIMS = {
     ("ft-generator", "icl"): "A tuned generator",
     ("ft", "icl"): "Both tuned",
 }
-"""What is said of an arm against a baseline, whatever comes out."""
+"""Wording of each comparison of an arm with a baseline."""
 
 
 def blocks(results: Json) -> dict[str, str]:
-    """All blocks by name, with the figures that are drawn of the same."""
+    """Write all blocks by name, each with its figures."""
     return {name: "\n\n".join([make(results), *_figures(name)]) for name, make in BLOCKS.items()}
 
 
@@ -42,7 +42,7 @@ def _figures(name: str) -> Iterator[str]:
 
 
 def run(results: Json) -> str:
-    """What was run, in a few sentences."""
+    """Describe the run in a few sentences."""
     about = results["about"]
     measured = [arm for graph in results["graphs"].values() for arm in graph["arms"].values()]
     calls = sum(count for arm in measured for count in arm["calls_made"].values())
@@ -57,7 +57,7 @@ def run(results: Json) -> str:
 
 
 def sets(results: Json) -> str:
-    """What was asked about each graph."""
+    """Tabulate the question set of each graph."""
     rows = [
         [graph["title"], *(f"{graph[key]:,}" for key in ("facts", "relations", "rules")), graph["miner"],
          f"{graph['questions']:,}", *(f"{graph['counts'][key]:,}" for key in ("available", "with_leads")),
@@ -79,7 +79,7 @@ def sets(results: Json) -> str:
 
 
 def scores(results: Json) -> str:
-    """Every arm on every graph, by every measure."""
+    """Tabulate every arm on every graph by every measure."""
     return "\n\n".join(_scores(results, graph) for graph in results["graphs"].values())
 
 
@@ -105,7 +105,7 @@ def _percent(share: float | None) -> str:
 
 
 def claims(results: Json) -> str:
-    """What was to be found out, with what the corrected tests say."""
+    """Tabulate the questions of the study with the results of the corrected tests."""
     labels = findings.arms(results)
     rows = [
         [said, labels[baseline], *(_places(found[each]) for each in findings.VERDICTS)]
@@ -117,29 +117,29 @@ def claims(results: Json) -> str:
 
 
 def _places(found: Mapping[str, list[str]]) -> str:
-    said = "; ".join(f"{graph}: {', '.join(measures)}" for graph, measures in found.items())
-    return said or "-"
+    places = "; ".join(f"{graph}: {', '.join(measures)}" for graph, measures in found.items())
+    return places or "-"
 
 
 def _unhelpful(results: Json) -> str:
-    """Where it does not help, in sentences."""
+    """Describe in sentences the arms that do not help."""
     labels = findings.arms(results)
 
-    def said(baseline: str) -> Iterator[str]:
+    def describe_losers(baseline: str) -> Iterator[str]:
         never = [labels[arm] for arm in findings.never_higher(results, baseline)]
         lower = [labels[arm] for arm in findings.sometimes_lower(results, baseline)]
-        yield f"Against {labels[baseline]}, higher by no measure on any graph: {_listed(never)}."
-        yield f"Lower by some measure on some graph: {_listed(lower)}."
+        yield f"Against {labels[baseline]}, higher by no measure on any graph: {_join_names(never)}."
+        yield f"Lower by some measure on some graph: {_join_names(lower)}."
 
-    return "\n\n".join(" ".join(said(each)) for each in results["setting"]["baselines"] if each in labels)
+    return "\n\n".join(" ".join(describe_losers(each)) for each in results["setting"]["baselines"] if each in labels)
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return "; ".join(names) or "none"
 
 
 def against(baseline: str) -> Callable[[Json], str]:
-    """Every arm against one, with intervals and tests."""
+    """Make a function that tabulates every arm against the baseline, with intervals and tests."""
 
     def block(results: Json) -> str:
         return "\n\n".join(_against(results, graph, baseline) for graph in results["graphs"].values())
@@ -168,19 +168,19 @@ def _p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def published(results: Json) -> str:
-    """Gains of rules in context and of tuning, beside those that the authors report."""
+def tabulate_published(results: Json) -> str:
+    """Tabulate the gains of rules in context and of tuning beside those of the authors."""
     rows = [_gains(graph, "standard", "icl") + _gains(graph, "standard", "ft") for graph in results["graphs"].values()]
     titles = [f"**{graph['title']}**, here" for graph in results["graphs"].values()]
     theirs = [
-        [each.title, *(_published(each, place) for place in (1, 2))]
+        [each.title, *(_format_published(each, place) for place in (1, 2))]
         for each in PUBLISHED
     ]  # fmt: skip
     ours = [[title, ", ".join(row[:2]), ", ".join(row[2:])] for title, row in zip(titles, rows, strict=True)]
     return table(["", "RuleRAG-ICL, R@10 and exact match", "RuleRAG-FT, R@10 and exact match"], [*theirs, *ours])
 
 
-def _published(of: Any, place: int) -> str:
+def _format_published(of: Any, place: int) -> str:
     return ", ".join(
         f"{each[0]:.1f} → {each[place]:.1f} ({each[place] - each[0]:+.1f})" for each in (of.recall, of.exact)
     )
@@ -200,17 +200,17 @@ def _gain(graph: Json, measure: str, standard: str, arm: str) -> str:
 
 
 def number(results: Json) -> str:
-    """By the number of rules."""
+    """Tabulate the arms by their number of rules."""
     rows = [
         [graph["title"], str(count), *(_score(graph["scores"][measure].get(arm)) for measure in MEASURES)]
         for graph in results["graphs"].values()
-        for arm, count in numbered(results)
+        for arm, count in list_numbered_arms(results)
     ]
     return table(["", "rules", *MEASURES.values()], rows)
 
 
-def numbered(results: Json) -> list[tuple[str, int]]:
-    """Arms that differ from RuleRAG-ICL in the number of rules alone, with it, in its order."""
+def list_numbered_arms(results: Json) -> list[tuple[str, int]]:
+    """Return the arms that differ from RuleRAG-ICL only in the number of rules, with that number, in its order."""
     most = results["setting"]["params"]["rulerag"]["most"]
     counts = {"plain": 0, "icl": most}
     for arm in results["setting"]["arms"]:
@@ -224,7 +224,7 @@ def _second(pair: tuple[str, int]) -> int:
 
 
 def cost(results: Json) -> str:
-    """Loads, seconds, calls and audits of every job."""
+    """Tabulate loads, seconds, calls and audits of every job."""
     labels = findings.arms(results)
     rows = [
         [graph["title"], labels[name], str(arm["model_loads"]), f"{arm['seconds']:.0f}",
@@ -242,5 +242,5 @@ ROLES = ("rules", "retrieve", "generate")
 
 BLOCKS: dict[str, Callable[[Json], str]] = {
     "run": run, "sets": sets, "scores": scores, "claims": claims, "standard": against("standard"),
-    "icl": against("icl"), "number": number, "published": published, "cost": cost,
+    "icl": against("icl"), "number": number, "published": tabulate_published, "cost": cost,
 }  # fmt: skip

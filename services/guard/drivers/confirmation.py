@@ -1,4 +1,4 @@
-"""Looks at a server that others can change, shared by all replies that wait for one."""
+"""Checks of a server that others can change; all replies that wait for a check share it."""
 
 import asyncio
 import math
@@ -6,28 +6,28 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 INTERVAL_S = 1.0
-"""From the beginning of one look to that of the next while calls run, so that a look costs a busy server nothing."""
+"""Between the starts of two checks while calls run, so that checks do not burden a busy server."""
 IDLE_INTERVAL_S = 0.1
-"""The same once no call runs: then the server waits for the replies that wait for the look."""
+"""Between the starts of two checks while no call runs: then finished replies wait for nothing but the check."""
 
 
 class Confirmation:
-    """Whether a server still serves what was verified; `look` asks it once, and raises nothing."""
+    """Rate-limited checks whether a server still serves what was verified; `look` checks once and raises nothing."""
 
     def __init__(self, look: Callable[[], Awaitable[bool]]) -> None:
-        self._look = look
+        self._run_check = look
         self._lock = asyncio.Lock()
         self._running = 0
         self._idle = asyncio.Event()
-        self._begun = 0
-        """How many looks have begun."""
+        self._begun_checks = 0
+        """Number of checks that have begun."""
         self._began_at = -math.inf
         self._found: bool | None = None
-        """What the last look found; None while it goes on, and where it was cancelled."""
+        """Result of the last check; None while it runs, and if it was cancelled."""
 
     @contextmanager
-    def call(self) -> Iterator[None]:
-        """For the time of a call to the server."""
+    def track_call(self) -> Iterator[None]:
+        """Count a call to the server as running inside the block."""
         self._running += 1
         self._idle.clear()
         try:
@@ -37,14 +37,14 @@ class Confirmation:
             if not self._running:
                 self._idle.set()
 
-    async def next(self) -> bool:
-        """What a look finds that begins after this call: it sees every change that a reply may have come from.
+    async def check(self) -> bool:
+        """Return the result of a check that begins after this call, so that it sees every change before the call.
 
-        All who wait for one look share it.
+        Concurrent callers share one check.
         """
-        begun_before = self._begun
+        begun_before = self._begun_checks
         async with self._lock:
-            if self._found is None or self._begun == begun_before:
+            if self._found is None or self._begun_checks == begun_before:
                 self._found = await self._begin()
             return self._found
 
@@ -53,6 +53,6 @@ class Confirmation:
         await asyncio.sleep(max(0.0, self._began_at + IDLE_INTERVAL_S - now()))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), max(0.0, self._began_at + INTERVAL_S - now()))
-        self._begun += 1
+        self._begun_checks += 1
         self._began_at, self._found = now(), None
-        return await self._look()
+        return await self._run_check()

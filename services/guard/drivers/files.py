@@ -1,4 +1,4 @@
-"""What drivers read of weights that lie on this host, and whether somebody replaces them."""
+"""Weights on this host: their digests, their architecture, and whether they are replaced while a server uses them."""
 
 import asyncio
 import logging
@@ -15,72 +15,74 @@ _log = logging.getLogger(__name__)
 
 
 async def digest(path: Path) -> str:
-    """SHA-256 of a file or a folder.
+    """Return the SHA-256 of a file or a folder.
 
     Raises:
-        DriverError: nothing is there.
+        DriverError: the path does not exist.
     """
     try:
         return await asyncio.to_thread(weights.digest, path)
-    except weights.NoWeights as missing:
+    except weights.WeightsMissing as missing:
         raise DriverError(str(missing)) from missing
 
 
-async def named_in(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What a model's row says of the files that a command line names, such as a chat template: their digests.
+async def digest_named_files(arguments: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the digests of the files that a command line names, such as a chat template, as options of a model.
 
-    Empty where it names none.
+    Empty if it names none.
     """
-    named = [(each, Path(each.rpartition("=")[2])) for each in arguments]
-    found = {each: await digest(path) for each, path in named if path.is_file() or ("/" in each and path.is_dir())}
+    paths = [(each, Path(each.rpartition("=")[2])) for each in arguments]
+    found = {each: await digest(path) for each, path in paths if path.is_file() or ("/" in each and path.is_dir())}
     return {"files": found} if found else {}
 
 
-async def architecture(name: str, path: Path) -> Architecture | None:
-    """From a file's header, or from a folder's `config.json`; None where these cannot be read."""
+async def read_architecture(name: str, path: Path) -> Architecture | None:
+    """Read the architecture from a file's header or a folder's `config.json`; None if these cannot be read."""
     try:
-        return await asyncio.to_thread(metadata.architecture, path)
+        return await asyncio.to_thread(metadata.read_architecture, path)
     except MetadataError as error:
         _log.warning("model %r: its footprint cannot be estimated: %s", name, error)
         return None
 
 
-class Watched:
-    """Weights that a server was started from; made before the start, when they have been hashed already."""
+class WatchedWeights:
+    """Weights that a server was started from, with their digest and signature from before the start."""
 
     def __init__(self, path: Path, digest_: str, seen: weights.Signature) -> None:
         self._path = path
         self._digest = digest_
         self._seen = seen
         self.replaced = False
-        """Whether a look has found others; it stays so."""
+        """Whether a check has found other weights; never reset."""
 
     async def confirm(self) -> bool:
-        """Whether they are the same bytes; read anew only where size, times or place on the disk are others."""
-        self.replaced = self.replaced or not await self._are_same()
+        """Tell whether the bytes are the same; they are hashed again only if size, times or inode differ."""
+        self.replaced = self.replaced or not await self._is_unchanged()
         return not self.replaced
 
-    async def _are_same(self) -> bool:
+    async def _is_unchanged(self) -> bool:
         try:
-            seen = weights.signature(self._path)  # of some files, for each reply: a thread would cost more
-            if seen != self._seen and await digest(self._path) != self._digest:
-                _log.error("%s was replaced while it was resident; its replies are not believed any more", self._path)
+            signature = weights.read_signature(
+                self._path
+            )  # a few `stat` calls for each reply: a thread would cost more
+            if signature != self._seen and await digest(self._path) != self._digest:
+                _log.error("%s was replaced while it was resident; its replies are discarded", self._path)
                 return False
         except (OSError, DriverError) as error:
-            _log.error("%s went away while it was resident: %s", self._path, error)
+            _log.error("%s cannot be read any more while it is resident: %s", self._path, error)
             return False
-        self._seen = seen
+        self._seen = signature
         return True
 
 
-async def watched(path: Path) -> Watched:
-    """What is there now.
+async def watch_weights(path: Path) -> WatchedWeights:
+    """Hash the weights at `path` and return them for later checks.
 
     Raises:
-        DriverError: nothing is there.
+        DriverError: the path does not exist.
     """
     try:
-        seen = weights.signature(path)
-    except weights.NoWeights as missing:
+        signature = weights.read_signature(path)
+    except weights.WeightsMissing as missing:
         raise DriverError(str(missing)) from missing
-    return Watched(path, await digest(path), seen)
+    return WatchedWeights(path, await digest(path), signature)

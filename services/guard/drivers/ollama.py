@@ -1,7 +1,7 @@
-"""Models on an Ollama server, which the guard does not own: it unloads, loads and evicts at anybody's word.
+"""Models on an Ollama server, which the guard does not own: any client can have it load and unload models.
 
-So nothing that it says is believed once: what is resident is verified before a load, after it, every few seconds while
-a residency is open, and after the unload; every call says with which options the model is to be loaded.
+So what is resident is verified before a load, after it, every few seconds while a residency is open, and after the
+unload; every call carries the options with which the model is to be loaded.
 """
 
 import asyncio
@@ -12,58 +12,59 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from services.guard.drivers.confirmation import Confirmation
-from services.guard.drivers.ollama_looks import MIB, Wanted, gone, look
+from services.guard.drivers.ollama_residents import MIB, ExpectedModel, inspect_residents, wait_until_gone
 from services.guard.drivers.ports import DriverError
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt
 from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
-from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, Ollama, OllamaFailed, Resident, full_tag
-from shared.models.ollama_answers import Reloaded, Removed, RunnerDied
-from shared.models.ollama_orphans import orphans
+from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, LoadedModel, Ollama, OllamaFailed, make_full_tag
+from shared.models.ollama_answers import ModelReloaded, ModelRemoved, RunnerDied
+from shared.models.ollama_orphans import find_orphans
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
 
 PROBE_S = 2.0
-"""Between two looks at what is resident."""
-SILENCES = 3
-"""Looks in a row that a busy server may leave without an answer."""
+"""Between two checks of what is resident."""
+MAX_UNANSWERED = 3
+"""Checks in a row that a busy server may leave without an answer."""
 BATCH = 512
-"""Ollama's own default; said all the same, as what is not said may change with free memory."""
+"""Ollama's own default; sent all the same, since Ollama may choose another value by free memory."""
 
-_held: dict[str, dict[str, str]] = defaultdict(dict)
-"""By server, tag and digest of what this guard has loaded and not yet seen gone."""
+_loaded: dict[str, dict[str, str]] = defaultdict(dict)
+"""By server URL, the digest of each tag that this guard has loaded and not yet seen unloaded."""
 _log = logging.getLogger(__name__)
 
 
-def tags(models: Mapping[str, Model]) -> frozenset[str]:
-    """The models of the configuration that a server may hold for us."""
-    return frozenset(full_tag(model.tag or name) for name, model in models.items() if model.driver == "ollama")
+def list_tags(models: Mapping[str, Model]) -> frozenset[str]:
+    """List the full tags of all configured Ollama models."""
+    return frozenset(make_full_tag(model.tag or name) for name, model in models.items() if model.driver == "ollama")
 
 
 class OllamaDriver:
-    """One pulled model. `ours`: all tags that this guard may have left on the server."""
+    """Drives one pulled model. `ours` are all tags that this guard may have left on the server."""
 
     def __init__(self, name: str, model: Model, device: Device, ours: frozenset[str]) -> None:
         self._name = name
         self._model = model
         self._device = device
         self._ours = ours
-        self._tag = full_tag(model.tag or name)
+        self._tag = make_full_tag(model.tag or name)
         self._on_gpu = not device.id.startswith("cpu")
 
     async def identify(self) -> ModelIdentity:
-        """The manifest's digest, the server's version, and all options of a load: a new pull is another model."""
+        """Identify the model by the manifest's digest, the server's version and all options of a load."""
         try:
-            async with self._api() as api:
-                version, pulled = await api.version(), await api.pulled(self._tag)
+            async with self._make_client() as api:
+                version, pulled = await api.require_version(), await api.require_pulled(self._tag)
         except OllamaFailed as failed:
-            raise self._error(failed) from failed
+            raise self._make_error(failed) from failed
         quantisation = {"quantisation": pulled.details.quantization_level}
         return ModelIdentity(
             name=self._name,
@@ -71,7 +72,7 @@ class OllamaDriver:
             digest=pulled.digest,
             version=version,
             options={
-                **self._options(),
+                **self._make_runner_options(),
                 **FIXED,
                 **quantisation,
                 "parallel": self._model.parallel,
@@ -83,100 +84,106 @@ class OllamaDriver:
         )
 
     async def take_over(self) -> None:
-        """Have the model unloaded, listed or not: whether its memory comes back is looked at before the next load."""
+        """Unload the model, listed or not; whether its memory is free is verified before the next load."""
         try:
-            async with self._api() as api:
+            async with self._make_client() as api:
                 await api.unload(self._tag)
         except OllamaFailed as failed:
-            _log.warning("model %r: whether something was left of it is not known: %s", self._name, failed)
+            _log.warning("model %r: cannot tell whether it is still loaded: %s", self._name, failed)
 
     async def architecture(self) -> Architecture | None:
-        """As the server shows it."""
+        """Read the architecture from the server's description of the model; None if it gives none."""
         try:
-            async with self._api() as api:
-                return metadata.architecture(await api.shown(self._tag), (await api.pulled(self._tag)).size)
+            async with self._make_client() as api:
+                return metadata.parse_architecture(
+                    await api.show(self._tag), (await api.require_pulled(self._tag)).size
+                )
         except (OllamaFailed, MetadataError) as error:
             _log.warning("model %r: its footprint cannot be estimated: %s", self._name, error)
             return None
 
     async def warm(self) -> None:
-        """Nothing to read ahead."""
+        """Do nothing: the server reads its files itself."""
 
     async def start(self, parallel: int | None = None) -> "OllamaServer":  # noqa: ARG002 - as below
-        """Load it onto a server that holds nothing else, and see that it is there as it was asked for.
+        """Load the model onto a server that holds no foreign model, and verify how it is resident.
 
-        Slots are the server's, by OLLAMA_NUM_PARALLEL; fewer of ours is what the guard sends at once.
+        OLLAMA_NUM_PARALLEL sets the server's slots; `parallel` only limits how many calls the guard sends at once.
         """
         async with AsyncExitStack() as stack:
-            api = self._api()
-            if self._tag in _held[api.url]:
-                raise self._error(f"{self._tag} is loaded under another name already; use one name for both")
-            stack.push_async_callback(self._give_up, api)
+            api = self._make_client()
+            if self._tag in _loaded[api.url]:
+                raise self._make_error(f"{self._tag} is already loaded for another entry of `models`; use one entry")
+            stack.push_async_callback(self._undo_load, api)
             try:
                 async with asyncio.timeout(self._device.load_timeout_s):
-                    server = await self._started(api)
+                    server = await self._load(api)
             except (OllamaFailed, ChatFailed, DriverError) as failed:
-                raise self._error(failed) from failed
+                raise self._make_error(failed) from failed
             except TimeoutError as error:
-                raise self._error(f"not loaded within {self._device.load_timeout_s:g} s") from error
+                raise self._make_error(f"not loaded within {self._device.load_timeout_s:g} s") from error
             stack.pop_all()
             return server
 
-    async def _started(self, api: Ollama) -> "OllamaServer":
-        pulled = await api.pulled(self._tag)
-        await self._clear(api)
-        wanted = Wanted(tag=self._tag, pulled=pulled, context=self._model.context, on_gpu=self._on_gpu)
-        _held[api.url][self._tag] = wanted.pulled.digest
+    async def _load(self, api: Ollama) -> "OllamaServer":
+        pulled = await api.require_pulled(self._tag)
+        await self._clear_server(api)
+        wanted = ExpectedModel(tag=self._tag, pulled=pulled, context=self._model.context, on_gpu=self._on_gpu)
+        _loaded[api.url][self._tag] = wanted.pulled.digest
         await api.load(self._tag)
         await api.chat(self._tag, "1 + 1 =", Decoding(max_tokens=1), 0)
-        if await api.cuts(self._tag):
-            raise DriverError(f"{api.url} cuts what is longer than `context` in silence; take another version")
-        found, problem = await look(api, wanted, _held[api.url].values())
+        if await api.truncates_prompts(self._tag):
+            raise DriverError(f"{api.url} silently truncates prompts longer than `context`; use another version")
+        found, problem = await inspect_residents(api, wanted, _loaded[api.url].values())
         if problem:
             raise DriverError(problem)
         return OllamaServer(api, wanted, found, self._device.free_timeout_s)
 
-    async def _clear(self, api: Ollama) -> None:
-        """A guard that was killed unloads nothing: what of ours is left goes, and what is others' is named."""
-        if left_over := await asyncio.to_thread(orphans, api.url):
+    async def _clear_server(self, api: Ollama) -> None:
+        """Unload what a killed guard has left.
+
+        Raises:
+            DriverError: the server holds models of others, or does not unload; the message names them.
+        """
+        if left_over := await asyncio.to_thread(find_orphans, api.url):
             raise DriverError("; ".join(each.said for each in left_over))
-        left = [each for each in await api.resident() if each.digest not in _held[api.url].values()]
+        left = [each for each in await api.list_resident() if each.digest not in _loaded[api.url].values()]
         for each in left:
             if each.name not in self._ours:
                 raise DriverError(f"{api.url} has loaded {each.name}, not for this guard: ollama stop {each.name}")
             with suppress(OllamaFailed):  # its tag may have been removed
                 await api.unload(each.name)
-        if not await gone(api, {each.digest for each in left}, self._device.free_timeout_s):
+        if not await wait_until_gone(api, {each.digest for each in left}, self._device.free_timeout_s):
             names = ", ".join(each.name for each in left)
             raise DriverError(f"{api.url} does not unload {names}; if it stays for {KEEP_S} s, restart the server")
 
-    async def _give_up(self, api: Ollama) -> None:
-        """Leave nothing of a load that failed."""
-        _held[api.url].pop(self._tag, None)
+    async def _undo_load(self, api: Ollama) -> None:
+        """Unload the model after a load that failed."""
+        _loaded[api.url].pop(self._tag, None)
         with suppress(OllamaFailed):
             await api.unload(self._tag)
         await api.close()
 
-    def _api(self) -> Ollama:
-        return Ollama(self._model.url or DEFAULT_URL, self._options(), self._model.call_timeout_s)
+    def _make_client(self) -> Ollama:
+        return Ollama(self._model.url or DEFAULT_URL, self._make_runner_options(), self._model.call_timeout_s)
 
-    def _options(self) -> dict[str, int]:
-        """The runner options of every call; on a GPU Ollama decides how many layers fit, and all of them must."""
+    def _make_runner_options(self) -> dict[str, int]:
+        """Return the runner options of every call; on a GPU all layers must fit, so `num_gpu` is left to Ollama."""
         options = {"num_ctx": self._model.context, "num_batch": min(BATCH, self._model.context)}
         return options if self._on_gpu else {**options, "num_gpu": 0}
 
-    def _error(self, what: object) -> DriverError:
+    def _make_error(self, what: object) -> DriverError:
         return DriverError(f"model {self._name!r}: {what}")
 
 
 class OllamaServer:
-    """A model that was seen to be resident, and is looked at until it is stopped."""
+    """A model that was verified as resident and is checked every few seconds until it is stopped."""
 
     pid = None
     exit_status = None
 
-    def __init__(self, api: Ollama, wanted: Wanted, found: Sequence[Resident], patience_s: float) -> None:
-        self._api = api
+    def __init__(self, api: Ollama, wanted: ExpectedModel, found: Sequence[LoadedModel], patience_s: float) -> None:
+        self._make_client = api
         self._wanted = wanted
         self._patience_s = patience_s
         self._bytes = sum(each.size for each in found if each.digest == wanted.pulled.digest)
@@ -184,34 +191,34 @@ class OllamaServer:
         self._lost = asyncio.Event()
         self._died = False
         self._doubt = asyncio.Event()
-        """Set to look at once."""
-        self._confirmation = Confirmation(self._confirmed)
-        self._watch = asyncio.create_task(self._watch_it())
+        """Set to check at once."""
+        self._confirmation = Confirmation(self._check_residency)
+        self._watcher = asyncio.create_task(self._watch_residency())
 
     @property
     def alive(self) -> bool:
-        """Whether it was resident at the last look."""
+        """Whether it was resident at the last check."""
         return not self._lost.is_set()
 
     @property
     def died(self) -> bool:
-        """Whether its runner died, by the server's own words: a call that ran on it may have killed it.
+        """Whether the server reported that the model's runner died, maybe because of a call.
 
-        What was evicted, stopped or removed, and what went with its server, no call has ended.
+        False for a model that was evicted, stopped or removed, or whose server went away: no call caused that.
         """
         return self._died
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer one prompt; one that had the model loaded again ends the residency."""
+    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+        """Answer one prompt; a call that made the server load the model again ends the residency."""
         try:
-            with self._confirmation.call():
-                return await self._api.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
+            with self._confirmation.track_call():
+                return await self._make_client.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
         except RunnerDied as died:
             self._died = True
-            self._lose(died.detail)
+            self._mark_lost(died.detail)
             raise
-        except (Reloaded, Removed) as lost:
-            self._lose(lost.detail)
+        except (ModelReloaded, ModelRemoved) as lost:
+            self._mark_lost(lost.detail)
             raise
         except ChatFailed as failed:
             if failed.kind in (FailureKind.CONNECTION, FailureKind.BACKEND_ERROR):
@@ -219,73 +226,73 @@ class OllamaServer:
             raise
 
     async def confirm(self) -> bool:
-        """Whether it is resident, and its tag is what it was, by a look that begins now or later."""
-        return await self._confirmation.next()
+        """Tell whether it is resident and its tag is unchanged, by a check that begins after this call."""
+        return await self._confirmation.check()
 
-    async def _confirmed(self) -> bool:
+    async def _check_residency(self) -> bool:
         try:
-            return self.alive and await self._is_well()
+            return self.alive and await self._is_intact()
         except OllamaFailed:
             self._doubt.set()
             return False
 
-    async def exited(self) -> None:
-        """Return when it is not resident any more as it was verified, or the server is away."""
+    async def wait_exited(self) -> None:
+        """Return when it is no longer resident as it was verified, or the server is away."""
         await self._lost.wait()
 
     async def stop(self) -> None:
-        """Unload it and wait until it is gone; while it is not, `alive` stays true, and another stop asks once more."""
+        """Unload it and wait until it is gone; if it is not, `alive` stays true, and another `stop` tries once more."""
         if self._stopped:
             return
-        self._watch.cancel()
-        await asyncio.wait([self._watch])
-        if await self._unloaded() or not self.alive:
+        self._watcher.cancel()
+        await asyncio.wait([self._watcher])
+        if await self._unload() or not self.alive:
             self._stopped = True
             self._lost.set()
-            _held[self._api.url].pop(self._wanted.tag, None)
-            await self._api.close()
+            _loaded[self._make_client.url].pop(self._wanted.tag, None)
+            await self._make_client.close()
         else:
             self._patience_s = 0
             _log.error("%s is still loaded; `ollama stop %s`, or restart Ollama", self._wanted.tag, self._wanted.tag)
 
-    async def _unloaded(self) -> bool:
-        """Whether it is gone, or its server is; of a tag that was removed nothing can be asked, only seen."""
+    async def _unload(self) -> bool:
+        """Unload the model and return whether it, or its server, is gone; a removed tag can only be watched."""
         try:
             with suppress(OllamaFailed):
-                await self._api.unload(self._wanted.tag)
-            return await gone(self._api, {self._wanted.pulled.digest}, self._patience_s)
+                await self._make_client.unload(self._wanted.tag)
+            return await wait_until_gone(self._make_client, {self._wanted.pulled.digest}, self._patience_s)
         except OllamaFailed as failed:
-            _log.warning("%s: whether it is unloaded is not known: %s", self._wanted.tag, failed)
+            _log.warning("%s: cannot tell whether it is unloaded: %s", self._wanted.tag, failed)
             return failed.away
 
     def memory_mib(self) -> float | None:
-        """What the server says that it holds."""
+        """Return the memory that the server reported after the load."""
         return self._bytes / MIB
 
-    def _lose(self, why: str) -> None:
+    def _mark_lost(self, why: str) -> None:
         if self.alive:
-            _log.error("the residency is lost: %s", why)
+            _log.error("the residency has ended: %s", why)
         self._lost.set()
 
-    async def _is_well(self) -> bool:
-        """One look; what is wrong ends the residency."""
-        _, problem = await look(self._api, self._wanted, _held[self._api.url].values())
+    async def _is_intact(self) -> bool:
+        """Check the server once; a deviation ends the residency."""
+        _, problem = await inspect_residents(self._make_client, self._wanted, _loaded[self._make_client.url].values())
         if problem:
-            self._lose(problem)
+            self._mark_lost(problem)
         return problem is None
 
-    async def _watch_it(self) -> None:
+    async def _watch_residency(self) -> None:
         silent, kept_at = 0, time.monotonic()
         while self.alive:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._doubt.wait(), PROBE_S)
             self._doubt.clear()
             try:
-                if await self._is_well() and time.monotonic() - kept_at > KEEP_S / 3:
-                    await self._api.keep(self._wanted.tag)
+                if await self._is_intact() and time.monotonic() - kept_at > KEEP_S / 3:
+                    await self._make_client.keep(self._wanted.tag)
                     kept_at = time.monotonic()
                 silent = 0
             except OllamaFailed as failed:
                 silent += 1
-                if failed.away or silent >= SILENCES:
-                    self._lose(str(failed))
+                if failed.away or silent >= MAX_UNANSWERED:
+                    self._mark_lost(str(failed))

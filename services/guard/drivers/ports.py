@@ -1,98 +1,101 @@
-"""The port of a driver: how the guard brings a model up, calls it, and gets rid of it."""
+"""The interface of drivers: how the guard loads a model, calls it and unloads it."""
 
 from typing import Protocol
 
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt
 from shared.runtime.models import ModelIdentity
 
 
-class Server(Protocol):
-    """A model that is up."""
+class ModelServer(Protocol):
+    """A model that is loaded and can be called."""
 
     @property
     def pid(self) -> int | None:
-        """The process that was started for it, if one was."""
+        """Process id of the program that was started for the model; None if none was."""
         ...
 
     @property
     def alive(self) -> bool:
-        """Whether it can still answer."""
+        """Whether it can still answer as the model that was verified."""
         ...
 
     @property
     def died(self) -> bool:
-        """Whether what answered calls has ended, maybe by one of them; what is only not ours any more has not."""
+        """Whether the process that answered calls has ended, maybe because of one of them.
+
+        False if the model was only replaced, evicted or put to sleep.
+        """
         ...
 
     @property
     def exit_status(self) -> int | None:
-        """How its process ended; negative for a signal, None while it runs or where there is none."""
+        """Return code of its process, negative for a signal; None while it runs and if there is no process."""
         ...
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer one prompt; with so many alternatives of each token, where the server gives them.
+    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+        """Answer one prompt, with `logprobs` alternatives of each token if the server can give them.
 
         Raises:
-            ChatFailed: with a typed kind.
+            ChatFailed: the call failed; its `kind` says how.
         """
         ...
 
     async def confirm(self) -> bool:
-        """Whether what answers is still the model that was verified, by a look that begins after this call.
+        """Tell whether the server still serves the model that was verified, by a check that begins after this call.
 
-        Replies are believed once it has returned true, and go back uncharged once it has returned false: another model
-        answers under the name, or nobody can tell. A server that nobody but the guard can change says true at once;
-        one that others can change looks through `confirmation.Confirmation`.
+        Replies are used once it has returned true; after false they are discarded, and their calls go back uncharged.
+        False also means that the check failed. A server that only the guard can change returns true at once; one that
+        others can change uses `confirmation.Confirmation`.
         """
         ...
 
-    async def exited(self) -> None:
-        """Return when the server has gone away by itself."""
+    async def wait_exited(self) -> None:
+        """Return when the server has ended by itself."""
         ...
 
     async def stop(self) -> None:
-        """Free everything; returns when it is free."""
+        """Stop the server and return when its memory is free."""
         ...
 
     def memory_mib(self) -> float | None:
-        """Measured memory now, where it can be measured."""
+        """Return the memory that it takes now; None if it cannot be measured."""
         ...
 
 
 class Driver(Protocol):
-    """A configured model."""
+    """How one configured model is identified and loaded."""
 
     async def identify(self) -> ModelIdentity:
-        """Digest, version and options as they would be served now.
+        """Return digest, version and options as they would be served now.
 
         Raises:
-            DriverError: the model is not there.
+            DriverError: the model is not found.
         """
         ...
 
     async def take_over(self) -> None:
-        """Free what may be left of it where no kernel does that: after a guard that was killed, or of memory that did
-        not come back after a stop. Best effort."""
+        """Free what a killed guard, or a stop that freed no memory, has left of the model. Best effort."""
         ...
 
     async def architecture(self) -> Architecture | None:
-        """What its footprint is estimated from; None where the backend tells nothing."""
+        """Return what its footprint is estimated from; None if the backend does not tell."""
         ...
 
     async def warm(self) -> None:
-        """Read what the next load will read, while another model is resident. Best effort; nothing by default."""
+        """Read ahead what the next load will read, while another model is resident. Best effort."""
         ...
 
-    async def start(self, parallel: int | None = None) -> Server:
-        """Bring the model up, with as many slots as are configured, or with the fewer that the plan has room for.
+    async def start(self, parallel: int | None = None) -> ModelServer:
+        """Load the model with the configured number of slots, or with fewer (`parallel`) if the plan has no more room.
 
         Raises:
-            DriverError: it did not come up, and why.
+            DriverError: it was not loaded; the message says why.
         """
         ...
 
 
 class DriverError(Exception):
-    """A model could not be identified or brought up; the message names the fix."""
+    """A model could not be identified or loaded; the message names the fix."""

@@ -1,4 +1,4 @@
-"""llama.cpp in a child process of its own: what it holds is free when the process is gone."""
+"""Driver `process` for the bundled llama.cpp: a child process serves the model, and its exit frees all memory."""
 
 import asyncio
 import json
@@ -18,9 +18,10 @@ from services.guard.page_cache import read_ahead
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt
 from shared.device_settings import Device
 from shared.model_settings import Model
-from shared.models.command_lines import deterministic
+from shared.models.command_lines import deterministic_options
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import LLAMA
 from shared.orphans import die_with
@@ -30,7 +31,7 @@ STOP_S = 5.0
 
 
 class ProcessDriver:
-    """One GGUF file, served by `services.guard.llama_server`."""
+    """Drives one GGUF file in a process of `services.guard.llama_server`."""
 
     def __init__(self, name: str, model: Model, device: Device) -> None:
         if model.path is None:
@@ -41,7 +42,7 @@ class ProcessDriver:
         self._device = device
 
     async def identify(self) -> ModelIdentity:
-        """The file's SHA-256, the version of llama.cpp's build, and the options that change a reply."""
+        """Identify the model by the file's SHA-256, the version of llama.cpp, and the options that change a reply."""
         return ModelIdentity(
             name=self._name,
             backend="llama.cpp",
@@ -50,7 +51,7 @@ class ProcessDriver:
             options={
                 "context": self._model.context,
                 "parallel": self._model.parallel,
-                **deterministic(self._model),
+                **deterministic_options(self._model),
                 "sampling": dict(LLAMA),
             },
             device=self._device.id,
@@ -59,19 +60,19 @@ class ProcessDriver:
         )
 
     async def take_over(self) -> None:
-        """Nothing: the child has died with its guard."""
+        """Do nothing: the child has died with its guard."""
 
     async def architecture(self) -> Architecture | None:
-        """From the file's header."""
-        return await files.architecture(self._name, self._path)
+        """Read the architecture from the file's header."""
+        return await files.read_architecture(self._name, self._path)
 
     async def warm(self) -> None:
-        """The file, or the folder: the server maps it, so what is in the page cache is not read again."""
+        """Read the file into the page cache: the server maps it, so the load does not wait for the disk."""
         await read_ahead(self._path)
 
     async def start(self, parallel: int | None = None) -> "LlamaServer":
-        """Start the child and wait until it says where it listens."""
-        key, weights = secrets.token_urlsafe(16), await files.watched(self._path)
+        """Start the child and wait until it prints its URL."""
+        key, weights = secrets.token_urlsafe(16), await files.watch_weights(self._path)
         arguments = [
             *(sys.executable, "-m", "services.guard.llama_server", str(self._path)),
             *("--context", str(self._model.context), "--parallel", str(parallel or self._model.parallel)),
@@ -86,11 +87,13 @@ class ProcessDriver:
             preexec_fn=partial(die_with, os.getpid()),
         )
         try:
-            url = await asyncio.wait_for(_announced(process), self._device.load_timeout_s)
+            url = await asyncio.wait_for(_read_announced_url(process), self._device.load_timeout_s)
         except (TimeoutError, ValueError) as error:
             await _kill(process)
-            reason = "in time" if isinstance(error, TimeoutError) else "at all; see the guard's log"
-            raise DriverError(f"model {self._name!r}: its server did not come up {reason}") from error
+            problem = "did not print its address; see the guard's log"
+            if isinstance(error, TimeoutError):
+                problem = f"was not ready within {self._device.load_timeout_s:g} s; raise `device.load_timeout_s`"
+            raise DriverError(f"model {self._name!r}: its server {problem}") from error
         timeout_s = self._model.call_timeout_s
         chat = OpenAICompatible(url, model=self._name, api_key=key, timeout_s=timeout_s, sampling=LLAMA)
         return LlamaServer(process, chat, weights)
@@ -99,41 +102,42 @@ class ProcessDriver:
 class LlamaServer:
     """A child that serves one model."""
 
-    def __init__(self, process: asyncio.subprocess.Process, chat: OpenAICompatible, weights: files.Watched) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, chat: OpenAICompatible, weights: files.WatchedWeights
+    ) -> None:
         self._process = process
         self._chat = chat
         self._weights = weights
 
     @property
     def pid(self) -> int | None:
-        """The child."""
+        """Process id of the child."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the child runs, and serves what it was started for."""
+        """Whether the child runs and its file was not replaced."""
         return not (self.died or self._weights.replaced)
 
     @property
     def died(self) -> bool:
-        """Whether the child is gone."""
+        """Whether the child has exited."""
         return self.exit_status is not None
 
     @property
     def exit_status(self) -> int | None:
-        """The child's return code."""
+        """Return code of the child."""
         return self._process.returncode
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer one prompt."""
+    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         return await self._chat.complete(prompt, decoding, seed, logprobs)
 
     async def confirm(self) -> bool:
-        """The child is the guard's own; the file that it maps may be replaced."""
+        """Check that the mapped file is unchanged; nothing else of the guard's own child can change."""
         return await self._weights.confirm()
 
-    async def exited(self) -> None:
-        """Return when the child is gone."""
+    async def wait_exited(self) -> None:
+        """Return when the child has exited."""
         await self._process.wait()
 
     async def stop(self) -> None:
@@ -147,14 +151,14 @@ class LlamaServer:
                 await _kill(self._process)
 
     def memory_mib(self) -> float | None:
-        """The child's proportional set size in MiB."""
+        """Return the child's proportional set size in MiB."""
         try:
             return float(psutil.Process(self._process.pid).memory_full_info().pss / 2**20)
         except psutil.Error:
             return None
 
 
-async def _announced(process: asyncio.subprocess.Process) -> str:
+async def _read_announced_url(process: asyncio.subprocess.Process) -> str:
     if process.stdout is None:
         raise ValueError("no pipe")
     line = await process.stdout.readline()

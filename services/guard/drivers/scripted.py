@@ -1,7 +1,7 @@
-"""A model that costs nothing, for tests and benchmarks: it crosses every real hop and answers by rule.
+"""Driver `scripted`: a fake model for tests and benchmarks that passes through every real service.
 
-It rates a document by its length and answers a question with a number made from the prompt; both depend on nothing but
-the prompt, so two runs agree. Of what it says it is certain: all of it is one token of probability 1.
+It answers a rating prompt with a rating and any other with a number, both computed from the prompt alone, so that two
+runs agree. Each answer is one token of probability 1.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import zlib
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt, text_of
 from shared.contracts.replies import Token
 from shared.device_settings import Device
 from shared.model_settings import Model
@@ -19,7 +20,7 @@ RATING = "Rating:"
 
 
 class ScriptedDriver:
-    """A model that is all rule."""
+    """Drives a fake model, which needs no files and no memory."""
 
     def __init__(self, name: str, model: Model, device: Device) -> None:
         self._name = name
@@ -27,7 +28,7 @@ class ScriptedDriver:
         self._device = device
 
     async def identify(self) -> ModelIdentity:
-        """Its name and a version of the rule."""
+        """Identify the model by its name; the version is that of the rule that makes the answers."""
         return ModelIdentity(
             name=self._name,
             backend="scripted",
@@ -39,22 +40,22 @@ class ScriptedDriver:
         )
 
     async def take_over(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to free."""
 
     async def architecture(self) -> Architecture | None:
-        """Not told."""
+        """Return None: there is no architecture."""
         return None
 
     async def warm(self) -> None:
-        """Nothing to read ahead."""
+        """Do nothing: there are no files."""
 
     async def start(self, parallel: int | None = None) -> "ScriptedServer":  # noqa: ARG002 - its slots are not ours
-        """Nothing to bring up."""
+        """Return a server that answers at once."""
         return ScriptedServer()
 
 
 class ScriptedServer:
-    """Answers at once."""
+    """A fake server that computes its answers."""
 
     pid = None
     exit_status = None
@@ -63,30 +64,31 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.alive = True
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """A rating where the prompt asks for one, a boxed number elsewhere."""
-        number = zlib.crc32(f"{prompt}{seed if decoding.temperature else 0}".encode())
-        text = f"[[{number % 5 + 1}]]" if prompt.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
+    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+        """Answer with a rating if the prompt asks for one, otherwise with a boxed number."""
+        prompt_text = text_of(prompt)
+        number = zlib.crc32(f"{prompt_text}{seed if decoding.temperature else 0}".encode())
+        text = f"[[{number % 5 + 1}]]" if prompt_text.endswith(RATING) else f"The answer is \\boxed{{{number % 10}}}."
         return ModelAnswer(
             text=text,
             finish_reason="stop",
             tokens=(Token(text=text, logprob=0.0, top={text: 0.0}),) if logprobs else (),
-            prompt_tokens=len(prompt.split()),
+            prompt_tokens=len(prompt_text.split()),
             completion_tokens=1,
         )
 
     async def confirm(self) -> bool:
-        """It is the guard's own."""
+        """Return true: only the guard can change it."""
         return True
 
-    async def exited(self) -> None:
-        """Never by itself."""
+    async def wait_exited(self) -> None:
+        """Wait for ever: it never ends by itself."""
         await asyncio.Event().wait()
 
     async def stop(self) -> None:
-        """Gone."""
+        """Mark the server as not alive."""
         self.alive = False
 
     def memory_mib(self) -> float | None:
-        """None worth the name."""
+        """Return 0: it takes no memory."""
         return 0.0

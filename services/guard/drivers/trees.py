@@ -1,7 +1,7 @@
-"""A program with everything that it starts: model servers have shards and engines, which must not outlive them.
+"""Process trees: a model server with its shards and engines, none of which may outlive it.
 
-All of them carry a mark in their environment, which a fork and another session keep. By it they are found when the
-program is gone and its children are nobody's any more.
+All processes of a tree carry a mark in their environment, which forks and new sessions inherit. By the mark they are
+found even when the program has exited and its children were reparented.
 """
 
 import asyncio
@@ -19,48 +19,48 @@ import psutil
 
 from services.guard.drivers.ports import DriverError
 from shared.orphans import die_with
-from shared.redaction import redacted
+from shared.redaction import redact
 
 STOP_S = 10.0
-"""For a program to end its own children; then everything is killed."""
+"""For a program to end its children itself; then all processes are killed."""
 GONE_S = 5.0
 """For killed processes to be gone."""
-LOOK_S = 0.02
-WORDS = 20
-"""Lines that are kept of what it says."""
-LINE = 300
+POLL_S = 0.02
+MAX_LINES = 20
+"""Lines of the program's output that are kept."""
+MAX_LINE = 300
 OWNER, TREE = "MATHRAG_SERVER_OWNER", "MATHRAG_SERVER_TREE"
 
 _log = logging.getLogger(__name__)
 
 
-class Tree:
-    """A running program; `start` makes one."""
+class ProcessTree:
+    """A program that `start` has started, with its child processes."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: int, mark: str) -> None:
         self._process = process
         self._mark = mark
-        self._said: deque[str] = deque(maxlen=WORDS)
-        self._listening = asyncio.create_task(self._listen(output))
+        self._last_lines: deque[str] = deque(maxlen=MAX_LINES)
+        self._reader = asyncio.create_task(self._read_output(output))
 
     @property
     def pid(self) -> int:
-        """The program's own process."""
+        """Process id of the program."""
         return self._process.pid
 
     @property
     def exit_status(self) -> int | None:
-        """The program's return code."""
+        """Return code of the program."""
         return self._process.returncode
 
     @property
     def ending(self) -> str:
-        """How the program ended: "with 1", or "by SIGKILL"."""
+        """How the program ended, such as "with 1" or "by SIGKILL"."""
         status = self.exit_status
         if status is None or status >= 0:
             return f"with {status}"
         killed_by = signal.Signals(-status)
-        why = ", an instruction that this processor lacks: take another build" if killed_by is signal.SIGILL else ""
+        why = ", an instruction that this processor lacks: install another build" if killed_by is signal.SIGILL else ""
         return f"by {killed_by.name}{why}"
 
     @property
@@ -68,66 +68,66 @@ class Tree:
         """Whether the program runs."""
         return self.exit_status is None
 
-    async def exited(self) -> None:
-        """Return when the program is gone."""
+    async def wait_exited(self) -> None:
+        """Return when the program has exited."""
         await self._process.wait()
 
-    async def last_words(self) -> str:
-        """What it said last, on one line, without secrets."""
+    async def read_last_output(self) -> str:
+        """Return the last lines of its output, on one line and without secrets."""
         if not self.alive:  # the rest of the pipe; children that live on may keep it open
-            await asyncio.wait([self._listening], timeout=1)
-        return redacted(" | ".join(self._said)) or "nothing"
+            await asyncio.wait([self._reader], timeout=1)
+        return redact(" | ".join(self._last_lines)) or "nothing"
 
     async def end(self) -> None:
-        """End the program and everything that it has started; returns when all of it is gone.
+        """End the program and its children, and return when all have exited.
 
         Raises:
-            DriverError: something of it does not end.
+            DriverError: a process does not end.
         """
         if self.alive:
             self._process.terminate()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), STOP_S)
-        await asyncio.to_thread(_end, TREE, self._mark)
+        await asyncio.to_thread(_kill_marked, TREE, self._mark)
         await self._process.wait()
-        self._listening.cancel()
-        await asyncio.wait([self._listening])
+        self._reader.cancel()
+        await asyncio.wait([self._reader])
 
     def memory_mib(self) -> float | None:
-        """Proportional set size of all its processes."""
+        """Return the proportional set size of all its processes in MiB; None if nothing can be measured."""
         found = 0
-        for process in marked(TREE, self._mark):
+        for process in find_marked(TREE, self._mark):
             with suppress(psutil.Error):
                 found += process.memory_full_info().pss
         return found / 2**20 if found else None
 
-    async def _listen(self, output: int) -> None:
-        """Read what it says, so that it never waits for a reader; a line that is too long is cut."""
+    async def _read_output(self, output: int) -> None:
+        """Read the program's output, so that it never blocks on a full pipe; lines are cut at `MAX_LINE`."""
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
         try:
             while read := await reader.read(1 << 16):
                 lines = read.decode(errors="replace").splitlines()
-                self._said.extend(line[:LINE] for line in lines if line.strip())
+                self._last_lines.extend(line[:MAX_LINE] for line in lines if line.strip())
                 _log.debug("process %d: %s", self.pid, lines)
         finally:
             transport.close()
 
 
-async def start(arguments: Sequence[str], environment: Mapping[str, str], owner: str) -> Tree:
-    """Start a program that ends with this process; it gets our environment, but for our own settings and secrets.
+async def start(arguments: Sequence[str], environment: Mapping[str, str], owner: str) -> ProcessTree:
+    """Start a program that ends with this process; it inherits the environment without our settings and secrets.
 
     Raises:
         DriverError: it cannot be started.
     """
     mark = secrets.token_urlsafe(12)
-    # A pipe of our own: with one of asyncio's, whoever waits for the program waits for all its children, too.
+    # A pipe of our own: with one of asyncio's, `wait` would also wait for all children that hold it open.
     output, end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *arguments,
-            env={**inherited(), **environment, OWNER: owner, TREE: mark},
+            env={**inherit_environment(), **environment, OWNER: owner, TREE: mark},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=end,
             stderr=end,
@@ -140,37 +140,37 @@ async def start(arguments: Sequence[str], environment: Mapping[str, str], owner:
         raise DriverError(f"cannot be started: {arguments[0]}: {error.strerror}; correct `command`") from error
     finally:
         os.close(end)
-    return Tree(process, output, mark)
+    return ProcessTree(process, output, mark)
 
 
-def inherited() -> dict[str, str]:
-    """Our environment as programs of others get it: without our settings, which hold secrets."""
+def inherit_environment() -> dict[str, str]:
+    """Return this process's environment without MATHRAG_* settings, which hold secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
 
 
-def marked(name: str, value: str) -> Iterator[psutil.Process]:
-    """Processes with this in their environment."""
+def find_marked(name: str, value: str) -> Iterator[psutil.Process]:
+    """Find the processes that have `name` set to `value` in their environment."""
     for process in psutil.process_iter(["environ"]):
         if (process.info["environ"] or {}).get(name) == value:
             yield process
 
 
 async def end_leftovers(owner: str) -> None:
-    """End what an owner has started, whatever it is doing.
+    """Kill all processes that `owner` has started.
 
     Raises:
-        DriverError: something of it does not end.
+        DriverError: a process does not end.
     """
-    await asyncio.to_thread(_end, OWNER, owner)
+    await asyncio.to_thread(_kill_marked, OWNER, owner)
 
 
-def _end(name: str, value: str) -> None:
-    """Kill until none is left: one may have forked since the last look. Zombies have no environment."""
+def _kill_marked(name: str, value: str) -> None:
+    """Kill until none is left, since one may have forked meanwhile. Zombies have no environment and do not count."""
     deadline = time.monotonic() + GONE_S
-    while found := list(marked(name, value)):
+    while found := list(find_marked(name, value)):
         if time.monotonic() > deadline:
             raise DriverError(f"processes {[process.pid for process in found]} do not end; end them by hand")
         for process in found:
             with suppress(psutil.Error):
                 process.kill()
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""Which version of a program is installed: read from its Python package where it is one, else asked for."""
+"""Find the version of an installed program: from its Python package if it has one, else from `--version`."""
 
 import asyncio
 import os
@@ -18,22 +18,22 @@ ANSWER_S = 300.0
 _printed: dict[tuple[Path, int], str] = {}
 
 
-async def of(path: Path, program: Program) -> str:
-    """What `--version` prints of the program at `path`; asked once as long as the file is the same.
+async def find_version(path: Path, program: Program) -> str:
+    """Return the version that `--version` prints for the program at `path`; cached while the file is unchanged.
 
     Raises:
         DriverError: it prints none.
     """
-    if program.package and (found := await asyncio.to_thread(_packaged, path, program.package)):
+    if program.package and (found := await asyncio.to_thread(_read_package_version, path, program.package)):
         return found
     key = path, (await asyncio.to_thread(path.stat)).st_mtime_ns
     if key not in _printed:
-        _printed[key] = await _asked(path, program.printed)
+        _printed[key] = await _run_version(path, program.version_pattern)
     return _printed[key]
 
 
-def _packaged(path: Path, package: str) -> str | None:
-    """What `--version` of a script of Python prints: the version of `package` in the environment that it lies in."""
+def _read_package_version(path: Path, package: str) -> str | None:
+    """Read the version of `package` from the environment of the Python script at `path`; None if it is another file."""
     with path.open("rb") as opened:
         interpreter = opened.readline(1 << 10)
     if not (interpreter.startswith(b"#!") and b"python" in interpreter):
@@ -43,7 +43,7 @@ def _packaged(path: Path, package: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-async def _asked(path: Path, printed: Pattern[str]) -> str:
+async def _run_version(path: Path, version_pattern: Pattern[str]) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
             path,
@@ -51,7 +51,7 @@ async def _asked(path: Path, printed: Pattern[str]) -> str:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=trees.inherited(),
+            env=trees.inherit_environment(),
             preexec_fn=partial(die_with, os.getpid()),
         )
     except OSError as error:
@@ -64,7 +64,7 @@ async def _asked(path: Path, printed: Pattern[str]) -> str:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    said = output.decode(errors="replace")
-    if (found := printed.search(said)) is None:
-        raise DriverError(f"`{path} --version` prints no version but {said[:200]!r}")
+    text = output.decode(errors="replace")
+    if (found := version_pattern.search(text)) is None:
+        raise DriverError(f"`{path} --version` prints no version but {text[:200]!r}")
     return found[1]

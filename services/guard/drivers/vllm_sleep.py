@@ -1,9 +1,9 @@
 """Driver `vllm-sleep`: a vLLM server that stays up, and whose weights move to the host's memory and back.
 
-Level 1 only: level 2 forgets the weights, and without a reload its answers are gibberish (vllm#29341). A sleep under
-load crashes the GPU's kernels (vllm#28714), a wake that failed holds memory that nobody lists (vllm#34600): whatever is
-in doubt ends the program, and the next residency starts it anew. That it sleeps is only its word; what is free is
-measured before the next load, as after any unload, and a sleeper that holds memory is ended then.
+Only level 1 is used: level 2 drops the weights, and without a reload its answers are gibberish (vllm#29341). A sleep
+under load crashes the GPU's kernels (vllm#28714), and a failed wake holds memory that is not listed (vllm#34600): in
+doubt the program is ended, and the next residency starts it again. What a sleeping server has freed is measured before
+the next load, as after any unload; one that holds memory is ended then.
 """
 
 import asyncio
@@ -14,154 +14,153 @@ from contextlib import suppress
 import httpx2
 import psutil
 
-from services.guard.drivers.launched import LaunchedDriver, LaunchedServer
-from services.guard.drivers.ports import DriverError, Server
+from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers.ports import DriverError, ModelServer
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
+from shared.contracts.prompts import Prompt
 from shared.device_settings import Device
 from shared.model_settings import Model
 
 SLEEP_S = 120.0
-"""For the weights to be moved."""
+"""For the weights to move to the host's memory."""
 IDLE_S = 10.0
-"""For requests that were broken off to be gone from the server, too."""
-LOOK_S = 0.1
+"""For the server to notice that requests were aborted."""
+POLL_S = 0.1
 BUSY = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 _log = logging.getLogger(__name__)
 
 
-class VllmSleepDriver(LaunchedDriver):
-    """One model, and the server that holds it, awake or asleep."""
+class VllmSleepDriver(ExternalProgramDriver):
+    """Drives one model whose server is kept when the model is unloaded, asleep instead of ended."""
 
     def __init__(self, name: str, model: Model, device: Device, owner: str) -> None:
         super().__init__(name, model, device, owner)
-        self._sleeper: LaunchedServer | None = None
+        self._sleeper: ExternalProgramServer | None = None
 
-    async def start(self, parallel: int | None = None) -> Server:
-        """Wake the server, or start it: the first time, after its end, and where it has another number of slots."""
+    async def start(self, parallel: int | None = None) -> ModelServer:
+        """Wake the server; start it if there is none, it has ended, or it has another number of slots."""
         slots = parallel or self._model.parallel
         sleeper, self._sleeper = self._sleeper, None
-        if sleeper is not None and sleeper.alive and sleeper.asked.parallel == slots:
+        if sleeper is not None and sleeper.alive and sleeper.request.parallel == slots:
             await self._wake(sleeper)
         else:
             if sleeper is not None:
                 await sleeper.stop()
-            sleeper = await self.launched(slots)
+            sleeper = await self.launch(slots)
         return AwakeServer(sleeper, self)
 
     async def take_over(self) -> None:
-        """End what a guard that was killed has left, and what sleeps: something holds memory that should be free."""
+        """End the sleeping server and what a killed guard has left: one of them holds memory that should be free."""
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
             await sleeper.stop()
         await super().take_over()
 
     async def warm(self) -> None:
-        """Nothing of one that sleeps: its weights are in memory, and would be there twice."""
+        """Read the weights ahead unless the server sleeps: then they are already in the host's memory."""
         if self._sleeper is None or not self._sleeper.alive:
             await super().warm()
 
-    async def _wake(self, sleeper: LaunchedServer) -> None:
+    async def _wake(self, sleeper: ExternalProgramServer) -> None:
         try:
             async with asyncio.timeout(self._device.load_timeout_of(self._model)):
-                await _turn(sleeper, "/wake_up", asleep=False)
+                await _switch_sleep(sleeper, "/wake_up", asleep=False)
                 await self._verify(sleeper)
         except (DriverError, httpx2.HTTPError, TimeoutError) as error:
             await sleeper.stop()
             raise DriverError(f"model {self._name!r}: its server did not wake and was ended: {error!r}") from error
 
-    async def lay_down(self, server: LaunchedServer) -> None:
-        """Let it sleep if it can; else end it."""
+    async def put_to_sleep(self, server: ExternalProgramServer) -> None:
+        """Put the server to sleep, or end it if that fails or the host has too little memory."""
         try:
-            self._has_room()
+            self._require_room()
             async with asyncio.timeout(SLEEP_S):
-                await _idle(server)
-                await _turn(server, "/sleep?level=1", asleep=True)
+                await _wait_until_idle(server)
+                await _switch_sleep(server, "/sleep?level=1", asleep=True)
         except (DriverError, httpx2.HTTPError, TimeoutError) as error:
             _log.warning("model %r: its server is ended instead of sleeping: %r", self._name, error)
             await server.stop()
         else:
             self._sleeper = server
 
-    def _has_room(self) -> None:
+    def _require_room(self) -> None:
         free = psutil.virtual_memory().available >> 20
         if free < self._model.asleep_mib:
-            raise DriverError(f"the host has {free} MiB free, its sleep takes {self._model.asleep_mib}")
+            raise DriverError(f"the host has {free} MiB free, sleeping takes {self._model.asleep_mib} MiB")
 
 
 class AwakeServer:
-    """The server for one residency: it ends when the model falls asleep."""
+    """The server during one residency, which ends when the server is put to sleep."""
 
-    def __init__(self, server: LaunchedServer, driver: VllmSleepDriver) -> None:
+    def __init__(self, server: ExternalProgramServer, driver: VllmSleepDriver) -> None:
         self._server = server
         self._driver = driver
         self._asleep = False
 
     @property
     def pid(self) -> int | None:
-        """The program."""
+        """Process id of the program."""
         return self._server.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs and is awake."""
+        """Whether the program runs and is awake."""
         return not self._asleep and self._server.alive
 
     @property
     def died(self) -> bool:
-        """Whether the program is gone; asleep it is not."""
+        """Whether the program has exited; a sleeping one has not."""
         return self._server.died
 
     @property
     def exit_status(self) -> int | None:
-        """The program's return code."""
+        """Return code of the program."""
         return self._server.exit_status
 
-    async def complete(self, prompt: str, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
-        """Answer one prompt."""
+    async def complete(self, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
         return await self._server.complete(prompt, decoding, seed, logprobs)
 
     async def confirm(self) -> bool:
-        """As of any program that the guard has started."""
         return await self._server.confirm()
 
-    async def exited(self) -> None:
-        """Return when the program is gone."""
-        await self._server.exited()
+    async def wait_exited(self) -> None:
+        """Return when the program has exited."""
+        await self._server.wait_exited()
 
     async def stop(self) -> None:
-        """Have it sleep; of one that died, end what it has left."""
+        """Put the server to sleep; if it has died, end the processes that it has left."""
         if self._asleep:
             return
-        await (self._driver.lay_down(self._server) if self._server.alive else self._server.stop())
+        await (self._driver.put_to_sleep(self._server) if self._server.alive else self._server.stop())
         self._asleep = True
 
     def memory_mib(self) -> float | None:
-        """Of all its processes, on the host."""
+        """Return the host memory of all its processes."""
         return self._server.memory_mib()
 
 
-async def _turn(server: LaunchedServer, path: str, *, asleep: bool) -> None:
-    """Send it to sleep or wake it.
+async def _switch_sleep(server: ExternalProgramServer, path: str, *, asleep: bool) -> None:
+    """Put the server to sleep or wake it.
 
     Raises:
-        DriverError: it refuses, or says afterwards that nothing has changed.
+        DriverError: it refuses, or reports afterwards that nothing has changed.
     """
     await server.post(path)
-    if (await server.page(["/is_sleeping"])).get("is_sleeping") is not asleep:
+    if (await server.read_page(["/is_sleeping"])).get("is_sleeping") is not asleep:
         raise DriverError("sleeps on" if not asleep else "stays awake")
 
 
-async def _idle(server: LaunchedServer) -> None:
-    """Return when the server has nothing to do.
+async def _wait_until_idle(server: ExternalProgramServer) -> None:
+    """Return when the server runs no request.
 
     Raises:
-        DriverError: it goes on with something.
+        DriverError: it is still busy after `IDLE_S`.
     """
     with suppress(TimeoutError):
         async with asyncio.timeout(IDLE_S):
-            while any(float(count) for count in BUSY.findall(await server.text("/metrics"))):  # noqa: ASYNC110
-                await asyncio.sleep(LOOK_S)
+            while any(float(count) for count in BUSY.findall(await server.read_text("/metrics"))):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)
             return
     raise DriverError("is still busy")

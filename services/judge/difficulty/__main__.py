@@ -10,40 +10,46 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from services.judge.difficulty import card, fitting, problems
-from services.judge.difficulty.figures import CUT, Evaluation, Part, Recorded, figures, rival
-from services.judge.difficulty.fitting import Fitted
-from services.judge.difficulty.problems import Problem
+from services.judge.difficulty import card, fit, problems
+from services.judge.difficulty.figures import (
+    CUT,
+    ClassifierEvaluation,
+    PartFigures,
+    RecordedProbability,
+    measure_figures,
+    measure_rival,
+)
+from services.judge.difficulty.fit import FittedClassifier
+from services.judge.difficulty.problems import MathProblem
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier
 from shared.models.static_embeddings import StaticEmbedder
 from shared.runtime.models import WEIGHTS
 
 RECORDED = 20
-"""Held-out problems whose probabilities by scikit-learn are recorded: a test holds the services to them."""
+"""Held-out problems whose probabilities by scikit-learn are recorded, to which a test compares the services."""
 
 
 def main() -> None:
-    """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=WEIGHTS.parent)
     options = parser.parse_args()
-    parts = problems.split(problems.read(options.data / "train.jsonl"))
-    held_out = {"held out": parts.held_out, "test-dev": problems.read(options.data / "test-dev.jsonl")}
+    parts = problems.split_problems(problems.read_problems(options.data / "train.jsonl"))
+    held_out = {"held out": parts.held_out, "test-dev": problems.read_problems(options.data / "test-dev.jsonl")}
     write(options.out, parts.fitted, held_out)
 
 
-def write(out: Path, fitted: list[Problem], held_out: dict[str, list[Problem]]) -> None:
-    """Fit to `fitted`, measure on every part of `held_out`, and write the three files."""
+def write(out: Path, fitted: list[MathProblem], held_out: dict[str, list[MathProblem]]) -> None:
+    """Fit to `fitted`, measure on every part of `held_out`, and write weights, evaluation and card."""
     embedder = StaticEmbedder(EMBEDDINGS)
-    chosen, rivals = fitting.fit(fitted, fitting.embeddings(embedder)), fitting.rivals(fitted, embedder)
-    regression = fitting.regression(chosen, embedder)
+    chosen, rivals = fit.fit(fitted, fit.make_embedding_features(embedder)), fit.fit_rivals(fitted, embedder)
+    regression = fit.export_regression(chosen, embedder)
     shipped = DifficultyClassifier(regression, embedder)
-    evaluation = Evaluation(
+    evaluation = ClassifierEvaluation(
         fitted=len(fitted),
         strengths={"embeddings": chosen.strength, **{kind: each.strength for kind, each in rivals.items()}},
         parts={name: measure(part, shipped, rivals) for name, part in held_out.items()},
-        recorded=recorded(next(iter(held_out.values()))[:RECORDED], chosen),
+        recorded=record_probabilities(next(iter(held_out.values()))[:RECORDED], chosen),
     )
     out.mkdir(parents=True, exist_ok=True)
     for name, content in (("weights", regression), ("evaluation", evaluation)):
@@ -51,21 +57,21 @@ def write(out: Path, fitted: list[Problem], held_out: dict[str, list[Problem]]) 
     (out / "README.md").write_text(card.render(evaluation))
 
 
-def measure(part: list[Problem], shipped: DifficultyClassifier, rivals: dict[str, Fitted]) -> Part:
-    """What services would answer, beside what the other kinds would."""
+def measure(part: list[MathProblem], shipped: DifficultyClassifier, rivals: dict[str, FittedClassifier]) -> PartFigures:
+    """Measure the shipped classifier as services use it, and the other kinds for comparison."""
     known = shipped.probabilities([problem.text for problem in part])
     probabilities = np.array([CUT if each is None else each for each in known])
-    return Part(
-        shipped=figures(part, probabilities),
-        rivals={kind: rival(part, probabilities, each.probabilities(part)) for kind, each in rivals.items()},
+    return PartFigures(
+        shipped=measure_figures(part, probabilities),
+        rivals={kind: measure_rival(part, probabilities, each.probabilities(part)) for kind, each in rivals.items()},
     )
 
 
-def recorded(part: list[Problem], fitted: Fitted) -> list[Recorded]:
-    """By scikit-learn alone."""
+def record_probabilities(part: list[MathProblem], fitted: FittedClassifier) -> list[RecordedProbability]:
+    """Record the probabilities that scikit-learn gives."""
     probabilities = fitted.probabilities(part).tolist()
     return [
-        Recorded(question=problem.text, probability=probability)
+        RecordedProbability(question=problem.text, probability=probability)
         for problem, probability in zip(part, probabilities, strict=True)
     ]
 

@@ -1,16 +1,16 @@
-"""The classifier's card, `models/difficulty/README.md`: every figure in it comes from the evaluation."""
+"""Render the classifier's card, `models/difficulty/README.md`, with the figures of the evaluation."""
 
 from collections.abc import Iterable, Sequence
 
-from services.judge.difficulty.figures import Evaluation, Figures, Group, Part
+from services.judge.difficulty.figures import ClassifierEvaluation, ClassifierFigures, GroupFigures, PartFigures
 from shared.statistics.intervals import Interval
 
 HEAD = """\
 # Difficulty classifier
 
-Intervals from the text of a problem alone how probable it is that the problem is *hard*: level 4 or 5 of MATH, against
+Estimates from the text of a problem alone how probable it is that the problem is *hard*: level 4 or 5 of MATH, against
 levels 1 to 3. A logistic regression over the shipped static embeddings ({fitted:,} problems, 379 weights and a bias, in
-`weights.json`). `shared/models/difficulty.py` reads it with numpy alone; `docs/routing.md` says what it is for.
+`weights.json`). `shared/models/difficulty.py` reads it with numpy alone; `docs/how-to/routing.md` says what it is for.
 
 Licence: MIT, as the data's (MATH, Hendrycks et al. 2021).
 
@@ -45,71 +45,93 @@ LIMITS = """\
   part, problems and solutions, though without levels. Quote test-dev.
 - English and mathematics of MATH's kind only. Chinese questions, and questions without a known word, get no probability
   at all. Elsewhere it gives a number that means nothing: in the shipped problem world a question names two digits and
-  an operator, and nothing in it tells the difficulty (`docs/routing.md`).
+  an operator, and nothing in it tells the difficulty (`docs/how-to/routing.md`).
 """
 
 
-def render(evaluation: Evaluation) -> str:
-    """The card, as Markdown."""
+def render(evaluation: ClassifierEvaluation) -> str:
+    """Render the card as Markdown."""
     sections = [HEAD.format(fitted=evaluation.fitted)]
-    sections += [_part(name, part, evaluation.strengths) for name, part in evaluation.parts.items()]
+    sections += [_render_part(name, part, evaluation.strengths) for name, part in evaluation.parts.items()]
     return "\n".join([*sections, LIMITS])
 
 
-def _part(name: str, part: Part, strengths: dict[str, float]) -> str:
+def _render_part(name: str, part: PartFigures, strengths: dict[str, float]) -> str:
     shipped = part.shipped
     return "\n".join(
         [
             f"## On {name}, {shipped.n:,} problems\n",
-            _table(
+            _render_table(
                 ("classifier", "C", "accuracy at 0.5", "ROC AUC", "shipped one's AUC is larger by"),
-                _rivals(part, strengths),
+                _list_rivals(part, strengths),
             ),
             CALIBRATION.format(shipped.brier, shipped.calibration_error),
-            _table(("probability", "problems", "hard"), _bins(shipped)),
+            _render_table(("probability", "problems", "hard"), _list_bins(shipped)),
             "",
-            _table(("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), _groups(shipped)),
+            _render_table(
+                ("level or subject", "problems", "called hard", "called rightly", "ROC AUC"), _list_groups(shipped)
+            ),
             "\nWhat a threshold of `route` does:\n",
-            _table(("threshold", "take the rule path", "of these hard"), _cuts(shipped)),
+            _render_table(("threshold", "take the rule path", "of these hard"), _list_thresholds(shipped)),
             "",
         ]
     )
 
 
-def _rivals(part: Part, strengths: dict[str, float]) -> Iterable[Sequence[str]]:
+def _list_rivals(part: PartFigures, strengths: dict[str, float]) -> Iterable[Sequence[str]]:
     shipped = part.shipped
-    yield "**embeddings (shipped)**", f"{strengths['embeddings']:g}", _share(shipped.accuracy), _area(shipped.auc), ""
+    yield (
+        "**embeddings (shipped)**",
+        f"{strengths['embeddings']:g}",
+        _format_share(shipped.accuracy),
+        _format_area(shipped.auc),
+        "",
+    )
     for kind, rival in part.rivals.items():
-        yield kind, f"{strengths[kind]:g}", _share(rival.accuracy), _area(rival.auc), _area(rival.advantage)
+        yield (
+            kind,
+            f"{strengths[kind]:g}",
+            _format_share(rival.accuracy),
+            _format_area(rival.auc),
+            _format_area(rival.advantage),
+        )
     yield "everything hard", "", f"{100 * shipped.hard:.1f} %", "0.5", ""
 
 
-def _bins(figures: Figures) -> Iterable[Sequence[str]]:
-    return ((f"{each.probability:.2f}", str(each.n), _share(each.hard)) for each in figures.calibration)
+def _list_bins(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
+    return ((f"{each.probability:.2f}", str(each.n), _format_share(each.hard)) for each in figures.calibration)
 
 
-def _groups(figures: Figures) -> Iterable[Sequence[str]]:
-    return (_group(name, each) for name, each in (figures.levels | figures.subjects).items())
+def _list_groups(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
+    return (_render_group(name, each) for name, each in (figures.levels | figures.subjects).items())
 
 
-def _group(name: str, group: Group) -> Sequence[str]:
-    return name, str(group.n), _share(group.called_hard), _share(group.accuracy), _area(group.auc) if group.auc else ""
+def _render_group(name: str, group: GroupFigures) -> Sequence[str]:
+    return (
+        name,
+        str(group.n),
+        _format_share(group.called_hard),
+        _format_share(group.accuracy),
+        _format_area(group.auc) if group.auc else "",
+    )
 
 
-def _cuts(figures: Figures) -> Iterable[Sequence[str]]:
-    return ((f"{each.threshold:g}", _share(each.easy), _share(each.hard_among_easy)) for each in figures.cuts)
+def _list_thresholds(figures: ClassifierFigures) -> Iterable[Sequence[str]]:
+    return (
+        (f"{each.threshold:g}", _format_share(each.easy), _format_share(each.hard_among_easy)) for each in figures.cuts
+    )
 
 
-def _share(figure: Interval) -> str:
+def _format_share(figure: Interval) -> str:
     if figure.value is None:
         return "none"
     return f"{100 * figure.value:.1f} % ({100 * figure.low:.1f} to {100 * figure.high:.1f})"
 
 
-def _area(figure: Interval) -> str:
+def _format_area(figure: Interval) -> str:
     return f"{figure.value:.3f} ({figure.low:.3f} to {figure.high:.3f})"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _render_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

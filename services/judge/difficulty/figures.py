@@ -1,4 +1,4 @@
-"""What the classifier is worth on problems that it was not fitted to; every figure with its interval (95 %)."""
+"""Measure a classifier on problems to which it was not fitted, with 95 % confidence intervals."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import bootstrap, rankdata
 
-from services.judge.difficulty.problems import Problem
+from services.judge.difficulty.problems import MathProblem
 from shared.statistics.intervals import Interval, wilson
 
 RESAMPLES = 2000
@@ -22,139 +22,142 @@ Vector = NDArray[np.float64]
 
 
 class Bin(msgspec.Struct, frozen=True, kw_only=True):
-    """Problems of about the same probability."""
+    """Compares predicted with observed difficulty over problems of about the same probability."""
 
     n: int
     probability: float
     """Their mean probability of being hard."""
     hard: Interval
-    """The share that is."""
+    """The share that is hard."""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Problems of one level or subject."""
 
     n: int
     called_hard: Interval
     accuracy: Interval
     auc: Interval | None
-    """None: the problems are all hard, or all easy."""
+    """None if the problems are all hard, or all easy."""
 
 
-class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """What a threshold of `route` would do."""
+class ThresholdFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The effect of a threshold of `route`."""
 
     threshold: float
     easy: Interval
     """Share of the problems that take the rule path."""
     hard_among_easy: Interval
-    """Share of those that are hard all the same."""
+    """Share of hard problems among them."""
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one classifier on one set of problems."""
+class ClassifierFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one classifier on one set of problems."""
 
     n: int
     hard: float
-    """Share of hard problems: what calling all of them hard would get right."""
+    """Share of hard problems, which is the accuracy of calling all of them hard."""
     accuracy: Interval
     auc: Interval
     brier: float
     """Mean squared error of the probability."""
     calibration_error: float
-    """Mean distance of probability and share in `calibration`, by their sizes."""
+    """Mean distance of probability and share over the bins of `calibration`, weighted by their sizes."""
     calibration: list[Bin]
-    levels: dict[str, Group]
-    subjects: dict[str, Group]
-    cuts: list[Cut]
+    levels: dict[str, GroupFigures]
+    subjects: dict[str, GroupFigures]
+    cuts: list[ThresholdFigures]
 
 
-class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """Another kind of classifier, fitted to the same problems and measured on the same."""
+class RivalFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of another kind of classifier that was fitted to, and measured on, the same problems."""
 
     accuracy: Interval
     auc: Interval
     advantage: Interval
-    """How much larger the shipped classifier's area is."""
+    """By how much the shipped classifier's area is larger."""
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """A problem and its probability as the training library gives it."""
+class RecordedProbability(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem and its probability by scikit-learn."""
 
     question: str
     probability: float
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Problems that nothing was fitted to."""
+class PartFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures on problems to which nothing was fitted."""
 
-    shipped: Figures
-    rivals: dict[str, Rival]
+    shipped: ClassifierFigures
+    rivals: dict[str, RivalFigures]
 
 
-class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is measured when the classifier is fitted."""
+class ClassifierEvaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures that are measured when the classifier is fitted."""
 
     fitted: int
-    """Problems that it was fitted to."""
+    """Number of problems to which it was fitted."""
     strengths: dict[str, float]
-    """By kind, the inverse strength of the penalty that cross-validation chose."""
-    parts: dict[str, Part]
-    recorded: list[Recorded]
+    """Inverse strength of the penalty that cross-validation chose, by kind of classifier."""
+    parts: dict[str, PartFigures]
+    recorded: list[RecordedProbability]
 
 
-def figures(problems: Sequence[Problem], probabilities: Vector) -> Figures:
-    """All of them."""
+def measure_figures(problems: Sequence[MathProblem], probabilities: Vector) -> ClassifierFigures:
     hard = np.array([problem.hard for problem in problems], dtype=np.float64)
-    bins = calibration(hard, probabilities)
+    bins = measure_calibration(hard, probabilities)
     gaps = [each.n * abs(each.probability - (each.hard.value or 0)) for each in bins]
-    return Figures(
+    return ClassifierFigures(
         n=len(problems),
         hard=float(hard.mean()),
-        accuracy=accuracy(hard, probabilities),
-        auc=area(hard, probabilities),
+        accuracy=measure_accuracy(hard, probabilities),
+        auc=measure_area(hard, probabilities),
         brier=float(((probabilities - hard) ** 2).mean()),
         calibration_error=sum(gaps) / len(problems),
         calibration=bins,
-        levels=_groups(hard, probabilities, [f"Level {problem.level}" for problem in problems]),
-        subjects=_groups(hard, probabilities, [problem.subject for problem in problems]),
-        cuts=[_cut(hard, probabilities, threshold / BINS) for threshold in range(1, BINS)],
+        levels=_measure_groups(hard, probabilities, [f"Level {problem.level}" for problem in problems]),
+        subjects=_measure_groups(hard, probabilities, [problem.subject for problem in problems]),
+        cuts=[_measure_cut(hard, probabilities, threshold / BINS) for threshold in range(1, BINS)],
     )
 
 
-def rival(problems: Sequence[Problem], shipped: Vector, others: Vector) -> Rival:
-    """The others' figures beside the shipped one's."""
+def measure_rival(problems: Sequence[MathProblem], shipped: Vector, others: Vector) -> RivalFigures:
+    """Measure another classifier (`others`) and compare it with the shipped one."""
     hard = np.array([problem.hard for problem in problems], dtype=np.float64)
-    return Rival(accuracy=accuracy(hard, others), auc=area(hard, others), advantage=advantage(hard, shipped, others))
+    return RivalFigures(
+        accuracy=measure_accuracy(hard, others),
+        auc=measure_area(hard, others),
+        advantage=measure_advantage(hard, shipped, others),
+    )
 
 
-def accuracy(hard: Vector, probabilities: Vector) -> Interval:
-    """Share of the problems that are called what they are at `CUT`."""
+def measure_accuracy(hard: Vector, probabilities: Vector) -> Interval:
+    """Measure the share of problems that are classified correctly at `CUT`."""
     return wilson(int(((probabilities >= CUT) == (hard > 0)).sum()), len(hard))
 
 
-def area(hard: Vector, probabilities: Vector) -> Interval:
-    """Area under the ROC curve, by bootstrap over problems."""
-    return _bootstrapped((hard, probabilities), auc)
+def measure_area(hard: Vector, probabilities: Vector) -> Interval:
+    """Measure the area under the ROC curve, with a bootstrap over problems."""
+    return _estimate_interval((hard, probabilities), compute_auc)
 
 
-def advantage(hard: Vector, probabilities: Vector, others: Vector) -> Interval:
-    """How much larger the first's area is than the others', by bootstrap over the problems of both."""
-    return _bootstrapped(
+def measure_advantage(hard: Vector, probabilities: Vector, others: Vector) -> Interval:
+    """Measure by how much the first area is larger than that of `others`, with a paired bootstrap over problems."""
+    return _estimate_interval(
         (hard, probabilities, others),
-        lambda y, left, right, axis: auc(y, left, axis=axis) - auc(y, right, axis=axis),
+        lambda y, left, right, axis: compute_auc(y, left, axis=axis) - compute_auc(y, right, axis=axis),
     )
 
 
-def auc(hard: Vector, probabilities: Vector, axis: int = -1) -> Any:
-    """The probability that a hard problem gets the higher probability: the rank sum of Mann and Whitney, ties half."""
+def compute_auc(hard: Vector, probabilities: Vector, axis: int = -1) -> Any:
+    """Compute how often a hard problem gets a higher probability than an easy one (Mann-Whitney, ties count half)."""
     positive = hard.sum(axis=axis)
     ranks = (rankdata(probabilities, axis=axis) * hard).sum(axis=axis)
     return (ranks - positive * (positive + 1) / 2) / (positive * (hard.shape[axis] - positive))
 
 
-def calibration(hard: Vector, probabilities: Vector) -> list[Bin]:
-    """Equal widths, empty ones left out."""
+def measure_calibration(hard: Vector, probabilities: Vector) -> list[Bin]:
+    """Sort problems into bins of equal width by probability, without empty bins."""
     places = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     members = [places == place for place in range(BINS) if (places == place).any()]
     return [
@@ -167,7 +170,7 @@ def calibration(hard: Vector, probabilities: Vector) -> list[Bin]:
     ]
 
 
-def _bootstrapped(data: tuple[Vector, ...], statistic: Callable[..., Any]) -> Interval:
+def _estimate_interval(data: tuple[Vector, ...], statistic: Callable[..., Any]) -> Interval:
     found = bootstrap(
         data, statistic, n_resamples=RESAMPLES, paired=True, vectorized=True, method="percentile",
         batch=200, rng=np.random.default_rng(SEED),
@@ -175,26 +178,26 @@ def _bootstrapped(data: tuple[Vector, ...], statistic: Callable[..., Any]) -> In
     return Interval(value=float(statistic(*data, axis=-1)), low=float(found.low), high=float(found.high))
 
 
-def _groups(hard: Vector, probabilities: Vector, names: Sequence[str]) -> dict[str, Group]:
+def _measure_groups(hard: Vector, probabilities: Vector, names: Sequence[str]) -> dict[str, GroupFigures]:
     places: defaultdict[str, list[int]] = defaultdict(list)
     for place, name in enumerate(names):
         places[name].append(place)
-    return {name: _group(hard[places[name]], probabilities[places[name]]) for name in sorted(places)}
+    return {name: _measure_group(hard[places[name]], probabilities[places[name]]) for name in sorted(places)}
 
 
-def _group(hard: Vector, probabilities: Vector) -> Group:
-    return Group(
+def _measure_group(hard: Vector, probabilities: Vector) -> GroupFigures:
+    return GroupFigures(
         n=len(hard),
         called_hard=wilson(int((probabilities >= CUT).sum()), len(hard)),
-        accuracy=accuracy(hard, probabilities),
-        auc=area(hard, probabilities) if 0 < hard.sum() < len(hard) else None,
+        accuracy=measure_accuracy(hard, probabilities),
+        auc=measure_area(hard, probabilities) if 0 < hard.sum() < len(hard) else None,
     )
 
 
-def _cut(hard: Vector, probabilities: Vector, threshold: float) -> Cut:
+def _measure_cut(hard: Vector, probabilities: Vector, threshold: float) -> ThresholdFigures:
     easy = probabilities < threshold
     count = int(easy.sum())
-    return Cut(
+    return ThresholdFigures(
         threshold=threshold,
         easy=wilson(count, len(hard)),
         hard_among_easy=wilson(int(hard[easy].sum()), count),

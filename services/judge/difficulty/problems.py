@@ -1,4 +1,4 @@
-"""Problems of MATH with their levels, and which of them the classifier is fitted to."""
+"""Read the problems of MATH with their levels, and split them into a part to fit to and a held-out part."""
 
 import json
 from collections import defaultdict
@@ -12,11 +12,11 @@ HARD = 4
 (Sun et al. 2024, "Easy-to-Hard Generalization"), and it splits the training part nearly in half (47 to 53 %), so that
 a probability of 1/2 means something and no class is learned from few examples."""
 FOLDS = 5
-"""One of so many parts is held out."""
+"""Number of parts, of which one is held out."""
 
 
-class Problem(NamedTuple):
-    """A problem as the classifier knows it: all it sees is the text."""
+class MathProblem(NamedTuple):
+    """A problem, of which the classifier sees only the text."""
 
     id: str
     text: str
@@ -29,35 +29,35 @@ class Problem(NamedTuple):
         return self.level >= HARD
 
 
-class Split(NamedTuple):
-    """Problems to fit to, and problems to measure on."""
+class ProblemSplit(NamedTuple):
+    """Separates the problems to fit to from those to measure on; no problem is in both."""
 
-    fitted: list[Problem]
-    held_out: list[Problem]
+    fitted: list[MathProblem]
+    held_out: list[MathProblem]
 
 
-def read(path: Path) -> list[Problem]:
-    """The problems of a file in MATH-500's format; those of "Level ?" (two in MATH) are left out."""
+def read_problems(path: Path) -> list[MathProblem]:
+    """Read the problems of a file in MATH-500's format, without those of "Level ?" (two in MATH)."""
     rows = (json.loads(line) for line in path.read_text("utf-8").splitlines())
     return [
-        Problem(row["unique_id"], row["problem"], row["subject"], int(row["level"][-1]))
+        MathProblem(row["unique_id"], row["problem"], row["subject"], int(row["level"][-1]))
         for row in rows
         if row["level"][-1].isdigit()
     ]
 
 
-def split(problems: Sequence[Problem]) -> Split:
-    """Every subject and level is split alike, by the SHA-256 of the problems' ids: no random generator, no order."""
-    strata: defaultdict[tuple[str, int], list[Problem]] = defaultdict(list)
+def split_problems(problems: Sequence[MathProblem]) -> ProblemSplit:
+    """Split every subject and level in the same proportion, deterministically by the SHA-256 of the problems' ids."""
+    strata: defaultdict[tuple[str, int], list[MathProblem]] = defaultdict(list)
     for problem in problems:
         strata[problem.subject, problem.level].append(problem)
-    held_out = {problem.id for stratum in strata.values() for problem in _held_out(stratum)}
-    return Split(
+    held_out = {problem.id for stratum in strata.values() for problem in _choose_held_out(stratum)}
+    return ProblemSplit(
         [problem for problem in problems if problem.id not in held_out],
         [problem for problem in problems if problem.id in held_out],
     )
 
 
-def _held_out(stratum: Sequence[Problem]) -> list[Problem]:
+def _choose_held_out(stratum: Sequence[MathProblem]) -> list[MathProblem]:
     drawn = sorted(stratum, key=lambda problem: sha256(problem.id.encode()).digest())
     return drawn[: round(len(stratum) / FOLDS)]

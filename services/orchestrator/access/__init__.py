@@ -1,1 +1,1 @@
-"""What stands before the API's routes: who asks, what they may do, and how much at once."""
+"""Middleware in front of the API's routes: authentication, authorisation, and limits on concurrent requests."""

@@ -1,4 +1,4 @@
-"""What every answer tells a browser: guess no type, frame nothing, run nothing, keep nothing."""
+"""Adds the security headers to every answer: no type guessing, no framing, no scripts, no caching."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,14 +13,12 @@ HSTS = "max-age=31536000"
 
 
 class SecurityHeaders:
-    """Adds them where a route has not set its own."""
+    """Adds the headers that a route has not set itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 _add(MutableHeaders(scope=message), secure=scope["scheme"] == "https")
@@ -32,7 +30,7 @@ class SecurityHeaders:
 def _add(headers: MutableHeaders, *, secure: bool) -> None:
     for name, value in ALWAYS.items():
         headers.setdefault(name, value)
-    # What has a version may be kept, and asked about; nothing else outlives its request.
+    # Answers with an ETag may be cached and revalidated; all others must not be stored.
     headers.setdefault("Cache-Control", "private, no-cache" if "etag" in headers else "no-store")
     if secure:
         headers.setdefault("Strict-Transport-Security", HSTS)

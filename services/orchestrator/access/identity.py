@@ -1,4 +1,4 @@
-"""Who asks: the name of an API key, or `local` where none is needed."""
+"""Identifies the caller by the name of the API key, or as `local` if no key is required."""
 
 from http.cookies import CookieError, SimpleCookie
 from typing import Annotated
@@ -12,29 +12,28 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from services.orchestrator.access import sessions
 from services.orchestrator.access.keyring import Keyring
 from services.orchestrator.access.pages import SIGN_IN, is_open, is_page, wants_page
-from shared.access.browsers import SAFE
+from shared.access.browser_filter import SAFE
 from shared.access.internal import OPEN
 from shared.access.refusals import refuse
 from shared.bearer import key_of
 from shared.contracts import api_keys as keys
 from shared.errors import MathragError, Unauthorized
 from shared.storage.database import Database
-from shared.storage.keys import Valid
+from shared.storage.keys import ValidKey
 from shared.storage.operations import LOCAL
 
-HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator makes one with `mathrag key create`"
+HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator creates one with `mathrag key create`"
 EVERYTHING = (keys.Scope.OPERATE,)
 
 
 class Identity:
-    """Lets in whoever has a valid key, and writes down who that is; without keys everybody is the operator."""
+    """Admits callers with a valid key and records who they are; if keys are not required, everybody is the operator."""
 
     def __init__(self, app: ASGIApp, keyring: Keyring | None) -> None:
         self._app = app
         self._keyring = keyring
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         try:
@@ -56,31 +55,31 @@ class Identity:
         found = await self._find(scope, self._keyring)
         state["actor"], state["scopes"] = found.name, found.scopes
 
-    async def _find(self, scope: Scope, keyring: Keyring) -> Valid:
+    async def _find(self, scope: Scope, keyring: Keyring) -> ValidKey:
         database: Database = scope["app"].state.deps.database
         headers = Headers(scope=scope)
         key = key_of(headers.get("authorization", ""))
         if key is None:
-            return await _by_session(scope, headers, keyring, database)
+            return await _authenticate_session(scope, headers, keyring, database)
         found = await keyring.find(database, key)
         if found is None:
             raise Unauthorized("this API key is not valid: unknown, expired or revoked", hint=HINT)
         return found
 
 
-async def _by_session(scope: Scope, headers: Headers, keyring: Keyring, database: Database) -> Valid:
-    """The key that somebody signed in with, for pages, and for what a page links to."""
-    session = sessions.parse(_cookie(headers))
+async def _authenticate_session(scope: Scope, headers: Headers, keyring: Keyring, database: Database) -> ValidKey:
+    """Return the key that the visitor signed in with; accepted for pages, and for reads that a page links to."""
+    session = sessions.parse(_read_cookie(headers))
     if session is None or not (is_page(scope["path"]) or scope["method"] in SAFE):
-        raise Unauthorized("an API key is needed", hint=HINT)
+        raise Unauthorized("an API key is required", hint=HINT)
     found = await keyring.find_session(database, session)
     if found is None:
         raise Unauthorized("the session has ended", hint=f"sign in again: {SIGN_IN}")
-    scope["state"]["csrf"] = sessions.csrf_token(session, found.digest)
+    scope["state"]["csrf"] = sessions.make_csrf_token(session, found.digest)
     return found
 
 
-def _cookie(headers: Headers) -> str:
+def _read_cookie(headers: Headers) -> str:
     try:
         morsel = SimpleCookie(headers.get("cookie", "")).get(sessions.COOKIE)
     except CookieError:
@@ -89,17 +88,17 @@ def _cookie(headers: Headers) -> str:
 
 
 def _sign_in(scope: Scope) -> RedirectResponse:
-    """Back to where somebody wanted to go, once they have signed in."""
+    """Redirect to the sign-in page, and from there back to the requested page."""
     query = scope["query_string"].decode("latin-1")
     wanted = scope["path"] + (f"?{query}" if query else "")
     back = f"?next={quote(wanted, safe='/')}" if scope["method"] in SAFE else ""
     return RedirectResponse(SIGN_IN + back, 303)
 
 
-def _actor(request: Request) -> str:
+def _get_actor(request: Request) -> str:
     actor: str = request.state.actor
     return actor
 
 
-Actor = Annotated[str, Depends(_actor)]
-"""Who asks, for the journal of operations."""
+Actor = Annotated[str, Depends(_get_actor)]
+"""Name of the caller, for the journal of operations."""

@@ -1,4 +1,4 @@
-"""How many requests that hold something for long may run at once."""
+"""Limits the number of concurrent long requests."""
 
 import re
 from collections import Counter
@@ -10,13 +10,13 @@ from shared.access.refusals import refuse
 from shared.errors import MathragError, TooMany, Unavailable
 from shared.limits import Limits
 
-UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)")
+UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)|/openai/v1/files")
 EVENTS = re.compile(r"/v1/jobs/[^/]+/events")
 LIVE_PAGES = re.compile(r"/live/.+")
 
 
-class Kind(NamedTuple):
-    """Requests of which only so many may run at once."""
+class RequestKind(NamedTuple):
+    """A kind of requests with a limit on their concurrent number."""
 
     setting: str
     words: str
@@ -26,14 +26,14 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("uploads", "uploads run", "POST", UPLOADS),
-    Kind("event_streams", "streams of events are open", "GET", EVENTS),
-    Kind("page_streams", "live pages are open", "GET", LIVE_PAGES, Unavailable),
+    RequestKind("uploads", "uploads run", "POST", UPLOADS),
+    RequestKind("event_streams", "streams of events are open", "GET", EVENTS),
+    RequestKind("page_streams", "live pages are open", "GET", LIVE_PAGES, Unavailable),
 )
 
 
-class AtOnce:
-    """Counts the requests that hold something for long, and refuses one too many."""
+class ConcurrencyLimit:
+    """Counts concurrent long requests, and refuses those beyond the limit."""
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
@@ -41,14 +41,13 @@ class AtOnce:
         self._running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        kind = _kind(scope)
+        kind = _find_kind(scope)
         if kind is None:
             return await self._app(scope, receive, send)
         most: int = getattr(self._limits, kind.setting)
         if self._running[kind.setting] >= most:
             error = kind.error(
-                f"{most} {kind.words}, as many as `limits.{kind.setting}` allows", hint="wait until one of them ends"
+                f"{most} {kind.words}, which is the limit (`limits.{kind.setting}`)", hint="wait until one of them ends"
             )
             return await refuse(error, scope, receive, send)
         self._running[kind.setting] += 1
@@ -58,7 +57,7 @@ class AtOnce:
             self._running[kind.setting] -= 1
 
 
-def _kind(scope: Scope) -> Kind | None:
+def _find_kind(scope: Scope) -> RequestKind | None:
     if scope["type"] != "http":
         return None
     return next((kind for kind in KINDS if scope["method"] == kind.method and kind.path.fullmatch(scope["path"])), None)

@@ -1,4 +1,4 @@
-"""Which scope of an API key each route asks for. A route that declares none is answered to nobody."""
+"""The scope of an API key that each route requires. A route that declares none refuses every request."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -14,39 +14,42 @@ _declared: dict[Handler, Scope | None] = {}
 
 
 def declare_scope(handler: Handler, scope: Scope | None) -> None:
-    """Answer requests to `handler` only to keys that allow `scope`; None: to everybody."""
+    """Require `scope` of the keys that call `handler`; None admits everybody."""
     _declared[handler] = scope
 
 
-def declared_scope(handler: Handler) -> Scope | None:
-    """The scope that `handler` asks for; None: it is open to everybody.
+def get_declared_scope(handler: Handler) -> Scope | None:
+    """Return the scope that `handler` requires; None if it is open to everybody.
 
     Raises:
-        KeyError: it declares none.
+        KeyError: the handler declares no scope.
     """
     return _declared[handler]
 
 
-async def authorised(request: Request) -> None:
-    """Before every route: the key must allow what the route asks for.
+async def authorise(request: Request) -> None:
+    """Check before every route that the key has the scope that the route requires.
 
     Raises:
-        Forbidden: it does not, or the route declares no scope.
+        Forbidden: it has not, or the route declares no scope.
     """
     try:
-        scope = declared_scope(request.scope["endpoint"])
+        scope = get_declared_scope(request.scope["endpoint"])
     except KeyError:
         route = f"{request.method} {request.scope['route'].path}"
-        raise Forbidden(f"{route} declares no scope", hint="a defect: write it with `api.routes.route`") from None
+        raise Forbidden(
+            f"{route} declares no scope",
+            hint="this is a defect of the service: declare the route with `api.routes.route`",
+        ) from None
     if scope is not None:
-        check(request.state.scopes, scope)
+        check_scope(request.state.scopes, scope)
 
 
-def check(scopes: Collection[str], wanted: Scope) -> None:
-    """Return if a key with these scopes allows `wanted`.
+def check_scope(scopes: Collection[str], wanted: Scope) -> None:
+    """Check that a key with these scopes has `wanted`.
 
     Raises:
-        Forbidden: it does not.
+        Forbidden: it has not.
     """
     if not allows(scopes, wanted):
         raise Forbidden(

@@ -1,6 +1,6 @@
-"""Sessions of people who signed in with an API key: a cookie that the key's own digest signs.
+"""Sessions of people who signed in with an API key: a cookie that is signed with the key's own digest.
 
-Nothing is stored: a revoked or expired key ends its sessions, and another process of the API accepts them, too.
+The server stores nothing. A revoked or expired key ends its sessions, and every process of the API accepts them.
 """
 
 import hashlib
@@ -10,29 +10,29 @@ from typing import NamedTuple
 
 COOKIE = "mathrag_session"
 LIFETIME_S = 12 * 3600
-"""A working day; then the key is asked for again."""
+"""A working day in seconds; after it the key is required again."""
 FIELD = "csrf"
-"""Of every form that changes something."""
+"""Hidden field of every form that changes something."""
 
 
 class Session(NamedTuple):
-    """What a cookie says, before anybody has checked its signature."""
+    """The contents of a cookie before its signature is checked."""
 
     prefix: str
-    """Of the key that was signed in with."""
+    """Prefix of the key that was signed in with."""
     expires_at: int
     """Seconds since 1970."""
     signature: str
 
 
 def issue(prefix: str, digest: bytes, now: float | None = None) -> str:
-    """A cookie's value for the key with this prefix and stored digest."""
+    """Return the cookie's value for the key with this prefix and stored digest."""
     expires_at = int((time.time() if now is None else now) + LIFETIME_S)
     return f"{prefix}.{expires_at}.{_sign(digest, 'session', prefix, expires_at)}"
 
 
 def parse(cookie: str) -> Session | None:
-    """What the cookie says; None: it is none of ours."""
+    """Parse a cookie; None if its format is another one."""
     prefix, _, rest = cookie.partition(".")
     expires_at, _, signature = rest.partition(".")
     if not (expires_at.isascii() and expires_at.isdigit() and len(expires_at) < 12 and signature.isascii()):
@@ -41,19 +41,19 @@ def parse(cookie: str) -> Session | None:
 
 
 def is_valid(session: Session, digest: bytes, now: float | None = None) -> bool:
-    """Whether the key with this digest signed the session, and it has not expired."""
+    """Return whether the key with this digest signed the session and it has not expired."""
     expected = _sign(digest, "session", session.prefix, session.expires_at)
     fresh = (time.time() if now is None else now) < session.expires_at
-    return same(expected, session.signature) and fresh
+    return are_equal(expected, session.signature) and fresh
 
 
-def csrf_token(session: Session, digest: bytes) -> str:
-    """What a form must send back: only a page that was drawn for this session knows it."""
+def make_csrf_token(session: Session, digest: bytes) -> str:
+    """Return the token that a form must send back: only a page that was drawn for this session knows it."""
     return _sign(digest, "form", session.signature, session.expires_at)
 
 
-def same(one: str, other: str) -> bool:
-    """Whether two tokens are equal; takes as long whatever they are."""
+def are_equal(one: str, other: str) -> bool:
+    """Return whether two tokens are equal, in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 

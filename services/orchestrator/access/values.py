@@ -1,7 +1,7 @@
-"""Values that cannot be kept, wherever they stand in a request: refused before every route, with the field's name.
+"""Refuses values that cannot be stored, in every part of a request and before every route, and names the field.
 
-PostgreSQL's text holds neither NUL nor half a character (a lone surrogate), and no encoder here writes a number of more
-than 64 bits. One check for all fields: a list of them would lack the next one.
+PostgreSQL's text can hold neither NUL nor a lone surrogate, and the encoders here write no number of more than 64
+bits. One check covers all fields, because a list of fields would miss the next one.
 """
 
 from collections.abc import Iterator
@@ -12,57 +12,66 @@ from fastapi import Request
 from shared.errors import Invalid, NotFound
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 64) - 1
-"""Of the whole numbers that msgspec writes."""
+"""Range of the integers that msgspec writes."""
 DEEPEST = 32
-"""Levels of a body; the deepest that has a meaning has eight."""
+"""Upper bound of a body's nesting; the deepest meaningful body has eight levels."""
 LONGEST_PATH = 200
-"""Characters of a field's name that a refusal repeats."""
+"""Length in characters to which a refusal cuts a field's name."""
 
 Place = tuple[str, ...]
 
 
-async def storable(request: Request) -> None:
-    """Check path, query and, where the route takes one, the JSON body.
+async def check_storable(request: Request) -> None:
+    """Check the path, the query and, if the route takes one, the JSON body.
 
     Raises:
-        NotFound: the path names what can have no such name.
-        Invalid: a text, number or nesting that cannot be kept.
+        NotFound: the path holds a name that cannot exist.
+        Invalid: a text, number or nesting cannot be stored.
     """
     for name, text in request.path_params.items():
         if "\x00" in str(text):
-            raise NotFound(f"there is no {name} {text!r}", hint="the list has all that there are")
+            raise NotFound(f"there is no {name} {text!r}", hint="the list shows all names")
     for name, text in request.query_params.multi_items():
         if name != "cursor":  # never stored; whatever is none of ours is 400 (`shared.storage.pages`)
             _check((name,), text)
-    # A form is checked where it is read (`web.page.checked_form`).
+    # Forms are checked where they are read (`web.page.checked_form`).
     if request.scope["route"].body_field is not None and not is_form(request):
-        for place, value in _values(await _body(request)):
-            _check(place, value)
+        check_body(await _read_body(request))
+
+
+def check_body(body: Any) -> None:
+    """Refuse a JSON value that cannot be stored.
+
+    Raises:
+        Invalid: a text, number or nesting in it cannot be stored; the message names its position.
+    """
+    for place, value in _walk_values(body):
+        _check(place, value)
 
 
 def is_form(request: Request) -> bool:
-    """Whether a page's form is sent, and no JSON."""
+    """Return whether the body is a page's form, not JSON."""
     return request.headers.get("content-type", "").startswith(
         ("application/x-www-form-urlencoded", "multipart/form-data")
     )
 
 
-async def _body(request: Request) -> Any:
-    """As FastAPI has read it already; what is no JSON is refused by the route itself."""
+async def _read_body(request: Request) -> Any:
+    """Return the body as FastAPI has parsed it; the route itself refuses invalid JSON."""
     try:
         return await request.json()
     except (ValueError, RecursionError):
         return None
 
 
-def _values(body: Any) -> Iterator[tuple[Place, Any]]:
-    """Every name and value with its place, without recursion: the depth is the client's."""
+def _walk_values(body: Any) -> Iterator[tuple[Place, Any]]:
+    """Yield every name and value with its position. It does not recurse, because the client chooses the depth."""
     stack: list[tuple[Place, int, Any]] = [((), 0, body)]
     while stack:
         place, depth, value = stack.pop()
         yield place, value
         if depth == DEEPEST:
-            raise Invalid(f"{_field(place)}: is nested more than {DEEPEST} levels deep")
+            raise Invalid(f"{_format_place(place)}: is nested more than {DEEPEST} levels deep")
         if isinstance(value, dict):
             for name, inner in value.items():
                 yield place, name
@@ -72,22 +81,22 @@ def _values(body: Any) -> Iterator[tuple[Place, Any]]:
 
 
 def check_text(place: Place, text: str) -> None:
-    """Refuse a text that cannot be kept.
+    """Refuse a text that cannot be stored.
 
     Raises:
         Invalid: it holds NUL or a lone surrogate; the message names `place`.
     """
     if "\x00" in text:
-        raise Invalid(f"{_field(place)}: holds the character \\u0000", hint="remove it")
+        raise Invalid(f"{_format_place(place)}: holds the character \\u0000", hint="remove it")
     if not _is_whole(text):
-        raise Invalid(f"{_field(place)}: holds half a character (a lone surrogate), which is no text")
+        raise Invalid(f"{_format_place(place)}: holds a lone surrogate, which is not valid text")
 
 
 def _check(place: Place, value: Any) -> None:
     if isinstance(value, str):
         check_text(place, value)
     elif isinstance(value, int) and not SMALLEST <= value <= LARGEST:
-        raise Invalid(f"{_field(place)}: is a number of more than 64 bits", hint="write a smaller one")
+        raise Invalid(f"{_format_place(place)}: is a number of more than 64 bits", hint="write a smaller one")
 
 
 def _is_whole(text: str) -> bool:
@@ -98,5 +107,5 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def _field(place: Place) -> str:
+def _format_place(place: Place) -> str:
     return f"`{'.'.join(place)[:LONGEST_PATH] or 'body'}`"

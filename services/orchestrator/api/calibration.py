@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job}/calibration`: thresholds for `crag`, from labelled or judged lists."""
+"""Serves `GET /v1/jobs/{job}/calibration`: thresholds for `crag`, estimated from labelled or judged retrieval lists."""
 
 from typing import Annotated
 
@@ -8,16 +8,21 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
-from shared.runtime.calibrating import EXAMPLE, TRUST, Calibrated, calibrated
+from shared.runtime.crag_calibration import EXAMPLE, TRUST, Calibrated, calibrate_crag
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Trust = Annotated[
-    float, Query(ge=0.5, lt=1, description="Share of relevant lists above `upper`, of others below `lower`.")
+    float,
+    Query(
+        ge=0.5,
+        lt=1,
+        description="Share of relevant lists that must score above `upper`, and of irrelevant ones below `lower`.",
+    ),
 ]
 
 JudgedBy = Annotated[
     str | None,
-    Query(description="Job over the same dataset and corpus whose judge says which lists are relevant."),
+    Query(description="Job over the same dataset and corpus whose judge decides which lists are relevant."),
 ]
 
 
@@ -26,8 +31,9 @@ JudgedBy = Annotated[
     answers(Calibrated, EXAMPLE), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(job: str, deps: RequestDeps, trust: Trust = TRUST, judged_by: JudgedBy = None) -> Response:
-    """Of a `crag` job whose lists are labelled, by the dataset's gold documents or by the judge of `judged_by`: `upper`
-    and `lower` for its evaluator, with 95 % intervals (docs/retrieval.md#calibration).
+    """Returns `upper` and `lower` for the evaluator of a `crag` job, with 95 % intervals
+    (docs/how-to/retrieval.md#calibration). Its lists must be labelled, either by the dataset's gold documents or by the
+    judge of `judged_by`.
     """
     async with deps.database.transaction() as connection:
-        return json(await calibrated(connection, job, trust, judged_by))
+        return json(await calibrate_crag(connection, job, trust, judged_by))

@@ -1,4 +1,4 @@
-"""`POST /v1/chat`: one question, answered as every other one is: by a job, of one sample, that somebody waits for."""
+"""Serves `POST /v1/chat`: answers one question by a job of one sample, and waits for it."""
 
 import uuid
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.reports.work import work
+from services.orchestrator.reports.work import count_work
 from shared.contracts.api_keys import Scope
 from shared.contracts.samples import Decision, Item
 from shared.lease import residencies
 from shared.runtime import online
-from shared.runtime.drafting import Submission
 from shared.runtime.jobs import Jobs
-from shared.runtime.parameters import check_read, params_of
-from shared.runtime.price import Price, price
+from shared.runtime.parameters import check_read, parse_params
+from shared.runtime.price import Price, price_question
+from shared.runtime.submission import Submission
 from shared.runtime.submit import submit
 from shared.storage import configurations, documents, jobs, provenance
 from shared.storage.configurations import Configuration
@@ -30,7 +30,7 @@ from shared.storage.states import TERMINAL
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
 POLL_S = "1"
-# Loads of models that answered this job's own calls, wanted since it was asked.
+# Counts loads that were requested after the job was created, of models that answered the job's own calls.
 LOADS = sql("""
     SELECT count(*) FROM (
         SELECT DISTINCT a.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
@@ -58,29 +58,29 @@ LATER: dict[str, Any] = {
 
 
 class ChatRequest(BaseModel):
-    """A question, and how it is to be answered."""
+    """A question, and how to answer it."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
     question: Question
     corpus: Name | None = None
     pipeline: str | None = None
-    """`hybrid` where there is a corpus, else `closed-book`."""
+    """Name of the pipeline; by default `hybrid` with a corpus and `closed-book` without one."""
     params: dict[str, Any] = {}
-    """As a job's, `{"compress": {"tokens": 4000}}` for instance."""
+    """Parameters as in `POST /v1/jobs`, for instance `{"compress": {"tokens": 4000}}`."""
     models: dict[str, str] = {}
-    """Model names by role, as a job's."""
+    """Model names by role, as in `POST /v1/jobs`."""
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_WAIT_S)] = 30.0
-    """Longest wait for the answer; after it the job goes on, and can be polled."""
+    """Longest wait for the answer, in seconds; after it the job goes on and can be polled."""
 
     def submission(self, holding: Configuration) -> Submission:
-        """The job that answers it; parameters that are not named are as `holding` has them.
+        """Return the job that answers the question; parameters that are not given are taken from `holding`.
 
         Raises:
             Invalid: a parameter cannot be used; the message names it.
         """
         pipeline = self.pipeline or ("hybrid" if self.corpus else "closed-book")
-        params = params_of(self.params, holding.params)
+        params = parse_params(self.params, holding.params)
         check_read(self.params, [pipeline])
         return Submission(
             name="chat",
@@ -96,13 +96,14 @@ class ChatRequest(BaseModel):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What it really took."""
+    """What answering the question really took."""
 
     loads: int
-    """Models that were loaded since it was asked, and answered it."""
+    """Loads of models that were requested since the question arrived and that answered its calls."""
     calls_made: dict[str, int]
+    """Calls made for this question, by role."""
     calls_reused: dict[str, int]
-    """By role: an earlier question or job had asked the same."""
+    """Calls by role whose replies were there already, because an earlier question or job had made the same call."""
 
 
 class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,27 +111,27 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     job: uuid.UUID
     url: str
-    """Of the job; `/samples/0` below it is the whole provenance."""
+    """Address of the job; `/samples/0` below it is the whole provenance."""
     state: str
-    """Of the job; what follows is there once it has ended."""
+    """State of the job; the fields from `cost` on are set once it has ended."""
     reason: str | None
-    """Why there is no answer."""
+    """Why there is no answer; null if there is one or the job still runs."""
     pipeline: str
     price: Price
-    """Stated before it ran."""
+    """Estimate from before the job ran."""
     cost: Cost | None = None
     answer: str | None = None
-    """What the text gives as its result, in `\\boxed{}`."""
+    """Result that the text states in `\\boxed{}`."""
     extraction: str | None = None
     truncated: bool = False
     text: str | None = None
-    """All that the generator wrote."""
+    """Everything that the generator wrote."""
     refusal: str | None = None
     """Why the question was not answered although nothing failed: no document was relevant enough."""
     context: list[documents.Shown] = []
-    """The documents that it was shown, in order."""
+    """Documents that the generator was shown, in order."""
     decisions: list[Decision] = []
-    """What the pipeline decided on the way, in order; `fallback` says why a part was left out."""
+    """Decisions of the pipeline, in order; `fallback` says why a part was left out."""
 
 
 @route(
@@ -138,61 +139,61 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
 )  # fmt: skip
 async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
-    """200 with the answer and its price if it is there within `wait_s`, else 202 and the job's `Location`; the job goes
-    on then (docs/api.md#search-and-chat).
+    """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in
+    `Location`; the job then goes on (docs/how-to/api.md#search-and-chat).
 
-    Its calls are claimed before those of batches. For a model that is not resident it waits until the resident one has
-    no work, at most `device.online_patience_s`; then that is unloaded for it, and loaded again afterwards:
-    `price.loads_back`. The same question again costs nothing.
+    The calls of a chat are claimed before those of batches. If a model is needed that is not resident, the chat waits
+    until the resident model has no work left, for `device.online_patience_s` at most; then the resident model is
+    unloaded, and loaded again afterwards (`price.loads_back`). Asking the same question again costs nothing.
     """
-    resident = await _resident(deps)
-    submission = request.submission(await configurations.holding(deps.database))
-    await online.provide(deps.database, request.question)
+    resident = await _list_resident_models(deps)
+    submission = request.submission(await configurations.load_newest(deps.database))
+    await online.provide_dataset(deps.database, request.question)
     job = await submit(deps.database, deps.settings, submission)
-    stated = await _price(deps, job, resident, request.question)
+    stated = await _estimate_price(deps, job, resident, request.question)
     deps.wake()
-    await online.wait(deps.database, job, request.wait_s)
+    await online.wait_for_job(deps.database, job, request.wait_s)
     answer = await _answer(deps, job, stated, request.corpus)
     if answer.state in TERMINAL:
         return json(answer)
     return json(answer, 202, {"Location": answer.url, "Retry-After": POLL_S})
 
 
-async def _resident(deps: Deps) -> dict[str, tuple[int, ...]]:
-    """What each device holds."""
+async def _list_resident_models(deps: Deps) -> dict[str, tuple[int, ...]]:
+    """Return the models that each device holds, by device."""
     async with deps.database.transaction() as connection:
-        newest = [await residencies.newest(connection, device.id) for device in deps.settings.all_devices()]
+        newest = [await residencies.find_newest(connection, device.id) for device in deps.settings.all_devices()]
     return {each.device: each.models for each in newest if each is not None and each.state == "open"}
 
 
-async def _price(deps: Deps, job: uuid.UUID, resident: Mapping[str, tuple[int, ...]], question: str) -> Price:
+async def _estimate_price(deps: Deps, job: uuid.UUID, resident: Mapping[str, tuple[int, ...]], question: str) -> Price:
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, str(job))
         spec = (await Jobs().load(connection, {row}, set()))[row]
-        return await price(connection, resident, spec, Item(ordinal=0, question=question))
+        return await price_question(connection, resident, spec, Item(ordinal=0, question=question))
 
 
 async def _answer(deps: Deps, public_id: uuid.UUID, stated: Price, corpus: str | None) -> ChatAnswer:
     job = await jobs.get(deps.database, str(public_id))
-    answer = await _answered(deps, public_id, corpus) if job.state == "completed" else {}
+    answer = await describe_outcome(deps, public_id, corpus) if job.state == "completed" else {}
     return ChatAnswer(
         job=job.id,
         url=f"/v1/jobs/{job.id}",
         state=job.state,
         pipeline=job.pipeline,
         price=stated,
-        cost=await _cost(deps, public_id) if job.ended else None,
+        cost=await _compute_cost(deps, public_id) if job.ended else None,
         **{"reason": job.reason, **answer},
     )
 
 
-async def _answered(deps: Deps, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
-    """How the job's only sample ended."""
-    sample = await provenance.provenance(deps.database, str(public_id), 0)
+async def describe_outcome(deps: Deps, public_id: uuid.UUID, corpus: str | None) -> dict[str, Any]:
+    """Return how the job's only sample ended, as fields of `ChatAnswer`; only `reason` if it failed."""
+    sample = await provenance.load_provenance(deps.database, str(public_id), 0)
     if sample.outcome is None:
         return {"reason": f"{sample.failure}: {sample.detail}"}
     async with deps.database.transaction() as connection:
-        shown = await documents.shown(connection, corpus, sample.outcome.context)
+        texts = await documents.load_documents(connection, corpus, sample.outcome.context)
     return {
         "answer": sample.outcome.answer,
         "extraction": sample.outcome.extraction.value,
@@ -200,13 +201,13 @@ async def _answered(deps: Deps, public_id: uuid.UUID, corpus: str | None) -> dic
         "text": sample.text,
         "refusal": sample.outcome.refusal,
         "decisions": list(sample.outcome.trace.decisions),
-        "context": [shown[document] for document in sample.outcome.context],
+        "context": [texts[document] for document in sample.outcome.context],
     }
 
 
-async def _cost(deps: Deps, public_id: uuid.UUID) -> Cost:
+async def _compute_cost(deps: Deps, public_id: uuid.UUID) -> Cost:
     async with deps.database.snapshot() as connection:
         job = await jobs.resolve(connection, str(public_id))
-        counted = await work(connection, job)
+        counted = await count_work(connection, job)
         loads = (await connection.execute(LOADS, {"job": job})).scalar_one()
     return Cost(loads=loads, calls_made=counted.calls_made, calls_reused=counted.calls_reused)

@@ -1,4 +1,4 @@
-"""`/v1/comparison`: jobs side by side, which of them differ, and on which samples."""
+"""Serves `/v1/comparison`: compares jobs, and lists the samples on which two of them differ."""
 
 from typing import Annotated, Any
 
@@ -9,11 +9,11 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.samples import PROVENANCE
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.reports.compared import Comparison
 from services.orchestrator.reports.comparison import compare_jobs
 from services.orchestrator.reports.comparison_example import EXAMPLE
-from services.orchestrator.reports.measuring import chosen
-from services.orchestrator.reports.side_by_side import SideBySide, side_by_side
+from services.orchestrator.reports.comparison_views import Comparison
+from services.orchestrator.reports.measure_means import parse_measure
+from services.orchestrator.reports.side_by_side import SideBySide, load_side_by_side
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE
 from shared.contracts.measures import ACCURACY, PATTERN
@@ -21,17 +21,21 @@ from shared.storage import changed_samples, pages
 
 router = APIRouter(prefix="/v1/comparison", tags=["jobs"])
 MOST = 30
-Jobs = Annotated[list[str], Query(min_length=1, max_length=MOST, description="Once for each job.")]
-Baseline = Annotated[str | None, Query(description="The job that all others are compared with; none: each with each.")]
+Jobs = Annotated[
+    list[str], Query(min_length=1, max_length=MOST, description="A job to compare; repeat it for each job.")
+]
+Baseline = Annotated[
+    str | None, Query(description="The job that all others are compared with; without it every pair is compared.")
+]
 MeasureName = Annotated[
     str,
     Query(
         alias="measure",
-        description="accuracy, exact, score, or answer@K (docs/graders.md).",
+        description="What to compare: accuracy, exact, score, or answer@K (docs/how-to/graders.md).",
         json_schema_extra={"pattern": f"^({PATTERN})$"},
     ),
 ]
-"""What is compared; `chosen` refuses others in words."""
+"""The measure to compare by. `parse_measure` refuses others with a message that a person can read."""
 _CHANGED: dict[str, Any] = {
     "index": 3, "right_index": 3, "repeat": 0, "custom_id": "test/algebra/12", "question": "What is $2+3$?",
     "gold": "5", "subject": "Algebra", "level": "Level 1",
@@ -59,18 +63,18 @@ TWO = {
 }
 
 
-class Both(BaseModel):
-    """Two jobs."""
+class JobPairQuery(BaseModel):
+    """The two jobs of a pairwise comparison."""
 
     model_config = ConfigDict(extra="forbid")
 
     left: str
-    """Gains are its own."""
+    """The first job; a sample counts as gained if this job has it right and the other one wrong."""
     right: str
 
 
-class ChangedQuery(Both):
-    """Which of their samples a list holds, and which page of it."""
+class ChangedQuery(JobPairQuery):
+    """Which changed samples of the two jobs to list, and which page of them."""
 
     only: changed_samples.Only = "changed"
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
@@ -81,12 +85,15 @@ class ChangedQuery(Both):
 async def comparison(
     job: Jobs, deps: RequestDeps, baseline: Baseline = None, measure: MeasureName = ACCURACY
 ) -> Response:
-    """Accuracy, or another `measure`, of each with its intervals; of each pair McNemar's exact test (of a score the
+    """Compares two jobs or more by accuracy, or by another `measure`. Items are matched by content
+    (docs/explanation/statistics.md#comparisons).
+
+    For each job there is the measure with its interval. For each pair there are McNemar's exact test (for a score the
     paired randomisation test) with Holm's correction, the difference with a bootstrap interval, alone and with
-    Bonferroni's correction, the effect, and how many items would tell the two apart; the finding in one sentence. Items
-    are matched by content (docs/statistics.md#comparisons). `job` is given once for each job.
+    Bonferroni's correction, the effect size, and the number of items that would tell the two apart. One sentence states
+    the finding.
     """
-    return json(await compare_jobs(deps.database, job, baseline, chosen(measure)))
+    return json(await compare_jobs(deps.database, job, baseline, parse_measure(measure)))
 
 
 @route(
@@ -94,14 +101,15 @@ async def comparison(
     answers(changed_samples.ChangedSamples, CHANGED), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
-    """Samples that one of two jobs has right and the other one wrong, in the order of the left one's dataset: `gained`
-    where `left` has it right, `lost` where `right` has. Matched by question, gold answer and repeat.
+    """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
+    job's dataset. A sample is `gained` if `left` has it right, `lost` if `right` has it right. Samples are matched by
+    question, gold answer and repeat.
     """
-    return json(await changed_samples.listed(deps.database, **query.model_dump()))
+    return json(await changed_samples.list_changed_samples(deps.database, **query.model_dump()))
 
 
 @route(
-    router, "GET", "/samples/{index}", Scope.READ, "One question, two answers", answers(SideBySide, TWO),
+    router, "GET", "/samples/{index}", Scope.READ, "Compare two answers", answers(SideBySide, TWO),
     refuses=(404, 409),
 )  # fmt: skip
 async def sample(
@@ -111,7 +119,7 @@ async def sample(
     deps: RequestDeps,
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:
-    """Sample `index` of the left job and the right job's one of the same question, each with its provenance, and where
-    their prompts differ.
+    """Returns sample `index` of the left job and the right job's sample of the same question, each with its provenance,
+    and the differences between their prompts.
     """
-    return json(await side_by_side(deps.database, left, right, index, repeat))
+    return json(await load_side_by_side(deps.database, left, right, index, repeat))

@@ -1,4 +1,4 @@
-"""`/v1/configuration`: the parameters that jobs, searches and chats get which do not name them."""
+"""Serves `/v1/configuration`: the default parameters of jobs, searches and chats."""
 
 from collections.abc import Collection
 from typing import Annotated, Any
@@ -9,15 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.access.identity import Actor
-from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, tagged
+from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, respond_with_tag
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE
 from shared.errors import NotFound
-from shared.pages.differences import ValueDifference, differences
-from shared.runtime.parameters import params_of
+from shared.pages.differences import ValueDifference, compare_trees
+from shared.runtime.parameters import parse_params
 from shared.storage import configurations, pages
 from shared.storage.configurations import Configuration
 from shared.storage.database import Database
@@ -35,115 +35,123 @@ DIFFERENCES: dict[str, Any] = {
     "left": {**VIEW, "version": 2, "params": {}}, "right": VIEW,
     "differences": [{"name": "crag.upper", "change": "added", "left": None, "right": 0.8}],
 }  # fmt: skip
-Version = Annotated[int, Query(ge=0, le=pages.LARGEST_KEY, examples=[3], description="0: what is shipped.")]
+Version = Annotated[
+    int,
+    Query(
+        ge=0, le=pages.LARGEST_KEY, examples=[3], description="Version of the configuration; 0 is the shipped defaults."
+    ),
+]
 
 
 class ConfigurationChange(BaseModel):
-    """What shall be different from the next request on; what is left out stays, a null takes a parameter away."""
+    """Parameters to change from the next request on. Those that are left out keep their value; null removes one."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
     params: dict[str, Any]
-    """Nested, as a job's."""
+    """Parameters, nested as in a job."""
 
 
 class Restoration(BaseModel):
-    """Which version shall hold again."""
+    """The version to restore."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"version": 2}})
 
     version: Annotated[int, Field(ge=0, le=pages.LARGEST_KEY), WHOLE]
-    """0: what is shipped."""
+    """Number of the version; 0 is the shipped defaults."""
 
 
 class ConfigurationDifferences(msgspec.Struct, frozen=True, kw_only=True):
-    """Two versions, and what differs between them."""
+    """Two versions of the configuration and the differences between them."""
 
     left: Configuration
     right: Configuration
     differences: list[ValueDifference]
-    """By name."""
+    """Differences by parameter name."""
 
 
 @route(router, "GET", "", Scope.READ, "Get the configuration", CONFIGURATION | UNCHANGED)
 async def get(deps: RequestDeps, seen: Seen) -> Response:
-    """Parameters that jobs, searches and chats get which do not name them (docs/api.md#configuration): what holds now;
-    version 0 before the first change. 304 while nothing has changed.
+    """Returns the parameters that apply to jobs, searches and chats that do not set them
+    (docs/how-to/api.md#configuration). The version is 0 before the first change. Answers 304 if nothing has changed.
     """
-    found = await configurations.holding(deps.database)
-    return tagged(found, version=found.version, seen=seen)
+    found = await configurations.load_newest(deps.database)
+    return respond_with_tag(found, version=found.version, seen=seen)
 
 
 @route(router, "PATCH", "", Scope.OPERATE, "Change the configuration", CONFIGURATION, refuses=(412, 428))
 async def change(request: ConfigurationChange, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
-    """From the next request on, at every process of the API; jobs that were accepted keep their parameters
-    (docs/api.md#configuration). `If-Match` is needed: with another version 412, without it 428 (docs/api.md#tags).
+    """Changes the configuration from the next request on, in every process of the API; jobs that were accepted earlier
+    keep their parameters (docs/how-to/api.md#configuration). Requires `If-Match`: another version answers 412, a
+    missing header 428 (docs/how-to/api.md#tags).
 
-    A change that no job could have as its parameters is refused whole, with the field. Every version is kept, with who
-    made it.
+    If no job could run with the parameters, the whole change is refused and the problem names the field. Every version
+    is kept, with the name of who made it.
     """
-    changed = await changed_by(deps.database, actor, versions, request.params)
-    return tagged(changed, version=changed.version)
+    changed = await change_configuration(deps.database, actor, versions, request.params)
+    return respond_with_tag(changed, version=changed.version)
 
 
 @route(
     router, "POST", "/restore", Scope.OPERATE, "Restore a configuration", CONFIGURATION, refuses=(404, 412, 428)
 )  # fmt: skip
 async def restore(request: Restoration, deps: RequestDeps, actor: Actor, versions: RequiredVersions) -> Response:
-    """A new version that holds what an older one held; 0: the shipped defaults. `If-Match` as for a change. What this
-    release does not know any more is refused, with the field.
+    """Makes a new version with the contents of an older one; 0 restores the shipped defaults. Requires `If-Match`, as a
+    change does. A parameter that this release no longer has is refused, and the problem names it.
     """
-    restored = await restored_by(deps.database, actor, versions, request.version)
-    return tagged(restored, version=restored.version)
+    restored = await restore_configuration(deps.database, actor, versions, request.version)
+    return respond_with_tag(restored, version=restored.version)
 
 
-async def changed_by(
+async def change_configuration(
     database: Database, actor: str, seen: Collection[int] | None, params: dict[str, Any]
 ) -> Configuration:
-    """The configuration after `actor` has put `params` on top of the one that holds.
+    """Return the configuration after `actor` has put `params` on top of the current one.
 
     Raises:
-        PreconditionFailed: it is at none of the versions that were seen.
+        PreconditionFailed: the current version is none of `seen`.
         Invalid: no job could have these parameters.
     """
     async with database.transaction() as connection:
-        found = await configurations.newest(connection)
-        wanted = configurations.pruned(configurations.merged(found.params, params))
+        found = await configurations.find_newest(connection)
+        wanted = configurations.prune(configurations.merge(found.params, params))
         return await _follow(connection, actor, seen, found, wanted)
 
 
-async def restored_by(database: Database, actor: str, seen: Collection[int] | None, version: int) -> Configuration:
-    """The configuration after `actor` has put what `version` held in its place.
+async def restore_configuration(
+    database: Database, actor: str, seen: Collection[int] | None, version: int
+) -> Configuration:
+    """Return the configuration after `actor` has replaced the current one with the contents of `version`.
 
     Raises:
         NotFound: there is no such version.
-        PreconditionFailed, Invalid: as of `changed_by`.
+        PreconditionFailed, Invalid: as `changed_by` raises them.
     """
-    (wanted,) = await existing(database, version)
+    (wanted,) = await load_versions(database, version)
     async with database.transaction() as connection:
-        found = await configurations.newest(connection)
+        found = await configurations.find_newest(connection)
         return await _follow(connection, actor, seen, found, wanted.params)
 
 
 async def _follow(
     connection: AsyncConnection, actor: str, seen: Collection[int] | None, found: Configuration, params: dict[str, Any]
 ) -> Configuration:
-    configurations.expect(found, seen)
-    params_of(params)
-    await configurations.follow(connection, actor, found, params)
-    return await configurations.newest(connection)
+    configurations.check_version(found, seen)
+    parse_params(params)
+    await configurations.insert_next(connection, actor, found, params)
+    return await configurations.find_newest(connection)
 
 
-async def existing(database: Database, *versions: int) -> list[Configuration]:
-    """These versions, in this order.
+async def load_versions(database: Database, *versions: int) -> list[Configuration]:
+    """Return these versions, in this order.
 
     Raises:
         NotFound: one of them does not exist.
     """
-    found = await configurations.versions(database, versions)
+    found = await configurations.load_versions(database, versions)
     for version in versions:
         if version not in found:
-            hint = "GET /v1/configuration/history, or mathrag config history, has all of them"
+            hint = "list the versions with `mathrag config history` or GET /v1/configuration/history"
             raise NotFound(f"there is no version {version} of the configuration", hint=hint)
     return [found[version] for version in versions]
 
@@ -153,19 +161,19 @@ async def existing(database: Database, *versions: int) -> list[Configuration]:
     answers(ConfigurationDifferences, DIFFERENCES), refuses=(404,),
 )  # fmt: skip
 async def compare(deps: RequestDeps, left: Version, right: Version) -> Response:
-    """What was added, removed and changed from one version to another; version 0 is what is shipped."""
-    return json(await compared(deps.database, left, right))
+    """Returns what was added, removed and changed between two versions; version 0 is the shipped defaults."""
+    return json(await compare_versions(deps.database, left, right))
 
 
-async def compared(database: Database, left: int, right: int) -> ConfigurationDifferences:
-    """What differs between two versions.
+async def compare_versions(database: Database, left: int, right: int) -> ConfigurationDifferences:
+    """Return the differences between two versions.
 
     Raises:
         NotFound: one of them does not exist.
     """
-    before, after = await existing(database, left, right)
+    before, after = await load_versions(database, left, right)
     return ConfigurationDifferences(
-        left=before, right=after, differences=differences(before.params, after.params)
+        left=before, right=after, differences=compare_trees(before.params, after.params)
     )  # fmt: skip
 
 
@@ -174,5 +182,5 @@ async def compared(database: Database, left: int, right: int) -> ConfigurationDi
     answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
 )  # fmt: skip
 async def history(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Every version, newest first: who made it, when, and what it holds."""
-    return json(await configurations.listed(deps.database, limit, cursor))
+    """Lists every version, newest first: who made it, when, and its parameters."""
+    return json(await configurations.list_versions(deps.database, limit, cursor))

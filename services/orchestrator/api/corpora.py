@@ -1,4 +1,4 @@
-"""`/v1/corpora`: upload documents, and have them indexed."""
+"""Serves `/v1/corpora`: uploads documents and has them indexed."""
 
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
+from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
 from shared.contracts.api_keys import Scope
@@ -44,7 +44,7 @@ DOCUMENT: dict[str, Any] = {
 }  # fmt: skip
 UPLOADED: dict[str, Any] = {
     **EXAMPLE, "skipped": 0, "rejected": 1,
-    "rejected_lines": [{"line": 7, "message": "has no text; put it into `text` (or `contents`, or `solution`)"}],
+    "rejected_lines": [{"line": 7, "message": "has no text; write it into `text` (or `contents`, or `solution`)"}],
 }  # fmt: skip
 
 
@@ -58,14 +58,14 @@ INDEXED: dict[str, Any] = {
 
 
 class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
-    """The corpus, and what was left out of it."""
+    """The corpus, and which lines of the upload were left out of it."""
 
     skipped: int
-    """Lines without text, where `skip_empty` was asked for."""
+    """Lines without text that were left out; counted only with `skip_empty`."""
     rejected: int
-    """Lines that cannot be used, where `on_error=skip` was asked for."""
+    """Lines that could not be used; counted only with `on_error=skip`."""
     rejected_lines: list[Rejected]
-    """The first of them."""
+    """The first rejected lines, with the reason."""
 
 
 @route(
@@ -74,17 +74,17 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
     refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
 async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
-    """JSON lines, CSV or Parquet: `text` (or `contents`, `solution`), and `problem`, `id`, `subject`, `level`
-    (docs/api.md#uploads). Answers when both indexes are built.
+    """Uploads documents as JSON lines, CSV or Parquet, with the fields `text` (or `contents`, `solution`) and
+    optionally `problem`, `id`, `subject` and `level` (docs/how-to/api.md#uploads). Answers when both indexes are built.
 
-    201, or 200 where the same documents were there under this name. A line that cannot be used rejects the upload, and
-    nothing of it is stored; with `on_error=skip` the others are.
+    Answers 201, or 200 if the corpus exists with the same documents. A line that cannot be used rejects the whole
+    upload, unless `on_error=skip` leaves such lines out.
     """
-    async with upload.corpus() as reader, aclosing(batches(reader)) as records:
+    async with upload.read_documents() as reader, aclosing(read_batches(reader)) as records:
         created = await corpora.create(deps.database, name, records)
     await build_indexes(deps, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
     stored = await corpora.get(deps.database, name)
-    answer = CorpusUpload(**msgspec.structs.asdict(stored), **left_out(reader))
+    answer = CorpusUpload(**msgspec.structs.asdict(stored), **report_rejections(reader))
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
 
 
@@ -93,9 +93,9 @@ async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"]
     answers(Indexes, INDEXED), refuses=(404,),
 )  # fmt: skip
 async def index(deps: RequestDeps, name: str) -> Response:
-    """As the settings are now: what they and the documents determine is built where it is missing or damaged.
+    """Builds the indexes that the current settings and the documents require, if they are missing or damaged.
 
-    For after a change of embedder, tokenizer or back end, which the indexes of before are refused under.
+    Use it after a change of embedder, tokenizer or back end: indexes that were built with the old settings are refused.
     """
     return json(await build_indexes(deps, await corpora.get(deps.database, name)))
 
@@ -104,7 +104,7 @@ async def build_indexes(deps: Deps, corpus: corpora.Corpus) -> Indexes:
     """Have the retriever build both indexes.
 
     Raises:
-        Unavailable: it did not; the documents stay, and the same upload goes on here.
+        Unavailable: the retriever did not build them. The documents stay stored; the same upload resumes here.
     """
     try:
         return await RetrieverClient(deps.http, deps.settings).build_indexes(corpus.id)
@@ -114,17 +114,18 @@ async def build_indexes(deps: Deps, corpus: corpora.Corpus) -> Indexes:
             raise Unavailable(f"corpus {corpus.name!r} is stored, but {problem.detail}", hint=problem.hint) from error
         raise Unavailable(
             f"corpus {corpus.name!r} is stored, but its indexes could not be built ({error.cause})",
-            hint="see GET /readyz and the retriever's log; then `mathrag corpus index NAME`, or upload the same again",
+            hint="see GET /readyz and the retriever's log; then run `mathrag corpus index NAME`, or repeat the upload",
         ) from error
 
 
 @route(
     router, "GET", "", Scope.READ, "List corpora",
     answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
+    name="listed",
 )  # fmt: skip
-async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first."""
-    return json(await corpora.listed(deps.database, limit, cursor))
+async def list_corpora(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Lists the corpora, newest first."""
+    return json(await corpora.list_corpora(deps.database, limit, cursor))
 
 
 @route(
@@ -132,8 +133,8 @@ async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | 
     refuses=(404,),
 )  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
-    """By name, with its indexes and their recipes, and how long its texts are."""
-    return json(await corpus_details.details(deps.database, name))
+    """Returns a corpus with its indexes, the recipes they were built by, and the lengths of its texts."""
+    return json(await corpus_details.load_details(deps.database, name))
 
 
 @route(
@@ -141,12 +142,15 @@ async def get(deps: RequestDeps, name: str) -> Response:
     answers(leaks.Leaks, leaks.EXAMPLE), refuses=(404,),
 )  # fmt: skip
 async def contamination(
-    name: str, deps: RequestDeps, dataset: Annotated[str, Query(description="Whose questions.", examples=["math-500"])]
+    name: str,
+    deps: RequestDeps,
+    dataset: Annotated[str, Query(description="Dataset whose questions are searched for.", examples=["math-500"])],
 ) -> Response:
-    """How many questions of a dataset have their own problem in the corpus, word for word or nearly so; with examples
-    (docs/statistics.md#contamination).
+    """Counts the questions of a dataset whose own problem is in the corpus, word for word or nearly so, and gives
+    examples (docs/explanation/statistics.md#contamination).
 
-    A search drops such documents anyway. Every question is held against every document: seconds for thousands.
+    A search leaves such documents out in any case. Every question is compared with every document, which takes seconds
+    for thousands of documents.
     """
     return json(await leaks.scan(deps.database, name, dataset))
 
@@ -156,8 +160,8 @@ async def contamination(
     answers(pages.Page[previews.DocumentPreview], DOCUMENTS), refuses=(404,),
 )  # fmt: skip
 async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """In the corpus's order, page by page, with texts up to 4,000 characters."""
-    return json(await previews.documents(deps.database, name, limit, cursor))
+    """Lists the documents in the corpus's order, page by page; texts are cut at 4,000 characters."""
+    return json(await previews.list_documents(deps.database, name, limit, cursor))
 
 
 @route(
@@ -167,5 +171,5 @@ async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, 
 async def document(
     deps: RequestDeps, name: str, document: Annotated[str, Path(max_length=200, examples=["9f2c41d0"])]
 ) -> Response:
-    """By its hash, in full, with every place that it has in the corpus."""
-    return json(await corpus_details.document(deps.database, name, document))
+    """Returns the document with this hash in full, with every position that it has in the corpus."""
+    return json(await corpus_details.load_document(deps.database, name, document))

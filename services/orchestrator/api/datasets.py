@@ -1,4 +1,4 @@
-"""`/v1/datasets`: upload questions."""
+"""Serves `/v1/datasets`: uploads and lists questions."""
 
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, batches, left_out
+from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
-from shared.contracts.grading import Grading
+from shared.runtime.parameters import check_grader
 from shared.storage import dataset_details, datasets, pages, previews
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
@@ -35,21 +35,21 @@ ITEMS: dict[str, Any] = {
 }  # fmt: skip
 UPLOADED: dict[str, Any] = {
     **EXAMPLE, "skipped": 0, "rejected": 1, "alternatives": 0,
-    "rejected_lines": [{"line": 7, "message": "has no question; put it into `question` (or `problem`)"}],
+    "rejected_lines": [{"line": 7, "message": "has no question; write it into `question` (or `problem`)"}],
 }  # fmt: skip
 
 
 class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
-    """The dataset, and what was left out of it."""
+    """The dataset, and which lines of the upload were left out of it."""
 
     skipped: int
-    """Lines without a question, where `skip_empty` was asked for."""
+    """Lines without a question that were left out; counted only with `skip_empty`."""
     rejected: int
-    """Lines that cannot be used, where `on_error=skip` was asked for."""
+    """Lines that could not be used; counted only with `on_error=skip`."""
     rejected_lines: list[Rejected]
-    """The first of them."""
+    """The first rejected lines, with the reason."""
     alternatives: int
-    """Items with several expected answers that differ: any of them is right."""
+    """Items with several different expected answers; any of them counts as correct."""
 
 
 @route(
@@ -62,22 +62,25 @@ async def create(
     name: Annotated[str, Query(examples=["math-500"])],
     upload: Uploaded,
     grader: Annotated[
-        Grading | None,
-        Query(description="How its answers are graded, unless a job says otherwise; by default as mathematics."),
+        str | None,
+        Query(description="Grader of the answers, unless a job names another; by default the mathematical one."),
     ] = None,
 ) -> Response:
-    """JSON lines, CSV or Parquet: `question` (or `problem`), and `answer`, `id`, `subject`, `level`, `gold_documents`
-    (docs/api.md#uploads).
+    """Uploads questions as JSON lines, CSV or Parquet, with the fields `question` (or `problem`) and optionally
+    `answer`, `id`, `subject`, `level` and `gold_documents` (docs/how-to/api.md#uploads).
 
-    A list of answers: any of them is right. With `grader=choice` also `choices`, with `grader=rubric` also `rubric`.
+    If `answer` is a list, any of its answers counts as correct. `grader=choice` also needs `choices`, `grader=rubric`
+    also needs `rubric`.
 
-    201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload, and
-    nothing of it is stored; with `on_error=skip` the others are.
+    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload,
+    unless `on_error=skip` leaves such lines out.
     """
-    async with upload.dataset(grader) as reader, aclosing(batches(reader)) as records:
+    if grader is not None:
+        check_grader(grader, "grader")
+    async with upload.read_items(grader) as reader, aclosing(read_batches(reader)) as records:
         created = await datasets.create(deps.database, name, records, grader)
     answer = DatasetUpload(
-        **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **left_out(reader)
+        **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **report_rejections(reader)
     )
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
@@ -85,10 +88,11 @@ async def create(
 @route(
     router, "GET", "", Scope.READ, "List datasets",
     answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
+    name="listed",
 )  # fmt: skip
-async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first."""
-    return json(await datasets.listed(deps.database, limit, cursor))
+async def list_datasets(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Lists the datasets, newest first."""
+    return json(await datasets.list_datasets(deps.database, limit, cursor))
 
 
 @route(
@@ -96,8 +100,8 @@ async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | 
     refuses=(404,),
 )  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
-    """By name, with what its items have, by subject and level."""
-    return json(await dataset_details.details(deps.database, name))
+    """Returns a dataset with counts of what its items have, by subject and level."""
+    return json(await dataset_details.load_details(deps.database, name))
 
 
 @route(
@@ -105,5 +109,5 @@ async def get(deps: RequestDeps, name: str) -> Response:
     answers(pages.Page[previews.ItemPreview], ITEMS), refuses=(404,),
 )  # fmt: skip
 async def items(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Questions with their expected answers, in the dataset's order, page by page."""
-    return json(await previews.items(deps.database, name, limit, cursor))
+    """Lists the questions with their expected answers in the dataset's order, page by page."""
+    return json(await previews.list_items(deps.database, name, limit, cursor))

@@ -1,4 +1,4 @@
-"""`/v1/settings`: the settings that this process was started with, without secrets."""
+"""Serves `/v1/settings`: the settings that this process was started with, without secrets."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,10 +12,10 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
-from shared.contracts.field_texts import meaning, section
+from shared.contracts.field_texts import describe_field, find_group
 from shared.device_settings import Device
 from shared.model_settings import Model
-from shared.redaction import HIDDEN, redacted
+from shared.redaction import HIDDEN, redact
 from shared.settings import Settings
 
 router = APIRouter(prefix="/v1/settings", tags=["configuration"])
@@ -27,63 +27,65 @@ EXAMPLE: dict[str, Any] = {
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting."""
+    """A setting with its value and default."""
 
     name: str
-    """Its key in mathrag.yaml, levels joined by dots."""
+    """Key in mathrag.yaml, with levels joined by dots."""
     value: Any
-    """`***` in the place of a secret; of a command only the program, as its arguments may hold one."""
+    """Value in effect; `***` replaces a secret, and of a command only the program is shown because its arguments may
+    hold one.
+    """
     default: Any
-    """Null where there is none."""
+    """Default value; null if there is none."""
     changed: bool
-    """It is not the default."""
+    """Whether the value differs from the default."""
     meaning: str
 
 
 @route(router, "GET", "", Scope.OPERATE, "Get the settings", answers(list[Setting], [EXAMPLE]))
 async def get(deps: RequestDeps) -> Response:
-    """As the orchestrator was started, from its environment, its secret files and mathrag.yaml; secrets are not shown.
-    A change of the file holds after a restart.
+    """Returns the settings that the orchestrator was started with, from its environment, its secret files and
+    mathrag.yaml. Secrets are masked. An edit of the file takes effect after a restart.
     """
-    return json(listed(deps.settings))
+    return json(list_settings(deps.settings))
 
 
-def listed(settings: Settings) -> list[Setting]:
-    """Every setting, in the order of the file."""
-    return list(_group(Settings, settings.model_dump(mode="json"), _defaults(Settings), ""))
+def list_settings(settings: Settings) -> list[Setting]:
+    """List every setting in the order of the file."""
+    return list(_group(Settings, settings.model_dump(mode="json"), _dump_defaults(Settings), ""))
 
 
 def _group(
     kind: type[BaseModel], values: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str
 ) -> Iterator[Setting]:
     for name, field in kind.model_fields.items():
-        yield from _setting(field, f"{prefix}{name}", values[name], defaults.get(name))
+        yield from _list_settings(field, f"{prefix}{name}", values[name], defaults.get(name))
 
 
-def _setting(field: FieldInfo, name: str, value: Any, default: Any) -> Iterator[Setting]:
-    inner = section(field)
+def _list_settings(field: FieldInfo, name: str, value: Any, default: Any) -> Iterator[Setting]:
+    inner = find_group(field)
     if inner is not None and value is not None:
-        yield from _group(inner, value, default or _defaults(inner), f"{name}.")
+        yield from _group(inner, value, default or _dump_defaults(inner), f"{name}.")
     elif name == "models":
         for each, model in value.items():
-            yield from _group(Model, model, _defaults(Model), f"{name}.{each}.")
+            yield from _group(Model, model, _dump_defaults(Model), f"{name}.{each}.")
     elif name == "devices":
         for number, device in enumerate(value):
-            yield from _group(Device, device, _defaults(Device), f"{name}.{number}.")
+            yield from _group(Device, device, _dump_defaults(Device), f"{name}.{number}.")
     else:
-        shown = _shown(name, value)
-        yield Setting(name=name, value=shown, default=default, changed=value != default, meaning=meaning(field))
+        masked = _mask(name, value)
+        yield Setting(name=name, value=masked, default=default, changed=value != default, meaning=describe_field(field))
 
 
-def _defaults(kind: type[BaseModel]) -> dict[str, Any]:
-    """Whatever the environment says; a field that is needed has none."""
+def _dump_defaults(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the defaults without regard to the environment; required fields are left out."""
     return kind.model_construct().model_dump(mode="json")
 
 
-def _shown(name: str, value: Any) -> Any:
-    """Without passwords in addresses, and without what may hold a key."""
+def _mask(name: str, value: Any) -> Any:
+    """Mask passwords in addresses and everything that may hold a key."""
     if name.endswith(".command") and len(value) > 1:
         return [value[0], HIDDEN]
     if isinstance(value, list):
-        return [_shown("", each) for each in value]
-    return redacted(value) if isinstance(value, str) else value
+        return [_mask("", each) for each in value]
+    return redact(value) if isinstance(value, str) else value

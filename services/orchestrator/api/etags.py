@@ -1,7 +1,8 @@
-"""Entity tags: what a client has seen, so that it neither reads it twice nor changes what it has not seen.
+"""Entity tags, which spare a client a second read and prevent it from changing what it has not seen.
 
-The tag of a job, or of the configuration, is `"<version>-<digest>"`. The digest is of all that is shown, so a reader is
-told of progress; whoever changes it is held to the version alone, which progress does not touch. A list has its digest.
+The tag of a job, or of the configuration, is `"<version>-<digest>"`. The digest covers everything that is shown, so
+that readers notice progress. A change is checked against the version alone, which progress does not alter. The tag of a
+list is its digest.
 """
 
 import hashlib
@@ -18,78 +19,86 @@ _TAGS = re.compile(rf"{_TAG}(?:\s*,\s*{_TAG})*")
 _VERSION = re.compile(r'"(\d{1,9})-[0-9a-f]{16}"')
 
 
-class Known(NamedTuple):
-    """Tags of what the client has; `anything`: it asks only whether there is something."""
+class KnownTags(NamedTuple):
+    """Tags that the client has; `anything` means `*`, which matches whatever exists."""
 
     tags: frozenset[str]
     anything: bool = False
 
 
-def parsed(header: str, name: str) -> Known:
-    """The tags in a header.
+def parse_tags(header: str, name: str) -> KnownTags:
+    """Parse the tags in a header.
 
     Raises:
-        BadRequest: these are no tags.
+        BadRequest: the header holds something other than tags.
     """
     if header.strip() == "*":
-        return Known(frozenset(), anything=True)
+        return KnownTags(frozenset(), anything=True)
     if not _TAGS.fullmatch(header.strip()):
         raise BadRequest(f'`{name}`: must be * or tags in double quotes, such as "3-5d0c91be77aac0de"')
-    return Known(frozenset(re.findall(_TAG, header)))
+    return KnownTags(frozenset(re.findall(_TAG, header)))
 
 
-def _known(if_none_match: Annotated[str | None, Header(description="Tags that you have: 304.")] = None) -> Known:
-    return NOTHING if if_none_match is None else parsed(if_none_match, "If-None-Match")
+def _read_known_tags(
+    if_none_match: Annotated[
+        str | None, Header(description="Tags that you have seen; answers 304 if one of them is current.")
+    ] = None,
+) -> KnownTags:
+    return NOTHING if if_none_match is None else parse_tags(if_none_match, "If-None-Match")
 
 
-def _versions(
-    if_match: Annotated[str | None, Header(description="Tag of it as you saw it; another version: 412.")] = None,
+def _parse_versions(
+    if_match: Annotated[
+        str | None, Header(description="Tag that you have seen; answers 412 if the version is another one now.")
+    ] = None,
 ) -> frozenset[int] | None:
-    known = None if if_match is None else parsed(if_match, "If-Match")
-    return None if known is None or known.anything else versions_of(known)
+    known = None if if_match is None else parse_tags(if_match, "If-Match")
+    return None if known is None or known.anything else get_versions(known)
 
 
-def _required(
-    versions: Annotated[frozenset[int] | None, Depends(_versions)],
+def _require_versions(
+    versions: Annotated[frozenset[int] | None, Depends(_parse_versions)],
     if_match: Annotated[str | None, Header()] = None,
 ) -> frozenset[int] | None:
     if if_match is None:
-        raise PreconditionRequired("`If-Match`: is needed here", hint="send the ETag of it as you saw it, or *")
+        raise PreconditionRequired("`If-Match`: is required here", hint="send the ETag that you saw, or *")
     return versions
 
 
-NOTHING = Known(frozenset())
-UNCHANGED: dict[int | str, Any] = {304: {"description": "You have it: its tag is in `If-None-Match`."}}
-"""The further `responses` of an operation that looks at `Seen`."""
+NOTHING = KnownTags(frozenset())
+UNCHANGED: dict[int | str, Any] = {
+    304: {"description": "Nothing has changed: the tag is among those in `If-None-Match`."}
+}
+"""Further `responses` of an operation that reads `Seen`."""
 
-Seen = Annotated[Known, Depends(_known)]
-Versions = Annotated[frozenset[int] | None, Depends(_versions)]
-"""None: whatever the version is."""
-RequiredVersions = Annotated[frozenset[int] | None, Depends(_required)]
+Seen = Annotated[KnownTags, Depends(_read_known_tags)]
+Versions = Annotated[frozenset[int] | None, Depends(_parse_versions)]
+"""Versions that the client accepts; None accepts any."""
+RequiredVersions = Annotated[frozenset[int] | None, Depends(_require_versions)]
 
 
-def versions_of(known: Known) -> frozenset[int]:
-    """Versions that strong tags name; a weak or foreign tag matches none."""
+def get_versions(known: KnownTags) -> frozenset[int]:
+    """Return the versions that strong tags name; a weak or foreign tag matches none."""
     return frozenset(int(found[1]) for tag in known.tags if (found := _VERSION.fullmatch(tag)))
 
 
-def tag(body: bytes, version: int | None = None) -> str:
-    """The strong tag of `body`, of a job or configuration at `version`."""
+def make_tag(body: bytes, version: int | None = None) -> str:
+    """Return the strong tag of `body`; `version` is that of a job or configuration."""
     digest = hashlib.sha256(body).hexdigest()[:16]
     return f'"{digest}"' if version is None else f'"{version}-{digest}"'
 
 
-def tagged(
+def respond_with_tag(
     value: Any,
     *,
     version: int | None = None,
-    seen: Known = NOTHING,
+    seen: KnownTags = NOTHING,
     status: int = 200,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """`value` as JSON with its tag; 304 without it where the client has seen it."""
+    """Answer with `value` as JSON and its tag, or with 304 and no body if the client has seen it."""
     body = msgspec.json.encode(value)
-    current = tag(body, version)
+    current = make_tag(body, version)
     headers = {**(headers or {}), "ETag": current}
     if seen.anything or current in {known.removeprefix("W/") for known in seen.tags}:
         return Response(status_code=304, headers=headers)

@@ -1,7 +1,7 @@
-"""`/v1/jobs/{job}/events`: what happens to a job, as server-sent events.
+"""Serves `/v1/jobs/{job}/events`: what happens to a job, as server-sent events.
 
-An event's id says all that its reader has seen by then, so a client that comes back with it, to whichever process,
-goes on exactly there. Nothing is remembered for a client here.
+An event's id encodes everything that its reader has seen by then. A client that reconnects with it, to any process,
+continues exactly there, and the server stores nothing for a client.
 """
 
 import re
@@ -21,9 +21,9 @@ from shared.contracts.api_keys import Scope
 from shared.errors import BadRequest
 from shared.storage import events as stored
 from shared.storage import jobs
-from shared.storage.events import Change, Picture
+from shared.storage.awaited_outages import Waiting
+from shared.storage.events import JobSnapshot, JobStateChange
 from shared.storage.states import TERMINAL
-from shared.storage.waiting import Waiting
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 EXAMPLE: dict[str, Any] = {
@@ -34,31 +34,31 @@ _ID = re.compile(r"(?P<version>\d{1,9})\.(?P<gate>[01])\.(?P<progress>[0-9a-f]{1
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the stream: three lines and an empty one."""
+    """An event of the stream: three lines, followed by an empty one."""
 
     event: Literal["state", "gate", "progress"]
     data: str
-    """JSON: a change of state, the gate's decision, or how far the job is."""
+    """JSON object: a change of state, the gate's decision, or the progress of the job."""
     id: str
-    """For `Last-Event-ID`."""
+    """Id to send as `Last-Event-ID` in order to continue after this event."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the job is; no figure of what is done ever falls."""
+    """Progress of the job; none of its counts of finished work ever falls."""
 
     request_counts: jobs.RequestCounts
     stages: dict[str, jobs.StageCount]
     unserved: tuple[str, ...]
-    """Models that its calls wait for and that no guard serves as they were when it was submitted."""
+    """Models that the job's calls wait for and that no guard serves in the version of the job's submission."""
     waiting: tuple[Waiting, ...]
-    """What is away that its calls need."""
+    """Services that the job's calls need and that are unavailable."""
 
 
-class Seen(NamedTuple):
-    """What a client has been told."""
+class StreamPosition(NamedTuple):
+    """What a client has been told so far."""
 
     version: int = 0
-    """Of the last change of the job."""
+    """Version of the job's last change."""
     gate: bool = False
     progress: str = "-"
     """Digest of the last progress."""
@@ -67,74 +67,80 @@ class Seen(NamedTuple):
         return f"{self.version}.{self.gate:d}.{self.progress}"
 
 
-def parsed(last_event_id: str | None) -> Seen:
-    """What the client with this Last-Event-ID has seen.
+def parse_event_id(last_event_id: str | None) -> StreamPosition:
+    """Parse a Last-Event-ID into what its client has seen.
 
     Raises:
-        BadRequest: it is no id that we gave.
+        BadRequest: the id was not issued by this service.
     """
     if last_event_id is None:
-        return Seen()
+        return StreamPosition()
     found = _ID.fullmatch(last_event_id)
     if found is None:
         raise BadRequest(
-            "`Last-Event-ID`: not one of ours", hint="send the `id` of the last event, or leave it out to begin anew"
+            "`Last-Event-ID`: was not issued by this service",
+            hint="send the `id` of the last event, or leave the header out to start from the beginning",
         )
-    return Seen(int(found["version"]), found["gate"] == "1", found["progress"])
+    return StreamPosition(int(found["version"]), found["gate"] == "1", found["progress"])
 
 
 class StreamMessage(NamedTuple):
-    """An event, and what a client has seen with it."""
+    """An event, and what its client has seen once it has received it."""
 
-    seen: Seen
+    seen: StreamPosition
     event: ServerSentEvent
 
 
-def news(picture: Picture, seen: Seen) -> Iterator[StreamMessage]:
-    """What a client that has seen `seen` is to be told; the job's end comes last."""
+def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[StreamMessage]:
+    """Yield the messages for a client that has seen `seen`; the job's end comes last."""
     fresh = [change for change in picture.changes if change.version > seen.version]
     for change in (change for change in fresh if change.state not in TERMINAL):
         seen = seen._replace(version=change.version)
-        yield _message("state", change, seen)
+        yield _make_message("state", change, seen)
     if picture.job.gate is not None and not seen.gate:
         seen = seen._replace(gate=True)
-        yield _message("gate", picture.job.gate, seen)
+        yield _make_message("gate", picture.job.gate, seen)
     job = picture.job
     stages = job.stages or {}
     progress = Progress(request_counts=job.request_counts, stages=stages, unserved=job.unserved, waiting=job.waiting)
     digest = canonical.digest(progress).hex()[:16]
     if digest != seen.progress:
         seen = seen._replace(progress=digest)
-        yield _message("progress", progress, seen)
+        yield _make_message("progress", progress, seen)
     for change in (change for change in fresh if change.state in TERMINAL):
         seen = seen._replace(version=change.version)
-        yield _message("state", change, seen)
+        yield _make_message("state", change, seen)
 
 
-def _message(name: str, data: Change | jobs.Gate | Progress, seen: Seen) -> StreamMessage:
+def _make_message(name: str, data: JobStateChange | jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
     return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
 
 
-class Watched(NamedTuple):
-    """A job, and what its watcher has seen of it."""
+class WatchedJob(NamedTuple):
+    """A job, and what the client that watches it has seen."""
 
-    picture: Picture
-    seen: Seen
+    picture: JobSnapshot
+    seen: StreamPosition
 
 
-async def _watched(
+async def _check_watch(
     job: str,
     deps: RequestDeps,
-    last_event_id: Annotated[str | None, Header(description="Go on after this event.", examples=["2.0.-"])] = None,
-) -> Watched:
-    """Before the stream begins, so that what is wrong can be answered with a status."""
-    seen = parsed(last_event_id)
+    last_event_id: Annotated[
+        str | None,
+        Header(description="Id of the last event received; the stream continues after it.", examples=["2.0.-"]),
+    ] = None,
+) -> WatchedJob:
+    """Check the request before the stream begins, so that an error can still be answered with a status."""
+    seen = parse_event_id(last_event_id)
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    picture = await stored.look(deps.database, row)
+    picture = await stored.take_snapshot(deps.database, row)
     if seen.version > picture.job.version:
-        raise BadRequest("`Last-Event-ID`: of another job", hint="leave it out to begin anew")
-    return Watched(picture, seen)
+        raise BadRequest(
+            "`Last-Event-ID`: belongs to another job", hint="leave the header out to start from the beginning"
+        )
+    return WatchedJob(picture, seen)
 
 
 RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stream")
@@ -144,17 +150,22 @@ RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stre
     router, "GET", "/{job}/events", Scope.READ, "Watch a job",
     RESPONSES, refuses=(404, 409, 429), response_class=EventSourceResponse,
 )  # fmt: skip
-async def events(watched: Annotated[Watched, Depends(_watched)], deps: RequestDeps) -> AsyncIterator[ServerSentEvent]:
-    """Server-sent events until it ends (docs/api.md#events): `state` for every change, `progress` when counts changed,
-    `gate` when it has decided; the end state comes last.
+async def events(
+    watched: Annotated[WatchedJob, Depends(_check_watch)], deps: RequestDeps
+) -> AsyncIterator[ServerSentEvent]:
+    """Streams server-sent events until the job ends (docs/how-to/api.md#events): `state` for every change, `progress`
+    when counts have changed, `gate` when the gate has decided. The final state comes last.
 
-    A comment every 15 seconds keeps the connection. `Last-Event-ID` goes on exactly after what was seen.
+    A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
+    event.
     """
     picture, seen = watched
     while True:
-        for message in news(picture, seen):
+        for message in list_messages(picture, seen):
             seen = message.seen
             yield message.event
         if picture.job.ended:
             return
-        picture = await deps.polls.following(("job", picture.row), partial(stored.look, deps.database, picture.row))
+        picture = await deps.polls.wait_for_next(
+            ("job", picture.row), partial(stored.take_snapshot, deps.database, picture.row)
+        )

@@ -1,4 +1,4 @@
-"""`/v1/experiments`: grids of jobs, submitted whole, looked at, cancelled, resumed and compared as one thing."""
+"""Serves `/v1/experiments`: submits, shows, cancels, resumes and compares a grid of jobs as a unit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,19 +8,19 @@ from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.comparison import MeasureName
-from services.orchestrator.api.etags import UNCHANGED, Seen, tagged
-from services.orchestrator.api.flaws import version_warnings
+from services.orchestrator.api.etags import UNCHANGED, Seen, respond_with_tag
+from services.orchestrator.api.flaws import list_version_warnings
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
-from services.orchestrator.api.keys import IdempotencyKey, keyed
+from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.plans import ANSWER as PLANNED
-from services.orchestrator.api.plans import PlanView, plan_of
+from services.orchestrator.api.plans import PlanView, make_plan
 from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.views import edit_warnings
+from services.orchestrator.api.views import list_edit_warnings
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.experiments import planning, running
+from services.orchestrator.experiments import lifecycle, planning
 from services.orchestrator.experiments.report import ExperimentReport, report
-from services.orchestrator.reports.measuring import chosen
+from services.orchestrator.reports.measure_means import parse_measure
 from shared.contracts.api_keys import Scope
 from shared.contracts.experiments import Experiment
 from shared.contracts.measures import ACCURACY
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
 
 class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Where to go from an experiment."""
+    """Addresses of what belongs to an experiment."""
 
     itself: str
     report: str
@@ -38,27 +38,27 @@ class ExperimentLinks(msgspec.Struct, frozen=True, kw_only=True, rename={"itself
 
 
 class ExperimentView(experiments.Standing, frozen=True, kw_only=True):
-    """An experiment, and where to go from it."""
+    """An experiment with the addresses of what belongs to it."""
 
     links: ExperimentLinks
     warnings: tuple[str, ...] = ()
-    """Only in the answer to its submission: what the submitter should know before waiting for it."""
+    """Things to know before waiting for the experiment; only in the answer to its submission."""
 
 
 class ExperimentPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an experiment would come to."""
+    """What an experiment would run and cost."""
 
     name: str
     cells: int
     refused: int
-    """Cells that will not be run."""
+    """Cells that will not be run, with the reason."""
     jobs: int
-    """Distinct ones: cells that ask the same share one."""
+    """Number of distinct jobs; cells with equal requests share one."""
     samples: int
     calls: dict[str, planning.RoleCalls]
-    """By role, at most."""
+    """Upper bound of the calls, by role."""
     plan: PlanView
-    """Loads, seconds and how they are known, for so many calls."""
+    """Loads and seconds for that many calls, and where the figures come from."""
     notes: list[str]
 
 
@@ -104,28 +104,29 @@ ENTRY: dict[str, Any] = {field: EXAMPLE[field] for field in experiments.Entry.__
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) -> Response:
-    """A grid of jobs (docs/experiments.md). 202: all of them are committed, in one transaction, or none; `Location` is
-    the experiment's. With an `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
+    """Submits a grid of jobs (docs/how-to/experiments.md). 202 means that all jobs are committed in one transaction;
+    otherwise none is. `Location` is the address of the experiment. With an `Idempotency-Key` the request can be
+    repeated safely (docs/how-to/api.md#idempotency).
 
-    Cells that ask the same share a job; jobs share their calls. The same key with the same body answers with the same
-    experiment, as for jobs.
+    Cells with equal requests share a job, and jobs share their calls. As for jobs, the same key with the same body
+    answers with the same experiment.
     """
-    once = keyed(key, "POST /v1/experiments", request.model_dump())
-    accepted = await running.submit_once(deps.database, deps.settings, request, once)
-    warnings = await to_thread.run_sync(edit_warnings, [variant.pipeline for variant in request.variants])
-    warnings += await version_warnings(deps.database, experiment=accepted.experiment)
+    once = make_keyed_request(key, "POST /v1/experiments", request.model_dump())
+    accepted = await lifecycle.submit_once(deps.database, deps.settings, request, once)
+    warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in request.variants])
+    warnings += await list_version_warnings(deps.database, experiment=accepted.experiment)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 
 @route(router, "POST", "/plan", Scope.READ, "Plan an experiment", answers(ExperimentPlan, PLAN), refuses=(404,))
 async def plan(request: Experiment, deps: RequestDeps) -> Response:
-    """Cells, jobs, calls, loads and time. Nothing is made. What jobs share is counted once as far as that can be known,
-    and calls are upper ends.
+    """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. What jobs share is
+    counted once as far as it can be known in advance; calls are upper bounds.
     """
-    grid = await running.expanded(deps.database, deps.settings, request)
+    grid = await lifecycle.expand_in_thread(deps.database, deps.settings, request)
     async with deps.database.transaction() as connection:
-        drafts = await running.drafted(connection, deps.settings, grid.jobs)
-        work = await to_thread.run_sync(planning.work, await planning.sized(connection, drafts))
+        drafts = await lifecycle.draft_jobs(connection, deps.settings, grid.jobs)
+        work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, drafts))
         return json(
             ExperimentPlan(
                 name=request.name,
@@ -134,8 +135,8 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
                 jobs=len(grid.jobs),
                 samples=sum(draft.samples for draft in drafts),
                 calls=work.calls,
-                plan=await plan_of(connection, deps, work.needs),
-                notes=planning.notes(request, grid),
+                plan=await make_plan(connection, deps, work.needs),
+                notes=planning.list_notes(request, grid),
             )
         )
 
@@ -143,17 +144,20 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
 @route(
     router, "GET", "", Scope.READ, "List experiments",
     answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
+    name="listed",
 )  # fmt: skip
-async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first."""
-    return json(await experiments.listed(deps.database, limit, cursor))
+async def list_experiments(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Lists the experiments, newest first."""
+    return json(await experiments.list_experiments(deps.database, limit, cursor))
 
 
 @route(router, "GET", "/{experiment}", Scope.READ, "Get an experiment", ONE | UNCHANGED, refuses=(404, 409))
 async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
-    """Every cell with its job and state, samples counted, estimate. By id, name, or the first characters of the id."""
+    """Returns every cell with its job and state, the counts of samples, and the estimate. The experiment is given by
+    id, by name, or by the first characters of its id.
+    """
     found = await experiments.get(deps.database, experiment)
-    return tagged(_view(found), seen=seen, headers=None if found.ended else {"Retry-After": POLL_S})
+    return respond_with_tag(_make_view(found), seen=seen, headers=None if found.ended else {"Retry-After": POLL_S})
 
 
 @route(
@@ -161,10 +165,10 @@ async def get(experiment: str, deps: RequestDeps, seen: Seen) -> Response:
     answers(ExperimentReport, REPORT), refuses=(404, 409),
 )  # fmt: skip
 async def report_on(experiment: str, deps: RequestDeps, measure: MeasureName = ACCURACY) -> Response:
-    """A row per cell: accuracy, or another `measure`, with interval, failures, calls made and reused, loads, the gate's
-    decision; and what differs from the baseline.
+    """Returns one row per cell and the differences from the baseline. A row has the accuracy, or another `measure`,
+    with its interval, the failures, the calls made and reused, the loads and the gate's decision.
     """
-    return json(await report(deps.database, experiment, chosen(measure)))
+    return json(await report(deps.database, experiment, parse_measure(measure)))
 
 
 @route(
@@ -172,8 +176,8 @@ async def report_on(experiment: str, deps: RequestDeps, measure: MeasureName = A
     ACCEPTED, refuses=(404, 409), status_code=202,
 )  # fmt: skip
 async def cancel(experiment: str, deps: RequestDeps) -> Response:
-    """Cancel every job of it that has not ended. Again is harmless."""
-    return await _answer(deps, await running.cancel(deps.database, experiment))
+    """Cancels every job of the experiment that has not ended. A second request changes nothing."""
+    return await _answer(deps, await lifecycle.cancel(deps.database, experiment))
 
 
 @route(
@@ -181,11 +185,12 @@ async def cancel(experiment: str, deps: RequestDeps) -> Response:
     ACCEPTED, refuses=(404, 409, 429), status_code=202,
 )  # fmt: skip
 async def resume(experiment: str, deps: RequestDeps) -> Response:
-    """Requeue its jobs that failed or were cancelled, or hold samples that failed for a passing reason.
+    """Requeues the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
+    temporary reason.
 
-    What ended well is not run again, and what failed computes only what it lacks. Again is harmless.
+    What ended well is not run again, and what failed computes only what is missing. A second request changes nothing.
     """
-    return await _answer(deps, await running.resume(deps.database, deps.settings, experiment))
+    return await _answer(deps, await lifecycle.resume(deps.database, deps.settings, experiment))
 
 
 async def _answer(
@@ -195,10 +200,10 @@ async def _answer(
     async with deps.database.snapshot() as connection:
         found = await experiments.view(connection, number)
     location = {"Location": f"/v1/experiments/{found.id}", "Retry-After": POLL_S}
-    return tagged(_view(found, warnings), status=202, headers={**location, **(headers or {})})
+    return respond_with_tag(_make_view(found, warnings), status=202, headers={**location, **(headers or {})})
 
 
-def _view(found: experiments.Standing, warnings: Sequence[str] = ()) -> ExperimentView:
+def _make_view(found: experiments.Standing, warnings: Sequence[str] = ()) -> ExperimentView:
     at = f"/v1/experiments/{found.id}"
     links = ExperimentLinks(itself=at, report=f"{at}/report", jobs=f"/v1/jobs?experiment={found.name}")
     return ExperimentView(links=links, warnings=tuple(warnings), **msgspec.structs.asdict(found))

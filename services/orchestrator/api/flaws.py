@@ -1,4 +1,4 @@
-"""What is known against what a job or an experiment uses: versions of model servers, relations without rules."""
+"""Warnings about what a job or an experiment uses: flawed versions of model servers, relations without rules."""
 
 import uuid
 
@@ -26,8 +26,8 @@ UNRULED = text("""
     FROM asked a GROUP BY name""")
 
 
-async def rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
-    """A warning where items ask for relations that no rule of the job's bank leads to."""
+async def list_rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
+    """Warn if items ask for relations that no rule of the job's bank predicts."""
     async with database.transaction() as connection:
         rows = (await connection.execute(UNRULED, {"job": job})).all()
     return [
@@ -38,11 +38,11 @@ async def rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
     ]
 
 
-async def version_warnings(
+async def list_version_warnings(
     database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
 ) -> list[str]:
-    """A warning for each such model."""
+    """Return a warning for each model of the job or experiment whose server has a known flaw in its version."""
     async with database.transaction() as connection:
         rows = (await connection.execute(USED, {"job": job, "experiment": experiment})).all()
-    found = ((row.name, known_versions.warning(row.backend, row.version)) for row in rows)
+    found = ((row.name, known_versions.find_warning(row.backend, row.version)) for row in rows)
     return [f"model {name!r}: {warning}" for name, warning in found if warning]

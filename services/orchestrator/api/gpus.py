@@ -1,4 +1,4 @@
-"""`/v1/gpus`: what each device holds, why, and whether an operator wants it empty."""
+"""Serves `/v1/gpus`: what each device holds, why, and whether an operator has drained it."""
 
 from typing import Annotated, Any
 
@@ -20,14 +20,15 @@ from shared.storage import devices
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 GUARD_S = 1.0
-"""Longest wait for the guard: it is asked for what only it knows, and its absence is an answer."""
+"""Longest wait for the guard in seconds. It is asked for what only it knows; if it does not answer, the view says so.
+"""
 MOST_REASON = 500
 
 Device = Annotated[str, Path(max_length=200, examples=["cpu:0"])]
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The live copy in Redis that workers read."""
+    """The lease that Redis holds and that workers read."""
 
     epoch: int
     phase: str
@@ -35,43 +36,45 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device's guard says of itself; all but `reachable` and `detail` are null where it does not answer."""
+    """State of the device's guard as it reports it; if it does not answer, all fields but `reachable` and `detail` are
+    null.
+    """
 
     reachable: bool
     state: str | None = None
-    """Step of the flip that it is in; `open`: calls are admitted."""
+    """Step of the current flip; `open` means that calls are admitted."""
     epoch: int | None = None
     in_flight: int | None = None
-    """Model calls that run now."""
+    """Number of model calls that are running."""
     detail: str | None = None
-    """Why nothing is known."""
+    """Why the guard's state is unknown."""
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """In MiB."""
+    """Memory of the device's models in MiB."""
 
     budget: int | None
-    """Null for a device of another orchestrator's configuration."""
+    """Budget of the device; null if it is configured in another orchestrator."""
     declared: int
-    """Footprints of the resident models, added up: what is held against the budget."""
+    """Sum of the declared footprints of the resident models; it is compared with the budget."""
     measured: float | None
-    """Of their processes when the residency was opened; null where nothing was measured."""
+    """Memory of the models' processes, measured when the residency was opened; null if nothing was measured."""
     remark: str | None = None
-    """Which models of a processor hold more than was declared for them; missing where none does."""
+    """Models on a processor that use more memory than they declare; missing if there are none."""
 
 
-class DeviceView(devices.Held, frozen=True, kw_only=True):
-    """A device: what it holds and why."""
+class DeviceView(devices.DeviceState, frozen=True, kw_only=True):
+    """A device, the models that it holds, and the reason."""
 
     device: str
     memory: Memory
     lease: Lease | None
-    """Null: Redis has none, or does not answer; then nobody claims model calls."""
+    """Lease in Redis. Null means that Redis holds none or does not answer; then nobody claims model calls."""
     guard: GuardState
 
 
 class DrainRequest(BaseModel):
-    """Why the device is wanted empty; may be left out."""
+    """The reason for a drain; the body may be left out."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"reason": "driver update"}})
 
@@ -91,101 +94,109 @@ EXAMPLE: dict[str, Any] = {
 EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
 
 
-@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]))
-async def listed(deps: RequestDeps) -> Response:
-    """Every device that ever held a model or may, by name, each as in `GET /v1/gpus/{device}`."""
-    return json(await every(deps))
+@route(router, "GET", "", Scope.READ, "List devices", answers(list[DeviceView], [EXAMPLE]), name="listed")
+async def list_devices(deps: RequestDeps) -> Response:
+    """Lists every device that is configured or has ever held a model, by name, each as `GET /v1/gpus/{device}` shows
+    it.
+    """
+    return json(await load_devices(deps))
 
 
 @route(router, "GET", "/{device}", Scope.READ, "Get a device", answers(DeviceView, EXAMPLE), refuses=(404,))
 async def get(device: Device, deps: RequestDeps) -> Response:
-    """What it holds, and why (docs/api.md#devices). From the database's rows; lease and guard are asked, too, and their
-    absence is shown, not fatal.
+    """Returns what the device holds and why (docs/how-to/api.md#devices). The answer comes from the database; lease and
+    guard are asked as well, and a failure to reach them is shown in the answer.
     """
-    return json(await _view(deps, await check_device(deps, device)))
+    return json(await _make_view(deps, await check_device(deps, device)))
 
 
 @route(
-    router, "POST", "/{device}/drain", Scope.OPERATE, "Empty a device",
+    router, "POST", "/{device}/drain", Scope.OPERATE, "Drain a device",
     answers(DeviceView, EMPTIED, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def drain(device: Device, deps: RequestDeps, actor: Actor, request: DrainRequest | None = None) -> Response:
-    """Calls in flight end, the models are unloaded, and none is loaded until `release`, whatever is restarted
-    (docs/api.md#devices).
+    """Lets calls in flight end, unloads the models, and loads no model until `release`, even across restarts
+    (docs/how-to/api.md#devices).
 
-    Queued calls stay queued: jobs wait, none fails. 202: it is written down. The device is empty once `state` is
-    `open` or `closed` and `models` is empty. Again is harmless.
+    Queued calls stay queued: jobs wait and none fails. 202 means that the request is stored. The device is empty once
+    `state` is `open` or `closed` and `models` is empty. A second request changes nothing.
     """
-    await devices.drain(deps.database, await check_device(deps, device), request.reason if request else None, actor)
+    await devices.drain_device(
+        deps.database, await check_device(deps, device), request.reason if request else None, actor
+    )
     deps.wake()
-    return json(await _view(deps, device), 202)
+    return json(await _make_view(deps, device), 202)
 
 
 @route(
-    router, "POST", "/{device}/release", Scope.OPERATE, "Use a device again",
+    router, "POST", "/{device}/release", Scope.OPERATE, "Release a device",
     answers(DeviceView, EXAMPLE, status=202), refuses=(404,), status_code=202,
 )  # fmt: skip
 async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
-    """The scheduler goes on at once with what is queued (docs/api.md#devices). Again is harmless."""
-    await devices.release(deps.database, await check_device(deps, device), actor)
+    """Ends the drain; the scheduler continues at once with the queued calls (docs/how-to/api.md#devices). A second
+    request changes nothing.
+    """
+    await devices.release_device(deps.database, await check_device(deps, device), actor)
     deps.wake()
-    return json(await _view(deps, device), 202)
+    return json(await _make_view(deps, device), 202)
 
 
-async def every(deps: Deps) -> list[DeviceView]:
-    """All devices, by name."""
-    return [await _view(deps, device) for device in sorted(await _known(deps))]
+async def load_devices(deps: Deps) -> list[DeviceView]:
+    """Return all devices, by name."""
+    return [await _make_view(deps, device) for device in sorted(await _get_device_names(deps))]
 
 
 async def check_device(deps: Deps, device: str) -> str:
-    """The device, which there must be.
+    """Return the name of the device after checking that it exists.
 
     Raises:
-        NotFound: there is none of this name.
+        NotFound: there is no device of this name.
     """
-    known = await _known(deps)
+    known = await _get_device_names(deps)
     if device not in known:
-        hint = suggestions.hint(device, known, "mathrag gpu")
+        hint = suggestions.make_hint(device, known, "mathrag gpu")
         raise NotFound(f"no device {device!r}; there are: {', '.join(sorted(known))}", hint=hint)
     return device
 
 
-async def _known(deps: Deps) -> set[str]:
-    return {*(device.id for device in deps.settings.all_devices()), *await devices.known(deps.database)}
+async def _get_device_names(deps: Deps) -> set[str]:
+    return {*(device.id for device in deps.settings.all_devices()), *await devices.list_devices(deps.database)}
 
 
-async def _view(deps: Deps, device: str) -> DeviceView:
+async def _make_view(deps: Deps, device: str) -> DeviceView:
     own = next((each for each in deps.settings.all_devices() if each.id == device), None)
-    rows = await devices.held(deps.database, device)
+    rows = await devices.load_device(deps.database, device)
     return DeviceView(
         device=device,
-        memory=_memory(device, rows.models, own.models_mib if own else None),
+        memory=_make_memory(device, rows.models, own.models_mib if own else None),
         lease=await _lease(deps, device),
         guard=await _guard(deps, own.guard_url)
         if own
-        else GuardState(reachable=False, detail="asked by its own orchestrator only"),
+        else GuardState(reachable=False, detail="only its own orchestrator can ask this guard"),
         **msgspec.structs.asdict(rows),
     )
 
 
-def _memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
+def _make_memory(device: str, models: list[devices.ResidentModel], budget: int | None) -> Memory:
     measured = [model.measured_mib for model in models if model.measured_mib is not None]
     declared = sum(model.footprint_mib for model in models)
     return Memory(
         budget=budget,
         declared=declared,
         measured=round(sum(measured), 1) if measured else None,
-        remark=_remark(models) if device.startswith("cpu") else None,  # what processes hold of a GPU is no host memory
+        remark=_make_remark(models)
+        if device.startswith("cpu")
+        else None,  # what processes hold of a GPU is no host memory
     )
 
 
-def _remark(models: list[devices.ResidentModel]) -> str | None:
+def _make_remark(models: list[devices.ResidentModel]) -> str | None:
     larger = [
-        f"{model.name} holds {model.measured_mib:.0f} MiB, its `footprint_mib` says {model.footprint_mib}"
+        f"{model.name} uses {model.measured_mib:.0f} MiB, but its `footprint_mib` declares {model.footprint_mib}"
         for model in models
         if model.footprint_mib and (model.measured_mib or 0) > TOLERATED * model.footprint_mib
     ]
-    return f"{'; '.join(larger)}: correct it, or the budget promises memory that is not there" if larger else None
+    return f"{'; '.join(larger)}: raise it, or the device runs out of memory within its budget" if larger else None
 
 
 async def _lease(deps: Deps, device: str) -> Lease | None:
@@ -193,7 +204,7 @@ async def _lease(deps: Deps, device: str) -> Lease | None:
     if lease is None:
         return None
     async with deps.database.transaction() as connection:
-        names = await devices.names(connection, lease.models)
+        names = await devices.list_model_names(connection, lease.models)
     return Lease(epoch=lease.epoch, phase=lease.phase.value, models=names)
 
 

@@ -1,4 +1,4 @@
-"""`/v1/graphs`: upload knowledge graphs; each is a corpus, too."""
+"""Serves `/v1/graphs`: uploads knowledge graphs, each of which is also a corpus."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from services.orchestrator.api.corpora import build_indexes
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
-from services.orchestrator.api.uploads import BATCH, SOURCE, spooled
+from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.documents import CorpusRecord
@@ -30,7 +30,7 @@ ARE_JSON = {
     "text/tab-separated-values": False,
     "text/plain": False,
 }
-"""By media type; of any other, the first character says it."""
+"""Whether facts of a media type are JSON; for other media types the first character of the body decides."""
 LINES = (
     '{"relation": "Make_statement", "phrase": "made a statement to", "inverse": "was told by"}\n'
     '{"subject": "Malaysia", "relation": "Make_statement", "object": "China", "time": "2014-11-10"}\n'
@@ -58,22 +58,22 @@ DELETED: dict[str, Any] = {"deleted": "icews14", "corpus": "icews14", "hint": "m
 
 
 class GraphUpload(graphs.StoredGraph, frozen=True, kw_only=True):
-    """The graph, and what became of the upload."""
+    """The graph, and counts of the upload."""
 
     repeated: int
-    """Facts that the upload held before, left out."""
+    """Facts that were left out because the upload contained them before."""
     documents: int
-    """Of the corpus."""
+    """Number of documents of the corpus."""
 
 
 class DeletedGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """What is gone, and what is left."""
+    """The deleted graph, and the corpus that is left."""
 
     deleted: str
     corpus: str
-    """It stays."""
+    """Name of the graph's corpus, which is not deleted."""
     hint: str
-    """How it is deleted, too."""
+    """Command that deletes the corpus."""
 
 
 @route(
@@ -85,17 +85,17 @@ async def create(
     request: Request,
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["icews14"])],
-    inverse: Annotated[bool, Query(description="Each fact is a document the other way round, too.")] = False,  # noqa: FBT002
+    inverse: Annotated[bool, Query(description="Add a document for the inverse of each fact.")] = False,  # noqa: FBT002
 ) -> Response:
-    """Lines of subject, relation, object and maybe time between tabs, or as JSON; gzip, too (docs/graphs.md). Answers
-    when the graph and its corpus of the same name can be used.
+    """Uploads facts as tab-separated lines of subject, relation, object and optionally time, or as JSON lines; either
+    may be compressed with gzip (docs/how-to/graphs.md). Answers when the graph and its corpus of the same name can be
+    used.
 
-    201, or 200 where the same facts were there under this name. A line that cannot be used rejects the upload, and
-    nothing of it is stored.
+    Answers 201, or 200 if the graph exists with the same facts. A line that cannot be used rejects the whole upload.
     """
-    async with spooled(request, deps.settings.limits) as file:
+    async with spool(request, deps.settings.limits) as file:
         read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
-    async with aclosing(_batches(fact_documents.documents(read.upload, inverse=inverse))) as documents:
+    async with aclosing(_read_batches(fact_documents.documents(read.upload, inverse=inverse))) as documents:
         created = await graphs.create(deps.database, name, read.upload, documents)
     corpus = await corpora.get(deps.database, created.graph.corpus)
     await build_indexes(deps, corpus)
@@ -106,16 +106,16 @@ async def create(
 def _are_json(request: Request) -> bool | None:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media == "multipart/form-data":
-        raise Invalid("the body is a form", hint="send the file itself: curl --data-binary @FILE")
+        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
     return ARE_JSON.get(media)
 
 
-def fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterator[Row]:
-    """The lines of an upload of facts, by its Content-Type or its first character.
+def open_fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterator[Row]:
+    """Read the lines of an upload of facts, in the format of its Content-Type or its first character.
 
     Raises:
-        Invalid: it is a form.
-        InvalidLine, TooLarge: as `fact_rows.read` says.
+        Invalid: the body is a form.
+        InvalidLine, TooLarge: as `fact_rows.read` raises them.
     """
     are_json = _are_json(request)
     return fact_rows.read(
@@ -123,11 +123,11 @@ def fact_lines(file: IO[bytes], request: Request, limits: Limits) -> Iterator[Ro
     )
 
 
-def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.Read:
-    return facts.read(fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+def _read(file: IO[bytes], request: Request, limits: Limits) -> facts.ParsedGraph:
+    return facts.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
-async def _batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:
+async def _read_batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[CorpusRecord], None]:
     while batch := await to_thread.run_sync(lambda: list(islice(records, BATCH))):
         yield batch
 
@@ -135,15 +135,16 @@ async def _batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[Corpu
 @route(
     router, "GET", "", Scope.READ, "List graphs",
     answers(pages.Page[graphs.StoredGraph], {"data": [EXAMPLE], "next_cursor": None}),
+    name="listed",
 )  # fmt: skip
-async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first."""
-    return json(await graphs.listed(deps.database, limit, cursor))
+async def list_graphs(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Lists the graphs, newest first."""
+    return json(await graphs.list_graphs(deps.database, limit, cursor))
 
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a graph", answers(graphs.StoredGraph, EXAMPLE), refuses=(404,))
 async def get(deps: RequestDeps, name: str) -> Response:
-    """By name: counts, times, hash, and the relations with most facts."""
+    """Returns a graph with its counts, times and hash, and the relations with most facts."""
     return json(await graphs.get(deps.database, name))
 
 
@@ -151,7 +152,7 @@ async def get(deps: RequestDeps, name: str) -> Response:
     router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a graph", answers(DeletedGraph, DELETED), refuses=(404, 409),
 )  # fmt: skip
 async def delete(deps: RequestDeps, name: str) -> Response:
-    """409 while a rule bank was mined from it. Its corpus stays, as an ordinary one."""
+    """Deletes a graph; its corpus stays, as an ordinary one. Answers 409 if a rule bank was mined from the graph."""
     graph = await graphs.delete(deps.database, name)
     hint = f"mathrag corpus delete {graph.corpus}"
     return json(DeletedGraph(deleted=graph.name, corpus=graph.corpus, hint=hint))

@@ -1,4 +1,4 @@
-"""`/healthz`: this process is up. `/readyz`: can jobs run, else what to do. `/v1/checks`: all that is known."""
+"""Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix)."""
 
 import msgspec
 from fastapi import APIRouter, Response
@@ -7,7 +7,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.probes.probe import checks
-from services.orchestrator.probes.registry import probes, readiness
+from services.orchestrator.probes.registry import list_readiness_probes, probes
 from shared.checks.check import Check
 from shared.contracts.api_keys import Scope
 
@@ -22,7 +22,7 @@ UNWELL = {
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """All checks."""
+    """The checks, and whether all of them pass."""
 
     ready: bool
     checks: list[Check]
@@ -30,7 +30,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 @route(router, "GET", "/healthz", None, "Is this process up?", answers(dict[str, str], {"status": "ok"}))
 async def healthz() -> dict[str, str]:
-    """Asks nobody else."""
+    """Answers 200 while this process serves requests; it asks no other service."""
     return {"status": "ok"}
 
 
@@ -39,10 +39,10 @@ async def healthz() -> dict[str, str]:
     answers(Readiness, {"ready": True, "checks": [WELL]}) | answers(Readiness, UNWELL, status=503),
 )  # fmt: skip
 async def readyz(deps: RequestDeps) -> Response:
-    """200 if every check of what a job needs is well, else 503; each says what to do. `mathrag doctor` looks at more
-    (docs/operations.md#doctor-and-readyz).
+    """Answers 200 if every check that jobs depend on passes, else 503; each failed check says how to fix it. `mathrag
+    doctor` runs more checks (docs/how-to/operations.md#doctor-and-readyz).
     """
-    found = await checks(readiness(deps.settings), deps)
+    found = await checks(list_readiness_probes(deps.settings), deps)
     ready = all(check.ok for check in found)
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)
 
@@ -50,10 +50,12 @@ async def readyz(deps: RequestDeps) -> Response:
 @route(
     router, "GET", "/v1/checks", Scope.OPERATE, "Check everything",
     answers(Readiness, {"ready": True, "checks": [WELL]}),
+    name="examined",
 )  # fmt: skip
-async def examined(deps: RequestDeps) -> Response:
-    """All that `mathrag doctor` says, well or not: with the settings that the services run with, by those that know
-    (docs/operations.md#doctor-and-readyz). Takes as long as hashing every index and every model's file.
+async def run_every_check(deps: RequestDeps) -> Response:
+    """Runs every check of `mathrag doctor` with the settings of the running services and returns all results, passed or
+    failed (docs/how-to/operations.md#doctor-and-readyz). It hashes every index and every model file, which may take
+    minutes.
     """
     found = await checks(probes(deps.settings), deps)
     return json(Readiness(ready=all(check.ok for check in found), checks=found))

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: submit, look at, change, pause, cancel, requeue, report on and check jobs."""
+"""Serves `/v1/jobs`: submits, shows, changes, pauses, cancels, requeues, reports on and audits jobs."""
 
 import uuid
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator import reports
-from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, tagged
-from services.orchestrator.api.flaws import rule_warnings, version_warnings
-from services.orchestrator.api.keys import IdempotencyKey, keyed
+from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, respond_with_tag
+from services.orchestrator.api.flaws import list_rule_warnings, list_version_warnings
+from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequest
-from services.orchestrator.api.views import EXAMPLE, JobView, accuracies, edit_warnings, page, view
+from services.orchestrator.api.views import EXAMPLE, JobView, list_edit_warnings, load_accuracies, make_view, page
 from services.orchestrator.deps import Deps, RequestDeps
 from shared import audit
 from shared.contracts.api_keys import Scope
-from shared.runtime.amending import amend
 from shared.runtime.cancel import cancel as cancel_job
-from shared.runtime.drafting import Submission
+from shared.runtime.job_amendment import amend
 from shared.runtime.pausing import pause as pause_job
 from shared.runtime.pausing import resume as resume_job
-from shared.runtime.requeue import again
+from shared.runtime.requeue import repeat_submission
+from shared.runtime.submission import Submission
 from shared.runtime.submit import submit_once
 from shared.storage import configurations, job_list, jobs, pages
-from shared.storage.idempotency import Keyed
+from shared.storage.idempotency import KeyedRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 POLL_S = "1"
@@ -39,51 +39,53 @@ ACCEPTED = answers(JobView, EXAMPLE, status=202)
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rows say about the invariants."""
+    """Whether the job's rows satisfy the invariants."""
 
     clean: bool
     violations: list[audit.Violation]
     source_changed: str | None = None
-    """That the job's pipeline has another source by now; replays that give the same outcomes all the same are clean."""
+    """Set if the source of the job's pipeline has changed since the job ran. The audit is still clean if replays give
+    the same outcomes.
+    """
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
 async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
-    """202: the job is committed, and survives the loss of everything but the database. Poll `Location`.
-    `warnings`, where there are any, name source files that were edited and do not run
-    (docs/operations.md#edited-source-files), and items that no rule leads to (docs/rulerag.md). With an
-    `Idempotency-Key` it may be sent again (docs/api.md#idempotency).
+    """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
+    the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
+    (docs/how-to/operations.md#edited-source-files), and items whose relation no rule predicts (docs/how-to/rulerag.md).
+    With an `Idempotency-Key` the request can be repeated safely (docs/how-to/api.md#idempotency).
 
-    The same `Idempotency-Key` with the same body answers with the same job, at least for 24 hours; with another body
-    422, and while the first request is still being answered 409.
+    For at least 24 hours the same `Idempotency-Key` with the same body answers with the same job. Another body answers
+    422, and a repetition while the first request is still being answered 409.
     """
-    submission = request.submission(await configurations.holding(deps.database))
-    return await _submitted(deps, submission, keyed(key, "POST /v1/jobs", request.identity()))
+    submission = request.submission(await configurations.load_newest(deps.database))
+    return await _submit(deps, submission, make_keyed_request(key, "POST /v1/jobs", request.identity()))
 
 
 @route(
     router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
 async def requeue(job: str, deps: RequestDeps, key: IdempotencyKey) -> Response:
-    """202: a new job that asks for the same as one that has ended; replies are shared, so only what failed is computed
-    anew (docs/api.md#pause-and-requeue).
+    """Submits a new job with the request of one that has ended. Replies are shared, so only what failed is computed
+    again (docs/how-to/api.md#pause-and-requeue).
 
-    A job that has not ended answers 409.
+    Answers 409 if the job has not ended.
     """
-    public_id = await jobs.public_id(deps.database, job)
-    submission = await again(deps.database, public_id)
-    return await _submitted(deps, submission, keyed(key, "requeue", str(public_id)))
+    public_id = await jobs.resolve_public_id(deps.database, job)
+    submission = await repeat_submission(deps.database, public_id)
+    return await _submit(deps, submission, make_keyed_request(key, "requeue", str(public_id)))
 
 
-async def _submitted(deps: Deps, submission: Submission, request: Keyed | None) -> Response:
+async def _submit(deps: Deps, submission: Submission, request: KeyedRequest | None) -> Response:
     accepted = await submit_once(deps.database, deps.settings, submission, request)
     deps.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
-    warnings = await to_thread.run_sync(edit_warnings, [submission.pipeline])
-    warnings += await version_warnings(deps.database, job=accepted.job)
-    warnings += await rule_warnings(deps.database, accepted.job)
-    again = {REPLAYED: "true"} if accepted.replayed else {}
-    return await _answer(deps, accepted.job, 202, headers | again, warnings)
+    warnings = await to_thread.run_sync(list_edit_warnings, [submission.pipeline])
+    warnings += await list_version_warnings(deps.database, job=accepted.job)
+    warnings += await list_rule_warnings(deps.database, accepted.job)
+    repeat_submission = {REPLAYED: "true"} if accepted.replayed else {}
+    return await _answer(deps, accepted.job, 202, headers | repeat_submission, warnings)
 
 
 async def _answer(
@@ -95,41 +97,46 @@ async def _answer(
 ) -> Response:
     deps.job_views.forget()
     found = await jobs.get(deps.database, str(job))
-    return tagged(view(found, warnings), version=found.version, status=status, headers=headers)
+    return respond_with_tag(make_view(found, warnings), version=found.version, status=status, headers=headers)
 
 
 @route(
     router, "GET", "", Scope.READ, "List jobs",
     answers(pages.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
+    name="listed",
 )  # fmt: skip
-async def listed(
+async def list_jobs(
     deps: RequestDeps,
     seen: Seen,
     filters: Annotated[JobFilters, Query()],
 ) -> Response:
-    """Newest first, or as `sort` says. A cursor belongs to its filters and its order: with others it answers 400."""
-    return tagged(await listing(deps, filters), seen=seen)
+    """Lists the jobs, newest first or as `sort` says. A cursor is valid only with the filters and the order of its
+    page; otherwise it answers 400.
+    """
+    return respond_with_tag(await load_page(deps, filters), seen=seen)
 
 
-async def listing(deps: Deps, filters: JobFilters) -> pages.Page[JobView]:
-    """A page of the list."""
-    found = await job_list.listed(deps.database, filters.limit, filters.cursor, filters.filters(), filters.sort)
+async def load_page(deps: Deps, filters: JobFilters) -> pages.Page[JobView]:
+    """Return a page of the list."""
+    found = await job_list.list_jobs(
+        deps.database, filters.limit, filters.cursor, filters.make_selection(), filters.sort
+    )
     return await page(deps, found)
 
 
 @route(router, "GET", "/{job}", Scope.READ, "Get a job", JOB | UNCHANGED, refuses=(404, 409))
 async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
-    """State, counts, calls by stage, estimate, links. With `If-None-Match` 304 while nothing has changed
-    (docs/api.md#tags).
+    """Returns the state, counts, calls by stage, estimate and links of a job. With `If-None-Match` it answers 304 if
+    nothing has changed (docs/how-to/api.md#tags).
 
-    By id, by name, or by the first characters of the id (four or more).
+    The job is given by id, by name, or by the first characters of its id (four or more).
 
-    A state may be a tenth of a second old, progress half a second, and some seconds for a very large job.
+    The state may be 0.1 s old, and the progress 0.5 s, or some seconds for a very large job.
     """
     found = await deps.job_views.get(deps.database, job)
-    known = await accuracies(deps, [found])
-    return tagged(
-        view(found, found=known.get(found.id)),
+    known = await load_accuracies(deps, [found])
+    return respond_with_tag(
+        make_view(found, found=known.get(found.id)),
         version=found.version,
         seen=seen,
         headers=None if found.ended else {"Retry-After": POLL_S},
@@ -138,11 +145,11 @@ async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
 
 @route(router, "PATCH", "/{job}", Scope.SUBMIT, "Change a job", JOB, refuses=(404, 409, 412, 428))
 async def change(job: str, request: JobChange, deps: RequestDeps, versions: RequiredVersions) -> Response:
-    """`name`, `rank` and `metadata`, whatever its state; the rank counts for its queued calls, too. `If-Match` is
-    needed: with another version 412, without it 428 (docs/api.md#tags).
+    """Changes `name`, `rank` and `metadata` of a job in any state; the rank also applies to its queued calls. Requires
+    `If-Match`: another version answers 412, a missing header 428 (docs/how-to/api.md#tags).
     """
-    public_id = await jobs.public_id(deps.database, job)
-    await amend(deps.database, public_id, request.change(), versions)
+    public_id = await jobs.resolve_public_id(deps.database, job)
+    await amend(deps.database, public_id, request.make_amendment(), versions)
     return await _answer(deps, public_id)
 
 
@@ -150,10 +157,11 @@ async def change(job: str, request: JobChange, deps: RequestDeps, versions: Requ
     router, "POST", "/{job}/cancel", Scope.SUBMIT, "Cancel a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
-    """202 with the state `cancelling`: nothing of it is begun any more, and calls in flight may still end. Its samples
-    end in batches, 300,000 in about a minute. Again is harmless; an ended job answers 409.
+    """Cancels a job: 202 with the state `cancelling`. None of its calls is started any more; calls in flight may still
+    end. Its samples are ended in batches, 300,000 in about a minute. A second request changes nothing; a job that has
+    ended answers 409.
     """
-    public_id = await jobs.public_id(deps.database, job)
+    public_id = await jobs.resolve_public_id(deps.database, job)
     await cancel_job(deps.database, public_id, versions)
     deps.wake()
     return await _answer(deps, public_id, 202)
@@ -161,10 +169,10 @@ async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
 
 @route(router, "POST", "/{job}/pause", Scope.SUBMIT, "Pause a job", ACCEPTED, refuses=(404, 409, 412), status_code=202)
 async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
-    """Nothing of it is begun any more; calls in flight may still end. Again is harmless; an ended job answers 409
-    (docs/api.md#pause-and-requeue).
+    """Pauses a job: none of its calls is started any more; calls in flight may still end. A second request changes
+    nothing; a job that has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
     """
-    public_id = await jobs.public_id(deps.database, job)
+    public_id = await jobs.resolve_public_id(deps.database, job)
     await pause_job(deps.database, public_id, versions)
     deps.wake()
     return await _answer(deps, public_id, 202)
@@ -174,10 +182,10 @@ async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
     router, "POST", "/{job}/resume", Scope.SUBMIT, "Resume a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
 async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
-    """It goes on where it was. Harmless for a job that is not paused; an ended job answers 409
-    (docs/api.md#pause-and-requeue).
+    """Resumes a paused job where it was. Changes nothing if the job is not paused; a job that has ended answers 409
+    (docs/how-to/api.md#pause-and-requeue).
     """
-    public_id = await jobs.public_id(deps.database, job)
+    public_id = await jobs.resolve_public_id(deps.database, job)
     await resume_job(deps.database, public_id, versions)
     deps.wake()
     return await _answer(deps, public_id, 202)
@@ -187,8 +195,8 @@ async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
     router, "GET", "/{job}/report", Scope.READ, "Report", answers(reports.Report, reports.EXAMPLE), refuses=(404, 409)
 )
 async def report(job: str, deps: RequestDeps) -> Response:
-    """Accuracy with its interval, failures, what methods decided, loads, calls made and reused, time by stage, cost
-    (docs/api.md#reports). Final once the job has ended.
+    """Returns the accuracy with its interval, the failures, the decisions of the methods, loads, calls made and reused,
+    time by stage, and cost (docs/how-to/api.md#reports). The report is final once the job has ended.
     """
     return json(await reports.report(deps.database, job, deps.settings.models))
 
@@ -198,14 +206,14 @@ async def report(job: str, deps: RequestDeps) -> Response:
     answers(Audit, {"clean": True, "violations": []}), refuses=(404, 409),
 )  # fmt: skip
 async def check(job: str, deps: RequestDeps) -> Response:
-    """From the database's rows alone (docs/architecture.md#invariants). `source_changed` is there where the pipeline's
-    source is another than when the job ran.
+    """Checks the invariants of a job from its rows in the database (docs/explanation/architecture.md#invariants).
+    `source_changed` is set if the source of the pipeline has changed since the job ran.
     """
-    return json(await audited(deps, await jobs.public_id(deps.database, job)))
+    return json(await audit_job(deps, await jobs.resolve_public_id(deps.database, job)))
 
 
-async def audited(deps: Deps, job: uuid.UUID) -> Audit:
-    """What an audit of the job with this id finds, now."""
-    violations = await audit.check_apart(deps.database, job)
-    changed = await audit.changed_source(deps.database, job)
+async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:
+    """Audit the job with this id as it is now."""
+    violations = await audit.check_in_thread(deps.database, job)
+    changed = await audit.describe_changed_source(deps.database, job)
     return Audit(clean=not violations, violations=violations, source_changed=changed)

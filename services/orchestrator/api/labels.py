@@ -1,4 +1,4 @@
-"""`/v1/labels`: people judge documents and answers without seeing what the system said; how far both agree."""
+"""Serves `/v1/labels`: people label documents and answers without seeing the verdict; measures agreement."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
@@ -13,17 +13,17 @@ from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.reports import labelled
-from services.orchestrator.reports.labelled import LabelAgreement
+from services.orchestrator.reports import label_agreement
+from services.orchestrator.reports.label_agreement import LabelAgreement
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import Stored
-from shared.contracts.labels import KINDS, LONGEST_NOTE, MOST_TASKS, Value, What, parsed
+from shared.contracts.labels import KINDS, LONGEST_NOTE, MOST_TASKS, Value, What, parse_label
 from shared.errors import Invalid
-from shared.runtime.judge_calibration import LabelCalibration, calibrated
+from shared.runtime.judge_calibration import LabelCalibration, calibrate_judge
 from shared.storage import label_sets, labels, pages
 from shared.storage.database import Database
-from shared.storage.label_sets import LabelSet, Wanted
-from shared.storage.labels import ExportedLabel, Given, Label, LabelTask
+from shared.storage.label_sets import LabelSet, LabelSetDraft
+from shared.storage.labels import ExportedLabel, Label, LabelTask, NewLabel
 
 router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
 
@@ -73,13 +73,13 @@ CALIBRATION: dict[str, Any] = {
 }  # fmt: skip
 
 Name = Annotated[str, Path(examples=["reasoning"])]
-Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Of the task, from 1.")]
-Seed = Annotated[int, Query(ge=0, lt=1 << 31, description="Of the intervals' resamples.")]
-Blind = Annotated[bool, Query(description="`false` shows what the judge or the grader said, too.")]
+Number = Annotated[int, Path(ge=1, le=MOST_TASKS, examples=[7], description="Number of the task, from 1.")]
+Seed = Annotated[int, Query(ge=0, lt=1 << 31, description="Seed of the intervals' bootstrap resamples.")]
+Blind = Annotated[bool, Query(description="`false` also shows what the judge or the grader said.")]
 
 
 class LabelSetRequest(BaseModel):
-    """A set as it is asked for."""
+    """A label set to create."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True,
@@ -89,44 +89,48 @@ class LabelSetRequest(BaseModel):
     name: str
     job: Stored
     what: What = "documents"
-    """`documents`: how well a document reasons; `relevance`: how much it helps; `answers`: whether one is right."""
+    """What to label. `documents`: how well a document reasons; `relevance`: how much it helps; `answers`: whether an
+    answer is right.
+    """
     size: Annotated[int, Field(ge=1, le=MOST_TASKS)] = 100
-    """Most tasks."""
+    """Upper bound of the number of tasks."""
     seed: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
-    """Another one draws other tasks."""
+    """Seed of the draw; another seed draws other tasks."""
 
-    def wanted(self) -> Wanted:
-        """The same, to be drawn."""
-        return Wanted(name=self.name, what=self.what, job=self.job, size=self.size, seed=self.seed)
+    def make_draft(self) -> LabelSetDraft:
+        """Return the draft from which the set is drawn."""
+        return LabelSetDraft(name=self.name, what=self.what, job=self.job, size=self.size, seed=self.seed)
 
 
 class LabelRequest(BaseModel):
-    """A label as it is given: a value of the set's scale, or an abstention."""
+    """A label: a value of the set's scale, or an abstention."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"value": 4}})
 
     value: int | str | None = None
     abstained: bool = False
-    """Instead of a value: the labeller cannot say."""
+    """Set it in place of a value if the labeller cannot decide."""
     blind: bool = True
-    """`false`: the labeller was shown what the judge or the grader said."""
+    """`false` if the labeller was shown what the judge or the grader said."""
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
 
-    def given(self, what: What) -> Given:
-        """The same, checked.
+    def to_label(self, what: What) -> NewLabel:
+        """Return the label after checking it.
 
         Raises:
-            Invalid: the scale has no such value; or there is none, and no abstention either.
+            Invalid: the scale has no such value, or there is neither a value nor an abstention.
         """
         if self.abstained != (self.value is None):
-            raise Invalid("a label has either a `value` or `abstained: true`", hint=f"one of {_scale(what)}")
-        return Given(value=self._value(what), blind=self.blind, note=self.note)
+            raise Invalid("a label needs either a `value` or `abstained: true`", hint=f"one of {_scale(what)}")
+        return NewLabel(value=self._parse_value(what), blind=self.blind, note=self.note)
 
-    def _value(self, what: What) -> Value | None:
+    def _parse_value(self, what: What) -> Value | None:
         try:
-            return None if self.value is None else parsed(what, str(self.value))
+            return None if self.value is None else parse_label(what, str(self.value))
         except ValueError as error:
-            raise Invalid(f"`value`: {error}", hint="abstain where nobody can say: `abstained: true`") from error
+            raise Invalid(
+                f"`value`: {error}", hint="use a value of the scale, or `abstained: true` if you cannot decide"
+            ) from error
 
 
 def _scale(what: What) -> str:
@@ -134,50 +138,53 @@ def _scale(what: What) -> str:
 
 
 class NextTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What this labeller has not labelled yet."""
+    """The next task that a labeller has not labelled."""
 
     task: LabelTask | None
-    """null: everything is labelled."""
+    """The task; null if everything is labelled."""
     done: int
-    """Tasks of this labeller that have a label or an abstention."""
+    """Number of tasks that this labeller has labelled or abstained from."""
     tasks: int
 
 
 @route(
-    router, "POST", "", Scope.SUBMIT, "Make a label set",
+    router, "POST", "", Scope.SUBMIT, "Create a label set",
     answers(LabelSet, ONE) | answers(LabelSet, ONE, status=201), refuses=(404, 409), status_code=201,
 )  # fmt: skip
 async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> Response:
-    """Tasks drawn from what an ended job's judge rated, or from its graded answers, each document or answer once; the
-    same seed draws the same. They hold copies: a purge of the job does not touch them. 200 where the same was there.
+    """Creates a label set of tasks drawn from what an ended job's judge rated, or from its graded answers; each
+    document or answer is drawn once, and the same seed draws the same tasks. Tasks are copies, so they survive a purge
+    of the job. Answers 200 if the same set exists.
     """
-    made, new = await label_sets.create(deps.database, request.wanted(), actor)
+    made, new = await label_sets.create(deps.database, request.make_draft(), actor)
     return json(made, 201 if new else 200, {"Location": f"/v1/labels/sets/{made.name}"})
 
 
 @route(
     router, "GET", "", Scope.READ, "List label sets",
     answers(pages.Page[LabelSet], {"data": [ONE], "next_cursor": None}),
+    name="listed",
 )  # fmt: skip
-async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first, with how far each labeller is."""
-    return json(await label_sets.listed(deps.database, limit, cursor))
+async def list_label_sets(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Lists the label sets, newest first, with the progress of each labeller."""
+    return json(await label_sets.list_label_sets(deps.database, limit, cursor))
 
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet, ONE), refuses=(404,))
 async def get(deps: RequestDeps, name: Name) -> Response:
-    """What it was drawn from, its scale, and how far each labeller is."""
+    """Returns the source of a label set, its scale, and the progress of each labeller."""
     async with deps.database.transaction() as connection:
-        return json(await label_sets.one(connection, name))
+        return json(await label_sets.get_set(connection, name))
 
 
 @route(
     router, "GET", "/{name}/next", Scope.READ, "Get the next task",
     answers(NextTask, {"task": TASK, "done": 6, "tasks": 100}), refuses=(404,),
+    name="following",
 )  # fmt: skip
-async def following(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind = True) -> Response:
-    """The first task that the owner of this key has not labelled, without what the judge or the grader said."""
-    return json(await next_task(deps.database, name, actor, blind=blind))
+async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind = True) -> Response:
+    """Returns the first task that the owner of this key has not labelled, without what the judge or the grader said."""
+    return json(await load_next_task(deps.database, name, actor, blind=blind))
 
 
 @route(
@@ -185,10 +192,10 @@ async def following(deps: RequestDeps, actor: Actor, name: Name, *, blind: Blind
     answers(LabelTask, {**TASK, "label": LABEL}), refuses=(404,),
 )  # fmt: skip
 async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, blind: Blind = True) -> Response:
-    """With the last label that the owner of this key gave it."""
+    """Returns a task with the last label that the owner of this key gave it."""
     async with deps.database.transaction() as connection:
-        of = await label_sets.one(connection, name)
-        return json(await labels.task(connection, of, number, actor, blind=blind))
+        of = await label_sets.get_set(connection, name)
+        return json(await labels.find_task(connection, of, number, actor, blind=blind))
 
 
 @route(
@@ -196,8 +203,10 @@ async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, b
     answers(Label, LABEL) | answers(Label, LABEL, status=201), refuses=(404,), status_code=201,
 )  # fmt: skip
 async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Name, number: Number) -> Response:
-    """Labels are only added, and of each labeller the last one of a task counts. 200 where it was the last already."""
-    return json(*await given(deps.database, name, number, actor, request))
+    """Adds a label. Labels are never overwritten; of each labeller the last one of a task counts. Answers 200 if the
+    label equals the last one.
+    """
+    return json(*await add_label(deps.database, name, number, actor, request))
 
 
 @route(
@@ -205,10 +214,12 @@ async def give(request: LabelRequest, deps: RequestDeps, actor: Actor, name: Nam
     answers(ExportedLabel, EXPORTED, media="application/x-ndjson"), refuses=(404,),
 )  # fmt: skip
 async def export(deps: RequestDeps, name: Name) -> Response:
-    """Every label in the order in which they were given, one a line: who, when, blind or not, of what, which value."""
+    """Exports every label, one per line, in the order in which they were given: who, when, blind or not, of what, which
+    value.
+    """
     async with deps.database.transaction() as connection:
-        of = await label_sets.one(connection, name)
-    return StreamingResponse(_lines(deps.database, of), media_type="application/x-ndjson")
+        of = await label_sets.get_set(connection, name)
+    return StreamingResponse(_stream_lines(deps.database, of), media_type="application/x-ndjson")
 
 
 @route(
@@ -219,65 +230,68 @@ async def agreement(
     deps: RequestDeps,
     name: Name,
     *,
-    blind: Annotated[bool, Query(description="`false`: labels that were not given blindly count, too.")] = True,
+    blind: Annotated[bool, Query(description="`false` also counts labels that were not given blindly.")] = True,
     seed: Seed = 0,
 ) -> Response:
-    """Cohen's kappa of each labeller and of the majority with the judge or the grader, Krippendorff's alpha among
-    people and with it, all with 95 % intervals over tasks (docs/labels.md).
+    """Returns Cohen's kappa of each labeller and of the majority with the judge or the grader, and Krippendorff's alpha
+    among people, with and without it. All have 95 % intervals over tasks (docs/how-to/labels.md).
     """
-    return json(await compared(deps.database, name, blind=blind, seed=seed))
+    return json(await measure_agreement(deps.database, name, blind=blind, seed=seed))
 
 
 @route(
-    router, "GET", "/{name}/calibration", Scope.READ, "Get what the judge's ratings are worth",
+    router, "GET", "/{name}/calibration", Scope.READ, "Calibrate the judge's ratings",
     answers(LabelCalibration, CALIBRATION), refuses=(404, 409),
 )  # fmt: skip
 async def calibration(deps: RequestDeps, name: Name) -> Response:
-    """What people's blind labels say of each of the judge's ratings, made to grow with the rating. A job takes it with
-    `params.gate.labels`, and keeps it however many labels follow (docs/labels.md#calibration).
+    """Returns what people's blind labels say about each of the judge's ratings, as a function that never falls as the
+    rating grows. A job uses it with `params.gate.labels`, and keeps it even if more labels follow
+    (docs/how-to/labels.md#calibration).
     """
     async with deps.database.snapshot() as connection:
-        return json(await calibrated(connection, name))
+        return json(await calibrate_judge(connection, name))
 
 
-async def next_task(database: Database, name: str, labeller: str, *, blind: bool) -> NextTask:
-    """What this labeller has not labelled yet.
+async def load_next_task(database: Database, name: str, labeller: str, *, blind: bool) -> NextTask:
+    """Return the first task that this labeller has not labelled.
 
     Raises:
         NotFound: there is no such set.
     """
     async with database.transaction() as connection:
-        of = await label_sets.one(connection, name)
+        of = await label_sets.get_set(connection, name)
         done = of.of(labeller)
-        found = await labels.following(connection, of, labeller, blind=blind)
+        found = await labels.find_next_task(connection, of, labeller, blind=blind)
     return NextTask(task=found, done=done.labels + done.abstained, tasks=of.tasks)
 
 
-async def given(database: Database, name: str, number: int, labeller: str, request: LabelRequest) -> tuple[Label, int]:
-    """Add the label; also the status that says whether it is new.
+async def add_label(
+    database: Database, name: str, number: int, labeller: str, request: LabelRequest
+) -> tuple[Label, int]:
+    """Add the label, and return it with the status that says whether it is new.
 
     Raises:
-        NotFound: no such set or task.
+        NotFound: there is no such set or task.
         Invalid: the label cannot be used.
     """
     async with database.transaction() as connection:
-        of = await label_sets.one(connection, name)
-    label, new = await labels.give(database, of, number, labeller, request.given(of.what))
+        of = await label_sets.get_set(connection, name)
+    label, new = await labels.add_label(database, of, number, labeller, request.to_label(of.what))
     return label, 201 if new else 200
 
 
-async def compared(database: Database, name: str, *, blind: bool, seed: int) -> LabelAgreement:
-    """How far people agree with the judge or the grader, and with each other.
+async def measure_agreement(database: Database, name: str, *, blind: bool, seed: int) -> LabelAgreement:
+    """Measure how far people agree with the judge or the grader, and with each other.
 
     Raises:
         NotFound: there is no such set.
     """
     async with database.snapshot() as connection:
-        of = await label_sets.one(connection, name)
-        counted = await labels.counted(connection, of, blind=blind)
-    return await to_thread.run_sync(lambda: labelled.agreement(of, counted, blind=blind, seed=seed))
+        of = await label_sets.get_set(connection, name)
+        counted = await labels.count_labels(connection, of, blind=blind)
+    return await to_thread.run_sync(lambda: label_agreement.compute_agreement(of, counted, blind=blind, seed=seed))
 
 
-async def _lines(database: Database, of: LabelSet) -> AsyncIterator[bytes]:
-    async for batch in labels.exported(database, of):
+async def _stream_lines(database: Database, of: LabelSet) -> AsyncIterator[bytes]:
+    async for batch in labels.stream_labels(database, of):
         yield b"".join(msgspec.json.encode(each) + b"\n" for each in batch)

@@ -1,4 +1,4 @@
-"""`/metrics`: what operators watch, for Prometheus."""
+"""Serves `/metrics`: the metrics for Prometheus."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["health"])
 
 RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Prometheus' text format.",
+        "description": "Metrics in the text format of Prometheus.",
         "content": {"text/plain": {"schema": {"type": "string"}, "example": 'mathrag_workers{lane="judge"} 1.0\n'}},
     }
 }
@@ -22,8 +22,8 @@ RESPONSE: dict[int | str, dict[str, Any]] = {
 
 @route(router, "GET", "/metrics", Scope.READ, "Metrics", RESPONSE, response_class=Response)
 async def metrics(request: Request, deps: RequestDeps) -> Response:
-    """What operators watch, for Prometheus (docs/telemetry.md#metrics); the same for five seconds. Not there where the
-    operator switched it off.
+    """Returns the metrics for Prometheus (docs/how-to/telemetry.md#metrics); an answer is cached for five seconds.
+    Answers 404 if the operator has switched metrics off.
     """
     found: Metrics = request.app.state.metrics
     return Response(await found.text(deps), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""`/v1/models`: models that a job may name."""
+"""Serves `/v1/models`: the models that a job may name."""
 
 from typing import Annotated, Any
 
@@ -54,72 +54,74 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     driver: str
     default_for: list[str]
-    """Roles that it answers when a job does not name one."""
+    """Roles that the model answers if a job names no other."""
     context: int
-    """Tokens."""
+    """Context length in tokens."""
     parallel: int
     footprint_mib: int
-    """Declared; held against the device's budget."""
+    """Declared memory in MiB, which counts against the device's budget."""
     registered: bool
-    """The guard knows it."""
+    """Whether the guard has registered the model."""
     digest: str | None
     version: str | None = None
-    """Of its server, as registered; null: it is not, or its server names none."""
+    """Version of its server at registration; null if it is not registered or its server reports none."""
     warning: str | None = None
-    """What is known against this version."""
+    """Known flaw of this version."""
     device: str | None = None
-    """That its guard loads it on; null: it is not registered, or needs no device."""
+    """Device on which its guard loads it; null if it is not registered or needs no device."""
     resident: list[str] = []
     """Devices that hold it now."""
 
 
 class ModelDetails(ModelView, frozen=True, kw_only=True):
-    """A model, and what was measured of it."""
+    """A model, and the measurements of it."""
 
     server: str
-    """The program that serves it, of driver `process`."""
+    """Program that serves it, if its driver is `process`."""
     records: models.ModelRecords
 
 
-@route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView], [MODEL]))
-async def listed(deps: RequestDeps) -> Response:
-    """Those that a job may name, as configured; addresses and keys are the operator's and not shown."""
-    return json(await views(deps))
+@route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView], [MODEL]), name="listed")
+async def list_models(deps: RequestDeps) -> Response:
+    """Lists the configured models that a job may name. Addresses and keys of their servers are not shown."""
+    return json(await list_views(deps))
 
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a model", answers(ModelDetails, DETAILS), refuses=(404,))
 async def get(name: Annotated[str, Path(examples=["world-judge"])], deps: RequestDeps) -> Response:
-    """With its registered versions, the memory that its loads took, how fast it answered, and the newest jobs that name
-    it.
+    """Returns a model with its registered versions, the memory of its loads, its measured speed, and the newest jobs
+    that name it.
     """
-    return json(await details(deps, name))
+    return json(await load_details(deps, name))
 
 
-async def views(deps: Deps) -> list[ModelView]:
-    """Every model that a job may name, by name."""
+async def list_views(deps: Deps) -> list[ModelView]:
+    """Return every model that a job may name, by name."""
     names = sorted(deps.settings.models)
     async with deps.database.transaction() as connection:
-        served = await models.served(connection, names)
-    return [_view(deps.settings, name, served.get(name)) for name in names]
+        served = await models.find_served(connection, names)
+    return [_make_view(deps.settings, name, served.get(name)) for name in names]
 
 
-async def details(deps: Deps, name: str) -> ModelDetails:
-    """The model called `name`.
+async def load_details(deps: Deps, name: str) -> ModelDetails:
+    """Return the model called `name`.
 
     Raises:
-        NotFound: none is configured.
+        NotFound: no such model is configured.
     """
     known = deps.settings.models
     if name not in known:
-        raise NotFound(f"no model {name!r}", hint=suggestions.hint(name, known, "mathrag model list"))
+        raise NotFound(
+            f"no model {name!r}", hint=suggestions.make_hint(name, known, "list the models with `mathrag model list`")
+        )
     async with deps.database.transaction() as connection:
-        served = await models.served(connection, [name])
-        records = await models.records(connection, name)
-    view = _view(deps.settings, name, served.get(name))
+        served = await models.find_served(connection, [name])
+        records = await models.load_records(connection, name)
+    view = _make_view(deps.settings, name, served.get(name))
     return ModelDetails(server=known[name].server, records=records, **msgspec.structs.asdict(view))
 
 
-def _view(settings: Settings, name: str, row: RowMapping | None) -> ModelView:
+def _make_view(settings: Settings, name: str, row: RowMapping | None) -> ModelView:
     model = settings.models[name]
     return ModelView(
         name=name,
@@ -131,7 +133,7 @@ def _view(settings: Settings, name: str, row: RowMapping | None) -> ModelView:
         registered=row is not None,
         digest=row["digest"] if row else None,
         version=row["version"] or None if row else None,
-        warning=known_versions.warning(row["backend"], row["version"]) if row else None,
+        warning=known_versions.find_warning(row["backend"], row["version"]) if row else None,
         device=row["device"] if row else None,
         resident=row["resident"] if row else [],
     )

@@ -1,4 +1,4 @@
-"""`/v1/now`: what every device holds, both lanes do, and the next flips wait for, at this moment."""
+"""Serves `/v1/now`: what every device holds, what both lanes do, and what the next flips wait for."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from services.orchestrator.api import gpus
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.scheduling.next_flip import NextFlip, next_flip
+from services.orchestrator.scheduling.next_flip import NextFlip, predict_next_flip
 from shared.contracts.api_keys import Scope
 from shared.storage import lanes
 
@@ -27,25 +27,29 @@ EXAMPLE: dict[str, Any] = {
 
 
 class Now(msgspec.Struct, frozen=True, kw_only=True):
-    """This moment."""
+    """What the service is doing at this moment."""
 
     devices: list[gpus.DeviceView]
     lanes: list[lanes.LaneWork]
-    """Models with calls in a lane, or with some that ended in the last 30 s."""
+    """Models with calls that are queued in a lane, or that ended in the last 30 s."""
     next_flips: dict[str, NextFlip]
-    """By device; missing where no call waits for a model that it does not hold."""
+    """The next flip by device; a device is missing if no call waits for a model that it does not hold."""
 
 
-@route(router, "GET", "", Scope.READ, "What goes on now", answers(Now, EXAMPLE))
+@route(router, "GET", "", Scope.READ, "Get the current activity", answers(Now, EXAMPLE))
 async def now(deps: RequestDeps) -> Response:
-    """Devices as `GET /v1/gpus` shows them, calls queued and ended by lane and model, and what flips wait for."""
-    return json(await moment(deps))
+    """Returns the devices as `GET /v1/gpus` shows them, the calls that are queued and ended by lane and model, and what
+    flips wait for.
+    """
+    return json(await load_activity(deps))
 
 
-async def moment(deps: Deps) -> Now:
-    """What goes on."""
-    devices = await gpus.every(deps)
+async def load_activity(deps: Deps) -> Now:
+    """Return what the service is doing now."""
+    devices = await gpus.load_devices(deps)
     async with deps.database.snapshot() as connection:
-        work = await lanes.work(connection)
-    flips = {each.device: next_flip(each.device, [model.name for model in each.models], work) for each in devices}
+        work = await lanes.load_work(connection)
+    flips = {
+        each.device: predict_next_flip(each.device, [model.name for model in each.models], work) for each in devices
+    }
     return Now(devices=devices, lanes=work, next_flips={name: flip for name, flip in flips.items() if flip is not None})

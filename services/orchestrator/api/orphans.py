@@ -1,4 +1,4 @@
-"""`/v1/indexes/orphans`: indexes on Elasticsearch that nothing uses."""
+"""Serves `/v1/indexes/orphans`: indexes on Elasticsearch that no corpus uses."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -20,28 +20,30 @@ EXAMPLE: dict[str, Any] = {"orphans": ["mathrag-dense-51c9…"], "deleted": Fals
 
 @route(router, "GET", "", Scope.READ, "List unused indexes", answers(Orphans, EXAMPLE))
 async def list_orphans(deps: RequestDeps) -> Response:
-    """What builds that broke off, or a database that was replaced, left behind on Elasticsearch
-    (docs/retrieval.md#back-ends).
+    """Lists the indexes that interrupted builds, or a database that was replaced, left on Elasticsearch
+    (docs/how-to/retrieval.md#back-ends).
 
-    Only indexes that are called PREFIX-KIND-SIGNATURE are looked at. A build that is under way is waited for.
+    Only indexes whose name has the form PREFIX-KIND-SIGNATURE are considered. The request waits for a build that is in
+    progress.
     """
     return await _answer(RetrieverClient(deps.http, deps.settings).list_orphans())
 
 
 @route(router, "DELETE", "", Scope.OPERATE, "Delete unused indexes", answers(Orphans, {**EXAMPLE, "deleted": True}))
 async def delete_orphans(deps: RequestDeps) -> Response:
-    """Those that `GET /v1/indexes/orphans` lists are deleted for good.
+    """Deletes the indexes that `GET /v1/indexes/orphans` lists, permanently.
 
-    Another database whose retriever uses the same prefix would lose its indexes, so each needs a prefix of its own.
+    If another database's retriever uses the same prefix, its indexes would be deleted too: give each retriever its own
+    prefix.
     """
     return await _answer(RetrieverClient(deps.http, deps.settings).delete_orphans())
 
 
 async def _answer(asked: Awaitable[Orphans]) -> Response:
-    """The retriever's answer.
+    """Return the retriever's answer.
 
     Raises:
-        Unavailable: it gives none.
+        Unavailable: the retriever does not answer.
     """
     try:
         return json(await asked)

@@ -1,4 +1,4 @@
-"""Results as a Parquet file, typed, and sent row group by row group."""
+"""Writes results as a typed Parquet file and sends it row group by row group."""
 
 import io
 from collections.abc import AsyncIterator, Sequence
@@ -10,52 +10,52 @@ from anyio import to_thread
 from shared.storage.results import ResultRow
 
 GROUP = 5000
-"""Rows of a row group: what is held in memory, and what a reader may skip."""
+"""Rows of a row group: the most that is held in memory, and the unit that a reader may skip."""
 
 
 class Outlet(io.RawIOBase):
-    """A file that only grows; what was written is taken away and sent."""
+    """A file that only grows: what is written is taken away and sent."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
 
     def writable(self) -> bool:
-        """It is for writing alone."""
+        """Return True: the file is for writing alone."""
         return True
 
     def write(self, data: Any) -> int:
-        """Keep a copy: the caller uses its buffer again."""
+        """Keep a copy of the data, because the caller reuses its buffer."""
         part = bytes(data)
         self._parts.append(part)
         self._size += len(part)
         return len(part)
 
     def tell(self) -> int:
-        """Bytes written so far, taken or not."""
+        """Return the number of bytes written so far, taken or not."""
         return self._size
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return what was written since the last call."""
         parts, self._parts = self._parts, []
         return b"".join(parts)
 
 
-async def parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[bytes]:
-    """A whole Parquet file; without rows it still has its schema."""
-    # Half a second and 60 MiB, for those alone who ask for Parquet.
+async def write_parquet(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[bytes]:
+    """Yield a whole Parquet file; without rows it still has its schema."""
+    # The import takes half a second and 60 MiB, so only requests for Parquet pay for it.
     from pyarrow.parquet import ParquetWriter
 
-    outlet, columns = Outlet(), schema()
+    outlet, columns = Outlet(), make_schema()
     writer = await to_thread.run_sync(ParquetWriter, outlet, columns)
-    async for group in _groups(batches):
+    async for group in _regroup_rows(batches):
         await to_thread.run_sync(_write, writer, columns, group)
         yield outlet.take()
     await to_thread.run_sync(writer.close)
     yield outlet.take()
 
 
-async def _groups(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[list[ResultRow]]:
+async def _regroup_rows(batches: AsyncIterator[list[ResultRow]]) -> AsyncIterator[list[ResultRow]]:
     group: list[ResultRow] = []
     async for batch in batches:
         group += batch
@@ -72,8 +72,8 @@ def _write(writer: Any, columns: Any, rows: Sequence[ResultRow]) -> None:
     writer.write_batch(pa.RecordBatch.from_pylist([msgspec.structs.asdict(row) for row in rows], schema=columns))
 
 
-def schema() -> Any:
-    """Columns as in the other formats, with their types."""
+def make_schema() -> Any:
+    """Return the columns of the other formats with their types."""
     import pyarrow as pa
 
     whole = {"index": pa.int32(), "repeat": pa.int16(), "duplicates": pa.int32()}

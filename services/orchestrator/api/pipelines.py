@@ -1,4 +1,4 @@
-"""`/v1/pipelines`: how a job may answer its questions."""
+"""Serves `/v1/pipelines`: the ways in which a job may answer its questions."""
 
 import inspect
 from collections import Counter
@@ -16,12 +16,13 @@ from services.orchestrator.api.routes import json, route
 from shared import suggestions
 from shared.contracts.api_keys import Scope
 from shared.contracts.params import Params
+from shared.contracts.plugins import PluginPin
 from shared.contracts.samples import Item
 from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.pipelines.binding import Bound
 from shared.pipelines.source import Change
-from shared.runtime.price import MadeUp, dry_rounds, made_up_job
+from shared.runtime.price import MadeUpLibrary, dry_rounds, make_placeholder_job
 
 router = APIRouter(prefix="/v1/pipelines", tags=["catalog"])
 
@@ -34,29 +35,31 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     calibrated: bool
-    """A calibration runs before its samples."""
+    """Whether a calibration runs before the samples."""
     needs_corpus: bool
     roles: list[str]
-    """Of the calls that it makes; `judge` and `generate` are answered by models, which a job may name."""
+    """Roles of the calls that it makes; `judge` and `generate` are answered by models, which a job may name."""
     params: Params
-    """What a job may set, with the defaults; a pipeline ignores what does not concern it."""
+    """Parameters that a job may set, with their defaults; a pipeline ignores those that do not concern it."""
     hash: str
-    """Of the sources that decide what it does, as they were when the service imported them."""
+    """Hash of the sources that determine its behaviour, as they were when the service imported them."""
     changed: list[Change]
-    """Source files that were edited since: a restart of the service runs them."""
+    """Source files that were edited after the import; they run after a restart of the service."""
+    plugin: PluginPin | None = None
+    """Plug-in that provides it; null if it is shipped."""
 
 
 PIPELINE: dict[str, Any] = {
     "name": "mathrag-gate", "summary": "Retrieve from both indexes, …", "calibrated": True, "needs_corpus": True,
-    "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": [],
+    "roles": ["generate", "judge", "retrieve"], "params": PARAMS, "hash": "77ab…", "changed": [], "plugin": None,
 }  # fmt: skip
 
 
 class PipelineStep(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls that wait for each other's replies no longer: they are answered together."""
+    """Calls of a pipeline that do not depend on each other's replies and are answered together."""
 
     calls: dict[str, int]
-    """By role, how many."""
+    """Number of calls by role."""
 
 
 class ParameterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +68,9 @@ class ParameterView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: parameters.Kind
     default: Any
-    """As shipped; null: it is not set."""
+    """Shipped default; null if the parameter is not set."""
     choices: tuple[str, ...]
-    """Empty: it is not one of a list."""
+    """Allowed values; empty if the parameter is not one of a list."""
     minimum: float | None
     maximum: float | None
     meaning: str
@@ -77,11 +80,11 @@ class PipelineDetails(PipelineView, frozen=True, kw_only=True):
     """A pipeline, step by step, with the parameters that it reads."""
 
     about: str
-    """What its source says of it: where it comes from, and what is different here."""
+    """Description from its source: where the method comes from, and how this implementation differs."""
     calibration: list[PipelineStep]
-    """Of one item, before the samples; empty: there is none."""
+    """Steps for one item of the calibration, which runs before the samples; empty if there is none."""
     steps: list[PipelineStep]
-    """Of one question with the shipped parameters, on made-up replies."""
+    """Steps for one question with the shipped parameters and made-up replies."""
     parameters: list[ParameterView]
 
 
@@ -91,65 +94,67 @@ DETAILS: dict[str, Any] = {
     "steps": STEPS,
     "parameters": [{
         "name": "gate.tau", "kind": "number", "default": 0.45, "choices": [], "minimum": -1, "maximum": 1,
-        "meaning": "Rules stand in for the judge above this correlation.",
+        "meaning": "Correlation above which rules replace the judge.",
     }],
 }  # fmt: skip
 
 
-@route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]))
-async def listed() -> Response:
-    """What a job may ask for, by name: roles, parameters with defaults, the source's hash, and in `changed` the source
-    files that were edited since the service imported them (docs/operations.md#edited-source-files).
+@route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]), name="listed")
+async def list_pipelines() -> Response:
+    """Lists the pipelines by name: roles, parameters with defaults, the hash of the source, and in `changed` the source
+    files that were edited after the service had imported them (docs/how-to/operations.md#edited-source-files).
     """
-    return json(await views())
+    return json(await list_views())
 
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a pipeline", answers(PipelineDetails, DETAILS), refuses=(404,))
 async def get(name: Annotated[str, Path(examples=["mathrag-gate"])]) -> Response:
-    """Its calls step by step, and the parameters that it reads, with defaults, bounds and meaning."""
-    return json(await details(name))
+    """Returns a pipeline's calls step by step, and the parameters that it reads, with defaults, bounds and texts."""
+    return json(await get_details(name))
 
 
-async def views() -> list[PipelineView]:
-    """Every pipeline that a job may name; in a thread, since source files are read."""
-    return await to_thread.run_sync(lambda: [_view(registry.get(name)) for name in registry.offered()])
+async def list_views() -> list[PipelineView]:
+    """Return every pipeline that a job may name. Call it in a thread: it reads source files."""
+    return await to_thread.run_sync(lambda: [_make_view(registry.get(name)) for name in registry.list_offered()])
 
 
-async def details(name: str) -> PipelineDetails:
-    """The pipeline called `name`.
+async def get_details(name: str) -> PipelineDetails:
+    """Return the pipeline called `name`.
 
     Raises:
         NotFound: there is none.
     """
-    if name not in registry.offered():
-        hint = suggestions.hint(name, registry.offered(), "mathrag pipeline list")
+    if name not in registry.list_offered():
+        hint = suggestions.make_hint(name, registry.list_offered(), "list the pipelines with `mathrag pipeline list`")
         raise NotFound(f"no pipeline {name!r}", hint=hint)
-    return await to_thread.run_sync(_details, registry.get(name))
+    return await to_thread.run_sync(_make_details, registry.get(name))
 
 
-def _details(registered: registry.Registered) -> PipelineDetails:
+def _make_details(registered: registry.Registered) -> PipelineDetails:
     module = inspect.getmodule(registered.run)
-    calibration, steps = _steps(registered.name)
+    calibration, steps = _list_steps(registered.name)
     return PipelineDetails(
         about=inspect.cleandoc((module and module.__doc__) or ""),
         calibration=calibration,
         steps=steps,
-        parameters=[_parameter(each) for each in parameters.parameters() if not registered.ignored(each.path)],
-        **msgspec.structs.asdict(_view(registered)),
+        parameters=[
+            _make_parameter_view(each) for each in parameters.parameters() if not registered.ignores(each.path)
+        ],
+        **msgspec.structs.asdict(_make_view(registered)),
     )
 
 
-def _parameter(found: parameters.Parameter) -> ParameterView:
+def _make_parameter_view(found: parameters.Parameter) -> ParameterView:
     return ParameterView(
         name=found.path, kind=found.kind, default=found.default, choices=found.choices, minimum=found.low,
         maximum=found.high, meaning=found.help,
     )  # fmt: skip
 
 
-def _view(registered: registry.Registered) -> PipelineView:
+def _make_view(registered: registry.Registered) -> PipelineView:
     module = inspect.getmodule(registered.run)
     words = registered.run.__doc__ or (module.__doc__ if module else None) or ""
-    calibration, steps = _steps(registered.name)
+    calibration, steps = _list_steps(registered.name)
     roles = sorted({role for step in (*calibration, *steps) for role in step.calls})
     return PipelineView(
         name=registered.name,
@@ -159,21 +164,22 @@ def _view(registered: registry.Registered) -> PipelineView:
         summary=words.strip().partition("\n")[0],
         calibrated=registered.prepare is not None,
         hash=registry.pipeline_hash(registered.name),
-        changed=registry.changed_files(registered.name),
+        changed=registry.list_changed_files(registered.name),
+        plugin=registered.plugin,
     )
 
 
 @cache
-def _steps(pipeline: str) -> tuple[list[PipelineStep], list[PipelineStep]]:
-    """The calls of a dry run, of the calibration and of a sample: no pipeline says them of itself."""
-    item, library = Item(ordinal=0, question="?"), MadeUp()
-    job, calibration = made_up_job(pipeline, Params()), []
-    if job.installed().prepare is not None:
+def _list_steps(pipeline: str) -> tuple[list[PipelineStep], list[PipelineStep]]:
+    """Return the calls of a dry run (calibration, sample), because pipelines do not declare their calls."""
+    item, library = Item(ordinal=0, question="?"), MadeUpLibrary()
+    job, calibration = make_placeholder_job(pipeline, Params()), []
+    if job.find_pipeline().prepare is not None:
         prepare = job.prepare([item], library)
-        calibration = [_step(round_) for round_ in dry_rounds(job, prepare)]
+        calibration = [_make_step(round_) for round_ in dry_rounds(job, prepare)]
         job = msgspec.structs.replace(job, prepared=prepare.result)
-    return calibration, [_step(round_) for round_ in dry_rounds(job, job.start(item, 0, library))]
+    return calibration, [_make_step(round_) for round_ in dry_rounds(job, job.start(item, 0, library))]
 
 
-def _step(calls: Sequence[Bound]) -> PipelineStep:
+def _make_step(calls: Sequence[Bound]) -> PipelineStep:
     return PipelineStep(calls=dict(sorted(Counter(call.role for call in calls).items())))

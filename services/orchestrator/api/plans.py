@@ -1,4 +1,6 @@
-"""Plans: which models a job's work would have resident where, what that costs, and why nothing else is better."""
+"""Serves plans: which models a job's work would have resident on which device, at what cost, and why no alternative is
+better.
+"""
 
 from functools import partial
 from typing import Annotated, Any, Self
@@ -15,7 +17,7 @@ from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import planning
 from services.orchestrator.scheduling import needs, whatif
-from services.orchestrator.scheduling.demands import demands, rooms
+from services.orchestrator.scheduling.demands import load_demands, load_rooms
 from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
 from services.orchestrator.scheduling.needs import Needs
 from services.orchestrator.scheduling.whatif import (
@@ -29,7 +31,7 @@ from services.orchestrator.scheduling.whatif import (
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE, Stored
 from shared.errors import Invalid
-from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.demand import Demand, RetrievalDemand, Room
 from shared.lease.hardware import Hardware
 from shared.lease.options import Option
 from shared.lease.plan import plan
@@ -64,23 +66,25 @@ ANSWER: dict[str, Any] = {
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """The cheapest way that fits, and the others."""
+    """The cheapest plan that fits, and the alternatives."""
 
     chosen: Option | None
-    """Null: nothing fits, and `why` says what would help; or no model has anything to do."""
+    """The cheapest plan; null if nothing fits (`why` says what would help) or if no model has work."""
     why: str
     others: list[Option]
-    """The best of every other kind, refused ones with the reason."""
+    """The best plan of every other kind; refused ones carry the reason."""
     resident: dict[str, list[str]]
     """Models that each device holds now."""
     calls: dict[str, int] | None = None
-    """By role, at most, with a rating of a document counted once; null: not of a job that is not submitted."""
+    """Upper bound of the calls by role, where a document's rating counts once; null for a submitted job."""
     shared_s: float | None = None
-    """Seconds of the cheapest way with so many calls, where `chosen` has every sample ask for itself; null as above."""
+    """Seconds of the cheapest plan if calls are shared as in `calls`; `chosen` assumes that every sample makes its own.
+    Null for a submitted job.
+    """
 
 
 class Speeds(BaseModel):
-    """What the hardware does, where nothing was measured; see docs/planning.md for the defaults."""
+    """Speed of the hardware, used where nothing was measured; the defaults are in docs/how-to/planning.md."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -89,88 +93,91 @@ class Speeds(BaseModel):
     cpu_mib_s: Speed = Hardware().cpu_mib_s
 
     def hardware(self) -> Hardware:
-        """The same, as times are made of them."""
+        """Return the hardware from which times are estimated."""
         return Hardware(**self.model_dump())
 
 
 class PlanJob(JobRequest):
-    """A job that is not submitted: it needs no name, and no dataset where a number of questions is given."""
+    """A job that is not submitted: it needs no name, and no dataset if `questions` is given."""
 
     name: str = "plan"
     dataset: Stored = ""
 
 
 class PlanRequest(BaseModel):
-    """What if: a job as for `POST /v1/jobs`, or models by their metadata; on the devices that are there, or others."""
+    """A hypothetical job as for `POST /v1/jobs`, or models by their metadata, on the existing devices or on others."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
     job: PlanJob | None = None
     questions: Annotated[int, Field(ge=1, le=MOST_QUESTIONS), WHOLE] | None = None
-    """In the place of the dataset's: so many that nobody has uploaded yet."""
+    """Number of questions, in place of a dataset."""
     models: Annotated[list[ModelWanted], Field(max_length=MOST_MODELS)] = []
-    """With a `job`: in the place of its models of these roles, with its calls."""
+    """Models by their metadata. With a `job` they replace its models of these roles and take over their calls."""
     devices: Annotated[list[DeviceWanted], Field(max_length=MOST_DEVICES)] = []
     retrieval: RetrievalWanted | None = None
     speeds: Speeds = Speeds()
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _require_one_of_both(self) -> Self:
         if self.job is None and not self.models:
-            raise ValueError("give a `job` or `models`")
+            raise ValueError("neither `job` nor `models` is given; give one of them")
         if self.job is not None and bool(self.job.dataset) == (self.questions is not None):
-            raise ValueError("give a `dataset` of the job or a number of `questions`, and not both")
+            raise ValueError("give either `job.dataset` or `questions`, and not both")
         return self
 
 
 @route(
-    router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan what is left of a job",
+    router, "GET", "/jobs/{job}/plan", Scope.READ, "Plan the rest of a job",
     answers(PlanView, ANSWER), refuses=(404, 409),
 )  # fmt: skip
 async def of_job(job: str, deps: RequestDeps) -> Response:
-    """Residencies in order, MiB against budget, flips, seconds and why, for the calls that the job still has to make
-    (docs/api.md#plans).
+    """Returns the residencies in order, their memory in MiB against the budget, flips, seconds and the reasons, for the
+    calls that the job still has to make (docs/how-to/api.md#plans).
 
-    Calls that are open are counted, what is to come is an upper end; other jobs' calls are not in it.
+    Open calls are counted exactly; later ones are upper bounds. Other jobs' calls are not included.
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
         spec = (await Jobs().load(connection, {row}, set()))[row]
         found = await jobs.view(connection, row)
-        wanted = await needs.of_live(connection, row, spec, found.request_counts.total)
-        return json(await plan_of(connection, deps, wanted))
+        wanted = await needs.estimate_live(connection, row, spec, found.request_counts.total)
+        return json(await make_plan(connection, deps, wanted))
 
 
-@route(router, "POST", "/plan", Scope.READ, "Plan what is not there", answers(PlanView, ANSWER), refuses=(404,))
+@route(router, "POST", "/plan", Scope.READ, "Plan a hypothetical job", answers(PlanView, ANSWER), refuses=(404,))
 async def what_if(request: PlanRequest, deps: RequestDeps) -> Response:
-    """As `GET /v1/jobs/{job}/plan`, for a job that is not submitted, or for models and devices that nobody has yet
-    (docs/api.md#plans).
+    """Plans as `GET /v1/jobs/{job}/plan` does, for a job that is not submitted, or for models and devices that do not
+    exist yet (docs/how-to/api.md#plans).
 
-    Nothing is stored or loaded. A job's calls are those of one question times its samples: an upper end.
+    Nothing is stored or loaded. The calls are those of one question times the number of samples, which is an upper
+    bound.
     """
-    return json(await planned(request, deps))
+    return json(await plan_request(request, deps))
 
 
-async def planned(request: PlanRequest, deps: Deps) -> PlanView:
-    """What `POST /v1/plan` answers.
+async def plan_request(request: PlanRequest, deps: Deps) -> PlanView:
+    """Return the answer of `POST /v1/plan`.
 
     Raises:
         NotFound, Invalid: a name or a value of the request cannot be used; the message names it.
     """
     retrieval = request.retrieval.retrieval() if request.retrieval else None
     async with deps.database.transaction() as connection:
-        there = whatif.roomy(request.devices) or await rooms(connection, deps.settings.all_devices())
+        there = whatif.make_rooms(request.devices) or await load_rooms(connection, deps.settings.all_devices())
         if request.job is None:
             on_gpu = whatif.on_gpu(there[0].device)
-            wanting = whatif.demanded(request.models, request.speeds.hardware(), on_gpu=on_gpu)
+            wanting = whatif.make_demands(request.models, request.speeds.hardware(), on_gpu=on_gpu)
             return await _plan_view(connection, wanting, there, None, retrieval)
-        submission = request.job.submission(await configurations.newest(connection))
+        submission = request.job.submission(await configurations.find_newest(connection))
         draft = await Drafting(connection, deps.settings).draft(submission, request.questions)
-        work = await to_thread.run_sync(planning.work, await planning.sized(connection, [draft]))
-        alone = await to_thread.run_sync(needs.of_new, draft.spec, draft.samples)
+        work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, [draft]))
+        alone = await to_thread.run_sync(needs.estimate_new, draft.spec, draft.samples)
         views = [
             await _plan_view(connection, each.demands, there, each.order, retrieval)
-            for each in [await _asked(connection, deps, request, wanted, there) for wanted in (alone, work.needs)]
+            for each in [
+                await _replace_models(connection, deps, request, wanted, there) for wanted in (alone, work.needs)
+            ]
         ]
     found, shared = views
     return msgspec.structs.replace(
@@ -179,30 +186,30 @@ async def planned(request: PlanRequest, deps: Deps) -> PlanView:
     )  # fmt: skip
 
 
-async def _asked(
+async def _replace_models(
     connection: AsyncConnection, deps: Deps, request: PlanRequest, wanted: Needs, there: list[Room]
-) -> whatif.Replaced:
-    """The models of a job, or those that stand in their place, on the devices that the request names."""
+) -> whatif.ReplacedModels:
+    """Return the demands of the job's models, or of those that replace them, and the devices that the request names."""
     hardware = request.speeds.hardware()
-    found = await _demands(connection, deps, wanted, hardware)
+    found = await _load_demands(connection, deps, wanted, hardware)
     if request.devices:
         found = [msgspec.structs.replace(demand, device=None) for demand in found]
     on_gpu = whatif.on_gpu(there[0].device)
-    return whatif.replaced(found, wanted, request.models, hardware, on_gpu=on_gpu)
+    return whatif.replace_models(found, wanted, request.models, hardware, on_gpu=on_gpu)
 
 
-async def plan_of(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
-    """The plan of this work on the devices as they are."""
-    wanting = await _demands(connection, deps, wanted, Hardware())
-    there = await rooms(connection, deps.settings.all_devices())
+async def make_plan(connection: AsyncConnection, deps: Deps, wanted: Needs) -> PlanView:
+    """Plan this work on the devices as they are."""
+    wanting = await _load_demands(connection, deps, wanted, Hardware())
+    there = await load_rooms(connection, deps.settings.all_devices())
     return await _plan_view(connection, wanting, there, wanted.order)
 
 
-async def _demands(connection: AsyncConnection, deps: Deps, wanted: Needs, hardware: Hardware) -> list[Demand]:
+async def _load_demands(connection: AsyncConnection, deps: Deps, wanted: Needs, hardware: Hardware) -> list[Demand]:
     measured: dict[str, MeasuredSeconds] = {
         device.id: await MeasuredSecondsReader(device.id).read(connection) for device in deps.settings.all_devices()
     }
-    return await demands(connection, deps.settings.models, wanted.wanted, measured, hardware)
+    return await load_demands(connection, deps.settings.models, wanted.wanted, measured, hardware)
 
 
 async def _plan_view(
@@ -210,15 +217,15 @@ async def _plan_view(
     wanting: list[Demand],
     there: list[Room],
     order: tuple[int, ...] | None,
-    retrieval: Retrieval | None = None,
+    retrieval: RetrievalDemand | None = None,
 ) -> PlanView:
     try:
         found = await to_thread.run_sync(partial(plan, wanting, there, order=order, retrieval=retrieval))
     except ValueError as error:
-        raise Invalid(f"`models`: {error}", hint="fewer models or devices; see GET /v1/gpus") from error
+        raise Invalid(f"`models`: {error}", hint="use fewer models or devices; see GET /v1/gpus") from error
     return PlanView(
         chosen=found.chosen,
         why=found.why,
         others=list(found.others),
-        resident={room.device: await devices.names(connection, room.resident) for room in there},
+        resident={room.device: await devices.list_model_names(connection, room.resident) for room in there},
     )

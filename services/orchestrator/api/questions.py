@@ -1,4 +1,4 @@
-"""`/v1/datasets/from-graph`: question sets made of a graph and of facts held out from it."""
+"""Serves `POST /v1/datasets/from-graph`: makes a dataset of questions from a graph and facts held out from it."""
 
 import tempfile
 from collections.abc import AsyncGenerator, Iterable
@@ -11,10 +11,10 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from services.orchestrator.api.datasets import EXAMPLE
-from services.orchestrator.api.graphs import fact_lines
+from services.orchestrator.api.graphs import open_fact_lines
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
-from services.orchestrator.api.uploads import BATCH, SOURCE, spooled
+from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.datasets import DatasetItem
@@ -28,7 +28,7 @@ from shared.questions.wording import Wording
 from shared.rules.graph import Graph
 from shared.storage import datasets, graphs, rule_banks
 from shared.storage.database import Database
-from shared.storage.graphs import StoredGraph, Upload
+from shared.storage.graphs import GraphFacts, StoredGraph
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -75,60 +75,67 @@ async def create(
     request: Request,
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["icews14"])],
-    graph: Annotated[str, Query(description="That the facts are held out from.", examples=["icews14"])],
-    rules: Annotated[str | None, Query(description="Bank whose rules lead to the answers.")] = None,
-    limit: Annotated[int | None, Query(ge=1, description="Draw so many questions.")] = None,
-    seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Of the draw.")] = 0,
-    side: Annotated[Literal["object", "subject", "both"], Query(description="The end that is asked for.")] = "both",
+    graph: Annotated[str, Query(description="Graph that the facts are held out from.", examples=["icews14"])],
+    rules: Annotated[str | None, Query(description="Rule bank whose rules lead to the answers.")] = None,
+    limit: Annotated[int | None, Query(ge=1, description="Number of questions to draw; by default all.")] = None,
+    seed: Annotated[int, Query(ge=0, lt=1 << 63, description="Seed of the draw.")] = 0,
+    side: Annotated[
+        Literal["object", "subject", "both"], Query(description="Which end of a fact a question asks for.")
+    ] = "both",
     grader: Annotated[
-        Grader, Query(description="`set`: all answers are asked for; else any of them is right.")
+        Grader, Query(description="`set` asks for all answers; otherwise any of them counts as correct.")
     ] = "text",
     unanswered: Annotated[  # noqa: FBT002 - a query parameter is named
         bool, Query(description="Leave out questions that the graph itself answers.")
     ] = False,
 ) -> Response:
-    """Questions for the ends of held-out facts, in the manner of RuleQA; the body holds these facts as
-    `POST /v1/graphs` takes them, and templates of questions as JSON lines (docs/graphs.md#questions).
+    """Makes questions that ask for one end of each held-out fact, as RuleQA does. The body has these facts, as `POST
+    /v1/graphs` takes them, and templates of questions as JSON lines (docs/how-to/graphs.md#questions).
 
-    201, or 200 where the same items were there under this name. A line that cannot be used rejects the upload.
+    Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload.
     """
     stored, loaded = await graphs.load(deps.database, graph)
     choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
-    async with spooled(request, deps.settings.limits) as file:
+    async with spool(request, deps.settings.limits) as file:
         read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
         _check_times(stored, read.facts.upload)
-        bank = None if rules is None else await _bank(deps.database, rules, stored, read.facts.upload.graph.relations)
+        bank = (
+            None if rules is None else await _load_bank(deps.database, rules, stored, read.facts.upload.graph.relations)
+        )
         wording = Wording(loaded.phrases, read.templates, stored.time_unit)
         with tempfile.TemporaryFile() as items:
             counts = await to_thread.run_sync(_make, loaded.graph, read.facts, wording, choice, bank, items)
-            async with aclosing(_batches(items)) as batches:
+            async with aclosing(_read_batches(items)) as batches:
                 created = await datasets.create(deps.database, name, batches, grader)
     answer = QuestionUpload(**msgspec.structs.asdict(created.dataset), counts=counts)
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 
-def _read(file: IO[bytes], request: Request, graph: Upload, limits: Limits) -> question_rows.Read:
-    reading = question_rows.Reading(frozenset(graph.graph.relations), graph.time_unit is not None)
-    return reading.read(fact_lines(file, request, limits), SOURCE, limits.upload_rows)
+def _read(file: IO[bytes], request: Request, graph: GraphFacts, limits: Limits) -> question_rows.ParsedQuestions:
+    reading = question_rows.QuestionReader(frozenset(graph.graph.relations), graph.time_unit is not None)
+    return reading.read(open_fact_lines(file, request, limits), SOURCE, limits.upload_rows)
 
 
-def _check_times(graph: StoredGraph, held_out: Upload) -> None:
+def _check_times(graph: StoredGraph, held_out: GraphFacts) -> None:
     if graph.time_unit != held_out.time_unit:
-        said = f"each fact has {facts.UNITS[held_out.time_unit]}, but {facts.UNITS[graph.time_unit]} in {graph.name!r}"
-        raise Invalid(said, hint="write the times of both alike, or name the graph that the facts are held out from")
+        own, other = facts.UNITS[held_out.time_unit], facts.UNITS[graph.time_unit]
+        message = f"each fact has {own}, but graph {graph.name!r} has {other}"
+        raise Invalid(
+            message, hint="write the times in the unit of the graph, or name the graph that the facts are held out from"
+        )
 
 
-async def _bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
-    """The bank's rules for these relations.
+async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: Iterable[str]) -> Bank:
+    """Return the bank with its rules for these relations.
 
     Raises:
-        NotFound: no such bank.
+        NotFound: there is no such bank.
         Conflict: it is of another graph, or not ready.
-        Invalid: it has no such rule.
+        Invalid: it has no rule for any of the relations.
     """
     asked = frozenset(heads)
     async with database.transaction() as connection:
-        bank = await rule_banks.one(connection, name)
+        bank = await rule_banks.get_bank(connection, name)
         if bank.hash is None:
             hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
             raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
@@ -136,7 +143,7 @@ async def _bank(database: Database, name: str, graph: StoredGraph, heads: Iterab
             hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
             raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
         found, behind = [], 0
-        async for batch in rule_banks.rules(connection, bank.id):
+        async for batch in rule_banks.stream_rules(connection, bank.id):
             found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
             behind += len(batch)
     if not found:
@@ -146,9 +153,14 @@ async def _bank(database: Database, name: str, graph: StoredGraph, heads: Iterab
 
 
 def _make(
-    graph: Graph, held_out: facts.Read, wording: Wording, choice: Choice, bank: Bank | None, file: IO[bytes]
+    graph: Graph,
+    held_out: facts.ParsedGraph,
+    wording: Wording,
+    choice: Choice,
+    bank: Bank | None,
+    file: IO[bytes],
 ) -> Counts:
-    """Write the items to a file, so that the database has to wait for none."""
+    """Write the items to a file first, so that no transaction is open while they are made."""
     made = QuestionSet(graph, held_out.upload.graph, wording, choice, bank)
     file.writelines(msgspec.json.encode(item) + b"\n" for item in made.items())
     file.seek(0)
@@ -156,6 +168,6 @@ def _make(
     return made.counts
 
 
-async def _batches(file: IO[bytes]) -> AsyncGenerator[list[DatasetItem], None]:
+async def _read_batches(file: IO[bytes]) -> AsyncGenerator[list[DatasetItem], None]:
     while lines := await to_thread.run_sync(lambda: list(islice(file, BATCH))):
         yield [msgspec.json.decode(line, type=DatasetItem) for line in lines]

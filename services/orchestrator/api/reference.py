@@ -1,6 +1,7 @@
-"""`/openapi.json` for programs, and `/docs`, the same for people.
+"""Serves `/openapi.json` for programs and `/docs` for people.
 
-One page without a script: it needs nobody's server, and runs nobody's code on an address that may do everything.
+`/docs` is one page without a script: it loads nothing from other servers, and runs no foreign code on an origin whose
+requests may do everything.
 """
 
 import base64
@@ -32,7 +33,7 @@ POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; frame-ancestors 'none
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style>
 <h1>{title}</h1><p>{summary}</p>
-<p>For programs: <a href="openapi.json">openapi.json</a>. Where keys are asked for, send <code>Authorization: Bearer
+<p>For programs: <a href="openapi.json">openapi.json</a>. If keys are required, send <code>Authorization: Bearer
 KEY</code>.</p>
 {operations}</html>
 """
@@ -40,30 +41,30 @@ KEY</code>.</p>
 
 @route(router, "GET", "/openapi.json", Scope.READ, "Get the OpenAPI document", {})
 async def openapi(request: Request) -> Response:
-    """OpenAPI 3.1."""
+    """Returns the OpenAPI 3.1 document of this API."""
     return Response(json.dumps(request.app.openapi()), media_type="application/json")
 
 
 @route(router, "GET", "/docs", Scope.READ, "Get the reference page", {})
 async def docs(request: Request) -> Response:
-    """Every operation with its parameters and examples."""
+    """Returns a page with every operation, its parameters and examples."""
     document = request.app.openapi()
     title, summary = (escape(document["info"][name]) for name in ("title", "summary"))
-    page = PAGE.format(title=title, summary=summary, style=STYLE, operations="".join(_operations(document)))
+    page = PAGE.format(title=title, summary=summary, style=STYLE, operations="".join(_draw_operations(document)))
     return Response(page, media_type="text/html", headers={"Content-Security-Policy": POLICY})
 
 
-def _operations(document: dict[str, Any]) -> Iterator[str]:
+def _draw_operations(document: dict[str, Any]) -> Iterator[str]:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield (
                 f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> "
                 f"{escape(operation.get('summary', ''))}</summary><p>{escape(operation.get('description', ''))}</p>"
-                f"{_parameters(operation)}{_examples(operation)}</details>"
+                f"{_draw_parameters(operation)}{_draw_examples(operation)}</details>"
             )
 
 
-def _parameters(operation: dict[str, Any]) -> str:
+def _draw_parameters(operation: dict[str, Any]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(each['name'])}</code></td><td>{each['in']}</td>"
         f"<td>{escape(each.get('description', ''))}</td></tr>"
@@ -72,13 +73,13 @@ def _parameters(operation: dict[str, Any]) -> str:
     return f"<table>{rows}</table>" if rows else ""
 
 
-def _examples(operation: dict[str, Any]) -> str:
+def _draw_examples(operation: dict[str, Any]) -> str:
     answers = {"request": operation.get("requestBody", {}), **operation.get("responses", {})}
-    shown = ((title, media["example"]) for title, answer in answers.items()
+    examples = ((title, media["example"]) for title, answer in answers.items()
              for media in answer.get("content", {}).values() if "example" in media)  # fmt: skip
-    return "".join(f"<h4>{escape(str(title))}</h4><pre>{_pretty(example)}</pre>" for title, example in shown)
+    return "".join(f"<h4>{escape(str(title))}</h4><pre>{_format_example(example)}</pre>" for title, example in examples)
 
 
-def _pretty(example: Any) -> str:
+def _format_example(example: Any) -> str:
     words = example if isinstance(example, str) else json.dumps(example, indent=2, ensure_ascii=False)
     return escape(words)

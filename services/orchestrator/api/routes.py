@@ -1,4 +1,4 @@
-"""How a route is written: what a key must allow, what it answers and how it refuses stand above its function."""
+"""Declares routes: a decorator states the required scope, the answers and the refusals above the handler."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -12,7 +12,7 @@ from shared.contracts.api_keys import Scope
 from shared.storage import pages
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-Limit = Annotated[int, Query(ge=1, le=pages.LARGEST, description="Rows of a page.")]
+Limit = Annotated[int, Query(ge=1, le=pages.LARGEST, description="Upper bound of the rows on a page.")]
 
 
 def route(
@@ -26,13 +26,14 @@ def route(
     refuses: tuple[int, ...] = (),
     **options: Any,
 ) -> Callable[[Handler], Handler]:
-    """Answer `method` `path` with the function below.
+    """Register the decorated function as the handler of `method` `path`.
 
     Args:
-        scope: what a key must allow; None: everybody is answered.
-        responses: what it answers, with schema and example (`openapi.answers`).
-        refuses: statuses of its problems, besides those that every route may answer with.
-        options: of FastAPI's `add_api_route`, such as the status.
+        scope: scope that a key must have; None answers everybody.
+        responses: answers with schema and example (see `openapi.answers`).
+        refuses: statuses of its problems, besides those of every route.
+        options: further arguments of FastAPI's `add_api_route`, such as the status. The `name` of a handler that was
+            renamed keeps its operation id.
     """
 
     def add(handler: Handler) -> Handler:
@@ -45,5 +46,5 @@ def route(
 
 
 def json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """`value` as msgspec writes it."""
+    """Answer with `value` as msgspec writes it."""
     return Response(msgspec.json.encode(value), status, headers, "application/json")

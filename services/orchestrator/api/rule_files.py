@@ -1,4 +1,4 @@
-"""`/v1/rules` as files: import a bank that another tool or installation made, export one."""
+"""Serves `/v1/rules` as files: imports a bank that another tool or installation made, and exports one."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.rules import EXAMPLE, RULE
-from services.orchestrator.api.uploads import BATCH, SOURCE, spooled
+from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.mining import Mining
@@ -21,14 +21,14 @@ from shared.contracts.rules import Rule
 from shared.errors import Conflict, Invalid
 from shared.ingest.rules import amie, bank, reading
 from shared.ingest.rules.limits import DEFAULT
-from shared.ingest.rules.limits import Limits as ReadLimits
+from shared.ingest.rules.limits import RuleFileLimits as ReadLimits
 from shared.ingest.rules.reading import Format, Incoming
 from shared.limits import Limits
 from shared.rules.vocabulary import only_known
 from shared.storage import graphs, rule_banks
 from shared.storage.database import Database
-from shared.storage.relation_sizes import relation_sizes
-from shared.storage.rule_banks import Origin, RuleBank
+from shared.storage.relation_sizes import count_relations
+from shared.storage.rule_banks import ImportOrigin, RuleBank
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -60,35 +60,38 @@ async def import_bank(
     request: Request,
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["kinship"])],
-    format: Annotated[Format, Query(description="`auto`: as its first lines say.")] = Format.AUTO,  # noqa: A002
-    graph: Annotated[str | None, Query(description="Refuse rules with relations that it does not have.")] = None,
+    format: Annotated[  # noqa: A002
+        Format, Query(description="Format of the file; `auto` recognises it by the first lines.")
+    ] = Format.AUTO,
+    graph: Annotated[
+        str | None, Query(description="Graph of the rules; rules with relations that it lacks are refused.")
+    ] = None,
 ) -> Response:
-    """The body is AMIE's TSV, AnyBURL's text, an exported bank, or TLogic's JSON with the names of its relations:
-    `{"relation2id": {...}, "rules": {...}}`; gzip, too (docs/rules.md).
+    """Imports a rule bank. The body is AMIE's TSV, AnyBURL's text, an exported bank, or TLogic's JSON with the names of
+    its relations: `{"relation2id": {...}, "rules": {...}}`; each may be compressed with gzip (docs/how-to/rules.md).
 
-    201, or 200 where the same rules were there under this name. A rule that cannot be used rejects the file, and
-    nothing of it is stored.
+    Answers 201, or 200 if the bank exists with the same rules. A rule that cannot be used rejects the whole file.
     """
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        raise Invalid("the body is a form", hint="send the file itself: curl --data-binary @FILE")
-    relations = None if graph is None else await _relations(deps.database, graph)
+        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
+    relations = None if graph is None else await _load_relations(deps.database, graph)
     limits = deps.settings.limits
-    async with spooled(request, limits) as file:
+    async with spool(request, limits) as file:
         incoming = await to_thread.run_sync(reading.read, file, SOURCE, format, _read_limits(limits))
         rules = incoming.rules if relations is None else only_known(incoming.rules, relations, graph or "")
-        async with aclosing(_batches(rules)) as batches:
-            stored, new = await rule_banks.create_imported(deps.database, name, _origin(incoming), batches)
+        async with aclosing(_read_batches(rules)) as batches:
+            stored, new = await rule_banks.create_imported(deps.database, name, _make_origin(incoming), batches)
     return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
 
 
-async def _relations(database: Database, graph: str) -> frozenset[str]:
+async def _load_relations(database: Database, graph: str) -> frozenset[str]:
     found = await graphs.get(database, graph)
     async with database.transaction() as connection:
-        return frozenset(name for name, _ in await relation_sizes(connection, found.id))
+        return frozenset(name for name, _ in await count_relations(connection, found.id))
 
 
 def _read_limits(limits: Limits) -> ReadLimits:
-    """The operator's, where they are narrower than those of files of rules."""
+    """Return the operator's limits where they are narrower than those of rule files."""
     return ReadLimits(
         unpacked_bytes=min(limits.decompressed_bytes, DEFAULT.unpacked_bytes),
         line_bytes=min(limits.line_bytes, DEFAULT.line_bytes),
@@ -97,16 +100,16 @@ def _read_limits(limits: Limits) -> ReadLimits:
     )
 
 
-def _origin(incoming: Incoming) -> Origin:
+def _make_origin(incoming: Incoming) -> ImportOrigin:
     header = incoming.header
     return (
-        Origin(incoming.miner)
+        ImportOrigin(incoming.miner)
         if header is None
-        else Origin(header.miner, header.graph_hash, header.limits, header.hash)
+        else ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
     )
 
 
-async def _batches(rules: Iterator[Rule]) -> AsyncGenerator[list[Rule], None]:
+async def _read_batches(rules: Iterator[Rule]) -> AsyncGenerator[list[Rule], None]:
     while batch := await to_thread.run_sync(lambda: list(islice(rules, BATCH))):
         yield batch
 
@@ -115,41 +118,44 @@ async def _batches(rules: Iterator[Rule]) -> AsyncGenerator[list[Rule], None]:
 async def export(
     name: str,
     deps: RequestDeps,
-    format: Annotated[Literal["amie", "json"], Query(description="`json`: all of it, to be imported.")] = "json",  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Literal["amie", "json"], Query(description="Format of the export; `json` has everything that an import needs.")
+    ] = "json",
 ) -> Response:
-    """All rules in the bank's order. `json`: a line that says what the bank is, then a rule a line; an import of it has
-    the same hash. `amie`: the columns of AMIE's TSV, for rules with AMIE's figures (docs/rules.md).
+    """Exports all rules in the bank's order. `json` has one line that describes the bank, then one rule per line;
+    importing it gives a bank with the same hash. `amie` has the columns of AMIE's TSV, for rules with AMIE's figures
+    (docs/how-to/rules.md).
     """
     async with deps.database.transaction() as connection:
-        found = await rule_banks.one(connection, name)
+        found = await rule_banks.get_bank(connection, name)
     if found.hash is None:
         raise Conflict(f"rule bank {name!r} is {found.state}, so it has no rules yet", hint="wait until it is ready")
     if format == "json":
-        return StreamingResponse(_json(deps.database, found), media_type="application/x-ndjson")
+        return StreamingResponse(_stream_json(deps.database, found), media_type="application/x-ndjson")
     await _check(deps.database, found)
-    return StreamingResponse(_amie(deps.database, found), media_type="text/tab-separated-values")
+    return StreamingResponse(_stream_amie(deps.database, found), media_type="text/tab-separated-values")
 
 
 async def _check(database: Database, found: RuleBank) -> None:
     """Refuse what AMIE's columns cannot hold before the answer begins."""
     async with database.transaction() as connection:
-        async for batch in rule_banks.rules(connection, found.id):
+        async for batch in rule_banks.stream_rules(connection, found.id):
             for rule in batch:
                 amie.check(rule)
 
 
-async def _amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
+async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
     async with database.transaction() as connection:
-        async for batch in rule_banks.rules(connection, found.id):
+        async for batch in rule_banks.stream_rules(connection, found.id):
             yield "".join(f"{amie.line(rule)}\n" for rule in batch).encode()
 
 
-async def _json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
+async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
     header = bank.Header(
         format=bank.FORMAT, version=1, hash=found.hash or "", miner=found.miner, rules=found.rules,
         graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, Mining) if found.limits else None,
     )  # fmt: skip
     yield bank.line(header)
     async with database.transaction() as connection:
-        async for batch in rule_banks.rules(connection, found.id):
+        async for batch in rule_banks.stream_rules(connection, found.id):
             yield b"".join(map(bank.line, batch))

@@ -1,4 +1,4 @@
-"""`/v1/rules`: banks of rules that are mined from graphs."""
+"""Serves `/v1/rules`: banks of rules that are mined from graphs."""
 
 from typing import Annotated, Any
 
@@ -12,10 +12,10 @@ from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE, Stored
 from shared.contracts.rules import Rule
-from shared.runtime.mining import Asked, mine, mining_of
+from shared.runtime.mining import BankRequest, mine, parse_mining
 from shared.storage import pages, rule_bank_details, rule_banks, rule_list
 from shared.storage.rule_banks import RuleBank
-from shared.storage.rule_list import Chosen, Order
+from shared.storage.rule_list import Order, RuleSelection
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -46,46 +46,54 @@ REQUEST: dict[str, Any] = {"name": "kinship", "graph": "kinship", "mining": {"mi
 
 
 class MiningRequest(BaseModel):
-    """A bank as it is asked for."""
+    """A rule bank to mine."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": REQUEST})
 
     name: str
     graph: Stored
     mining: dict[str, Any]
-    """The miner (`amie`, `tlogic` or `temporal-simple`) and its limits; what is left out has its default."""
+    """Miner (`amie`, `tlogic` or `temporal-simple`) and its limits; those that are left out have their defaults."""
 
-    def asked(self) -> Asked:
-        """The same, checked.
+    def to_bank_request(self) -> BankRequest:
+        """Return the request after checking it.
 
         Raises:
-            Invalid: an unknown miner or limit, or a value out of range; the message names it.
+            Invalid: the miner or a limit is unknown, or a value is out of range; the message names it.
         """
-        return Asked(name=self.name, graph=self.graph, mining=mining_of(self.mining))
+        return BankRequest(name=self.name, graph=self.graph, mining=parse_mining(self.mining))
 
 
 class RuleFilters(BaseModel):
-    """Which rules of a bank a list holds, and which page of it."""
+    """Which rules of a bank to list, and which page of them."""
 
     model_config = ConfigDict(extra="forbid")
 
     head: Annotated[str | None, Field(description="Only rules that predict this relation.")] = None
-    min_confidence: Annotated[float, Field(ge=0, le=1, description="PCA confidence where there is one.")] = 0.0
-    min_support: Annotated[int, Field(ge=1, lt=1 << 63, description="How often body and head hold."), WHOLE] = 1
-    order: Annotated[Order, Field(description="`confidence`: the most certain first.")] = "bank"
+    min_confidence: Annotated[
+        float, Field(ge=0, le=1, description="Lowest confidence to list; PCA confidence where a rule has one.")
+    ] = 0.0
+    min_support: Annotated[
+        int,
+        Field(ge=1, lt=1 << 63, description="Lowest support to list: how often body and head hold together."),
+        WHOLE,
+    ] = 1
+    order: Annotated[Order, Field(description="Order of the list; `confidence` puts the most certain rules first.")] = (
+        "bank"
+    )
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
     cursor: str | None = None
 
-    def chosen(self) -> Chosen:
-        """Without the page."""
-        return Chosen(self.head, self.min_confidence, self.min_support, self.order)
+    def make_selection(self) -> RuleSelection:
+        """Return the filters without the page."""
+        return RuleSelection(self.head, self.min_confidence, self.min_support, self.order)
 
 
 class MinedBank(RuleBank, frozen=True, kw_only=True):
-    """The bank, and what mining it takes."""
+    """The bank, and the memory that mining it takes."""
 
     memory_mib: int
-    """At most, all processes of a judge worker together."""
+    """Upper bound for all processes of a judge worker together, in MiB."""
 
 
 @route(
@@ -94,11 +102,14 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
     refuses=(404, 409, 413, 429), status_code=202,
 )  # fmt: skip
 async def create(request: MiningRequest, deps: RequestDeps) -> Response:
-    """202: a job mines the bank, a sample for each relation; follow `job`, and use the bank once it is `ready`
-    (docs/rules.md). The same again answers with the same bank, 200 once it is there; one that failed or was cancelled
-    is mined again, and what was done is kept. More memory than `workers.mining_mib` is refused with 413.
+    """Starts a job that mines the bank, with one sample per relation. Follow `job`, and use the bank once it is `ready`
+    (docs/how-to/rules.md).
+
+    The same request again answers with the same bank, and with 200 once it is ready. A bank whose mining failed or was
+    cancelled is mined again from where it stopped. A request that needs more memory than `workers.mining_mib` is
+    refused with 413.
     """
-    started = await mine(deps.database, deps.settings, request.asked())
+    started = await mine(deps.database, deps.settings, request.to_bank_request())
     deps.wake()
     answer = MinedBank(**msgspec.structs.asdict(started.bank), memory_mib=started.memory_mib)
     status = 200 if started.bank.state == "ready" else 202
@@ -108,10 +119,11 @@ async def create(request: MiningRequest, deps: RequestDeps) -> Response:
 @route(
     router, "GET", "", Scope.READ, "List rule banks",
     answers(pages.Page[RuleBank], {"data": [EXAMPLE], "next_cursor": None}),
+    name="listed",
 )  # fmt: skip
-async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
-    """Newest first."""
-    return json(await rule_banks.listed(deps.database, limit, cursor))
+async def list_rule_banks(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+    """Lists the rule banks, newest first."""
+    return json(await rule_banks.list_banks(deps.database, limit, cursor))
 
 
 @route(
@@ -119,11 +131,11 @@ async def listed(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | 
     refuses=(404,),
 )  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
-    """State, limits, hash, the job that mines it, the relations that its rules lead to, and the newest jobs that follow
-    it.
+    """Returns the state, limits and hash of a bank, the job that mines it, the relations that its rules predict, and
+    the newest jobs that use it.
     """
     async with deps.database.transaction() as connection:
-        return json(await rule_bank_details.details(connection, name))
+        return json(await rule_bank_details.load_details(connection, name))
 
 
 @route(
@@ -135,14 +147,18 @@ async def rules(
     name: str,
     filters: Annotated[RuleFilters, Query()],
 ) -> Response:
-    """In the bank's order, or the most certain first, page by page. An atom is a relation and two terms: a number is a
-    variable, 0 and 1 are the head's; a text is an entity.
+    """Lists the rules in the bank's order, or the most certain first, page by page. An atom has a relation and two
+    terms: a number is a variable (0 and 1 are those of the head), a text is an entity.
     """
     async with deps.database.transaction() as connection:
-        return json(await rule_list.page(connection, name, filters.chosen(), filters.limit, filters.cursor))
+        return json(
+            await rule_list.list_rules(connection, name, filters.make_selection(), filters.limit, filters.cursor)
+        )
 
 
 @route(router, "DELETE", "/{name}", Scope.SUBMIT, "Delete a rule bank", answers(RuleBank, EXAMPLE), refuses=(404, 409))
 async def delete(deps: RequestDeps, name: str) -> Response:
-    """With its rules, for good. Not while it is mined (cancel its job first), nor while a live job follows it: 409."""
+    """Deletes a bank with its rules, permanently. Answers 409 while it is mined (cancel its job first) or while a
+    running job uses it.
+    """
     return json(await rule_banks.delete(deps.database, name))

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{job}/samples` and `/results`: what became of each question."""
+"""Serves `/v1/jobs/{job}/samples` and `/results`: the outcome of each question."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,11 +13,12 @@ from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE
 from shared.contracts.provenance import Provenance
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Strategy
 from shared.rag.taxonomy import Ending
 from shared.storage import jobs, pages, provenance, samples
 from shared.storage import results as stored
-from shared.storage.sample_filters import Only
+from shared.storage.sample_filters import SampleSelection
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -68,77 +69,81 @@ PROVENANCE: dict[str, Any] = {
 
 
 class SampleFilters(BaseModel):
-    """Which samples a list holds, and which page of it."""
+    """Which samples to list, and which page of them."""
 
     model_config = ConfigDict(extra="forbid")
 
     state: Literal["ready", "waiting", "completed", "failed", "cancelled"] | None = None
     correct: bool | None = None
-    """By the job's grader; samples without a verdict are in neither list."""
+    """Verdict of the job's grader; samples without a verdict match neither value."""
     ending: Ending | None = None
-    """Correct, or what was wrong with it (docs/statistics.md)."""
+    """How the sample ended: correct, or what was wrong with it (docs/explanation/statistics.md)."""
     subject: Word | None = None
     level: Word | None = None
     scored_by: Strategy | None = None
-    """Who scored the sample's documents: the gate's choice, or the rules where the question was routed to them."""
+    """What scored the sample's documents: the gate's choice, or the rules if the question was routed to them."""
     moved: bool | None = None
-    """Whether the prompt holds other documents, or in another order, than without reranking."""
+    """Whether reranking changed the documents of the prompt or their order."""
     text: Word | None = None
-    """In the question or in the answer, in capitals or not."""
+    """Text to find in the question or the answer, regardless of case."""
     differing: bool = False
-    """Only those that the two graders judge differently."""
+    """Only samples on which the two graders disagree."""
     wrong: bool = False
-    """Only those whose answer is wrong."""
+    """Only samples with a wrong answer."""
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
-    """Rows of a page."""
+    """Upper bound of the rows on a page."""
     cursor: str | None = None
 
-    def only(self) -> Only:
-        """Without the page."""
-        return Only(**self.model_dump(exclude={"limit", "cursor"}))
+    def make_selection(self) -> SampleSelection:
+        """Return the filters without the page."""
+        return SampleSelection(**self.model_dump(exclude={"limit", "cursor"}))
 
 
 @route(
     router, "GET", "/{job}/results", Scope.READ, "Stream results",
-    formats.with_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
+    formats.add_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
 )  # fmt: skip
 async def results(
     job: str,
     deps: RequestDeps,
-    format: Annotated[formats.Name | None, Query(description="Wins over `Accept`.")] = None,  # noqa: A002 - the API's word
-    prompts: Annotated[bool, Query(description="With what the generator was asked.")] = False,  # noqa: FBT002 - a query parameter
+    format: Annotated[  # noqa: A002 - the API's word
+        formats.Name | None, Query(description="Format of the results; it takes precedence over `Accept`.")
+    ] = None,
+    prompts: Annotated[bool, Query(description="Include the generator's prompts.")] = False,  # noqa: FBT002 - a query parameter
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Every sample that has ended so far, in dataset order: JSON lines, CSV or Parquet (docs/api.md#results)."""
+    """Streams every sample that has ended so far, in dataset order, as JSON lines, CSV or Parquet
+    (docs/how-to/api.md#results).
+    """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
     name = formats.choose_format(format, accept)
     media, write = formats.FORMATS[name]
-    # What resolved is an id or a name, and these need no quoting.
+    # `job` has resolved, so it is an id or a name and needs no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
     return StreamingResponse(
-        write(stored.ended(deps.database, row, prompts=prompts)), media_type=media, headers=headers
+        write(stored.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
     )
 
 
 @route(
     router, "GET", "/{job}/samples", Scope.READ, "List samples",
-    answers(pages.Page[samples.SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
+    answers(pages.Page[SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
 )  # fmt: skip
 async def sample_page(
     job: str,
     deps: RequestDeps,
     filters: Annotated[SampleFilters, Query()],
 ) -> Response:
-    """In dataset order, whatever their state, page by page. A filtered page may hold fewer samples than `limit`, even
-    none, while `next_cursor` leads on: each looks through a bounded part of the job. A cursor belongs to its filters:
-    with others it answers 400.
+    """Lists samples of every state in dataset order, page by page. A filtered page may hold fewer samples than `limit`,
+    even none, while `next_cursor` leads on, because each page examines a bounded part of the job. A cursor is valid
+    only with the filters of its page; otherwise it answers 400.
     """
-    return json(await samples.listed(deps.database, job, filters.limit, filters.cursor, filters.only()))
+    return json(await samples.list_samples(deps.database, job, filters.limit, filters.cursor, filters.make_selection()))
 
 
 @route(
-    router, "GET", "/{job}/samples/{index}", Scope.READ, "One sample's provenance",
+    router, "GET", "/{job}/samples/{index}", Scope.READ, "Get a sample's provenance",
     answers(Provenance, PROVENANCE), refuses=(404, 409),
 )  # fmt: skip
 async def sample(
@@ -146,9 +151,9 @@ async def sample(
     deps: RequestDeps,
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
-    prompts: Annotated[bool, Query(description="With what models were asked.")] = False,  # noqa: FBT002 - a query parameter
+    prompts: Annotated[bool, Query(description="Include the prompts of all models.")] = False,  # noqa: FBT002 - a query parameter
 ) -> Response:
-    """All calls it waited for with their attempts: who answered them, when, and during which epoch; the context's
-    texts; with `prompts=true` what models were asked (docs/api.md#provenance).
+    """Returns all calls that the sample waited for, with their attempts (who answered, when, in which epoch), and the
+    texts of the context; with `prompts=true` also the prompts (docs/how-to/api.md#provenance).
     """
-    return json(await provenance.provenance(deps.database, job, index, repeat, prompts=prompts))
+    return json(await provenance.load_provenance(deps.database, job, index, repeat, prompts=prompts))

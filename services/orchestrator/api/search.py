@@ -1,4 +1,4 @@
-"""`POST /v1/search`: one question to a corpus's indexes. Nothing is stored."""
+"""Serves `POST /v1/search`: searches a corpus for one question and stores nothing."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,9 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
-from services.orchestrator.searching.answering import Answering
+from services.orchestrator.searching.call_answerer import CallAnswerer
 from services.orchestrator.searching.contributions import SearchFusion, contributions, fusion
-from services.orchestrator.searching.steps import Options, steps, verdict
+from services.orchestrator.searching.steps import SearchOptions, run_steps, verdict
 from shared.contracts.api_keys import Scope
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.documents import Document
@@ -21,15 +21,15 @@ from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Item, Trace
 from shared.errors import Unavailable
-from shared.rag.rule_rqp import document_score
+from shared.rag.rule_rqp import score_document
 from shared.runtime import thresholds
-from shared.runtime.duplicates import without_duplicates
+from shared.runtime.duplicates import exclude_duplicates
 from shared.runtime.models import pin_reranker
-from shared.runtime.parameters import check_read_by, params_of
+from shared.runtime.parameters import check_read_by, parse_params
 from shared.runtime.replay import Replay
 from shared.storage import configurations, documents
 from shared.storage.configurations import Configuration
-from shared.storage.unknown import not_found
+from shared.storage.unknown import make_not_found
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MOST = 100
@@ -37,39 +37,52 @@ INDEXES = text("""
     SELECT i.kind, i.id FROM corpora c
     LEFT JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready' WHERE c.name = :corpus""")
 READS = frozenset({"candidates", "duplicates", "rrf_k", "fusion", "enhance", "rerank", "crag"})
-"""Parameters that count for a search; a group's name stands for all of the group."""
-COPIED = ("rank", "score", "dense_rank", "dense_score", "sparse_rank", "sparse_score", "fused", "relevance", "paths")
-"""Of a candidate, into the hit that is shown."""
+"""Parameters that a search reads; a group's name stands for the whole group."""
+CANDIDATE_FIELDS = (
+    "rank",
+    "score",
+    "dense_rank",
+    "dense_score",
+    "sparse_rank",
+    "sparse_score",
+    "fused",
+    "relevance",
+    "paths",
+)
+"""Fields of a candidate that are copied into the hit."""
 
 Question = Annotated[str, Field(min_length=1, max_length=MAX_QUESTION, pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
-ASKED: dict[str, Any] = {
+EXAMPLE_REQUEST: dict[str, Any] = {
     "question": "What is $2+3$?", "corpus": "math", "k": 3, "rerank": True,
     "params": {"fusion": {"dense": 0.7, "sparse": 0.3}},
 }  # fmt: skip
 
 
 class SearchRequest(BaseModel):
-    """What is looked for, where, and how."""
+    """The question, the corpus, and how to search."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": ASKED})
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE_REQUEST})
 
     question: Question
     corpus: Name
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
-    """`hybrid`: both lists, fused as `params` say."""
+    """Which lists to use; `hybrid` fuses both as `params` say."""
     k: Annotated[int, Field(ge=1, le=MOST), WHOLE] = 10
-    """Documents that are shown; `params.candidates` are looked at, at most 100, or `k` where that is more."""
+    """Number of documents to return. `params.candidates` documents are considered, 100 at most, or `k` if it is larger.
+    """
     enhance: bool = False
-    """Whether the question is cleaned, put right and searched for in a second wording, with synonyms."""
+    """Whether to clean and correct the question, and to search for a second wording with synonyms as well."""
     rerank: bool = False
-    """Whether the configured reranker puts them in order."""
+    """Whether the configured reranker orders the documents."""
     crag: bool = False
-    """Whether what was found is evaluated, by the reranker or by similarity."""
+    """Whether to evaluate the documents found, by the reranker or by similarity."""
     quality: bool = False
-    """Whether each document is scored for its reasoning, as the rules of `mathrag-gate` do; the order stays."""
+    """Whether to score each document's reasoning by the rules of `mathrag-gate`; the order stays."""
     params: dict[str, Any] = {}
-    """As a job's: `candidates`, `duplicates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag`; others are refused."""
+    """Parameters as in a job: `candidates`, `duplicates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag`; others are
+    refused.
+    """
 
 
 class SearchHit(documents.Shown, frozen=True, kw_only=True):
@@ -77,39 +90,40 @@ class SearchHit(documents.Shown, frozen=True, kw_only=True):
 
     rank: int
     score: float
-    """What the order was made by: larger is better; comparable within one answer only."""
+    """Score that determines the order; larger is better, and only scores of one answer are comparable."""
     dense_rank: int | None
     dense_score: float | None
     sparse_rank: int | None
     sparse_score: float | None
     fused: float | None
-    """Score of the fused lists; null: one list was taken as it is."""
+    """Score after fusion; null if only one list was used."""
     contributions: dict[str, float] | None
-    """What each list added to `fused`, by `rrf`; null: scores were added (`weighted`), or there was one list."""
+    """Share of each list in `fused` with `rrf`; null if scores were added (`weighted`) or only one list was used."""
     relevance: float | None
-    """The reranker's probability that it helps with the question; null: it was not asked, or did not answer."""
+    """The reranker's probability that the document helps with the question; null if it was not asked or did not answer.
+    """
     paths: dict[str, int] | None
-    """Its rank in every list that held it, where the question was enhanced."""
+    """Rank of the document in every list that contained it, if the question was enhanced."""
     quality: float | None
-    """Of its reasoning, by rules, in [0, 1]; null: not asked for."""
+    """Score of its reasoning by rules, in [0, 1]; null if it was not requested."""
     features: dict[str, float] | None
-    """What the quality was made of."""
+    """Features from which the quality was computed."""
 
 
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, best first."""
+    """The documents found, best first."""
 
     corpus: str
     mode: str
     fusion: SearchFusion | None
-    """How lists became one; null: one list was taken as it is."""
+    """How the lists were fused; null if only one list was used."""
     hits: list[SearchHit]
     duplicates: list[str]
-    """Hashes of near-duplicates of the question that were left out, as they are for every job."""
+    """Hashes of near-duplicates of the question, which are left out as in every job."""
     action: str | None
-    """CRAG's verdict on the list: `correct`, `ambiguous` or `incorrect`; null: it was not asked for."""
+    """CRAG's verdict on the list: `correct`, `ambiguous` or `incorrect`; null if it was not requested."""
     decisions: list[Decision]
-    """What was decided on the way, in order; `fallback` says why a part was left out."""
+    """Decisions of the search, in order; `fallback` says why a part was left out."""
 
 
 EXAMPLE: dict[str, Any] = {
@@ -127,66 +141,70 @@ EXAMPLE: dict[str, Any] = {
 
 @route(router, "POST", "/search", Scope.READ, "Search a corpus", answers(SearchAnswer, EXAMPLE), refuses=(404,))
 async def search(request: SearchRequest, deps: RequestDeps) -> Response:
-    """The `k` best documents for one question, as a pipeline with these `params` would find them; nothing is stored
-    (docs/api.md#search-and-chat).
+    """Returns the `k` best documents for one question, as a pipeline with these `params` would find them; nothing is
+    stored (docs/how-to/api.md#search-and-chat).
 
-    What needs a model of the device, such as rewriting or a judge, is left out, and the decisions say so: that is what
-    `POST /v1/chat` does.
+    Parts that need a model on the device, such as rewriting or a judge, are left out, and `decisions` names them; `POST
+    /v1/chat` runs them.
     """
-    return json(await found(request, deps))
+    return json(await run_search(request, deps))
 
 
-async def found(request: SearchRequest, deps: Deps) -> SearchAnswer:
-    """What `POST /v1/search` answers.
+async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
+    """Return the answer of `POST /v1/search`.
 
     Raises:
-        NotFound: no such corpus.
+        NotFound: there is no such corpus.
         Invalid: a parameter cannot be used; the message names it.
-        Unavailable, TooLarge: a part of it failed that cannot be left out.
+        Unavailable, TooLarge: a part that cannot be left out failed.
     """
     async with deps.database.transaction() as connection:
-        params = _params(request, await configurations.newest(connection))
-        indexes = await _indexes(connection, request.corpus)
+        params = _choose_params(request, await configurations.find_newest(connection))
+        indexes = await _find_indexes(connection, request.corpus)
         if request.crag:
-            crag = await thresholds.pinned(connection, params.crag, request.corpus)
+            crag = await thresholds.pin_thresholds(connection, params.crag, request.corpus)
             params = msgspec.structs.replace(params, crag=crag)
         reranker = (await pin_reranker(connection)).hash
-    answering = Answering(deps, indexes, reranker)
+    answering = CallAnswerer(deps, indexes, reranker)
     trace = await _trace(answering, request, params)
     candidates = trace.candidates[: request.k]
     async with deps.database.transaction() as connection:
-        texts = await documents.shown(connection, request.corpus, [candidate.document for candidate in candidates])
+        texts = await documents.load_documents(
+            connection, request.corpus, [candidate.document for candidate in candidates]
+        )
     fused = fusion(params, trace.decisions, request.mode) if request.mode == "hybrid" or request.enhance else None
     library = answering.library if request.quality else {}
     return SearchAnswer(
         corpus=request.corpus,
         mode=request.mode,
         fusion=fused,
-        hits=[_hit(each, texts[each.document], fused, library.get(each.document)) for each in candidates],
+        hits=[_make_hit(each, texts[each.document], fused, library.get(each.document)) for each in candidates],
         duplicates=list(trace.duplicates),
         action=verdict(trace.decisions),
         decisions=list(trace.decisions),
     )
 
 
-def _params(request: SearchRequest, holding: Configuration) -> Params:
-    """A job's, but for the number of documents: somebody waits, and each may be one for the reranker."""
-    params = params_of(request.params, holding.params)
+def _choose_params(request: SearchRequest, holding: Configuration) -> Params:
+    """Return the parameters of the search: a job's, with fewer candidates, because somebody waits and each may be a
+    call of the reranker.
+    """
+    params = parse_params(request.params, holding.params)
     check_read_by("a search", request.params, READS)
     return msgspec.structs.replace(params, candidates=max(request.k, min(params.candidates, MOST)))
 
 
-async def _trace(answering: Answering, request: SearchRequest, params: Params) -> Trace:
+async def _trace(answering: CallAnswerer, request: SearchRequest, params: Params) -> Trace:
     """Run the search as the runtime runs a sample.
 
     Raises:
-        Unavailable, TooLarge: a part of it failed that cannot be left out.
-        RuntimeError: a defect of ours.
+        Unavailable, TooLarge: a part that cannot be left out failed.
+        RuntimeError: the search has a defect.
     """
-    options = Options(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
-    searched = steps(request.question, options, params, answering.library)
+    options = SearchOptions(mode=request.mode, enhance=request.enhance, rerank=request.rerank, crag=request.crag)
+    searched = run_steps(request.question, options, params, answering.library)
     item = Item(ordinal=0, question=request.question)
-    replay = Replay(without_duplicates(searched, params.duplicates, [item]))
+    replay = Replay(exclude_duplicates(searched, params.duplicates, [item]))
     while replay.calls:
         replay.answer(await answering.replies(replay.calls))
     if replay.result is None:
@@ -194,30 +212,30 @@ async def _trace(answering: Answering, request: SearchRequest, params: Params) -
     return replay.result
 
 
-async def _indexes(connection: AsyncConnection, corpus: str) -> dict[str, int]:
-    """Ids of the corpus's index builds, by kind.
+async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, int]:
+    """Return the ids of the corpus's index builds, by kind.
 
     Raises:
-        NotFound: no such corpus.
+        NotFound: there is no such corpus.
         Unavailable: they are not built.
     """
     rows = (await connection.execute(INDEXES, {"corpus": corpus})).all()
     if not rows:
-        raise await not_found(connection, "corpus", corpus)
+        raise await make_not_found(connection, "corpus", corpus)
     found = {row.kind: row.id for row in rows if row.id is not None}
     if len(found) < 2:
-        raise Unavailable(f"the indexes of corpus {corpus!r} are not ready", hint="wait for its ingest to end")
+        raise Unavailable(f"the indexes of corpus {corpus!r} are not ready", hint="wait until it is indexed")
     return found
 
 
-def _hit(
+def _make_hit(
     candidate: Candidate, shown: documents.Shown, fused: SearchFusion | None, scored: Document | None
 ) -> SearchHit:
-    """`scored`: the whole document, where its quality was asked for."""
-    quality = document_score(scored) if scored else None
+    """Return a hit; `scored` is the whole document, needed if its quality is requested."""
+    quality = score_document(scored) if scored else None
     return SearchHit(
         **msgspec.structs.asdict(shown),
-        **{field: getattr(candidate, field) for field in COPIED},
+        **{field: getattr(candidate, field) for field in CANDIDATE_FIELDS},
         contributions=contributions(candidate, fused) if fused else None,
         quality=quality.score if quality else None,
         features=quality.features if quality else None,

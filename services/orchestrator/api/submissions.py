@@ -1,4 +1,4 @@
-"""What is asked of jobs, decoded strictly: a misspelt parameter is refused and not ignored."""
+"""Request bodies and filters of jobs, decoded strictly: a misspelt parameter is refused, not ignored."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
 from shared.contracts.params import MOST_REPEATS
-from shared.runtime.amending import Change
-from shared.runtime.drafting import Submission
-from shared.runtime.parameters import check_read, params_of
+from shared.runtime.job_amendment import Amendment
+from shared.runtime.parameters import check_read, parse_params
+from shared.runtime.submission import Submission
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration
-from shared.storage.job_list import Filters, Sort
-from shared.storage.names import PATTERN, checked
+from shared.storage.job_list import JobSelection, Sort
+from shared.storage.names import PATTERN, check_name
 
 EXAMPLE: dict[str, Any] = {
     "name": "first", "dataset": "math-500", "corpus": "math", "pipeline": "mathrag-gate", "repeats": 1,
@@ -27,7 +27,7 @@ State = Literal["preparing", "running", "paused", "finalizing", "completed", "fa
 
 
 class JobRequest(BaseModel):
-    """A job as it is asked for."""
+    """A job to submit."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": EXAMPLE})
 
@@ -36,37 +36,40 @@ class JobRequest(BaseModel):
     pipeline: Stored
     corpus: Stored | None = None
     limit: Annotated[int, Field(ge=1, lt=1 << 31), WHOLE] | None = None
-    """Only the first so many items of the dataset; all of them where it has fewer."""
+    """Number of items to use, from the start of the dataset; all if it has fewer."""
     repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
     reuse: Literal["all", "none"] = "all"
-    """"none": compute everything anew, whatever other jobs have."""
+    """"none" computes every reply again, even if other jobs have it."""
     params: dict[str, Any] = {}
-    """Nested, such as {"gate": {"tau": 0.3}}; what is left out is as `GET /v1/configuration` says, else the default."""
+    """Parameters, nested such as {"gate": {"tau": 0.3}}; others are as `GET /v1/configuration` says, else the default.
+    """
     models: dict[Key, Stored] = {}
     """Model names by role, such as {"judge": "world-judge"}."""
     rank: Rank = 100
-    """Smaller is claimed sooner."""
+    """Priority: calls of a smaller rank are claimed first."""
     metadata: Metadata = {}
-    """What you want to find again; nothing here reads it."""
+    """Your own data about the job; the service does not read it."""
 
     def identity(self) -> dict[str, Any]:
-        """What its idempotency key stands for; a `limit` that is not given is left out, as before there was one."""
+        """Return what its idempotency key stands for. A missing `limit` is left out, so that keys of older releases
+        still match.
+        """
         return self.model_dump(exclude={"limit"} if self.limit is None else None)
 
     def submission(self, holding: Configuration = SHIPPED) -> Submission:
-        """The same, checked; parameters that it does not name are as `holding` has them.
+        """Return the request after checking it; parameters that it does not set are taken from `holding`.
 
         Raises:
             Invalid: a field cannot be used; the message names it.
         """
-        fields = self.model_dump(exclude={"params"}) | {"name": checked(self.name)}
-        params = params_of(self.params, holding.params)
+        fields = self.model_dump(exclude={"params"}) | {"name": check_name(self.name)}
+        params = parse_params(self.params, holding.params)
         check_read(self.params, [self.pipeline])
         return Submission(params=params, configuration=holding.version, **fields)
 
 
 class JobChange(BaseModel):
-    """What shall change about a job; what is left out stays."""
+    """Fields of a job to change; those that are left out stay."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, json_schema_extra={"example": {"rank": 10, "metadata": {"run": "paper-table-2"}}}
@@ -74,23 +77,23 @@ class JobChange(BaseModel):
 
     name: str | None = None
     rank: Rank | None = None
-    """Of its queued calls, too."""
+    """New rank, also of its queued calls."""
     metadata: Metadata | None = None
-    """Replaces all of it."""
+    """New metadata; it replaces the old one completely."""
 
-    def change(self) -> Change:
-        """The same, checked.
+    def make_amendment(self) -> Amendment:
+        """Return the change after checking it.
 
         Raises:
             Invalid: the name cannot be used.
         """
         if self.name is not None:
-            checked(self.name)
-        return Change(**self.model_dump())
+            check_name(self.name)
+        return Amendment(**self.model_dump())
 
 
 class JobFilters(BaseModel):
-    """Which jobs a list holds, and which page of it."""
+    """Which jobs to list, and which page of them."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -100,13 +103,13 @@ class JobFilters(BaseModel):
     corpus: Named | None = None
     name: Named | None = None
     name_contains: Part | None = None
-    """A part of the name, in upper or lower case."""
+    """Part of the name, regardless of case."""
     experiment: Named | None = None
     sort: Sort = "newest"
-    """`state`: what goes on first, then what did not end well."""
+    """Order of the list; `state` puts running jobs first, then those that did not end well."""
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
     cursor: str | None = None
 
-    def filters(self) -> Filters:
-        """Without the page."""
-        return Filters(**self.model_dump(exclude={"limit", "cursor", "sort"}))
+    def make_selection(self) -> JobSelection:
+        """Return the filters without the page."""
+        return JobSelection(**self.model_dump(exclude={"limit", "cursor", "sort"}))

@@ -1,4 +1,6 @@
-"""`/v1/datasets/{name}/training`: what retrievers and generators learn from, of questions that rules lead to."""
+"""Serves `/v1/datasets/{name}/training`: training data for retrievers and generators, from questions that rules lead
+to.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -18,21 +20,21 @@ from shared.errors import Conflict, Invalid
 from shared.questions.evidence import Told
 from shared.questions.facts import ALWAYS
 from shared.questions.neighbours import Neighbours
-from shared.questions.training import Form, Known, Question, lines
-from shared.rag.rule_sentences import rule_sentence
+from shared.questions.training import Form, Known, TrainingQuestion, lines
+from shared.rag.rule_sentences import write_rule
 from shared.rules import times
 from shared.rules.sentences import phrase
 from shared.storage import bank_rules, datasets, graphs, led_questions, rule_banks
 from shared.storage.database import Database
 from shared.storage.datasets import Dataset
-from shared.storage.graphs import StoredGraph, Upload
+from shared.storage.graphs import GraphFacts, StoredGraph
 from shared.storage.led_questions import LedQuestion
 from shared.storage.rule_banks import RuleBank
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
 BATCH = 200
-"""Questions whose documents are read together."""
+"""Number of questions whose documents are read together."""
 PAIR: dict[str, Any] = {
     "query": "On 2014-11-11, Malaysia sign formal agreement whom or what?",
     "rule": "[Entity1, consult, Entity2] leads to [Entity1, sign formal agreement, Entity2]",
@@ -40,26 +42,26 @@ PAIR: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Options(NamedTuple):
-    """How lines are made."""
+class LineOptions(NamedTuple):
+    """How to write the lines."""
 
     form: Form
     cot: bool
     seed: int
 
 
-class Source(NamedTuple):
-    """What lines are made of."""
+class ExportSource(NamedTuple):
+    """What the lines are made from."""
 
     dataset: Dataset
     bank: RuleBank
     graph: StoredGraph
-    content: Upload
+    content: GraphFacts
     neighbours: Neighbours
 
     @property
     def phrases(self) -> dict[str, str]:
-        """The words for relations, where the graph has some."""
+        """Return the phrases for the graph's relations; empty if it has none."""
         return {relation: phrase(relation, declared) for relation, declared in self.content.phrases.items()}
 
 
@@ -70,34 +72,37 @@ class Source(NamedTuple):
 async def training(
     name: str,
     deps: RequestDeps,
-    rules: Annotated[str, Query(description="The bank whose rules lead to the answers.", examples=["kinship"])],
+    rules: Annotated[str, Query(description="Rule bank whose rules lead to the answers.", examples=["kinship"])],
     form: Annotated[Form, Query(alias="as")] = "pairs",
-    graph: Annotated[str | None, Query(description="That an imported bank was mined from.")] = None,
-    limit: Annotated[int | None, Query(ge=1, description="So many questions, drawn by the seed; else all.")] = None,
+    graph: Annotated[str | None, Query(description="Graph that an imported bank was mined from.")] = None,
+    limit: Annotated[
+        int | None, Query(ge=1, description="Number of questions to draw by the seed; by default all.")
+    ] = None,
     seed: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
-    cot: Annotated[bool, Query(description="messages: the reply names rule and document first.")] = False,  # noqa: FBT002
+    cot: Annotated[bool, Query(description="With `messages`: let the reply first name rule and document.")] = False,  # noqa: FBT002
 ) -> Response:
-    """JSON lines of a dataset that `POST /v1/datasets/from-graph` made with this bank (docs/tuning.md): for retrievers
-    `pairs` and `triplets`, for generators `instructions` and `messages`. The same seed gives the same lines.
+    """Exports training data as JSON lines from a dataset that `POST /v1/datasets/from-graph` made with this bank
+    (docs/how-to/tuning.md): `pairs` and `triplets` for retrievers, `instructions` and `messages` for generators. The
+    same seed gives the same lines.
     """
-    source = await _source(deps.database, name, rules, graph)
-    chosen = await _chosen(deps.database, source.dataset.id, limit, seed)
-    found = _lines(deps.database, source, chosen, Options(form, cot, seed))
+    source = await _load_source(deps.database, name, rules, graph)
+    chosen = await _choose_places(deps.database, source.dataset.id, limit, seed)
+    found = _stream_lines(deps.database, source, chosen, LineOptions(form, cot, seed))
     return StreamingResponse(found, media_type="application/x-ndjson")
 
 
-async def _source(database: Database, name: str, rules: str, graph: str | None) -> Source:
-    """All that is needed, checked before the answer begins.
+async def _load_source(database: Database, name: str, rules: str, graph: str | None) -> ExportSource:
+    """Return everything that is needed, checked before the answer begins.
 
     Raises:
         NotFound: there is no such dataset, bank or graph.
-        Conflict: the leads are of another bank, or the bank of another graph.
-        Invalid: the dataset asks nothing of a graph, no rule leads to its answers, or the graph must be named.
+        Conflict: the dataset was made with another bank, or the bank is of another graph.
+        Invalid: the dataset has no questions about a graph, no rule leads to its answers, or the graph must be named.
     """
     dataset = await datasets.get(database, name)
     async with database.transaction() as connection:
-        bank = await rule_banks.one(connection, rules)
-        summary = await led_questions.summary(connection, dataset.id)
+        bank = await rule_banks.get_bank(connection, rules)
+        summary = await led_questions.count_questions(connection, dataset.id)
     _check(name, bank, summary)
     wanted = bank.graph if graph is None else graph
     if wanted is None:
@@ -106,60 +111,62 @@ async def _source(database: Database, name: str, rules: str, graph: str | None) 
     if bank.graph_hash not in (None, stored.hash):
         raise Conflict(f"rule bank {rules!r} is of another graph than {wanted!r}", hint="leave out `graph`")
     neighbours = await to_thread.run_sync(Neighbours, content.graph)
-    return Source(dataset, bank, stored, content, neighbours)
+    return ExportSource(dataset, bank, stored, content, neighbours)
 
 
-def _check(name: str, bank: RuleBank, summary: led_questions.Summary) -> None:
-    made = f"make it by: mathrag dataset from-graph NAME --graph G --facts FILE --rules {bank.name}"
+def _check(name: str, bank: RuleBank, summary: led_questions.GraphQuestionCounts) -> None:
+    made = f"make one with: mathrag dataset from-graph NAME --graph G --facts FILE --rules {bank.name}"
     if not summary.queries:
-        raise Invalid(f"dataset {name!r} asks nothing of a graph", hint=made)
+        raise Invalid(f"dataset {name!r} has no questions about a graph", hint=made)
     if not summary.led:
         raise Invalid(f"no rule leads to an answer of dataset {name!r}", hint=made)
     if summary.banks != {bank.hash}:
         raise Conflict(f"the rules that lead to dataset {name!r} are of another bank than {bank.name!r}", hint=made)
 
 
-async def _chosen(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
-    """Places of the questions, in order."""
+async def _choose_places(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
+    """Return the positions of the questions, in order."""
     async with database.transaction() as connection:
-        places = await led_questions.ordinals(connection, dataset)
+        places = await led_questions.list_ordinals(connection, dataset)
     if limit is None or limit >= len(places):
         return places
     drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
     return sorted(drawn)
 
 
-async def _lines(database: Database, source: Source, places: Sequence[int], options: Options) -> AsyncIterator[bytes]:
+async def _stream_lines(
+    database: Database, source: ExportSource, places: Sequence[int], options: LineOptions
+) -> AsyncIterator[bytes]:
     for first in range(0, len(places), BATCH):
         async with database.transaction() as connection:
-            led = await led_questions.questions(connection, source.dataset.id, places[first : first + BATCH])
-            numbers = {lead.rule for each in led for lead in each.query.leads}
-            rules = await bank_rules.by_number(connection, source.bank.id, numbers)
-            asked = await to_thread.run_sync(_questions, source, led, options.seed)
-            texts = await led_questions.texts(connection, source.graph.corpus, _documents(asked))
-        known = _known(source, {number: found.rule for number, found in rules.items()}, texts)
-        yield await to_thread.run_sync(_written, asked, known, options)
+            batch = await led_questions.load_questions(connection, source.dataset.id, places[first : first + BATCH])
+            numbers = {lead.rule for each in batch for lead in each.query.leads}
+            rules = await bank_rules.find_rules_by_number(connection, source.bank.id, numbers)
+            questions = await to_thread.run_sync(_draw_questions, source, batch, options.seed)
+            texts = await led_questions.load_texts(connection, source.graph.corpus, _collect_documents(questions))
+        known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)
+        yield await to_thread.run_sync(_write_lines, questions, known, options)
 
 
-def _questions(source: Source, led: Sequence[LedQuestion], seed: int) -> list[Question]:
-    return [_question(source, each, seed) for each in led]
+def _draw_questions(source: ExportSource, led: Sequence[LedQuestion], seed: int) -> list[TrainingQuestion]:
+    return [_draw_question(source, each, seed) for each in led]
 
 
-def _question(source: Source, led: LedQuestion, seed: int) -> Question:
+def _draw_question(source: ExportSource, led: LedQuestion, seed: int) -> TrainingQuestion:
     oracle = {document for lead in led.query.leads for document in lead.documents}
     before = ALWAYS if led.query.time is None else times.parse(led.query.time)[1]
     drawn = source.neighbours.draw(led.query, before, oracle, np.random.default_rng([seed, led.ordinal]))
-    return Question(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
+    return TrainingQuestion(led.text, led.golds, led.query, drawn, (seed, led.ordinal))
 
 
-def _documents(asked: Sequence[Question]) -> set[str]:
+def _collect_documents(asked: Sequence[TrainingQuestion]) -> set[str]:
     ids = {document for each in asked for lead in each.query.leads for document in lead.documents}
     return ids | {document for each in asked for document in each.negatives}
 
 
-def _known(source: Source, rules: dict[int, Rule], texts: dict[str, str]) -> Known:
+def _read_known(source: ExportSource, rules: dict[int, Rule], texts: dict[str, str]) -> Known:
     phrases = source.phrases
-    sentences = {number: rule_sentence(rule, phrases) for number, rule in rules.items()}
+    sentences = {number: write_rule(rule, phrases) for number, rule in rules.items()}
     graph = source.content.graph
 
     def fact(document: str) -> Told:
@@ -169,6 +176,6 @@ def _known(source: Source, rules: dict[int, Rule], texts: dict[str, str]) -> Kno
     return Known(rules, sentences, texts, fact)
 
 
-def _written(asked: Sequence[Question], known: Known, options: Options) -> bytes:
+def _write_lines(asked: Sequence[TrainingQuestion], known: Known, options: LineOptions) -> bytes:
     found = (line for each in asked for line in lines(options.form, each, known, cot=options.cot))
     return b"".join(msgspec.json.encode(line) + b"\n" for line in found)

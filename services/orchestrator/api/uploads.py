@@ -1,6 +1,6 @@
 """Uploads: spooled to disk as they arrive, then read row by row in a worker thread.
 
-The database sees an upload only when all of it is here, so a slow client holds no transaction open.
+The database is used only once the whole upload is on disk, so a slow client holds no transaction open.
 """
 
 import asyncio
@@ -18,19 +18,22 @@ from starlette.requests import ClientDisconnect
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
-from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge
-from shared.ingest import corpora, datasets, rows, tables
-from shared.ingest.given_answers import Answered, AnswerReader, ColumnMapping, Items
+from shared.contracts.plugins import Kind
+from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
+from shared.ingest import answer_files, corpora, datasets, log_process, plugin_rows, rows, tables
+from shared.ingest.given_answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex
 from shared.ingest.lines import Fields, Row
+from shared.ingest.other_logs import Layout
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
 from shared.limits import Limits
+from shared.plugins.opening import find_usable
 
 BATCH = 1000
 BATCH_BYTES = 4 << 20
-"""Lines of an upload that are stored together; one of JSON may take twenty times its length in memory."""
+"""Bytes of upload lines that are stored together; a parsed JSON line may take twenty times its length in memory."""
 SOURCE = "upload"
-"""What errors call the body; a client knows the file."""
+"""What messages call the body; the client knows the file's name."""
 MEDIA_TYPES = {
     "application/x-ndjson": Format.JSONL,
     "application/jsonl": Format.JSONL,
@@ -40,7 +43,7 @@ MEDIA_TYPES = {
 }
 LINE = '{"id": "algebra/17", "problem": "What is $2+2$?", "solution": "Therefore $\\boxed{4}$."}\n'
 TABLE = "id,question,text,answer\r\nalgebra/17,What is $2+2$?,Therefore $4$.,4\r\n"
-"""Either may be uploaded as a corpus and as a dataset."""
+"""Example bodies; either may be uploaded as a corpus and as a dataset."""
 BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -54,77 +57,110 @@ BODY: dict[str, Any] = {
         },
     }
 }
-"""For OpenAPI: FastAPI cannot see that the body is read as a stream."""
+"""The body for the OpenAPI document: FastAPI cannot see that it is read as a stream."""
 
-Record = TypeVar("Record", CorpusRecord, DatasetItem, Answered)
+Record = TypeVar("Record", CorpusRecord, DatasetItem, ImportedAnswer)
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     """A line that was not stored."""
 
     line: int
-    """From 1; in Parquet the row."""
+    """Number of the line, from 1; in Parquet the row."""
     message: str
 
 
 class Upload:
-    """How a request wants its body read."""
+    """The body of a request and the options by which to read it."""
 
     def __init__(
         self,
         request: Request,
         deps: RequestDeps,
-        format: Annotated[Format, Query(description="`auto`: by Content-Type, else by its first bytes.")] = Format.AUTO,  # noqa: A002
+        format: Annotated[  # noqa: A002
+            Format, Query(description="Format of the body; `auto` decides by Content-Type, else by the first bytes.")
+        ] = Format.AUTO,
         delimiter: Annotated[
-            Literal["comma", "semicolon", "tab"] | None, Query(description="Of CSV; by default what splits the header.")
+            Literal["comma", "semicolon", "tab"] | None,
+            Query(description="Delimiter of CSV; by default the one that splits the header."),
         ] = None,
         skip_empty: Annotated[bool, Query(description="Leave out lines without text, and count them.")] = False,  # noqa: FBT002
         on_error: Annotated[
-            OnError, Query(description="`reject`: one bad line, and nothing is stored; `skip`: the good ones are.")
+            OnError, Query(description="`reject` stores nothing if a line is bad; `skip` leaves bad lines out.")
         ] = OnError.REJECT,
+        reader: Annotated[
+            str | None,
+            Query(max_length=41, description="Reader of a plug-in, in place of `format`."),
+        ] = None,
     ) -> None:
         self._request = request
         self._limits = deps.settings.limits
-        self._format = format if format is not Format.AUTO else _declared(request)
+        self._chosen_format = format
+        self._format = format if format is not Format.AUTO else _get_declared_format(request)
         self._delimiter = delimiter
         self._skip_empty = skip_empty
         self._on_error = on_error
+        self._plugin_reader = reader
 
     @asynccontextmanager
-    async def corpus(self) -> AsyncIterator["Reader[CorpusRecord]"]:
-        """Reads documents; one without an id gets its line number."""
-        async with spooled(self._request, self._limits) as file, self._rows(file) as found:
-            yield self._reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+    async def read_documents(self) -> AsyncIterator["Reader[CorpusRecord]"]:
+        """Read documents; one without an id gets its line number."""
+        async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
+            yield self._make_reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
 
     @asynccontextmanager
-    async def dataset(self, grader: str | None) -> AsyncIterator["Reader[DatasetItem]"]:
-        """Reads items, with what their grader needs."""
-        async with spooled(self._request, self._limits) as file, self._rows(file) as found:
-            yield self._reader(found, lambda line, _: datasets.item(line, grader), datasets.identifier)
+    async def read_items(self, grader: str | None) -> AsyncIterator["Reader[DatasetItem]"]:
+        """Read items, with the fields that their grader needs."""
+        async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
+            yield self._make_reader(found, lambda line, _: datasets.item(line, grader), datasets.identifier)
 
     @asynccontextmanager
-    async def given(self, items: Items, columns: ColumnMapping) -> AsyncIterator["Reader[Answered]"]:
-        """Reads what another system answered to `items`."""
-        async with spooled(self._request, self._limits) as file, self._rows(file, columns.names) as found:
-            yield self._reader(found, AnswerReader(items, columns), lambda _: None)
+    async def read_answers(
+        self, items: ItemIndex, columns: ColumnMapping, layout: Layout | None = None
+    ) -> AsyncIterator["Reader[ImportedAnswer]"]:
+        """Read another system's answers to `items`; `layout` is the program whose log this is.
+
+        Raises:
+            Invalid: there is a layout, and an option that it makes useless.
+        """
+        if layout is not None:
+            answer_files.check_options(layout, self._chosen_format, self._delimiter, self._plugin_reader)
+        async with spool(self._request, self._limits) as file:
+            opened = self._open_rows(file, columns.names) if layout is None else self._open_log(file, layout)
+            async with opened as found:
+                yield self._make_reader(found, AnswerReader(items, columns), lambda _: None)
 
     @asynccontextmanager
-    async def _rows(self, file: IO[bytes], names: tables.Names = tables.KNOWN) -> AsyncIterator[Iterator[Row]]:
-        """The rows of the body; nobody may read on when this ends, for then whatever unpacks them is stopped."""
+    async def _open_log(self, file: IO[bytes], layout: Layout) -> AsyncIterator[Iterator[Row]]:
         limits = self._limits
-        found = rows.read(
-            file,
-            SOURCE,
-            self._format,
-            delimiter=self._delimiter,
-            longest=limits.line_bytes,
-            decompressed=limits.decompressed_bytes,
-            names=names,
-        )
+        with closing(log_process.read(file, SOURCE, layout, limits.line_bytes, limits.decompressed_bytes)) as found:
+            yield found
+
+    @asynccontextmanager
+    async def _open_rows(
+        self, file: IO[bytes], names: tables.ColumnNames = tables.KNOWN
+    ) -> AsyncIterator[Iterator[Row]]:
+        """Yield the rows of the body. Nobody may read on when the context ends, because the unpacking process is
+        stopped then.
+        """
+        limits = self._limits
+        if self._plugin_reader is not None:
+            await _check_reader(self._plugin_reader)
+            found = plugin_rows.rows(file, SOURCE, self._plugin_reader, limits.line_bytes, limits.decompressed_bytes)
+        else:
+            found = rows.read(
+                file,
+                SOURCE,
+                self._format,
+                delimiter=self._delimiter,
+                longest=limits.line_bytes,
+                decompressed=limits.decompressed_bytes,
+                names=names,
+            )
         with closing(found):
             yield found
 
-    def _reader(
+    def _make_reader(
         self, found: Iterator[Row], read: Callable[[Fields, int], Record], identifier: Callable[[Record], str | None]
     ) -> Reader[Record]:
         return Reader(
@@ -140,81 +176,91 @@ class Upload:
 Uploaded = Annotated[Upload, Depends()]
 
 
-def _declared(request: Request) -> Format:
+async def _check_reader(name: str) -> None:
+    try:
+        await to_thread.run_sync(find_usable, Kind.READER, name)
+    except Unavailable as error:
+        raise Invalid(f"`reader`: {error.message}", hint=error.hint) from error
+
+
+def _get_declared_format(request: Request) -> Format:
     media = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if media == "multipart/form-data":
-        raise Invalid("the body is a form", hint="send the file itself: curl --data-binary @FILE")
+        raise Invalid("the body is a form, not a file", hint="send the file itself: curl --data-binary @FILE")
     return MEDIA_TYPES.get(media, Format.AUTO)
 
 
 @asynccontextmanager
-async def spooled(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
-    """The whole body, on disk.
+async def spool(request: Request, limits: Limits) -> AsyncIterator[IO[bytes]]:
+    """Spool the whole body to disk.
 
     Raises:
-        BadRequest: the client is gone.
-        OutOfSpace: there is no room for it.
-        TooLarge: it is longer than an upload may be; said as soon as it is known.
+        BadRequest: the client has disconnected.
+        OutOfSpace: there is no space for it.
+        TooLarge: it is longer than an upload may be; raised as soon as that is known.
     """
     if int(request.headers.get("content-length", "0")) > limits.upload_bytes:
-        raise _too_large(limits)
-    with _refusing_full_disk(), tempfile.TemporaryFile() as file:
-        await _spool(request, file, limits)
+        raise _make_too_large(limits)
+    with refuse_full_disk(), tempfile.TemporaryFile() as file:
+        await _write_body(request, file, limits)
         file.seek(0)
         yield file
 
 
 @contextmanager
-def _refusing_full_disk() -> Iterator[None]:
-    """Around the file, too: closing it writes what is left."""
+def refuse_full_disk() -> Iterator[None]:
+    """Raise OutOfSpace if the disk is full. Use it around the file as well: closing the file writes what is left."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        said = f"there is no room for the upload in {tempfile.gettempdir()} ({error.strerror}); nothing was stored"
-        raise OutOfSpace(said, hint="make room, or set TMPDIR to a larger disk, and send it again") from error
+        message = f"there is no space for the upload in {tempfile.gettempdir()} ({error.strerror}); nothing was stored"
+        raise OutOfSpace(message, hint="free space, or set TMPDIR to a larger disk, and send it again") from error
 
 
-async def _spool(request: Request, file: IO[bytes], limits: Limits) -> None:
+async def _write_body(request: Request, file: IO[bytes], limits: Limits) -> None:
     try:
         async for chunk in request.stream():
             if file.tell() + len(chunk) > limits.upload_bytes:
-                raise _too_large(limits)
+                raise _make_too_large(limits)
             await to_thread.run_sync(file.write, chunk)
     except ClientDisconnect as error:
         raise BadRequest("the upload broke off before its end", hint="send it again") from error
 
 
-def _too_large(limits: Limits) -> TooLarge:
-    return TooLarge(f"an upload may have {limits.upload_bytes} bytes", hint="split it, or see `limits.upload_bytes`")
+def _make_too_large(limits: Limits) -> TooLarge:
+    return TooLarge(
+        f"the upload is too large: at most {limits.upload_bytes} bytes are allowed",
+        hint="split it, or raise `limits.upload_bytes`",
+    )
 
 
-async def batches(reader: Reader[Record]) -> AsyncGenerator[list[Record], None]:
-    """The reader's records in lists, each read in a worker thread while the one before is stored.
+async def read_batches(reader: Reader[Record]) -> AsyncGenerator[list[Record], None]:
+    """Yield the reader's records in lists, each read in a worker thread while the one before is stored.
 
-    A list has at most `BATCH` records, and ends with the one that passes `BATCH_BYTES`: two lists are in memory.
+    A list has at most `BATCH` records, and ends with the one that passes `BATCH_BYTES`. Two lists are in memory.
     """
     records = iter(reader)
 
-    def following() -> list[Record]:
+    def read_batch() -> list[Record]:
         batch: list[Record] = []
         most = reader.bytes + BATCH_BYTES
         while len(batch) < BATCH and reader.bytes < most and (record := next(records, None)) is not None:
             batch.append(record)
         return batch
 
-    reading = asyncio.create_task(to_thread.run_sync(following))
+    reading = asyncio.create_task(to_thread.run_sync(read_batch))
     try:
         while batch := await reading:
-            reading = asyncio.create_task(to_thread.run_sync(following))
+            reading = asyncio.create_task(to_thread.run_sync(read_batch))
             yield batch
     finally:
-        # Whoever stops early closes the file next: nobody may read on, and no error of that is news.
+        # A caller that stops early closes the file next: wait for the read in progress, and ignore its error.
         await asyncio.gather(reading, return_exceptions=True)
 
 
-def left_out(reader: Reader[Any]) -> dict[str, Any]:
-    """What the answer says about lines that were not stored."""
+def report_rejections(reader: Reader[Any]) -> dict[str, Any]:
+    """Return what the answer says about lines that were not stored."""
     lines = [Rejected(line=each.line, message=each.said) for each in reader.rejections]
     return {"skipped": reader.skipped, "rejected": reader.rejected, "rejected_lines": lines}

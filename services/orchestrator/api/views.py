@@ -1,4 +1,4 @@
-"""A job as the API shows it: with addresses of all that can be asked about it."""
+"""A job as the API shows it, with the addresses of everything that belongs to it."""
 
 import uuid
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from anyio import to_thread
 
 from services.orchestrator.api.submissions import EXAMPLE as SUBMISSION
 from services.orchestrator.deps import Deps
-from services.orchestrator.reports.tally import Accuracy, accuracy
+from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared.pipelines import registry
 from shared.storage import jobs, pages
 
@@ -35,11 +35,11 @@ EXAMPLE: dict[str, Any] = {
         **{part: f"/v1/jobs/{_ID}/{part}" for part in ("events", "samples", "results", "report", "provenance")},
     },
 }  # fmt: skip
-"""Of a job: a test holds it against its schema."""
+"""Example of a job; a test validates it against the schema."""
 
 
 class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}):
-    """Where to go from a job."""
+    """Addresses of what belongs to a job."""
 
     itself: str
     events: str
@@ -50,46 +50,48 @@ class Links(msgspec.Struct, frozen=True, kw_only=True, rename={"itself": "self"}
 
 
 class JobView(jobs.Job, frozen=True, kw_only=True, omit_defaults=True):
-    """A job, and where to go from it."""
+    """A job with the addresses of what belongs to it."""
 
     links: Links
     accuracy: Accuracy | None = None
-    """Of a job that has ended, as in its report; missing before."""
+    """Accuracy as in the job's report; missing until the job has ended."""
     warnings: tuple[str, ...] = ()
-    """Only in the answer to its submission: what the submitter should know before waiting for it."""
+    """Things to know before waiting for the job; only in the answer to its submission."""
 
 
-def view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | None = None) -> JobView:
-    """`job` with its links; `found` is its accuracy."""
+def make_view(job: jobs.Job, warnings: Sequence[str] = (), found: Accuracy | None = None) -> JobView:
+    """Return `job` with its links; `found` is its accuracy."""
     at = f"/v1/jobs/{job.id}"
     parts = ("events", "samples", "results", "report", "provenance")
     links = Links(itself=at, **{part: f"{at}/{part}" for part in parts})
     return JobView(links=links, accuracy=found, warnings=tuple(warnings), **msgspec.structs.asdict(job))
 
 
-def edit_warnings(pipelines: Iterable[str]) -> list[str]:
-    """A warning for each source file of these pipelines that was edited after this process had imported it."""
-    changed = {change.file: change for name in pipelines for change in registry.changed_files(name)}
+def list_edit_warnings(pipelines: Iterable[str]) -> list[str]:
+    """Return a warning for each source file of these pipelines that was edited after this process had imported it."""
+    changed = {change.file: change for name in pipelines for change in registry.list_changed_files(name)}
     return [
-        f"{change.file} was edited after the service had imported it (imported {_short(change.imported)}, on disk"
-        f" {_short(change.on_disk)}): what was imported runs, and the job stores its hash; restart the service"
+        f"{change.file} was edited after the service had imported it (imported {_shorten(change.imported)}, on disk"
+        f" {_shorten(change.on_disk)}): the imported version runs, and the job stores its hash; restart the service"
         " (`mathrag down`, `mathrag up`) to run the file"
         for change in changed.values()
     ]
 
 
-def _short(hash_: str | None) -> str:
+def _shorten(hash_: str | None) -> str:
     return hash_[:12] if hash_ else "no such file"
 
 
-async def accuracies(deps: Deps, found: Sequence[jobs.Job]) -> dict[uuid.UUID, Accuracy]:
-    """Of those that have ended, in two statements at most."""
+async def load_accuracies(deps: Deps, found: Sequence[jobs.Job]) -> dict[uuid.UUID, Accuracy]:
+    """Return the accuracy of those jobs that have ended, in two statements at most."""
     graded = await deps.verdicts.get(deps.database, found)
-    # In a thread: the intervals import scipy once, which takes a second.
-    return await to_thread.run_sync(lambda: {job: accuracy(items) for job, items in graded.items()})
+    # In a thread: the first interval imports scipy, which takes a second.
+    return await to_thread.run_sync(lambda: {job: compute_accuracy(items) for job, items in graded.items()})
 
 
 async def page(deps: Deps, found: pages.Page[jobs.Job]) -> pages.Page[JobView]:
-    """Every job of a page with its links and, where it has ended, its accuracy."""
-    known = await accuracies(deps, found.data)
-    return pages.Page(data=[view(job, found=known.get(job.id)) for job in found.data], next_cursor=found.next_cursor)
+    """Return every job of a page with its links and, if it has ended, its accuracy."""
+    known = await load_accuracies(deps, found.data)
+    return pages.Page(
+        data=[make_view(job, found=known.get(job.id)) for job in found.data], next_cursor=found.next_cursor
+    )

@@ -1,1 +1,1 @@
-"""Experiments: a grid of jobs that are planned, run, resumed and compared as one thing."""
+"""Experiments: grids of jobs that are planned, run, resumed and compared as a unit."""

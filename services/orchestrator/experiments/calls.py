@@ -1,14 +1,15 @@
-"""How many calls an experiment makes at most, with what its jobs share counted once as far as that can be known.
+"""Bounds the number of calls of an experiment, counting shared calls once as far as sharing can be known in advance.
 
-Each job's pipeline is run dry, for one question, on made-up replies. What is known without real ones:
+Each job's pipeline is run dry, for one question, on made-up replies. Three things are known without real replies:
 
-* A call of the first round follows from the question alone, so jobs that ask it alike make it once for each question.
+* A call of the first round depends on the question alone, so jobs with the same request make it once for each
+  question.
 * A call that holds one document and no question, such as a judge's rating, is made at most once for each document of
   the corpus, by all jobs together.
-* Of everything else it is not known whether two jobs will ask the same: it counts for each job.
+* For all other calls it is unknown whether two jobs make the same one, so each job counts its own.
 
-Replies that are stored already, a gate that chooses rules and equal contexts make it fewer calls; pipelines with loops
-may make it more.
+Stored replies, a gate that chooses rules, and equal contexts reduce the number; pipelines with loops may increase
+it.
 """
 
 from collections import Counter
@@ -26,8 +27,8 @@ from shared.runtime.jobs import JobSpec
 _REQUEST = msgspec.json.Decoder(Request)
 
 
-class Sized(NamedTuple):
-    """A job with what its calls are multiplied by."""
+class SizedJob(NamedTuple):
+    """A job with the numbers by which its calls are multiplied."""
 
     spec: JobSpec
     dataset: int
@@ -35,33 +36,33 @@ class Sized(NamedTuple):
     repeats: int
     corpus: int | None
     documents: int
-    """Of its corpus."""
+    """Number of documents in its corpus."""
 
 
 class Slot(NamedTuple):
-    """What is counted apart."""
+    """A key of the counts."""
 
     role: str
     model_id: int
     lane: Lane
 
 
-class _Asked(NamedTuple):
-    """Calls that are the same call: whoever asks first has it made."""
+class _SharedCalls(NamedTuple):
+    """Equal calls, which are made once, by the first job that needs them."""
 
     slot: Slot
     identity: object
     times: int
     most: int
-    """However many jobs ask; 0: no bound but the jobs' own."""
+    """Upper bound for all jobs together; 0 if only the jobs' own counts bound it."""
 
 
-def at_most(jobs: Sequence[Sized]) -> Counter[Slot]:
-    """Calls of all jobs together."""
+def bound_calls(jobs: Sequence[SizedJob]) -> Counter[Slot]:
+    """Return the upper bound of the calls of all jobs together."""
     asked: Counter[tuple[Slot, object]] = Counter()
     bounds: dict[tuple[Slot, object], int] = {}
     for number, job in enumerate(jobs):
-        for each in _asked(number, job):
+        for each in _list_calls(number, job):
             key = (each.slot, each.identity)
             asked[key] += each.times
             bounds[key] = max(each.most, bounds.get(key, 0))
@@ -71,32 +72,34 @@ def at_most(jobs: Sequence[Sized]) -> Counter[Slot]:
     return total
 
 
-def _asked(number: int, job: Sized) -> Iterator[_Asked]:
-    """What the job with this number asks."""
+def _list_calls(number: int, job: SizedJob) -> Iterator[_SharedCalls]:
+    """Yield the calls of the job with this number."""
     apart = {pin.model_id for pin in job.spec.binding.pins.values() if not pin.pinned}
-    for bound, first, times in _calls(job):
+    for bound, first, times in _bound_each_call(job):
         request = _REQUEST.decode(bound.body)
         slot = Slot(bound.role, bound.model_id, bound.lane)
-        # A model without a digest answers each job anew.
+        # Replies of a model without a digest are not shared between jobs.
         whose = number if bound.model_id in apart else None
         if first:
-            yield _Asked(slot, (whose, job.dataset, bound.key), times, times)
-        elif _rates(request):
-            yield _Asked(slot, (whose, job.corpus, _without_document(request)), times, job.documents * job.repeats)
+            yield _SharedCalls(slot, (whose, job.dataset, bound.key), times, times)
+        elif _is_rating(request):
+            yield _SharedCalls(slot, (whose, job.corpus, _remove_document(request)), times, job.documents * job.repeats)
         else:
-            yield _Asked(slot, (number, bound.key), times, 0)
+            yield _SharedCalls(slot, (number, bound.key), times, 0)
 
 
-def _calls(job: Sized) -> Iterator[tuple[Bound, bool, int]]:
-    """Each distinct call of one question, whether it is of the first round, and how often one like it is made."""
-    found, seen = needs.rounds(job.spec), set[bytes]()
-    again = {bound.key for calls in needs.rounds(job.spec, 1).sample for bound in calls}
-    # The calibration's items are among the samples': what both ask is asked once.
+def _bound_each_call(job: SizedJob) -> Iterator[tuple[Bound, bool, int]]:
+    """Yield each distinct call of one question, whether it is of the first round, and how many calls of its kind are
+    made.
+    """
+    found, seen = needs.run_dry(job.spec), set[bytes]()
+    again = {bound.key for calls in needs.run_dry(job.spec, 1).sample for bound in calls}
+    # The calibration's items are also samples, so calls that both make are made once.
     for rounds, items in ((found.sample, job.items), (found.calibration, min(job.spec.params.gate.items, job.items))):
         draws = 1
         for place, calls in enumerate(rounds):
             if rounds is found.sample and not {bound.key for bound in calls} <= again:
-                # What follows from a reply that every repeat draws anew may differ in every repeat, too.
+                # If every repeat draws a reply anew, the calls that depend on it may also differ.
                 draws = job.repeats
             for bound in calls:
                 if bound.key not in seen:
@@ -104,11 +107,11 @@ def _calls(job: Sized) -> Iterator[tuple[Bound, bool, int]]:
                     yield bound, place == 0, items * draws
 
 
-def _rates(request: Request) -> bool:
-    """Whether it holds one document and no question."""
+def _is_rating(request: Request) -> bool:
+    """Return whether the request holds one document and no question."""
     return isinstance(request.values.get("document"), DocumentRef) and "question" not in request.values
 
 
-def _without_document(request: Request) -> bytes:
+def _remove_document(request: Request) -> bytes:
     values = {name: value for name, value in request.values.items() if name != "document"}
     return msgspec.structs.replace(request, values=values).key

@@ -1,1 +1,3 @@
-"""Metrics for operators: derived from the rows when somebody asks, so that they survive restarts and cost nothing."""
+"""Metrics for operators, derived from rows at each request, so that they survive restarts and cost nothing in
+between.
+"""

@@ -1,4 +1,6 @@
-"""Every metric there is: name, meaning, labels. Documentation, dashboard and code are held to this list."""
+"""Lists every metric with its meaning and labels. Tests compare the code, the documentation and the dashboard with
+it.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -16,22 +18,22 @@ class Metric(NamedTuple):
 
 CATALOGUE = (
     Metric("mathrag_jobs", "gauge", "Live jobs by state.", ("state",)),
-    Metric("mathrag_jobs_ended_total", "counter", "Jobs that ended, by how.", ("state",)),
-    Metric("mathrag_samples_ended_total", "counter", "Samples that ended, by how.", ("state", "failure")),
+    Metric("mathrag_jobs_ended_total", "counter", "Jobs that ended, by outcome.", ("state",)),
+    Metric("mathrag_samples_ended_total", "counter", "Samples that ended, by outcome.", ("state", "failure")),
     Metric("mathrag_steps_total", "counter", "Steps of ended samples: computed for them, or reused.", ("source",)),
     Metric(
         "mathrag_queue_calls", "gauge", "Calls in the queue; at most 20000 are counted per lane and model.",
         ("lane", "model", "state"),
     ),
-    Metric("mathrag_outage_seconds", "gauge", "How long what calls of a model wait for has been away.", ("model",)),
+    Metric("mathrag_outage_seconds", "gauge", "Duration of the outage that calls of a model wait for.", ("model",)),
     Metric("mathrag_call_duration_seconds", "histogram", "Execution of a call that was answered.", ("lane", "role")),
     Metric("mathrag_attempts_total", "counter", "Executions of calls, by outcome.", ("lane", "role", "outcome")),
     Metric("mathrag_tokens_total", "counter", "Tokens that models read and wrote.", ("role", "direction")),
     Metric("mathrag_gate_decisions_total", "counter", "Decisions of the confidence gate.", ("strategy",)),
-    Metric("mathrag_extractions_total", "counter", "What became of an answer's box.", ("extraction",)),
-    Metric("mathrag_decisions_total", "counter", "What methods decided for samples.", ("stage", "action")),
-    Metric("mathrag_fallbacks_total", "counter", "Parts of methods that were left out, by why.", ("stage", "kind")),
-    Metric("mathrag_question_vectors_total", "counter", "Vectors of questions, by where they came from.", ("source",)),
+    Metric("mathrag_extractions_total", "counter", "Samples by how their boxed answer was found.", ("extraction",)),
+    Metric("mathrag_decisions_total", "counter", "Decisions of methods for samples.", ("stage", "action")),
+    Metric("mathrag_fallbacks_total", "counter", "Parts of methods that were left out, by reason.", ("stage", "kind")),
+    Metric("mathrag_question_vectors_total", "counter", "Vectors of questions, by source.", ("source",)),
     Metric("mathrag_device_state", "gauge", "1 for the state of the device's newest residency.", ("device", "state")),
     Metric("mathrag_device_epoch", "gauge", "Epoch of the device's newest residency.", ("device",)),
     Metric("mathrag_device_budget_bytes", "gauge", "Sum of footprints that may be resident.", ("device",)),
@@ -40,7 +42,7 @@ CATALOGUE = (
     Metric("mathrag_model_loads_total", "counter", "Model servers that were started.", ("device", "model")),
     Metric("mathrag_model_load_seconds_total", "counter", "Time that their starts took.", ("device", "model")),
     Metric("mathrag_workers", "gauge", "Workers with a heartbeat.", ("lane",)),
-    Metric("mathrag_service_up", "gauge", "1 where the service answers.", ("service",)),
+    Metric("mathrag_service_up", "gauge", "1 if the service answers.", ("service",)),
     Metric("mathrag_database_connections", "gauge", "Connections of the API's pool.", ("state",)),
     Metric("mathrag_http_requests_total", "counter", "Requests to the API.", ("method", "route", "status")),
     Metric(

@@ -1,12 +1,12 @@
-"""Flips and model loads, counted once each when the residency has opened or failed."""
+"""Counts flips and model loads, each once, when its residency has opened or failed."""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.metrics.reading import Reading
+from services.orchestrator.metrics.metric_values import MetricValues
 
 NEWEST = text("SELECT COALESCE(max(epoch), 0) FROM residencies")
-# A minute: no insert of a residency takes longer to become visible than a younger one takes to live and end.
+# Wait for a minute: by then the insert of a residency is visible, even if a younger one has already ended.
 YOUNGER = text("""
     SELECT epoch, device, cause, servers, opened_at IS NOT NULL AS opened,
            COALESCE(opened_at, closed_at) IS NOT NULL AS known,
@@ -15,16 +15,16 @@ YOUNGER = text("""
 
 
 class Flips:
-    """Flips since the process began to watch."""
+    """Counts flips since this process began to watch."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
+    def __init__(self, values: MetricValues) -> None:
+        self._values = values
         self._settled: int | None = None
         """Residencies up to this epoch are not looked at again."""
         self._counted: set[int] = set()
 
-    async def look(self, connection: AsyncConnection) -> None:
-        """Count the residencies that have opened or failed since the last look."""
+    async def update(self, connection: AsyncConnection) -> None:
+        """Count the residencies that have opened or failed since the last call."""
         if self._settled is None:
             self._settled = (await connection.execute(NEWEST)).scalar_one()
             return
@@ -40,8 +40,8 @@ class Flips:
             self._counted.discard(row.epoch)
 
     def _count(self, device: str, cause: str, servers: list[dict[str, object]], *, opened: bool) -> None:
-        self._reading.count("mathrag_flips_total", [device, cause, "opened" if opened else "failed"], 1)
+        self._values.count("mathrag_flips_total", [device, cause, "opened" if opened else "failed"], 1)
         for server in servers:
             labels = [device, str(server["name"])]
-            self._reading.count("mathrag_model_loads_total", labels, 1)
-            self._reading.count("mathrag_model_load_seconds_total", labels, float(str(server["seconds"])))
+            self._values.count("mathrag_model_loads_total", labels, 1)
+            self._values.count("mathrag_model_load_seconds_total", labels, float(str(server["seconds"])))

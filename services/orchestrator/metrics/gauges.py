@@ -1,4 +1,4 @@
-"""What is, at this moment: in the database, in Redis, at the other services, in the pool."""
+"""Reads the current values: from the database, Redis, the other services and the connection pool."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -13,9 +13,9 @@ from shared.contracts.calls import Lane
 
 MIB = 1 << 20
 PATIENCE_S = 0.5
-"""Longest wait for another service: a scrape must not hang with it."""
+"""Longest wait for another service in seconds: a scrape must not hang with it."""
 MOST = 20_000
-"""Calls that are counted per lane and model: a longer queue is just long."""
+"""Upper bound of the calls that are counted per lane and model."""
 
 Gauge = tuple[str, list[str], float]
 
@@ -41,12 +41,12 @@ OUTAGES = text("""
     FROM outages o JOIN models m ON m.id = o.model_id GROUP BY m.name""")
 
 
-async def rows(connection: AsyncConnection) -> list[Gauge]:
-    """Jobs, queue, outages and devices."""
-    return [gauge for part in (_jobs, _queue, _outages, _devices) async for gauge in part(connection)]
+async def read_rows(connection: AsyncConnection) -> list[Gauge]:
+    """Return the gauges of jobs, queue, outages and devices."""
+    return [gauge for part in (_read_jobs, _queue, _read_outages, _read_devices) async for gauge in part(connection)]
 
 
-async def _jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+async def _read_jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
     for row in await connection.execute(JOBS):
         yield "mathrag_jobs", [row.state], row.n
 
@@ -56,12 +56,12 @@ async def _queue(connection: AsyncConnection) -> AsyncIterator[Gauge]:
         yield "mathrag_queue_calls", [row.lane, row.name, row.state], row.n
 
 
-async def _outages(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+async def _read_outages(connection: AsyncConnection) -> AsyncIterator[Gauge]:
     for row in await connection.execute(OUTAGES):
         yield "mathrag_outage_seconds", [row.name], float(row.seconds)
 
 
-async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
+async def _read_devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
     for row in await connection.execute(DEVICES):
         yield "mathrag_device_state", [row.device, row.state], 1
         yield "mathrag_device_epoch", [row.device], row.epoch
@@ -69,8 +69,8 @@ async def _devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
             yield "mathrag_resident_model_memory_bytes", [row.device, row.name], (row.mib or 0) * MIB
 
 
-def process(deps: Deps) -> Iterator[Gauge]:
-    """The pool of this process, and the budgets that it knows."""
+def read_process(deps: Deps) -> Iterator[Gauge]:
+    """Yield the gauges of this process's pool, and of the budgets in its settings."""
     for device in deps.settings.all_devices():
         yield "mathrag_device_budget_bytes", [device.id], device.models_mib * MIB
     pool = deps.database.engine.pool
@@ -79,20 +79,20 @@ def process(deps: Deps) -> Iterator[Gauge]:
         yield "mathrag_database_connections", ["idle"], pool.checkedin()
 
 
-async def services(deps: Deps) -> list[Gauge]:
-    """Redis, with the workers' heartbeats in it, and the services that answer HTTP."""
-    asked = {name: device.guard_url for name, device in deps.settings.guards().items()}
-    asked["retriever"] = deps.settings.retriever_url
-    answer = asyncio.gather(*(_up(deps, url) for url in asked.values()))
-    up, workers = await asyncio.gather(answer, _workers(deps))
+async def read_services(deps: Deps) -> list[Gauge]:
+    """Return the gauges of Redis, of the workers' heartbeats in it, and of the services that answer HTTP."""
+    urls = {name: device.guard_url for name, device in deps.settings.guards().items()}
+    urls["retriever"] = deps.settings.retriever_url
+    answer = asyncio.gather(*(_is_up(deps, url) for url in urls.values()))
+    up, workers = await asyncio.gather(answer, _count_workers(deps))
     return [
-        *(("mathrag_service_up", [name], is_up) for name, is_up in zip(asked, up, strict=True)),
+        *(("mathrag_service_up", [name], is_up) for name, is_up in zip(urls, up, strict=True)),
         ("mathrag_service_up", ["redis"], workers is not None),
         *(workers or ()),
     ]
 
 
-async def _up(deps: Deps, url: str) -> bool:
+async def _is_up(deps: Deps, url: str) -> bool:
     try:
         reply = await deps.http.get(f"{url}/healthz", timeout=PATIENCE_S)
     except httpx2.HTTPError:
@@ -100,8 +100,8 @@ async def _up(deps: Deps, url: str) -> bool:
     return reply.status_code == httpx2.codes.OK
 
 
-async def _workers(deps: Deps) -> list[Gauge] | None:
-    """Heartbeats by lane; None where Redis does not answer."""
+async def _count_workers(deps: Deps) -> list[Gauge] | None:
+    """Return the number of heartbeats by lane; None if Redis does not answer."""
     found: list[Gauge] = []
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -1,4 +1,4 @@
-"""Makes a span of every job that ends, whoever ended it: the rows say so, and this looks at them."""
+"""Creates a span for every job that ends. It reads the rows, because any process may end a job."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.metrics.window import Window, horizon
 from shared.storage.database import Database
-from shared.telemetry import endings
+from shared.telemetry import row_spans
 
 MOST = 100
 REMEMBERED_S = 3600
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -> None:
     try:
-        await endings.job_ended(connection, row.id)
+        await row_spans.trace_job(connection, row.id)
     except SQLAlchemyError:
         raise
     except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it
@@ -30,7 +30,7 @@ async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -
 
 
 class JobSpans:
-    """Follows the jobs that end, from now on."""
+    """Follows the jobs that end from now on."""
 
     def __init__(self, database: Database, redis: Redis) -> None:
         self._database = database
@@ -39,16 +39,16 @@ class JobSpans:
         self._ended = text(f"SELECT j.id, j.public_id FROM jobs j WHERE {self._window.condition}")  # noqa: S608
 
     async def follow(self, pause_s: float) -> None:
-        """Look every `pause_s` seconds, until cancelled; an outage is waited for."""
+        """Read every `pause_s` seconds until cancelled; an outage is waited for."""
         while True:
             try:
-                await self.look()
+                await self.update()
             except (SQLAlchemyError, RedisError, OSError) as error:
                 _log.warning("ended jobs not looked at, trying again: %r", error)
             await asyncio.sleep(pause_s)
 
-    async def look(self) -> None:
-        """Make the spans of the jobs that have ended since the last look; of several orchestrators one does."""
+    async def update(self) -> None:
+        """Create the spans of the jobs that have ended since the last call; of several orchestrators one does."""
         async with self._database.transaction() as connection:
             window = await self._window.advance(connection, await horizon(connection))
             rows = (await connection.execute(self._ended, window)).all() if window else []

@@ -1,21 +1,21 @@
-"""Windows over rows that are only ever added: each row is seen once, none is missed, and a look has bounded cost."""
+"""Windows over tables to which rows are only added: each row is read once, none is missed, and each read is bounded."""
 
 from datetime import datetime
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-# Rows that nobody can see yet belong to a transaction that runs now, and are stamped after its begin. So everything
-# that is stamped before the oldest one is there for good. (Row ids say nothing of the sort: sequences are cached.)
+# A row that is not visible yet belongs to a running transaction, and its stamp is later than that began. So all rows
+# with a stamp before the oldest running transaction are visible. (Row ids do not order commits: sequences are cached.)
 HORIZON = text("""
     SELECT LEAST(clock_timestamp(), min(xact_start)) FROM pg_stat_activity
     WHERE datname = current_database() AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()""")
 
 
 class Window:
-    """One table's rows from one look to the next, by a column that the database's own clock stamps.
+    """Yields the rows of one table from one read to the next, by a column that the database's clock stamps.
 
-    `table` has its alias ("samples s"), `column` too ("s.ended_at").
+    `table` includes its alias ("samples s"), and so does `column` ("s.ended_at").
     """
 
     def __init__(self, table: str, column: str, *, most: int) -> None:
@@ -29,9 +29,9 @@ class Window:
         )
 
     async def advance(self, connection: AsyncConnection, horizon: datetime) -> dict[str, datetime] | None:
-        """The values of `condition`: from the last look to `horizon`, or to where `most` rows are reached.
+        """Return the values of `condition`: from the last read to `horizon`, or to where `most` rows are reached.
 
-        The first look begins to watch, and sees nothing.
+        The first call only begins to watch and returns no rows.
         """
         since, self._since = self._since, self._since or horizon
         if since is None or since >= horizon:
@@ -43,6 +43,6 @@ class Window:
 
 
 async def horizon(connection: AsyncConnection) -> datetime:
-    """Until when the rows are complete, for statements after this one: their snapshots are younger."""
+    """Return the time up to which the rows are complete, for later statements, whose snapshots are younger."""
     found: datetime = (await connection.execute(HORIZON)).scalar_one()
     return found

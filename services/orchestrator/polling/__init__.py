@@ -1,1 +1,1 @@
-"""Jobs as many clients at once ask for them: what was read for one is shared with the others."""
+"""Shares reads of jobs among many clients that ask at the same time."""

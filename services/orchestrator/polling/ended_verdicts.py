@@ -1,4 +1,4 @@
-"""Verdicts of jobs that have ended: nothing changes them any more, so they are counted once for all who look."""
+"""Caches the verdicts of ended jobs, which never change, so that they are counted once."""
 
 import uuid
 from collections import OrderedDict
@@ -9,18 +9,18 @@ from shared.storage import jobs, verdicts
 from shared.storage.database import Database
 from shared.storage.jobs import Job
 
-KEPT = 5000
-"""Jobs; of each a few numbers."""
+CACHE_SIZE = 5000
+"""Number of jobs in the cache; each takes a few numbers."""
 
 
 class EndedVerdicts:
-    """Of the jobs that were looked at last."""
+    """The verdicts of the jobs that were requested last."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[uuid.UUID, Graded] = OrderedDict()
 
     async def get(self, database: Database, found: Iterable[Job]) -> dict[uuid.UUID, Graded]:
-        """How many items were answered right how often, of those among `found` that have ended."""
+        """Return how many items were answered correctly how often, for those jobs among `found` that have ended."""
         ended = [job.id for job in found if job.ended]
         missing = [job for job in ended if job not in self._kept]
         counted = await _count(database, missing) if missing else {}
@@ -32,12 +32,12 @@ class EndedVerdicts:
         self._kept.update(graded)
         for job in graded:
             self._kept.move_to_end(job)
-        while len(self._kept) > KEPT:
+        while len(self._kept) > CACHE_SIZE:
             self._kept.popitem(last=False)
 
 
 async def _count(database: Database, missing: list[uuid.UUID]) -> dict[uuid.UUID, Graded]:
     async with database.snapshot() as connection:
-        rows = await jobs.rows(connection, missing)
-        graded = await verdicts.graded(connection, list(rows.values()))
+        rows = await jobs.find_row_ids(connection, missing)
+        graded = await verdicts.count_verdicts(connection, list(rows.values()))
     return {job: graded.get(rows.get(job, -1), {}) for job in missing}

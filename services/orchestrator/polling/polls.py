@@ -1,4 +1,4 @@
-"""Polls of what is watched: each thing is read once per poll for all who watch it."""
+"""Polls watched objects: each is read once per poll for all clients that watch it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 POLL_S = 1.0
-"""Between two reads of what is watched."""
+"""Seconds between two reads of a watched object."""
 
 
 async def _pause() -> None:
@@ -14,16 +14,16 @@ async def _pause() -> None:
 
 
 class Polls:
-    """The polls that are due, by what they read."""
+    """The polls that are due, by key."""
 
     def __init__(self, pause: Callable[[], Awaitable[None]] = _pause) -> None:
         self._pause = pause
         self._due: dict[Hashable, asyncio.Task[Any]] = {}
 
-    async def following(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
-        """What the next poll of `key` reads; all who wait for that poll share its result.
+    async def wait_for_next(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what the next poll of `key` reads; all callers that wait for that poll share its result.
 
-        A poll is taken out of the list before it reads: who comes later may have seen more than it will find.
+        A poll leaves the list before it reads: a later caller may already have seen newer data than it will find.
         """
         task = self._due.get(key)
         if task is None:

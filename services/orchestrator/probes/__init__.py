@@ -1,1 +1,1 @@
-"""What a job needs, checked one by one: readiness asks for the cheap ones, `mathrag doctor` for all."""
+"""Checks of everything that a job needs: readiness runs the cheap ones, `mathrag doctor` all."""

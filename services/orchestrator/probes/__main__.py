@@ -1,4 +1,4 @@
-"""What `mathrag doctor` runs where no service answers: it looks with the settings of its environment."""
+"""The program that `mathrag doctor` runs if no service answers: it checks with the settings of its environment."""
 
 import asyncio
 import sys
@@ -16,11 +16,11 @@ from shared.settings import Settings, load
 from shared.storage.database import Database
 
 NOWHERE = "postgresql+asyncpg://"
-"""Never connected to: probes that need the database are left out where there is none."""
+"""Address that is never connected to: probes that need the database are left out if none is configured."""
 
 
 async def look(settings: Settings) -> list[Check]:
-    """What the registry has; where nothing runs, that which needs nobody else."""
+    """Run all checks; without a database or Redis, only those that need neither."""
     runs = bool(settings.database_url and settings.redis_url)
     chosen = [probe for probe in probes(settings) if probe.alone or runs]
     database = Database(settings.database_url or NOWHERE, pinned=False)
@@ -37,7 +37,7 @@ async def look(settings: Settings) -> list[Check]:
 
 
 def main() -> None:
-    """Look, and print what was found."""
+    """Run the checks and print the results."""
     sys.stdout.buffer.write(msgspec.json.encode(asyncio.run(look(load()))))
 
 

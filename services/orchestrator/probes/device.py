@@ -1,4 +1,4 @@
-"""The device: whether it may hold models, whether they fit, and what its driver says."""
+"""Checks of a device: its state, the models that must fit, and its driver."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -9,10 +9,10 @@ from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.policy import rest_s
-from shared.lease.residencies import Residency
+from shared.lease.policy import retry_wait_s
+from shared.lease.residencies import ResidencyRow
 from shared.models import known_versions
-from shared.runtime.configured_memory import memory_of_all
+from shared.runtime.configured_memory import estimate_all
 from shared.storage import devices
 
 SERVED = text("""
@@ -23,76 +23,76 @@ MEASURED = text("""
     WHERE m.served AND f.device = :device GROUP BY m.id ORDER BY m.name""")
 MIB = 1 << 20
 TOLERATED = 1.25
-"""Measured memory as a multiple of the declared footprint up to which nothing is remarked."""
+"""Measured memory, as a multiple of the declared footprint, up to which the check passes."""
 
 
-async def state(deps: Deps) -> str:
-    """It is neither quarantined nor drained."""
+async def check_state(deps: Deps) -> str:
+    """Check that the device is neither quarantined nor drained."""
     device = deps.settings.device.id
     async with deps.database.transaction() as connection:
-        newest = await residencies.newest(connection, device)
-        drain = await devices.drain_of(connection, device)
-        failures = await residencies.failures(connection, device)
+        newest = await residencies.find_newest(connection, device)
+        drain = await devices.find_drain(connection, device)
+        failures = await residencies.count_failures(connection, device)
     if drain is not None:
-        said = drain.reason or "no reason given"
-        raise NotReady(f"{device} is drained by an operator: {said}; jobs wait", fix=f"mathrag gpu release {device}")
+        reason = drain.reason or "no reason given"
+        raise NotReady(f"{device} is drained by an operator: {reason}; jobs wait", fix=f"mathrag gpu release {device}")
     if newest is not None and newest.state == "quarantined":
-        raise NotReady(f"{device} is quarantined: {newest.reason}; {_next(newest, failures)}")
+        raise NotReady(f"{device} is quarantined: {newest.reason}; {_describe_next_try(newest, failures)}")
     return f"{device}: {newest.state if newest else 'nothing loaded yet'}"
 
 
-def _next(quarantined: Residency, failures: int) -> str:
+def _describe_next_try(quarantined: ResidencyRow, failures: int) -> str:
     since = quarantined.closed_at or datetime.now(UTC)
-    when = since + timedelta(seconds=rest_s(failures))
+    when = since + timedelta(seconds=retry_wait_s(failures))
     left = (when - datetime.now(UTC)).total_seconds()
     return f"tried again in {left:.0f} s" if left > 0 else "tried again as soon as a call needs it"
 
 
-async def served(deps: Deps) -> str:
-    """A guard serves the models that roles name."""
+async def check_served(deps: Deps) -> str:
+    """Check that guards serve the models that roles name."""
     names = sorted(set(deps.settings.roles.values()))
     async with deps.database.transaction() as connection:
         found = {row.name: row for row in await connection.execute(SERVED, {"names": names})}
     missing = [name for name in names if name not in found]
     if missing:
         raise NotReady(f"no guard serves {', '.join(missing)}")
-    warnings = (known_versions.warning(row.backend, row.version) for row in found.values())
+    warnings = (known_versions.find_warning(row.backend, row.version) for row in found.values())
     return "; ".join([", ".join(names), *(f"warning: {each}" for each in warnings if each)])
 
 
-async def budget(deps: Deps) -> str:
-    """Each model fits by itself: one that does not could never be loaded."""
+async def check_budget(deps: Deps) -> str:
+    """Check that each model fits the budget by itself: otherwise it could never be loaded."""
     most = deps.settings.device.models_mib
-    needed = await asyncio.to_thread(memory_of_all, deps.settings.models, [deps.settings.device])
+    needed = await asyncio.to_thread(estimate_all, deps.settings.models, [deps.settings.device])
     large = [f"{name} ({mib} MiB)" for name, mib in needed.items() if mib > most]
     if large:
         raise NotReady(f"{', '.join(large)} can never be loaded within {most} MiB")
     return f"{most} MiB; the largest model takes {max(needed.values(), default=0)} MiB"
 
 
-async def footprints(deps: Deps) -> str:
-    """No model takes far more than it declares: the budget would be kept on paper alone."""
+async def check_footprints(deps: Deps) -> str:
+    """Check that no model uses far more than it declares: the budget would then not limit memory."""
     async with deps.database.transaction() as connection:
         rows = (await connection.execute(MEASURED, {"device": deps.settings.device.id})).all()
     large = [
-        f"{row.name} took {row.mib:.0f} MiB where {row.footprint_mib} are declared"
+        f"{row.name} used {row.mib:.0f} MiB, but {row.footprint_mib} MiB are declared"
         for row in rows
         if row.footprint_mib and row.mib > TOLERATED * row.footprint_mib
     ]
     if large:
         raise NotReady(", ".join(large))
-    return f"{len(rows)} models were measured, none far above what it declares"
+    return f"{len(rows)} models were measured, none uses far more than it declares"
 
 
-async def driver(deps: Deps) -> str:
-    """The GPU has a driver, and room for the budget and the reserve."""
+async def check_driver(deps: Deps) -> str:
+    """Check that the GPU has a driver, and memory for the budget and the reserve."""
     device = deps.settings.device
     if not device.measured:
-        return "memory is declared: no driver is asked"
-    return await asyncio.to_thread(_nvidia, device)
+        return "memory is declared, so no driver is queried"
+    return await asyncio.to_thread(_describe_nvidia, device)
 
 
-def _nvidia(device: Device) -> str:
+def _describe_nvidia(device: Device) -> str:
     try:
         import pynvml
     except ImportError as error:
@@ -106,6 +106,6 @@ def _nvidia(device: Device) -> str:
         raise NotReady(f"NVML: {error}", fix="nvidia-smi -L") from error
     total, needed = memory.total // MIB, device.budget_mib + device.reserve_mib
     if needed > total:
-        said = f"{device.budget_mib} MiB of budget and a reserve of {device.reserve_mib}"
-        raise NotReady(f"{said} are {needed - total} MiB more than the {total} MiB of {device.id}")
+        limits = f"{device.budget_mib} MiB of budget and a reserve of {device.reserve_mib}"
+        raise NotReady(f"{limits} are {needed - total} MiB more than the {total} MiB of {device.id}")
     return f"driver {version}; {memory.free // MIB} of {total} MiB free"

@@ -1,4 +1,4 @@
-"""This machine: its configuration, its disk, and the index files on it."""
+"""Checks of this machine: its disk, its data folder, and the index files in it."""
 
 import asyncio
 import hashlib
@@ -14,54 +14,54 @@ from shared.checks.check import NotReady
 
 GIB = 1 << 30
 LEAST_FREE = GIB
-"""Bytes; PostgreSQL stops when there are none."""
+"""Bytes that must be free; PostgreSQL stops when there are none."""
 OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 MANIFEST = "manifest.json"
 READY = text("SELECT encode(signature, 'hex') AS name, path, file_hash FROM indexes WHERE state = 'ready' ORDER BY id")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What an index's folder should hold, as far as it is looked at here."""
+    """The part of an index's manifest that is checked here."""
 
     files: dict[str, str]
-    """File name -> SHA-256 in hex."""
+    """SHA-256 in hex by file name."""
 
 
-async def disk(deps: Deps) -> str:
-    """There is room for more."""
-    folder = _existing(deps.settings.data_dir.absolute())
+async def check_disk(deps: Deps) -> str:
+    """Check that the disk has free space."""
+    folder = _find_existing(deps.settings.data_dir.absolute())
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE:
         raise NotReady(f"{free / GIB:.1f} GiB free at {folder}")
     return f"{free / GIB:.1f} GiB free at {folder}"
 
 
-async def privacy(deps: Deps) -> str:
-    """Other users of the machine can neither list nor write the data folder."""
-    folder = _existing(deps.settings.data_dir.absolute())
+async def check_privacy(deps: Deps) -> str:
+    """Check that other users of the machine can neither list nor write the data folder."""
+    folder = _find_existing(deps.settings.data_dir.absolute())
     mode = stat.S_IMODE(folder.stat().st_mode)
-    # That others may pass through is what a PostgreSQL that runs as `nobody` needs.
+    # Others may pass through: a PostgreSQL that runs as `nobody` needs it.
     if folder == deps.settings.data_dir.absolute() and mode & OPEN_TO_OTHERS:
         raise NotReady(f"other users may read {folder} (mode {mode:o})", fix=f"chmod 700 {folder}")
     return ""
 
 
-def _existing(folder: Path) -> Path:
-    return folder if folder.exists() else _existing(folder.parent)
+def _find_existing(folder: Path) -> Path:
+    return folder if folder.exists() else _find_existing(folder.parent)
 
 
-async def indexes(deps: Deps) -> str:
-    """The files of every index are those that were built."""
+async def check_indexes(deps: Deps) -> str:
+    """Check that the files of every index are those that were built."""
     async with deps.database.transaction() as connection:
         rows = (await connection.execute(READY)).all()
     root = deps.settings.data_dir
     for row in rows:
-        if reason := await asyncio.to_thread(_wrong, root / row.path, row.file_hash):
+        if reason := await asyncio.to_thread(_find_defect, root / row.path, row.file_hash):
             raise NotReady(f"index {row.name[:12]}: {reason}")
-    return f"{len(rows)} as they were built"
+    return f"{len(rows)} unchanged"
 
 
-def _wrong(folder: Path, file_hash: bytes) -> str | None:
+def _find_defect(folder: Path, file_hash: bytes) -> str | None:
     try:
         manifest = (folder / MANIFEST).read_bytes()
         if hashlib.sha256(manifest).digest() != file_hash:

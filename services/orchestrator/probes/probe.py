@@ -1,4 +1,4 @@
-"""How one thing is checked."""
+"""A probe is one check, with the conditions under which it runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import DEEP_S, Check, checked
+from shared.checks.check import DEEP_S, Check
+from shared.checks.run_check import run_check
 
 PATIENCE_S = 3.0
 
@@ -14,31 +15,31 @@ Run = Callable[[Deps], Awaitable[str]]
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """How one thing is checked."""
+    """A check, with the conditions under which it runs."""
 
     name: str
     run: Run
-    """Says what it found, or raises."""
+    """Returns what it found; raises if the check fails."""
     fix: str
     deep: bool = False
-    """Reads files or asks much: for the doctor, not for readiness, which is asked every few seconds."""
+    """Whether it is expensive: the doctor runs it, but readiness, which is requested every few seconds, does not."""
     alone: bool = False
-    """Needs neither the database nor Redis."""
+    """Whether it needs neither the database nor Redis."""
     each_device: bool = False
-    """Looks at `device` of the settings: asked for every device, with the settings narrowed to it."""
+    """Whether it checks one device: it runs for every device, with the settings narrowed to it."""
 
 
 async def checks(probes: Sequence[Probe], deps: Deps) -> list[Check]:
-    """All of them at once, in their order."""
+    """Run all probes concurrently, and return their results in order."""
     return await asyncio.gather(*(check(probe, deps) for probe in probes))
 
 
 async def check(probe: Probe, deps: Deps) -> Check:
-    """Run one."""
+    """Run one probe."""
     patience_s = DEEP_S if probe.deep else PATIENCE_S
-    return await checked(probe.name, _within(patience_s, probe, deps), fix=probe.fix)
+    return await run_check(probe.name, _run_within(patience_s, probe, deps), fix=probe.fix)
 
 
-async def _within(patience_s: float, probe: Probe, deps: Deps) -> str:
+async def _run_within(patience_s: float, probe: Probe, deps: Deps) -> str:
     async with asyncio.timeout(patience_s):
         return await probe.run(deps)

@@ -1,4 +1,4 @@
-"""What retrieval needs besides its own files: the retriever looks at it; where none runs, a program of its own does."""
+"""Checks of what retrieval needs: run by the retriever, or by a separate program if none runs."""
 
 import asyncio
 import sys
@@ -7,17 +7,17 @@ from functools import partial
 import msgspec
 
 from services.orchestrator.deps import Deps
-from services.orchestrator.probes.asking import asked
 from services.orchestrator.probes.probe import Probe
+from services.orchestrator.probes.remote_checks import ask_check
 from shared.checks import retrieval
-from shared.checks.check import Check, NotReady, correct
+from shared.checks.check import Check, NotReady, advise_setting
 from shared.settings import Settings
 
 PROGRAM = "services.retriever.checks"
 
 
-def probes(settings: Settings) -> list[Probe]:
-    """For what the settings name."""
+def list_probes(settings: Settings) -> list[Probe]:
+    """Return the probes that the settings call for."""
     chosen = settings.retrieval
     names = ["embeddings"]
     if chosen.reranker.kind != "none":
@@ -28,24 +28,24 @@ def probes(settings: Settings) -> list[Probe]:
 
 
 def _probe(name: str) -> Probe:
-    return Probe(name=name, run=partial(_look, name), fix=correct(f"retrieval.{name}"), deep=True, alone=True)
+    return Probe(name=name, run=partial(_look, name), fix=advise_setting(f"retrieval.{name}"), deep=True, alone=True)
 
 
 async def _look(name: str, deps: Deps) -> str:
     if deps.settings.retriever_url:
-        return await asked(deps, deps.settings.retriever_url, name)
+        return await ask_check(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
-        return await _program(name)
-    return await asyncio.to_thread(retrieval.look, name, deps.settings.retrieval)
+        return await _run_program(name)
+    return await asyncio.to_thread(retrieval.check_retrieval_model, name, deps.settings.retrieval)
 
 
-async def _program(name: str) -> str:
-    """The retriever's own check of this folder's configuration."""
+async def _run_program(name: str) -> str:
+    """Run the retriever's own check of this folder's configuration in a process."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", PROGRAM, name, stdout=pipe)
     said, _ = await process.communicate()
     if process.returncode:
-        raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="its last words are above")
+        raise NotReady(f"{PROGRAM} ended with {process.returncode}", fix="see its output above")
     [found] = msgspec.json.decode(said, type=list[Check])
     if not found.ok:
         raise NotReady(found.detail, fix=found.fix)

@@ -1,4 +1,4 @@
-"""A job's report: how well, with what certainty, and at what cost. Computed from rows each time it is asked for."""
+"""A job's report: accuracy, its uncertainty, and its cost, computed from rows at each request."""
 
 from services.orchestrator.reports.example import EXAMPLE
 from services.orchestrator.reports.report import Report, report

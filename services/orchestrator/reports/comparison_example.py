@@ -1,4 +1,4 @@
-"""A comparison as the API's document shows it: a test holds it against its schema."""
+"""Example of a comparison for the OpenAPI document; a test validates it against the schema."""
 
 from typing import Any
 

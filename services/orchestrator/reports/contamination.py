@@ -1,7 +1,7 @@
-"""What near-duplicates in the corpus are worth to a job. Pure: rows in, figures out.
+"""Measures how near-duplicates in the corpus relate to a job's accuracy. Pure: rows in, figures out.
 
-Retrieval drops a document whose problem is the question over again before anybody sees it. That it was there is
-counted here: such a question may be easier for other reasons, too, since whoever trained the model had the same texts.
+Retrieval drops documents whose problem repeats the question. This module counts the questions that had such a
+document. They may be easier for other reasons as well, because the model may have been trained on the same texts.
 """
 
 from collections.abc import Iterable
@@ -9,27 +9,27 @@ from collections.abc import Iterable
 import msgspec
 
 from services.orchestrator.reports.tally import Accuracy, Grades
-from shared.storage.samples import Traced
+from shared.storage.samples import SampleWithOutcome
 
 
 class Contamination(msgspec.Struct, frozen=True, kw_only=True):
-    """Items whose searches met a near-duplicate of the question; in a job without searches there are none."""
+    """Items whose searches met a near-duplicate of the question. A job without searches has none."""
 
     items: int
-    """All that ended."""
+    """All items that ended."""
     affected: int
     documents: int
-    """Near-duplicates dropped, at most of any one sample of an item, added up."""
+    """Near-duplicates that were dropped: for each item the most of any one sample, summed over items."""
     share: float
     """affected / items."""
     among: Accuracy
-    """Of the affected items."""
+    """Accuracy on the affected items."""
     others: Accuracy
-    """Of the rest: the accuracy that no duplicate can have had a part in."""
+    """Accuracy on the other items, which no duplicate can have influenced."""
 
 
 class Contaminated:
-    """Adds samples up, which come in dataset order; all repeats of an item make the same searches."""
+    """Collects samples, which come in dataset order; all repeats of an item make the same searches."""
 
     def __init__(self) -> None:
         self._last: int | None = None
@@ -37,8 +37,8 @@ class Contaminated:
         self._dropped: dict[int, int] = {}
         self._among, self._others = Grades(), Grades()
 
-    def add(self, samples: Iterable[Traced]) -> None:
-        """Count these samples in."""
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples."""
         for row, _ in samples:
             if row.ending is None:
                 continue
@@ -49,7 +49,7 @@ class Contaminated:
             (self._among if row.duplicates else self._others).add(row.index, row.correct)
 
     def figures(self) -> Contamination | None:
-        """The sums; None where no item is affected."""
+        """Return the sums; None if no item is affected."""
         if not self._dropped:
             return None
         return Contamination(

@@ -1,15 +1,15 @@
-"""What a job's model calls cost: tokens of the calls' rows, at the prices of the present configuration."""
+"""Computes the cost of a job's model calls: tokens from the calls' rows, at the currently configured prices."""
 
 from collections.abc import Collection, Mapping
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.orchestrator.reports.work import over_calls
+from services.orchestrator.reports.work import select_over_calls
 from shared.model_settings import Model, TokenPrice
 
-# `uncounted`: replies of a model whose server does not count tokens. A failure without tokens never reached the model.
-USED = over_calls("""
+# `uncounted` are replies of a server that does not count tokens. A failure without tokens never reached the model.
+USED = select_over_calls("""
     SELECT m.name, COALESCE(sum(a.prompt_tokens), 0) AS prompt_tokens,
         COALESCE(sum(a.completion_tokens), 0) AS completion_tokens,
         COALESCE(sum(a.prompt_tokens) FILTER (WHERE mine.made), 0) AS prompt_made,
@@ -22,32 +22,34 @@ USED = over_calls("""
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True):
-    """US dollars at the prices configured now; null: a model has no price, or its server does not count tokens."""
+    """Cost in US dollars at the currently configured prices; null if a model has no price or its server does not
+    count tokens.
+    """
 
     made: float | None
-    """Of the calls that this job made."""
+    """Cost of the calls that this job made."""
     all: float | None
-    """Of these and the calls that it reused: what it would have cost had nothing been reused."""
+    """Cost of the calls made and reused: the job's cost if nothing had been reused."""
     models: dict[str, float | None]
-    """`all` by the model's name."""
+    """`all` by the name of the model."""
 
 
-async def cost(connection: AsyncConnection, job: int, configured: Mapping[str, Model]) -> TokenCost | None:
-    """The cost of the job with this row id; None: no model has answered."""
+async def compute_cost(connection: AsyncConnection, job: int, configured: Mapping[str, Model]) -> TokenCost | None:
+    """Return the cost of the job with this row id; None if no model has answered."""
     used = (await connection.execute(USED, {"job": job})).all()
     if not used:
         return None
-    prices = {row.name: None if row.uncounted else _price(row.name, configured) for row in used}
-    spent = {row.name: _usd(prices[row.name], row.prompt_tokens, row.completion_tokens) for row in used}
-    made = [_usd(prices[row.name], row.prompt_made, row.completion_made) for row in used]
-    return TokenCost(made=_sum(made), all=_sum(spent.values()), models=spent)
+    prices = {row.name: None if row.uncounted else _find_price(row.name, configured) for row in used}
+    costs = {row.name: _compute_usd(prices[row.name], row.prompt_tokens, row.completion_tokens) for row in used}
+    made = [_compute_usd(prices[row.name], row.prompt_made, row.completion_made) for row in used]
+    return TokenCost(made=_sum(made), all=_sum(costs.values()), models=costs)
 
 
-def _price(name: str, configured: Mapping[str, Model]) -> TokenPrice | None:
+def _find_price(name: str, configured: Mapping[str, Model]) -> TokenPrice | None:
     return configured[name].price if name in configured else None
 
 
-def _usd(price: TokenPrice | None, prompt_tokens: int, completion_tokens: int) -> float | None:
+def _compute_usd(price: TokenPrice | None, prompt_tokens: int, completion_tokens: int) -> float | None:
     return None if price is None else price.of(prompt_tokens, completion_tokens)
 
 

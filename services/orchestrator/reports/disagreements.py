@@ -1,13 +1,13 @@
-"""Answers that the two graders judge differently: the ones to read before believing either."""
+"""Collects answers that the two graders judge differently, which a reader should check first."""
 
 from collections.abc import Iterable
 
 import msgspec
 
-from shared.storage.samples import Traced
+from shared.storage.samples import SampleWithOutcome
 
 MOST = 20
-"""Of a report; `GET /v1/jobs/{job}/samples?differing=true` has them all."""
+"""Samples in a report; `GET /v1/jobs/{job}/samples?differing=true` lists all."""
 
 
 class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,13 +22,13 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Disagreements:
-    """Keeps the first of them."""
+    """Keeps the first `MOST` disagreements."""
 
     def __init__(self) -> None:
         self.first: list[Disagreement] = []
 
-    def add(self, samples: Iterable[Traced]) -> None:
-        """Look through these samples, which come in dataset order."""
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Search these samples, which come in dataset order."""
         for row, _ in samples:
             if len(self.first) == MOST:
                 return

@@ -1,29 +1,31 @@
-"""What each repeat of a job draws anew, and so what the spread over its repeats is the spread of."""
+"""Determines which calls each repeat of a job makes anew, and so what the spread over its repeats measures."""
 
 from shared.contracts.params import Params
 from shared.errors import Unreadable
 from shared.pipelines.imported import IMPORTED
-from shared.runtime.price import drawn_roles, is_greedy
-from shared.statistics.repeats import CLUSTERED, repeated
+from shared.runtime.price import is_greedy, list_drawn_roles
+from shared.statistics.repeats import CLUSTERED, explain_repeats
 
 
-def drawn(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
-    """Roles whose calls every repeat makes anew, sorted; None where the pipeline or its parameters cannot be read."""
+def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:
+    """Return the roles whose calls every repeat makes anew, sorted; None if the pipeline or its parameters cannot be
+    read.
+    """
     if params is None:
         return None
     try:
-        return sorted(drawn_roles(pipeline, params, reuse))
+        return sorted(list_drawn_roles(pipeline, params, reuse))
     except Unreadable:
         return None
 
 
-def spread_note(pipeline: str, params: Params, reuse: str) -> str:
-    """What a reader must know of the spread over repeats."""
+def describe_spread(pipeline: str, params: Params, reuse: str) -> str:
+    """Return what a reader must know about the spread over repeats."""
     if pipeline == IMPORTED:
         return CLUSTERED
     try:
         greedy = is_greedy(pipeline, params)
     except Unreadable:
         greedy = params.generate.temperature == 0
-    judged = params.judge.per_repeat and bool(drawn(pipeline, params, reuse))
-    return repeated(greedy=greedy, shared=reuse == "all", judged=judged)
+    judged = params.judge.per_repeat and bool(find_drawn_roles(pipeline, params, reuse))
+    return explain_repeats(greedy=greedy, shared=reuse == "all", judged=judged)

@@ -1,4 +1,4 @@
-"""What a comparison tells of jobs besides their figures."""
+"""Loads the facts about jobs that a comparison needs besides their figures."""
 
 from collections.abc import Collection
 from typing import Any
@@ -14,6 +14,6 @@ FACTS = sql("""
     FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE j.id = ANY(:jobs)""")
 
 
-async def facts(connection: AsyncConnection, rows: Collection[int]) -> dict[int, Any]:
-    """Of these jobs, by jobs.id: names, parameters, state, and how many samples are still in progress."""
+async def load_facts(connection: AsyncConnection, rows: Collection[int]) -> dict[int, Any]:
+    """Return the names, parameters, state and number of samples in progress of these jobs, by jobs.id."""
     return {row.id: row for row in await connection.execute(FACTS, {"jobs": sorted(rows)})}

@@ -1,4 +1,4 @@
-"""What rules did for the questions of a job. Pure: rows in, figures out."""
+"""Measures how rules guided the questions of a job. Pure: rows in, figures out."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,48 +6,49 @@ from collections.abc import Iterable
 import msgspec
 
 from services.orchestrator.reports.tally import Accuracy, Grades
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Decision
 from shared.rag import guidance, rule_lists
-from shared.storage.samples import SampleRow, Traced
+from shared.storage.samples import SampleWithOutcome
 
 MOST = 20
-"""Rules that a report lists."""
+"""Number of rules in a report."""
 
 
 class RuleFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rule did."""
+    """What one rule contributed."""
 
     number: int
-    """In its bank, from 0."""
+    """Number in its bank, from 0."""
     rule: str
     certainty: float
     samples: int
-    """That it guided."""
+    """Samples that it guided."""
     documents: int
-    """Candidates that it brought them, alone or with other rules."""
+    """Candidates that it contributed to them, alone or with other rules."""
     accuracy: Accuracy
-    """Of these samples."""
+    """Accuracy on these samples."""
 
 
 class Guided(msgspec.Struct, frozen=True, kw_only=True):
     """How rules guided the samples of a job."""
 
     bank: str
-    """Name of the rule bank; "": none was followed."""
+    """Name of the rule bank; "" if no bank was used."""
     relations: dict[str, int]
-    """Samples by how their relation was found: named by the item, by a phrase, by the judge, or none."""
+    """Samples by how their relation was found: named by the item, by a phrase, by the judge, or not at all."""
     unguided: int
-    """Samples without a rule: they were searched for plainly."""
+    """Samples without a matching rule; their question was searched without guidance."""
     with_rules: Accuracy
     without_rules: Accuracy
     used: int
-    """Rules that guided any sample."""
+    """Number of rules that guided a sample."""
     rules: list[RuleFigures]
-    """The 20 that guided most samples."""
+    """The 20 rules that guided most samples."""
 
 
 class Guiding:
-    """Adds samples up, which come in dataset order."""
+    """Collects samples, which come in dataset order."""
 
     def __init__(self) -> None:
         self._bank = ""
@@ -56,14 +57,14 @@ class Guiding:
         self._rules: dict[int, _Rule] = {}
         self._unguided = 0
 
-    def add(self, samples: Iterable[Traced]) -> None:
-        """Count these samples in; those of pipelines without rules are left out."""
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples; those of pipelines without rules are left out."""
         for row, outcome in samples:
             if outcome is not None:
                 self._add(row, outcome.trace.decisions)
 
     def figures(self) -> Guided | None:
-        """The sums; None where no sample looked for rules."""
+        """Return the sums; None if no sample looked for rules."""
         if not self._relations:
             return None
         most = sorted(self._rules, key=lambda number: (-self._rules[number].samples, number))[:MOST]
@@ -82,34 +83,33 @@ class Guiding:
                 self._unguided += not rules
                 (self._with if rules else self._without).add(row.index, row.correct)
         for each in rules:
-            self._rules.setdefault(int(_figure(each, "number")), _Rule(each)).add(row, each)
+            self._rules.setdefault(int(_read_figure(each, "number")), _Rule(each)).add(row, each)
 
 
 class _Rule:
-    """Counts what one rule did."""
+    """Counts what one rule contributed."""
 
     def __init__(self, decision: Decision) -> None:
         self._text = str(decision.detail["rule"])
-        self._certainty = _figure(decision, "certainty")
+        self._certainty = _read_figure(decision, "certainty")
         self._grades = Grades()
         self._documents = 0
         self.samples = 0
 
     def add(self, row: SampleRow, decision: Decision) -> None:
-        """Count a sample in that it guided."""
+        """Count a sample that the rule guided."""
         documents = decision.detail.get("documents")
         self.samples += 1
         self._documents += len(documents) if isinstance(documents, list) else 0
         self._grades.add(row.index, row.correct)
 
     def figures(self, number: int) -> RuleFigures:
-        """The sums."""
         return RuleFigures(
             number=number, rule=self._text, certainty=self._certainty, samples=self.samples,
             documents=self._documents, accuracy=self._grades.accuracy(),
         )  # fmt: skip
 
 
-def _figure(decision: Decision, name: str) -> float:
+def _read_figure(decision: Decision, name: str) -> float:
     value = decision.detail[name]
     return value if isinstance(value, int | float) else 0.0

@@ -1,4 +1,4 @@
-"""Which questions of a dataset a corpus answers already: every question against every document, before any job."""
+"""Finds questions of a dataset that a corpus already answers, by comparing every question with every document."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -8,10 +8,10 @@ from anyio import to_thread
 from sqlalchemy import text
 
 from shared.rag.duplicates import has_answer
-from shared.rag.twins import Questions
+from shared.rag.twins import QuestionIndex
 from shared.storage import corpora
 from shared.storage.database import Database
-from shared.storage.unknown import not_found
+from shared.storage.unknown import make_not_found
 
 DATASET = text("SELECT id FROM datasets WHERE name = :name")
 ITEMS = text("""
@@ -24,9 +24,9 @@ DOCUMENTS = text("""
     FROM corpus_documents c JOIN documents d ON d.hash = c.hash
     WHERE c.corpus_id = :of AND c.ordinal > :after ORDER BY c.ordinal LIMIT :n""")
 BLOCK = 5000
-"""Questions that are held in memory; the corpus is read once for each block."""
+"""Number of questions held in memory; the corpus is read once for each block."""
 BATCH = 250
-"""Documents that are looked at in one go, in a thread."""
+"""Number of documents compared at a time, in a thread."""
 EXAMPLES = 20
 EXAMPLE: dict[str, Any] = {
     "corpus": "math", "dataset": "math-500", "items": 500, "documents": 7500, "passages": 0, "exact": 1, "near": 2,
@@ -38,47 +38,49 @@ EXAMPLE: dict[str, Any] = {
 
 
 class Leak(msgspec.Struct, frozen=True, kw_only=True):
-    """A question, and a document whose problem it is."""
+    """A question, and a document with the same problem."""
 
     index: int
     question: str
     id: str
-    """Of the document, as it was uploaded."""
+    """Id of the document as it was uploaded."""
     document: str
-    """Its hash."""
+    """Hash of the document."""
     problem: str
     exact: bool
-    """The same text but for spelling, blanks and formatting; else the same numbers, operators, relations and variables,
-    and shingles of three words with a Jaccard index of 0.8 or more."""
+    """Whether the texts are equal but for spelling, blanks and formatting. If false, they have the same numbers,
+    operators, relations and variables, and shingles of three words with a Jaccard index of at least 0.8.
+    """
     same_answer: bool | None
-    """Whether the document has the item's gold answer; null: the item has none."""
+    """Whether the document has the item's gold answer; null if the item has none."""
 
 
 class Leaks(msgspec.Struct, frozen=True, kw_only=True):
-    """How many questions of a dataset have their own problem in a corpus."""
+    """Number of questions of a dataset whose own problem is in a corpus."""
 
     corpus: str
     dataset: str
     items: int
     documents: int
     passages: int
-    """Documents without a problem: what they answer is not known, and they are compared with nothing."""
+    """Documents without a problem, which are not compared because it is unknown what they answer."""
     exact: int
     """Items with a document whose problem is the same text."""
     near: int
-    """Further items with one whose problem is a near-duplicate."""
+    """Further items with a document whose problem is a near-duplicate."""
     share: float
     """(exact + near) / items."""
     pairs: int
-    """Of an item and a document."""
+    """Number of matching pairs of an item and a document."""
     same_answer: int
-    """Pairs whose document has the item's gold answer: with `duplicates: same-answer` searches leave out these, and
-    the same texts."""
+    """Pairs whose document has the item's gold answer. With `duplicates: same-answer` searches leave out these and
+    exact matches.
+    """
     examples: list[Leak]
-    """The first, in the order of the items' blocks and the documents."""
+    """The first pairs, in the order of the items' blocks and the documents."""
 
 
-class _Tally:
+class _LeakCounts:
     """Counts leaks."""
 
     def __init__(self) -> None:
@@ -87,8 +89,8 @@ class _Tally:
         self.any: set[int] = set()
         self.examples: list[Leak] = []
 
-    def add(self, asked: Sequence[Any], questions: Questions, batch: Sequence[Any]) -> None:
-        """Hold these documents against these questions."""
+    def add(self, asked: Sequence[Any], questions: QuestionIndex, batch: Sequence[Any]) -> None:
+        """Compare these documents with these questions."""
         for row in batch:
             for place, exact in questions.twins(row.problem):
                 item = asked[place]
@@ -99,12 +101,12 @@ class _Tally:
                 if exact:
                     self.exact.add(item.ordinal)
                 if len(self.examples) < EXAMPLES:
-                    shown = {"question": item.question, "problem": row.problem, "exact": exact, "same_answer": same}
-                    self.examples.append(Leak(index=item.ordinal, id=row.external_id, document=row.hash, **shown))
+                    values = {"question": item.question, "problem": row.problem, "exact": exact, "same_answer": same}
+                    self.examples.append(Leak(index=item.ordinal, id=row.external_id, document=row.hash, **values))
 
 
 async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
-    """All questions of the dataset against all problems of the corpus.
+    """Compare all questions of the dataset with all problems of the corpus.
 
     Raises:
         NotFound: there is no such corpus or dataset.
@@ -113,14 +115,14 @@ async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
     async with database.transaction() as connection:
         number = (await connection.execute(DATASET, {"name": dataset})).scalar()
         if number is None:
-            raise await not_found(connection, "dataset", dataset)
+            raise await make_not_found(connection, "dataset", dataset)
         passages = (await connection.execute(PASSAGES, {"corpus": found.id})).scalar_one()
-    tally = _Tally()
-    async for asked in _batches(database, ITEMS, number, BLOCK):
-        tally.items += len(asked)
-        questions = await to_thread.run_sync(Questions, [row.question for row in asked])
-        async for batch in _batches(database, DOCUMENTS, found.id, BATCH):
-            await to_thread.run_sync(tally.add, asked, questions, batch)
+    tally = _LeakCounts()
+    async for items in _read_batches(database, ITEMS, number, BLOCK):
+        tally.items += len(items)
+        questions = await to_thread.run_sync(QuestionIndex, [row.question for row in items])
+        async for batch in _read_batches(database, DOCUMENTS, found.id, BATCH):
+            await to_thread.run_sync(tally.add, items, questions, batch)
     affected = len(tally.any)
     return Leaks(
         corpus=corpus,
@@ -137,8 +139,8 @@ async def scan(database: Database, corpus: str, dataset: str) -> Leaks:
     )
 
 
-async def _batches(database: Database, statement: Any, of: int, size: int) -> AsyncIterator[Sequence[Any]]:
-    """By place, each batch a short read of its own."""
+async def _read_batches(database: Database, statement: Any, of: int, size: int) -> AsyncIterator[Sequence[Any]]:
+    """Yield rows by position; each batch is a short read of its own, so no transaction stays open."""
     after = -1
     while True:
         async with database.transaction() as connection:

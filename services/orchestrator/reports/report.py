@@ -1,4 +1,4 @@
-"""The report itself: figures of the samples, cost of the calls, the settings that both depend on."""
+"""Assembles the report: figures of the samples, cost of the calls, and the settings that both depend on."""
 
 import uuid
 from collections.abc import Mapping
@@ -12,16 +12,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.answers import AnswerAt, AnswersFound
 from services.orchestrator.reports.contamination import Contaminated, Contamination
-from services.orchestrator.reports.cost import TokenCost, cost
+from services.orchestrator.reports.cost import TokenCost, compute_cost
 from services.orchestrator.reports.disagreements import Disagreement, Disagreements
-from services.orchestrator.reports.drawing import drawn, spread_note
+from services.orchestrator.reports.drawing import describe_spread, find_drawn_roles
 from services.orchestrator.reports.endings import Endings
 from services.orchestrator.reports.guidance import Guided, Guiding
-from services.orchestrator.reports.repeatability import Repeatability, repeatability
+from services.orchestrator.reports.repeatability import Repeatability, load_repeatability
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.scores import Score, Scores
-from services.orchestrator.reports.tally import Accuracy, Tally
-from services.orchestrator.reports.work import Stage, Work, work
+from services.orchestrator.reports.tally import Accuracy, SampleTally
+from services.orchestrator.reports.work import Stage, Work, count_work
 from shared.contracts.params import Params
 from shared.contracts.provenance import Residency
 from shared.contracts.samples import GateDecision
@@ -31,7 +31,7 @@ from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
-from shared.storage.stored import decoded
+from shared.storage.decoding import try_decode
 
 PINNED = text("""
     SELECT j.pins, j.prepared, encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
@@ -48,22 +48,24 @@ class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the figures depend on."""
+    """The settings that the figures depend on."""
 
     pipeline: str
     pipeline_hash: str
     dataset: str
     corpus: str | None
     limit: int | None
-    """Only the first so many items of the dataset were asked; null: all."""
+    """Number of items used, from the start of the dataset; null for all."""
     repeats: int
     reuse: str
     params: Params | None
-    """Null: this release cannot read them; a note says why."""
+    """Parameters; null if this release cannot read them, and a note says why."""
     models: dict[str, PinnedModel]
-    """By role."""
+    """Models by role."""
     drawn: list[str] | None
-    """Roles whose calls every repeat makes anew; one reply serves all repeats of the others. Null: cannot be told."""
+    """Roles whose calls every repeat makes anew; for the others one reply serves all repeats. Null if it cannot be
+    determined.
+    """
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,45 +76,47 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     reason: str | None
     seconds: float | None
-    """From submission to end; None while it runs."""
+    """Seconds from submission to end; null while the job runs."""
     created_at: datetime
     ended_at: datetime | None
     request_counts: jobs.RequestCounts
     grader: str
-    """What decided whether an answer is correct; all figures of accuracy are its own."""
+    """Grader that decided whether an answer is correct; all accuracies are by it."""
     accuracy: Accuracy
     score: Score | None
-    """The mean of what it decided by; None: it has no degrees."""
+    """Mean score of the grader; null if it gives only verdicts."""
     bootstrap: Interval | None
     repeats: Repeats
     strict: Accuracy
     disagreements: int
     answer_at: dict[str, AnswerAt]
-    """By measure, such as `answer@5`: whether an answer occurs in the first 5 candidates; empty: not measured."""
+    """Share by measure, such as `answer@5` (an answer occurs in the first 5 candidates); empty if not measured."""
     differing: list[Disagreement]
-    """The first samples that the two graders judge differently."""
+    """The first samples on which the two graders disagree."""
     endings: dict[str, int]
-    """Completed and failed samples, each by its one ending (docs/statistics.md)."""
+    """Completed and failed samples by how they ended (docs/explanation/statistics.md)."""
     contamination: Contamination | None
-    """None: no search met a near-duplicate of its question."""
+    """Near-duplicates in the corpus; null if no search met one."""
     extraction: dict[str, int]
     failures: dict[str, int]
     grading_failures: dict[str, int]
     truncated: int
     truncated_by: dict[str, int]
-    """What ended these answers: the token limit (`length`), or the model server."""
+    """Why these answers were cut off: the token limit (`length`), or the model server."""
     unscored: int
     duplicates_dropped: int
     refused: int
     decisions: dict[str, dict[str, int]]
     fallbacks: dict[str, dict[str, int]]
     guided: Guided | None
-    """What rules did for the questions (docs/rulerag.md); None: no sample looked for any."""
+    """How rules guided the questions (docs/how-to/rulerag.md); null if no sample looked for rules."""
     retrieval: Retrieval | None
-    """None: the dataset names no relevant documents, or nothing was searched."""
+    """Quality of retrieval; null if the dataset names no relevant documents or nothing was searched."""
     parse_failures: int
     repeatability: Repeatability | None
-    """None: no rating was asked for twice (`gate.repeats`; repeats with `judge.per_repeat` or `reuse: none`)."""
+    """Repeatability of ratings; null if no rating was requested twice (`gate.repeats`; repeats with
+    `judge.per_repeat` or `reuse: none`).
+    """
     gate: GateDecision | None
     model_loads: int
     model_calls: int
@@ -121,7 +125,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     calls_lapsed: int
     stages: dict[str, Stage]
     cost: TokenCost | None
-    """None: no model has answered."""
+    """Cost of the model calls; null if no model has answered."""
     residencies: tuple[Residency, ...]
     by_level: dict[str, Accuracy]
     by_subject: dict[str, Accuracy]
@@ -129,8 +133,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
 
 
-class _Facts(NamedTuple):
-    """What one snapshot says of a job, besides its samples."""
+class _JobFacts(NamedTuple):
+    """What one snapshot of the database holds about a job, besides its samples."""
 
     row: int
     job: jobs.Job
@@ -144,27 +148,29 @@ class _Facts(NamedTuple):
 
 
 class _Counts:
-    """What samples are counted by."""
+    """The counters that every sample passes through."""
 
     def __init__(self) -> None:
-        self.tally, self.findings, self.scores, self.guiding = Tally(), Findings(), Scores(), Guiding()
+        self.tally, self.findings, self.scores, self.guiding = SampleTally(), Findings(), Scores(), Guiding()
         self.endings, self.contaminated, self.disagreements = Endings(), Contaminated(), Disagreements()
         self.answers = AnswersFound()
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
-        async for batch in samples.traced(database, job):
+        async for batch in samples.stream_with_outcomes(database, job):
             for part in (
                 self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding,
                 self.answers,
             ):  # fmt: skip
                 part.add(batch)
             if has_gold:
-                relevant = await gold.documents(database, job, batch[0][0].index, batch[-1][0].index)
+                relevant = await gold.load_gold_documents(database, job, batch[0][0].index, batch[-1][0].index)
                 await to_thread.run_sync(self.findings.add, batch, relevant)
 
     def figures(self, grader: str) -> dict[str, Any]:
-        """The figures of a report, by field. Slow: the intervals import scipy once, which takes a second."""
+        """Return the figures of a report, by field. The first call takes a second, because the intervals import
+        scipy.
+        """
         return {
             "retrieval": self.findings.figures(),
             "endings": self.endings.counts(),
@@ -178,8 +184,8 @@ class _Counts:
 
 
 async def report(database: Database, reference: str, configured: Mapping[str, Model]) -> Report:
-    """The report of the one job that `reference` stands for, at the prices of the models as they are configured now."""
-    facts = await _facts(database, reference, configured)
+    """Return the report of the job that `reference` names, at the currently configured prices."""
+    facts = await _load_facts(database, reference, configured)
     job = facts.job
     counts = _Counts()
     await counts.add_all(database, facts.row, has_gold=facts.has_gold)
@@ -187,41 +193,41 @@ async def report(database: Database, reference: str, configured: Mapping[str, Mo
     figures = await to_thread.run_sync(counts.figures, grader)
     return Report(
         seconds=(job.ended_at - job.created_at).total_seconds() if job.ended_at else None,
-        gate=decoded(facts.pinned.prepared, GateDecision, "")[0],
+        gate=try_decode(facts.pinned.prepared, GateDecision, "")[0],
         grader=grader,
         cost=facts.cost,
         repeatability=facts.repeatability,
         notes=notes(job, figures["accuracy"]),
-        settings=await to_thread.run_sync(_settings, facts),
+        settings=await to_thread.run_sync(_make_settings, facts),
         **{field: getattr(job, field) for field in _OF_JOB},
         **figures,
         **msgspec.structs.asdict(facts.work),
     )
 
 
-async def _facts(database: Database, reference: str, configured: Mapping[str, Model]) -> _Facts:
+async def _load_facts(database: Database, reference: str, configured: Mapping[str, Model]) -> _JobFacts:
     async with database.snapshot() as connection:
         row = await jobs.resolve(connection, reference)
         job = await jobs.view(connection, row)
         pinned = (await connection.execute(PINNED, {"job": row})).one()
-        return _Facts(
+        return _JobFacts(
             row=row,
             job=job,
-            work=await work(connection, row),
-            cost=await cost(connection, row, configured),
+            work=await count_work(connection, row),
+            cost=await compute_cost(connection, row, configured),
             pinned=pinned,
-            models=await _models(connection, pinned.pins),
-            has_gold=await gold.known(connection, row),
-            repeatability=await repeatability(connection, row, job),
+            models=await _load_models(connection, pinned.pins),
+            has_gold=await gold.has_gold_documents(connection, row),
+            repeatability=await load_repeatability(connection, row, job),
         )
 
 
-def _settings(facts: _Facts) -> Settings:
+def _make_settings(facts: _JobFacts) -> Settings:
     job = facts.job
     return Settings(
         pipeline_hash=facts.pinned.pipeline_hash,
         models=facts.models,
-        drawn=drawn(job.pipeline, job.params, job.reuse),
+        drawn=find_drawn_roles(job.pipeline, job.params, job.reuse),
         **{field: getattr(job, field) for field in _SETTINGS},
     )
 
@@ -230,30 +236,32 @@ _SETTINGS = ("pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "para
 _OF_JOB = ("id", "name", "state", "reason", "created_at", "ended_at", "request_counts")
 
 
-async def _models(connection: AsyncConnection, pins: Any) -> dict[str, PinnedModel]:
+async def _load_models(connection: AsyncConnection, pins: Any) -> dict[str, PinnedModel]:
     by_role = msgspec.convert(pins, dict[str, Pin])
     ids = sorted({pin.model_id for pin in by_role.values()})
     rows = {row.id: row for row in await connection.execute(MODELS, {"ids": ids})}
-    return {role: _pinned(rows[pin.model_id]) for role, pin in sorted(by_role.items())}
+    return {role: _make_pinned(rows[pin.model_id]) for role, pin in sorted(by_role.items())}
 
 
-def _pinned(row: Any) -> PinnedModel:
+def _make_pinned(row: Any) -> PinnedModel:
     return PinnedModel(name=row.name, backend=row.backend, digest=row.digest, version=row.version)
 
 
 def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
-    """What a reader must know before quoting a figure."""
+    """Return what a reader must know before quoting a figure."""
     counts = job.request_counts
-    said = [job.unreadable] if job.unreadable else []
+    texts = [job.unreadable] if job.unreadable else []
     if job.limit is not None:
-        said.append(f"only the first {job.limit} items of {job.dataset} were asked (`limit`)")
+        texts.append(f"only the first {job.limit} items of {job.dataset} were used (`limit`)")
     if job.repeats > 1 and job.params is not None:
-        said.append(spread_note(job.pipeline, job.params, job.reuse))
+        texts.append(describe_spread(job.pipeline, job.params, job.reuse))
     if not job.ended:
-        said.append(f"not final: {counts.in_progress} samples are still in progress")
+        texts.append(f"not final: {counts.in_progress} samples are still in progress")
     if job.state == "failed":
-        said.append("the job failed before its samples existed; see `reason`")
+        texts.append("the job failed before its samples existed; see `reason`")
     elif counts.failed:
         share = f"{accuracy.correct} of {accuracy.graded + counts.failed}"
-        said.append(f"{counts.failed} failed samples are in no accuracy; counted as wrong it would be {share}")
-    return said
+        texts.append(
+            f"{counts.failed} failed samples are left out of the accuracy; counted as wrong they would make it {share}"
+        )
+    return texts

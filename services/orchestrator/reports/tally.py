@@ -1,19 +1,20 @@
-"""What a job's samples add up to. Pure: rows in, figures out."""
+"""Computes figures over a job's samples. Pure: rows in, figures out."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import msgspec
 
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Outcome
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval, wilson
-from shared.statistics.repeats import Repeats, spread
-from shared.statistics.shares import Graded, values
-from shared.storage.samples import SampleRow, Traced
+from shared.statistics.repeats import Repeats, measure_spread
+from shared.statistics.shares import Graded, count_values
+from shared.storage.samples import SampleWithOutcome
 
 UNKNOWN = "unknown"
-"""Level or subject of an item that names none."""
+"""Level or subject of an item that has none."""
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,25 +24,25 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     value: float | None
-    """None: nothing was graded."""
+    """Share of correct samples; null if nothing was graded."""
     low: float
     high: float
     correct: int
     graded: int
 
 
-def accuracy(items: Graded) -> Accuracy:
-    """Of answers, counted by item."""
+def compute_accuracy(items: Graded) -> Accuracy:
+    """Return the accuracy of answers counted by item."""
     correct = sum(right * count for (right, _), count in items.items())
     graded = sum(answers * count for (_, answers), count in items.items())
-    expected = sum(value * count for value, count in values(items).items())
+    expected = sum(value * count for value, count in count_values(items).items())
     interval = wilson(round(expected), sum(items.values()))
     value = correct / graded if graded else None
     return Accuracy(value=value, low=interval.low, high=interval.high, correct=correct, graded=graded)
 
 
 class Grades:
-    """Verdicts of one grader, counted by item; those of an item come one after another."""
+    """Verdicts of one grader, counted by item; the verdicts of an item must come one after another."""
 
     def __init__(self) -> None:
         self._before: Counter[tuple[int, int]] = Counter()
@@ -49,63 +50,62 @@ class Grades:
         self._right = self._answers = 0
 
     def add(self, item: int, verdict: bool | None) -> None:  # noqa: FBT001 - a verdict is what is added
-        """Count a verdict in; None is none."""
+        """Count a verdict; None is a missing one."""
         if verdict is None:
             return
         if item != self._item:
-            self._before.update(self._now())
+            self._before.update(self._count_last())
             self._item, self._right, self._answers = item, 0, 0
         self._right += verdict
         self._answers += 1
 
-    def _now(self) -> dict[tuple[int, int], int]:
+    def _count_last(self) -> dict[tuple[int, int], int]:
         return {(self._right, self._answers): 1} if self._answers else {}
 
     def items(self) -> Graded:
-        """How many items were answered right how often."""
-        return self._before + Counter(self._now())
+        """Return how many items were answered correctly how often."""
+        return self._before + Counter(self._count_last())
 
     def accuracy(self) -> Accuracy:
-        """Of all of them."""
-        return accuracy(self.items())
+        return compute_accuracy(self.items())
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the samples add up to."""
+    """Figures over all samples."""
 
     accuracy: Accuracy
-    """By the job's grader."""
+    """Accuracy by the job's grader."""
     strict: Accuracy
-    """By Hendrycks' rules; with a grader beyond mathematics exact matches."""
+    """Accuracy by Hendrycks' rules; for graders other than the mathematical one the share of exact matches."""
     disagreements: int
-    """Samples that the two graders judge differently."""
+    """Number of samples on which the two graders disagree."""
     extraction: dict[str, int]
-    """Completed samples by what became of their answer's box."""
+    """Completed samples by how their boxed answer was found."""
     failures: dict[str, int]
-    """Failed samples by kind."""
+    """Number of failed samples by kind."""
     grading_failures: dict[str, int]
     truncated: int
-    """Answers that the model did not end itself."""
+    """Answers that were cut off."""
     truncated_by: dict[str, int]
-    """The same by what ended them: `length` is the token limit."""
+    """Answers that were cut off, by the reason; `length` is the token limit."""
     unscored: int
-    """Samples in which scoring was asked for and no candidate has a quality."""
+    """Samples for which scoring was requested and no candidate has a score."""
     duplicates_dropped: int
     refused: int
-    """Questions that were not answered on purpose: no document was relevant enough."""
+    """Questions that were deliberately not answered, because no document was relevant enough."""
     decisions: dict[str, dict[str, int]]
-    """What methods did, by stage and action: an action counts as often as it was taken."""
+    """Decisions of methods by stage and action; an action counts each time it was taken."""
     fallbacks: dict[str, dict[str, int]]
-    """How often a part was done the plain way, by stage and the kind of failure that it was done for."""
+    """Number of fallbacks, by stage and the kind of failure that caused them."""
     bootstrap: Interval | None
-    """The mean over items with its 95 % percentile interval, drawn by item; None: nothing was graded."""
+    """Mean over items with its 95 % percentile interval, resampled by item; null if nothing was graded."""
     repeats: Repeats
     by_level: dict[str, Accuracy]
     by_subject: dict[str, Accuracy]
 
 
-class Tally:
-    """Adds samples up, one at a time."""
+class SampleTally:
+    """Collects samples."""
 
     def __init__(self) -> None:
         self._grades, self._strict = Grades(), Grades()
@@ -120,8 +120,8 @@ class Tally:
         self._decisions: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._fallbacks: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def add(self, samples: Iterable[Traced]) -> None:
-        """Count these samples in."""
+    def add(self, samples: Iterable[SampleWithOutcome]) -> None:
+        """Count these samples."""
         for row, outcome in samples:
             self._grade(row)
             self._count(row)
@@ -159,32 +159,31 @@ class Tally:
                 self._fallbacks[decision.stage][decision.fallback] += 1
 
     def figures(self) -> Figures:
-        """The sums."""
         return Figures(
             accuracy=self._grades.accuracy(),
             strict=self._strict.accuracy(),
-            bootstrap=bootstrap([values(self._grades.items())]),
-            repeats=spread([self._repeats[repeat] for repeat in sorted(self._repeats)]),
+            bootstrap=bootstrap([count_values(self._grades.items())]),
+            repeats=measure_spread([self._repeats[repeat] for repeat in sorted(self._repeats)]),
             disagreements=self._counts["disagreements"],
-            extraction=_sorted(self._extraction),
-            failures=_sorted(self._failures),
-            grading_failures=_sorted(self._grading),
+            extraction=_sort(self._extraction),
+            failures=_sort(self._failures),
+            grading_failures=_sort(self._grading),
             truncated=self._counts["truncated"],
-            truncated_by=_sorted(self._cuts),
+            truncated_by=_sort(self._cuts),
             unscored=self._counts["unscored"],
             duplicates_dropped=self._counts["duplicates"],
             refused=self._counts["refused"],
-            decisions={stage: _sorted(self._decisions[stage]) for stage in sorted(self._decisions)},
-            fallbacks={stage: _sorted(self._fallbacks[stage]) for stage in sorted(self._fallbacks)},
-            by_level=_by(self._levels),
-            by_subject=_by(self._subjects),
+            decisions={stage: _sort(self._decisions[stage]) for stage in sorted(self._decisions)},
+            fallbacks={stage: _sort(self._fallbacks[stage]) for stage in sorted(self._fallbacks)},
+            by_level=_compute_by_group(self._levels),
+            by_subject=_compute_by_group(self._subjects),
         )
 
 
-def _sorted(counter: Counter[str]) -> dict[str, int]:
+def _sort(counter: Counter[str]) -> dict[str, int]:
     return dict(sorted(counter.items()))
 
 
-def _by(groups: dict[str, Grades]) -> dict[str, Accuracy]:
-    """Nothing where no item says which group it belongs to."""
+def _compute_by_group(groups: dict[str, Grades]) -> dict[str, Accuracy]:
+    """Return the accuracy of each group; empty if no item names its group."""
     return {name: groups[name].accuracy() for name in sorted(groups)} if groups.keys() - {UNKNOWN} else {}

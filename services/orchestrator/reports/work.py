@@ -1,4 +1,4 @@
-"""What a job's answers cost: calls made and reused, model loads, time by stage. Counted from rows, distinct calls."""
+"""Counts the work behind a job's answers: distinct calls made and reused, model loads, and time by stage."""
 
 from datetime import datetime
 from typing import Any
@@ -9,22 +9,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import CALL_KINDS
 from shared.contracts.provenance import Residency
-from shared.storage.residencies import residencies
+from shared.storage.residencies import load_residencies
 from shared.storage.sql import sql
 
-# A job's calls, each once; `made`: one of the job's own steps put it into the queue.
+# A job's distinct calls; `made` means that one of the job's own steps put the call into the queue.
 MINE = """
     WITH mine AS (
         SELECT t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
         WHERE s.job_id = :job GROUP BY t.call_id)"""
 
 
-def over_calls(select: str) -> TextClause:
-    """`select` with `mine` and the shared names filled in."""
+def select_over_calls(select: str) -> TextClause:
+    """Prefix `select` with the CTE `mine` and fill in the shared names."""
     return sql(f"{MINE} {select}")
 
 
-STAGES = over_calls("""
+STAGES = select_over_calls("""
     SELECT c.role, count(*) FILTER (WHERE mine.made) AS made, count(*) FILTER (WHERE NOT mine.made) AS reused,
         count(a.id) FILTER (WHERE mine.made) AS executed,
         count(*) FILTER (WHERE a.outcome IN ('unparsed', 'truncated')) AS unparsed,
@@ -36,7 +36,7 @@ STAGES = over_calls("""
         sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS device_s
     FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
-LOADS = over_calls("""
+LOADS = select_over_calls("""
     SELECT DISTINCT r.epoch, c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
     JOIN attempts a ON {ACCEPTED_FOR} c.id JOIN residencies r ON r.epoch = a.epoch
     WHERE mine.made ORDER BY 1, 2""")
@@ -47,45 +47,47 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one role."""
 
     made: int
-    """This job put them into the queue."""
+    """Calls that this job put into the queue."""
     reused: int
-    """They were there, made by another job."""
+    """Calls that another job had made before."""
     executed: int
-    """Of those made: how many have a reply."""
+    """Calls among those made that have a reply."""
     seconds: float | None
-    """From the first start to the last end of those made; None: none was executed."""
+    """Seconds from the first start to the last end of the calls made; null if none was executed."""
     device_s: float | None
-    """Of the device, made and reused: each call's time over the calls that ran beside it. What the stage would have
-    cost had nothing been reused; None: no call says when it ran."""
+    """Seconds of the device for all calls, made and reused: the duration of each call divided by the number of calls
+    that ran beside it. It is the stage's cost if nothing had been reused; null if no call has its times.
+    """
     started_at: datetime | None
     ended_at: datetime | None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    """Of the calls made, as the model server counts them; None: no model was asked, or it counts none."""
+    """Tokens of the calls made, as the model server counts them; null if no model was called or it counts none."""
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job's calls add up to."""
+    """Sums over the job's calls."""
 
     model_loads: int
-    """Distinct (epoch, model) among the calls made by this job."""
+    """Number of distinct pairs (epoch, model) among the calls made by this job."""
     model_calls: int
     """Executed judge, rerank and generate calls made by this job."""
     calls_made: dict[str, int]
     calls_reused: dict[str, int]
     calls_lapsed: int
-    """Calls made by this job whose worker, guard or model server went away at least once: they may have run twice, and
-    what lapsed runs again alone (docs/operations.md, "The same answer")."""
+    """Calls made by this job whose worker, guard or model server was lost at least once. They may have run twice,
+    and a lapsed call runs again alone (docs/how-to/operations.md, "The same answer").
+    """
     parse_failures: int
-    """Judge replies without a rating, among all that the job refers to."""
+    """Judge replies without a rating, among all calls of the job."""
     stages: dict[str, Stage]
     residencies: tuple[Residency, ...]
 
 
-async def work(connection: AsyncConnection, job: int) -> Work:
+async def count_work(connection: AsyncConnection, job: int) -> Work:
     """Count the calls of the job with this row id."""
     rows = {row.role: row for row in await connection.execute(STAGES, {"job": job})}
-    stages = {role: _stage(rows[role]) for role in CALL_KINDS if role in rows}
+    stages = {role: _make_stage(rows[role]) for role in CALL_KINDS if role in rows}
     loads = (await connection.execute(LOADS, {"job": job})).all()
     return Work(
         model_loads=len(loads),
@@ -95,11 +97,11 @@ async def work(connection: AsyncConnection, job: int) -> Work:
         calls_lapsed=sum(row.lapsed for row in rows.values()),
         parse_failures=rows["judge"].unparsed if "judge" in rows else 0,
         stages=stages,
-        residencies=await residencies(connection, sorted({row.epoch for row in loads})),
+        residencies=await load_residencies(connection, sorted({row.epoch for row in loads})),
     )
 
 
-def _stage(row: Any) -> Stage:
+def _make_stage(row: Any) -> Stage:
     seconds = (row.last - row.first).total_seconds() if row.first and row.last else None
     return Stage(
         made=row.made,

@@ -1,1 +1,1 @@
-"""What a plan is made of, read from the database, and the plans of jobs."""
+"""Reads from the database what a plan needs, and plans jobs."""

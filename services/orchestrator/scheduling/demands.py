@@ -1,4 +1,4 @@
-"""Models as a plan wants them: their rows with what was learned and measured of them, and what was not assumed."""
+"""Reads models as a plan needs them: their rows, with learned memory and measured seconds in place of assumptions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from shared.lease import learned_memory, residencies
 from shared.lease.demand import Demand, Room
 from shared.lease.estimates import Estimate
 from shared.lease.hardware import Hardware
-from shared.lease.memory import LearnedMemory, context_of
+from shared.lease.memory import LearnedMemory, read_context
 from shared.model_settings import Model
 
 MODELS = text("""
@@ -23,42 +23,43 @@ MODELS = text("""
     WHERE id = ANY(:ids) AND needs_lease ORDER BY id""")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a model, what the work asks."""
+class ModelCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls that the work makes of a model."""
 
     lane: Lane
     calls: int
     tokens: int
-    """Of its longest answer."""
+    """Tokens of its longest answer."""
 
-    def beside(self, other: "Wanted | None") -> "Wanted":
-        """Both: the calls of both, with the longer answers, in the lane that comes first."""
+    def combine(self, other: "ModelCalls | None") -> "ModelCalls":
+        """Return the sum of both: their calls, the longer answers, and the lane that comes first."""
         if other is None:
             return self
         lane = min(self.lane, other.lane, key=list(Lane).index)
-        return Wanted(lane=lane, calls=self.calls + other.calls, tokens=max(self.tokens, other.tokens))
+        return ModelCalls(lane=lane, calls=self.calls + other.calls, tokens=max(self.tokens, other.tokens))
 
 
-async def demands(
+async def load_demands(
     connection: AsyncConnection,
     models: Mapping[str, Model],
-    wanted: Mapping[int, Wanted],
+    wanted: Mapping[int, ModelCalls],
     measured: Mapping[str, MeasuredSeconds],
     hardware: Hardware = Hardware(),  # noqa: B008 - frozen
 ) -> list[Demand]:
-    """The models of `wanted` that need the lease, pinned to the device that serves them.
+    """Return the models of `wanted` that need the lease, pinned to the device that serves them.
 
     Args:
-        models: as configured, for slots that a row does not name.
-        wanted: by model id.
-        measured: by device.
+        models: configuration, for slots that a row does not have.
+        wanted: calls by model id.
+        measured: seconds by device.
     """
     rows = (await connection.execute(MODELS, {"ids": list(wanted)})).all()
     learned = {
-        device: await learned_memory.learned(connection, device) for device in sorted({str(row.device) for row in rows})
+        device: await learned_memory.find_learned(connection, device)
+        for device in sorted({str(row.device) for row in rows})
     }
     return [
-        _demand(
+        _make_demand(
             row, models.get(row.name), wanted[row.id], measured.get(row.device, MeasuredSeconds()),
             learned[row.device].get(row.id), hardware,
         )
@@ -66,21 +67,21 @@ async def demands(
     ]  # fmt: skip
 
 
-async def rooms(connection: AsyncConnection, devices: Sequence[Device]) -> list[Room]:
-    """The devices with what they hold."""
-    newest = {device.id: await residencies.newest(connection, device.id) for device in devices}
-    return [_room(device, newest[device.id]) for device in devices]
+async def load_rooms(connection: AsyncConnection, devices: Sequence[Device]) -> list[Room]:
+    """Return the devices with the models that they hold."""
+    newest = {device.id: await residencies.find_newest(connection, device.id) for device in devices}
+    return [_make_room(device, newest[device.id]) for device in devices]
 
 
-def _room(device: Device, newest: residencies.Residency | None) -> Room:
-    held = newest.models if newest is not None and newest.state == "open" else ()
-    return Room(device=device.id, budget_mib=device.models_mib, resident=held)
+def _make_room(device: Device, newest: residencies.ResidencyRow | None) -> Room:
+    residents = newest.models if newest is not None and newest.state == "open" else ()
+    return Room(device=device.id, budget_mib=device.models_mib, resident=residents)
 
 
-def _demand(
+def _make_demand(
     row: Row[Any],
     model: Model | None,
-    wanted: Wanted,
+    wanted: ModelCalls,
     measured: MeasuredSeconds,
     learned: Mapping[int, LearnedMemory] | None,
     hardware: Hardware,
@@ -95,14 +96,14 @@ def _demand(
         lane=wanted.lane,
         memory=learned_memory.estimate_row(row, slots, learned),
         parallel=slots,
-        context=model.context if model else context_of(row.options),
+        context=model.context if model else read_context(row.options),
         calls=wanted.calls,
-        call_s=_measured(measured.call_s.get(row.id), "its last calls here") or call,
-        load_s=_measured(measured.load_s.get(row.id), "its last loads here") or hardware.load(weights),
+        call_s=_to_estimate(measured.call_s.get(row.id), "its last calls here") or call,
+        load_s=_to_estimate(measured.load_s.get(row.id), "its last loads here") or hardware.load(weights),
         shared=on_gpu,
         device=row.device,
     )
 
 
-def _measured(seconds: float | None, detail: str) -> Estimate | None:
+def _to_estimate(seconds: float | None, detail: str) -> Estimate | None:
     return None if seconds is None else Estimate(value=seconds, source="measured", detail=detail)

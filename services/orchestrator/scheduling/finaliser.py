@@ -1,6 +1,7 @@
-"""The finaliser: brings jobs to their end a batch at a time, whatever their size, beside everything else.
+"""The finaliser ends jobs in batches, whatever their size, while everything else goes on.
 
-Several may run, and workers end small jobs themselves: an advisory lock keeps two from chaining the same job.
+Several may run, and workers end small jobs themselves: an advisory lock keeps two of them from chaining the same
+job.
 """
 
 import logging
@@ -9,21 +10,22 @@ from collections.abc import Callable
 
 from services.orchestrator.scheduling.routine import Routine
 from shared.runtime import ending
-from shared.runtime.ending import Due
-from shared.runtime.finalising import Step
+from shared.runtime.ending import DueJob
+from shared.runtime.finalising import EndStep
 from shared.storage.database import Database
-from shared.storage.outages import passing
+from shared.storage.outages import is_passing
 
 LOOK_S = 1.0
-"""Pause while no job can be brought on."""
+"""Seconds to wait while no job can be advanced."""
 POSTPONED_S = (5.0, 30.0, 300.0)
-"""Before a job is tried again that could not be brought on; the last one for all that follow."""
+"""Seconds to wait before a job that failed to advance is tried again; the last value is used for all further tries.
+"""
 
 _log = logging.getLogger(__name__)
 
 
 class Finaliser(Routine):
-    """One batch of each job in turn, so that a small job does not wait for a large one, nor any for a broken one."""
+    """Takes one batch of each job in turn, so that neither a large job nor a broken one delays the others."""
 
     def __init__(self, database: Database, started: Callable[[], None] = lambda: None) -> None:
         """`started` is called when a job has got its samples."""
@@ -32,26 +34,26 @@ class Finaliser(Routine):
         self._started = started
         self._failures: dict[int, int] = {}
         self._not_before: dict[int, float] = {}
-        """By job that could not be brought on."""
+        """Monotonic time of the next try, by job that could not be advanced."""
 
-    async def once(self) -> float:
-        """One step of every job that is due."""
-        steps = [await self._step(due) for due in await ending.due(self._database)]
-        return 0.0 if Step.MOVED in steps else LOOK_S
+    async def run_once(self) -> float:
+        """Take one step of every job that is due."""
+        steps = [await self._advance(due) for due in await ending.list_due_jobs(self._database)]
+        return 0.0 if EndStep.MOVED in steps else LOOK_S
 
-    async def _step(self, due: Due) -> Step:
+    async def _advance(self, due: DueJob) -> EndStep:
         if time.monotonic() < self._not_before.get(due.job, float("-inf")):
-            return Step.WAITS
+            return EndStep.WAITS
         try:
-            taken = await ending.step(self._database, due)
+            taken = await ending.end_job_step(self._database, due)
         except Exception as error:
-            if passing(error):
+            if is_passing(error):
                 raise
             await self._postpone(due.job, error)
-            return Step.WAITS
+            return EndStep.WAITS
         self._failures.pop(due.job, None)
         self._not_before.pop(due.job, None)
-        if due.state == "preparing" and taken is not Step.WAITS:
+        if due.state == "preparing" and taken is not EndStep.WAITS:
             self._started()
         return taken
 
@@ -60,4 +62,4 @@ class Finaliser(Routine):
         pause_s = POSTPONED_S[min(failures, len(POSTPONED_S)) - 1]
         self._not_before[job] = time.monotonic() + pause_s
         _log.error("job %d cannot be brought to its end, trying again in %.0f s", job, pause_s, exc_info=error)
-        await ending.explain(self._database, job, error)
+        await ending.record_reason(self._database, job, error)

@@ -1,4 +1,4 @@
-"""What calls and loads took on a device, measured: what the scheduler weighs waiting against."""
+"""Measured durations of calls and loads on a device, which the scheduler weighs against waiting."""
 
 import time
 from collections import defaultdict
@@ -13,16 +13,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.lease.policy import DECIDED
 
 TRUSTED_S = 5.0
-"""So long figures are used again: they move slowly, and the scheduler looks twenty times a second."""
+"""Seconds for which figures are reused: they change slowly, and the scheduler runs twenty times a second."""
 RECENT = 5
-"""Loads of a model whose median counts."""
+"""Number of newest loads of a model over which the median is taken."""
 
-# The inner limit bounds what is read, however few of the newest attempts were of leased models.
+# The inner limit bounds what is read even if few of the newest attempts were of leased models.
 CALLS = text("""
     SELECT c.model_id, avg(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS seconds
     FROM (SELECT call_id, device, epoch, started_at, ended_at, concurrency FROM attempts ORDER BY id DESC LIMIT 500) a
     JOIN calls c ON c.id = a.call_id WHERE a.epoch IS NOT NULL AND a.device = :device GROUP BY c.model_id""")
-# Both times are the guard's: from the close of what was there to the opening.
+# Both times come from the guard: from closing the previous residency to opening this one.
 LOADS = text("""
     SELECT r.servers,
         CASE WHEN r.cause = ANY(:decided) THEN extract(epoch FROM r.opened_at - p.closed_at) END AS apart_s
@@ -31,20 +31,20 @@ LOADS = text("""
 
 
 class MeasuredSeconds(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds by model."""
+    """Holds the measured seconds of calls and loads, by the model's row id."""
 
     call_s: dict[int, float] = {}
-    """Of the device a call: its own time, divided by how many ran at once."""
+    """Seconds of the device per call: the call's duration divided by the number of concurrent calls."""
     load_s: dict[int, float] = {}
-    """A flip to it: unloading what was there and verifying included."""
+    """Seconds of a flip to the model, including unloading and verification."""
 
     def flip_s(self, models: Iterable[int]) -> float:
-        """What a flip to these took; 0 for what was never measured."""
+        """Return the seconds of a flip to these models; 0 for models that were never measured."""
         return sum(self.load_s.get(model, 0.0) for model in models)
 
 
 class MeasuredSecondsReader:
-    """The measured seconds of one device, read again every `TRUSTED_S`."""
+    """Reads the measured seconds of one device, at most every `TRUSTED_S`."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -52,7 +52,7 @@ class MeasuredSecondsReader:
         self._read_at = float("-inf")
 
     async def read(self, connection: AsyncConnection) -> MeasuredSeconds:
-        """The seconds as they were a moment ago; a model's figure is kept until there is a newer one."""
+        """Return the seconds; a model's figure is kept until there is a newer one."""
         if time.monotonic() - self._read_at >= TRUSTED_S:
             values = {"device": self._device}
             calls = {row.model_id: float(row.seconds) for row in await connection.execute(CALLS, values)}
@@ -64,12 +64,12 @@ class MeasuredSecondsReader:
 
 
 def load_seconds(flips: Iterable[tuple[list[dict[str, Any]], float | None]]) -> dict[int, float]:
-    """Median seconds of the newest flips to each model.
+    """Return the median seconds of the newest flips to each model.
 
     Args:
-        flips: servers that were started (`model`, `seconds`), and the seconds from the last model's close to the
-            opening, where there was one; newest first. What they took beyond the starts is shared by the models.
-            Servers without both figures, as another release may write them, are left out.
+        flips: started servers (`model`, `seconds`), and the seconds from closing the last model to opening, if there
+            was one; newest first. The seconds besides the starts are shared by the models. Servers without both
+            figures, as another release may write them, are left out.
     """
     taken: dict[int, list[float]] = defaultdict(list)
     for servers, apart_s in flips:

@@ -1,4 +1,4 @@
-"""The scheduler: looks at the work and decides flips. Several may run: a flip is a compare-and-set."""
+"""The scheduler observes the work and decides flips. Several may run, because a flip is a compare-and-set."""
 
 import logging
 import time
@@ -14,25 +14,37 @@ from services.orchestrator.scheduling.snapshots import Observer
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
-from shared.lease.policy import PRESSING, Group, Held, Picture, Rules, Target, decide, staged, together
+from shared.lease.policy import (
+    PRESSING,
+    DeviceResidency,
+    FlipRules,
+    ModelGroup,
+    Target,
+    WorkloadSnapshot,
+    decide,
+    group_by_footprint,
+    group_singly,
+)
 from shared.queue import Ticker, celery_app
-from shared.runtime.look import look_everywhere
+from shared.runtime.readiness import find_complete_samples, mark_ready_among
 from shared.settings import Settings
 from shared.storage import devices
 from shared.storage.database import Database
 
 LOOK_S = 0.05
-"""Pause between two looks while a job is live; where a look takes longer, as long as that."""
+"""Seconds between two observations while a job is live; if an observation takes longer, as long as that."""
 LONGEST_PAUSE_S = 1.0
-"""Pause while no job is live, and the longest one: what a look took may have been an outage."""
+"""Seconds to wait while no job is live. It is also the longest pause, because a slow observation may have been an
+outage.
+"""
 
 _log = logging.getLogger(__name__)
 
 
-def rules(settings: Settings) -> Rules:
-    """How long what may wait, as the operator says."""
+def make_flip_rules(settings: Settings) -> FlipRules:
+    """Return the operator's limits on waiting."""
     device = settings.device
-    return Rules(
+    return FlipRules(
         patience_s=settings.patience_s,
         max_residency_s=device.max_residency_s,
         max_wait_s=device.max_wait_s,
@@ -41,12 +53,12 @@ def rules(settings: Settings) -> Rules:
 
 
 class Scheduler(Routine):
-    """The control loop of one device."""
+    """Observes the work for one device, and decides which models it holds next."""
 
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
         super().__init__()
         self._device = settings.device
-        self._rules = rules(settings)
+        self._rules = make_flip_rules(settings)
         measured_seconds = MeasuredSecondsReader(self._device.id)
         self._observer = Observer(self._device, self._rules, measured_seconds)
         self._live_plan = LivePlan(settings, measured_seconds)
@@ -56,53 +68,63 @@ class Scheduler(Routine):
 
     @property
     def device(self) -> str:
-        """Whose flips it decides."""
+        """Return the id of the device."""
         return self._device.id
 
-    async def once(self) -> float:
-        """One look."""
+    async def run_once(self) -> float:
+        """Observe the work once, and flip if it is time."""
         began = time.monotonic()
         live = await self._look()
         took_s = time.monotonic() - began
         return min(max(LOOK_S, took_s), LONGEST_PAUSE_S) if live else LONGEST_PAUSE_S
 
     async def _look(self) -> bool:
-        """Flip if it is time; returns whether any job is live."""
+        """Flip if it is time, and return whether any job is live."""
         async with self._database.snapshot() as connection:
-            picture, held, live = await self._observer.look(connection)
-            drained = await devices.drain_of(connection, self._device.id) is not None
-            target = self._decide(picture, held, drained=drained)
+            picture, residency, live = await self._observer.observe(connection)
+            drained = await devices.find_drain(connection, self._device.id) is not None
+            target = self._decide(picture, residency, drained=drained)
             if target is not None and target.models and self._device.residency == "auto":
-                # Whether to flip does not hang on the plan, and only a flip is worth one.
+                # Whether to flip does not depend on the plan, so the plan is made only for a flip.
                 groups = await self._live_plan.groups(connection)
-                target = self._decide(picture, held, groups=groups)
-        if target is not None and (target.cause in PRESSING or not await self._overlooked()):
-            await self._flip(held.epoch if held else 0, target)
+                target = self._decide(picture, residency, groups=groups)
+            if target is None:
+                return live
+            # A committed reply that was not processed yet may give the resident model more work. It has to be sought in
+            # this snapshot: a later one would miss a reply that is processed in between.
+            complete = [] if target.cause in PRESSING else await find_complete_samples(connection)
+        if complete:
+            await mark_ready_among(self._database, complete)
+            await self._ticker.tick(Lane.JUDGE)
+        else:
+            await self._flip(residency.epoch if residency else 0, target)
         return live
 
     def _decide(
-        self, picture: Picture, held: Held | None, *, groups: Sequence[Group] | None = None, drained: bool = False
+        self,
+        picture: WorkloadSnapshot,
+        held: DeviceResidency | None,
+        *,
+        groups: Sequence[ModelGroup] | None = None,
+        drained: bool = False,
     ) -> Target | None:
         if groups is None:
             fitting = self._device.residency == "together"
-            groups = together(picture.loads, self._device.models_mib) if fitting else staged(picture.loads)
+            groups = (
+                group_by_footprint(picture.loads, self._device.models_mib) if fitting else group_singly(picture.loads)
+            )
         return decide(picture, held, groups=groups, rules=self._rules, drained=drained)
 
-    async def _overlooked(self) -> bool:
-        """A reply that is committed but not looked at yet may still give the resident model work."""
-        if not await look_everywhere(self._database):
-            return False
-        await self._ticker.tick(Lane.JUDGE)
-        return True
-
     async def _flip(self, previous: int, target: Target) -> None:
-        """Want a residency; only the decision that was first flips the lease."""
-        if not await self._lease.reachable():
+        """Request a residency; only the decision that commits first flips the lease."""
+        if not await self._lease.is_reachable():
             _log.warning("no flip to %s while Redis is away", target.models)
             return
         async with self._database.transaction() as connection:
             plan = {**target.plan, "parallel": {str(model): slots for model, slots in target.parallel.items()}}
-            epoch = await residencies.want(connection, self._device.id, previous, target.models, target.cause, plan)
+            epoch = await residencies.insert_wanted(
+                connection, self._device.id, previous, target.models, target.cause, plan
+            )
         if epoch is None:
             return
         _log.info("epoch %d: models %s wanted, %s", epoch, target.models, target.cause)

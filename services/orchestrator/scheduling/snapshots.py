@@ -1,4 +1,4 @@
-"""The scheduler's eyes: one device's work, as a snapshot of the database shows it, and what only time tells."""
+"""Observes one device's work in a snapshot of the database, and measures durations between snapshots."""
 
 import time
 from collections.abc import Collection, Hashable
@@ -11,14 +11,15 @@ from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, M
 from shared.contracts.calls import Lane
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.policy import Held, Load, Picture, Rules, stands_idle
-from shared.runtime.sweeper import READY
+from shared.lease.policy import DeviceResidency, FlipRules, ModelLoad, WorkloadSnapshot, stands_idle
+from shared.plugins.loading import encode_usable_pins
+from shared.runtime.sweeper import any_ready
 from shared.storage.sql import sql
 
 STARVED_S = 60.0
-"""Longest pause between two looks for starving jobs: they read the whole queue."""
+"""Longest pause in seconds between two searches for starving jobs, which read the whole queue."""
 COUNTED_S = 5.0
-"""Longest time that the counts of queued calls are used again, however long counting took."""
+"""Longest time in seconds for which the counts of queued calls are reused, however long counting took."""
 
 LIVE = text("""
     SELECT count(*) AS jobs, count(*) FILTER (WHERE online) AS online
@@ -27,8 +28,8 @@ LULL = text("""
     SELECT extract(epoch FROM now() - created_at) AS seconds
     FROM (SELECT id, created_at, online FROM jobs ORDER BY id DESC LIMIT 50) newest
     WHERE NOT online ORDER BY id DESC OFFSET 1 LIMIT 1""")
-# Whether there are calls decides a flip: one index entry a model and lane, however long the queue. Those of a leased
-# model whose server has been away for longer than the patience are none until it is time to try it again.
+# A flip depends on whether there are calls: one index entry per model and lane, however long the queue. Calls of a
+# leased model whose server has been away for longer than the patience do not count until its next try is due.
 WORK = text("""
     SELECT m.id AS model_id, l.lane, m.needs_lease, m.backend, m.footprint_mib, m.needs_lease AND EXISTS (
         SELECT 1 FROM outages o WHERE o.model_id = m.id AND o.next_try > now()
@@ -36,22 +37,22 @@ WORK = text("""
     FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
     WHERE m.served AND (m.device = :device OR NOT m.needs_lease)
       AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = l.lane AND q.model_id = m.id)""")
-# How many they are weighs models against each other, and is shown.
+# The number of calls weighs models against each other, and is shown.
 COUNT = text("SELECT model_id, lane, count(*) AS calls FROM queue GROUP BY model_id, lane")
-# What live jobs will ask for later: where several models fit, they are loaded at once. A job whose pins are not those
-# of this release asks for nothing, and its samples fail; the look must not.
+# Models that live jobs will need later: if several fit, they are loaded together. A job with pins of another release
+# needs nothing, because its samples fail; the observation must not fail.
 PINNED = sql("""
     SELECT DISTINCT m.id, m.footprint_mib, p.key = 'generate' AS generates
     FROM jobs j CROSS JOIN LATERAL jsonb_each(CASE jsonb_typeof(j.pins) WHEN 'object' THEN j.pins ELSE '{{}}' END) p
     JOIN models m ON m.needs_lease AND m.served AND m.device = :device AND m.id = CAST(
         CASE jsonb_typeof(p.value -> 'model_id') WHEN 'number' THEN p.value ->> 'model_id' END AS integer)
-    WHERE j.state IN {RUNNABLE}""")
+    WHERE j.state IN {RUNNABLE} AND {HAS_PLUGINS}""")
 ONLINE = sql("""
     SELECT DISTINCT j.id AS job_id, q.model_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
     JOIN steps t ON {AWAITED_BY_SAMPLE} JOIN queue q ON q.call_id = t.call_id
     WHERE j.ended_at IS NULL AND j.online AND j.state IN {RUNNABLE}""")
-# A job starves that waits for models of this device and has nothing else to do: no call of a resident model or for
-# something else than this device, and no sample that can be advanced.
+# A job starves if it waits for models of this device and has no other work: no call of a resident model or for
+# anything but this device, and no sample that can be advanced.
 STARVED = sql("""
     WITH waits AS MATERIALIZED (
         SELECT DISTINCT s.job_id, q.model_id FROM queue q JOIN steps t ON t.call_id = q.call_id
@@ -62,23 +63,23 @@ STARVED = sql("""
     SELECT e.job_id, e.model_id FROM elsewhere e JOIN jobs j ON j.id = e.job_id AND j.state IN {RUNNABLE}
     WHERE e.away AND NOT EXISTS (SELECT 1 FROM elsewhere o WHERE o.job_id = e.job_id AND NOT o.away)
       AND NOT EXISTS (SELECT 1 FROM samples s WHERE s.job_id = e.job_id AND s.state = {READY})""")
-# By the database's clock: ours may be wrong, and a retry must not wait for that.
+# Use the database's clock: this machine's may be wrong, and a retry must not depend on it.
 AGE = text("SELECT CAST(EXTRACT(EPOCH FROM now() - CAST(:closed_at AS timestamptz)) AS float)")
 
 
 class Stopwatches:
-    """How long each of some things has gone on, by the monotonic clock of who looks: no wall clock is believed."""
+    """Measures how long conditions have lasted by the monotonic clock, because wall clocks may jump."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
 
     def keep(self, going_on: Collection[Hashable]) -> None:
-        """These go on; what is not among them has ended."""
+        """Keep the conditions that go on, and drop the others."""
         now = time.monotonic()
         self._since = {each: self._since.get(each, now) for each in going_on}
 
-    def longest(self, going_on: Collection[Hashable]) -> float | None:
-        """Seconds of what has gone on for longest; None: nothing of it does."""
+    def find_longest(self, going_on: Collection[Hashable]) -> float | None:
+        """Return the seconds of the condition that has lasted longest; None if none of them goes on."""
         since = [self._since[each] for each in going_on if each in self._since]
         return time.monotonic() - min(since) if since else None
 
@@ -88,14 +89,14 @@ Queued = tuple[int, str]
 
 
 class QueueCounts:
-    """How many calls are queued by model and lane, counted anew as often as a tenth of the time allows."""
+    """Counts the queued calls by model and lane; counting takes a tenth of the time at most."""
 
     def __init__(self) -> None:
         self._calls: dict[Queued, int] = {}
         self._next_at = float("-inf")
 
     async def read(self, connection: AsyncConnection, queued: Collection[Queued]) -> dict[Queued, int]:
-        """Calls of each of `queued`, at least one; what was not counted yet is counted now."""
+        """Return the number of calls for each of `queued`, at least one; what was never counted is counted now."""
         began = time.monotonic()
         if began >= self._next_at or not self._calls.keys() >= set(queued):
             rows = (await connection.execute(COUNT)).all()
@@ -106,9 +107,9 @@ class QueueCounts:
 
 
 class Observer:
-    """Looks at one device and its work."""
+    """Observes one device and its work."""
 
-    def __init__(self, device: Device, rules: Rules, measured_seconds: MeasuredSecondsReader) -> None:
+    def __init__(self, device: Device, rules: FlipRules, measured_seconds: MeasuredSecondsReader) -> None:
         self._device = device
         self._rules = rules
         self._measured_seconds = measured_seconds
@@ -126,16 +127,16 @@ class Observer:
         """(job, model)."""
         self._starved_at = float("-inf")
 
-    async def look(self, connection: AsyncConnection) -> tuple[Picture, Held | None, bool]:
-        """The work, what the device holds, and whether any job is live; `connection` is a snapshot."""
+    async def observe(self, connection: AsyncConnection) -> tuple[WorkloadSnapshot, DeviceResidency | None, bool]:
+        """Return the work, what the device holds, and whether any job is live; `connection` is a snapshot."""
         live = (await connection.execute(LIVE)).one()
         measured = await self._measured_seconds.read(connection)
-        held = await self._held(connection, measured)
-        await self._who_waits(connection, live.jobs, live.online, held)
-        picture = await self._picture(connection, measured)
-        return picture, self._with_idle_time(picture, held), live.jobs > 0
+        residency = await self._load_residency(connection, measured)
+        await self._note_waiting(connection, live.jobs, live.online, residency)
+        picture = await self._take_snapshot(connection, measured)
+        return picture, self._add_idle_time(picture, residency), live.jobs > 0
 
-    async def _picture(self, connection: AsyncConnection, measured: MeasuredSeconds) -> Picture:
+    async def _take_snapshot(self, connection: AsyncConnection, measured: MeasuredSeconds) -> WorkloadSnapshot:
         values = {"device": self._device.id, "lanes": list(Lane), "patience": self._rules.patience_s}
         rows = (await connection.execute(WORK, values)).all()
         away = {row.model_id for row in rows if row.away}
@@ -145,11 +146,11 @@ class Observer:
             for row in rows
             if row.needs_lease
         ]
-        later = await self._later(connection, {model for model, *_ in calls})
-        # Where only one model can be asked for, nothing that comes can be for another one: it need not be waited for.
+        later = await self._load_later_models(connection, {model for model, *_ in calls})
+        # With only one possible model no later call can need another one, so there is no reason to wait for calls.
         ready, cpu_calls = False, 0
         if len({model for model, *_ in (*calls, *later)}) > 1:
-            ready = bool((await connection.execute(READY)).scalar())
+            ready = await any_ready(connection)
             open_ones = [row for row in rows if not row.needs_lease and row.backend not in ("grader", "miner")]
             cpu_calls = sum(counts[row.model_id, row.lane] for row in open_ones)
         if cpu_calls != self._cpu_calls:
@@ -157,7 +158,7 @@ class Observer:
         if self._device.residency != "staged":
             calls += later
         lull = (await connection.execute(LULL)).scalar()
-        return Picture(
+        return WorkloadSnapshot(
             loads=tuple(self._load(*each, measured, away=each[0] in away) for each in calls),
             ready=ready,
             cpu_calls=cpu_calls,
@@ -167,8 +168,8 @@ class Observer:
 
     def _load(
         self, model: int, footprint_mib: int, lane: Lane, calls: int, measured: MeasuredSeconds, *, away: bool
-    ) -> Load:
-        return Load(
+    ) -> ModelLoad:
+        return ModelLoad(
             model_id=model,
             footprint_mib=footprint_mib,
             lane=lane,
@@ -176,20 +177,26 @@ class Observer:
             away=away,
             call_s=measured.call_s.get(model),
             load_s=measured.load_s.get(model),
-            starved_s=self._starving.longest([job for job, wanted in self._starved if wanted == model]),
-            online_s=self._asked.longest([pair for pair in self._online if pair[1] == model]),
+            starved_s=self._starving.find_longest([job for job, wanted in self._starved if wanted == model]),
+            online_s=self._asked.find_longest([pair for pair in self._online if pair[1] == model]),
         )
 
-    async def _later(self, connection: AsyncConnection, known: set[int]) -> list[tuple[int, int, Lane, int]]:
-        """Models that live jobs are pinned to and that have no calls yet."""
+    async def _load_later_models(
+        self, connection: AsyncConnection, known: set[int]
+    ) -> list[tuple[int, int, Lane, int]]:
+        """Return models that live jobs are pinned to and that have no calls yet."""
         return [
             (row.id, row.footprint_mib, Lane.GENERATE if row.generates else Lane.JUDGE, 0)
-            for row in await connection.execute(PINNED, {"device": self._device.id})
+            for row in await connection.execute(PINNED, {"device": self._device.id, "plugins": encode_usable_pins()})
             if row.id not in known
         ]
 
-    async def _who_waits(self, connection: AsyncConnection, jobs: int, online: int, held: Held | None) -> None:
-        """Whoever asked online, and jobs that starve: one alone never does, it has the device to itself."""
+    async def _note_waiting(
+        self, connection: AsyncConnection, jobs: int, online: int, held: DeviceResidency | None
+    ) -> None:
+        """Note online requests and starving jobs. A job that is alone never starves, because it has the device to
+        itself.
+        """
         rows = (await connection.execute(ONLINE)).all() if online else []
         self._online = [(row.job_id, row.model_id) for row in rows]
         self._asked.keep(self._online)
@@ -203,17 +210,17 @@ class Observer:
             self._starved = [(row.job_id, row.model_id) for row in rows]
         self._starving.keep({job for job, _ in self._starved})
 
-    async def _held(self, connection: AsyncConnection, measured: MeasuredSeconds) -> Held | None:
-        newest = await residencies.newest(connection, self._device.id)
+    async def _load_residency(self, connection: AsyncConnection, measured: MeasuredSeconds) -> DeviceResidency | None:
+        newest = await residencies.find_newest(connection, self._device.id)
         if newest is None:
             return None
-        failures = await residencies.failures(connection, self._device.id)
+        failures = await residencies.count_failures(connection, self._device.id)
         age = (await connection.execute(AGE, {"closed_at": newest.closed_at})).scalar_one() if newest.closed_at else 0.0
         if newest.state != "open" or newest.epoch != self._epoch:
             self._epoch = newest.epoch if newest.state == "open" else None
             self._opened, self._idle_s, self._idle_since = time.monotonic(), 0.0, None
             self._starved_at = float("-inf")  # who starves depends on what is resident
-        return Held(
+        return DeviceResidency(
             epoch=newest.epoch,
             models=newest.models,
             state=newest.state,
@@ -224,8 +231,10 @@ class Observer:
             load_s=measured.flip_s(newest.models),
         )
 
-    def _with_idle_time(self, picture: Picture, held: Held | None) -> Held | None:
-        """Idle times of one residency add up, so that waiting for more work has an end, whatever comes in between."""
+    def _add_idle_time(self, picture: WorkloadSnapshot, held: DeviceResidency | None) -> DeviceResidency | None:
+        """Add up the idle times of one residency, so that waiting for more work ends even if single calls arrive in
+        between.
+        """
         if held is None:
             return None
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""The sweeper's pace: repairs what crashes left every `sweep_s`, and at once when a job came or went."""
+"""Runs the sweeper, which repairs what crashes left, every `sweep_s` and at once when a job is submitted or ends."""
 
 from redis.asyncio import Redis
 
@@ -11,7 +11,7 @@ from shared.storage.database import Database
 
 
 class Sweeper(Routine):
-    """One for all devices. No flip waits for it: what it walks grows with the jobs."""
+    """Sweeps the work of all devices. No flip waits for it, because its work grows with the jobs."""
 
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
         super().__init__()
@@ -20,9 +20,9 @@ class Sweeper(Routine):
         self._database = database
         self._ticker = Ticker(celery_app(settings.redis_url, settings.workers.tick_s), redis)
 
-    async def once(self) -> float:
+    async def run_once(self) -> float:
         """Repair, then tick every lane that has work."""
-        await outages.sweep(self._database, "sweeper", self._outage_s)
+        await outages.sweep_outages(self._database, "sweeper", self._outage_s)
         for lane in await sweep(self._database, "sweeper"):
             await self._ticker.tick(lane)
         return self._sweep_s

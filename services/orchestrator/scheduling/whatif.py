@@ -1,4 +1,4 @@
-"""Plans of models and devices that need not be there: a request's own figures instead of rows."""
+"""Plans hypothetical models and devices, by figures of the request in place of rows."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from services.orchestrator.scheduling.demands import Wanted
+from services.orchestrator.scheduling.demands import ModelCalls
 from services.orchestrator.scheduling.needs import Needs
 from shared import suggestions
 from shared.contracts.architecture import MIB, Architecture
@@ -15,7 +15,7 @@ from shared.contracts.calls import Lane
 from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.demand import Demand, RetrievalDemand, Room
 from shared.lease.estimates import Estimate, MemoryEstimate
 from shared.lease.hardware import Hardware
 from shared.lease.memory import F16_BYTES, Q8_BYTES, estimate_memory
@@ -25,18 +25,18 @@ MOST_MODELS = 4
 MOST_DEVICES = 4
 KV_BYTES = {"f16": F16_BYTES, "q8_0": Q8_BYTES}
 TOKENS = {"judge": Params().judge.max_tokens, "generate": Params().generate.max_tokens}
-"""Of the longest answers, as of a job that says nothing else."""
+"""Tokens of the longest answers, as of a job with default parameters."""
 
 Count = Annotated[int, Field(gt=0, le=1 << 24), WHOLE]
 Layers = Annotated[int, Field(gt=0, le=1 << 12), WHOLE]
 Calls = Annotated[int, Field(ge=0, le=1 << 40), WHOLE]
 Speed = Annotated[float, Field(ge=1, le=1e12)]
-"""MiB per second."""
+"""Speed in MiB per second."""
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
 
 
 class Shape(BaseModel):
-    """What a footprint follows from, as a GGUF header or a `config.json` has it."""
+    """The dimensions from which memory is estimated, as a GGUF header or a `config.json` has them."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -48,7 +48,7 @@ class Shape(BaseModel):
     vocabulary: Count
 
     def architecture(self) -> Architecture:
-        """The same, as readers of metadata give it."""
+        """Return the architecture in the form of the metadata readers."""
         rest = self.model_dump(exclude={"weights_mib"})
         return Architecture(weights_bytes=int(self.weights_mib * MIB), heads=self.kv_heads, trained_context=0, **rest)
 
@@ -60,54 +60,56 @@ class ModelWanted(BaseModel):
 
     role: Literal["judge", "generate"]
     preset: Name | None = None
-    """qwen2.5-0.5b or qwen2.5-7b."""
+    """Name of the preset: qwen2.5-0.5b or qwen2.5-7b."""
     quantisation: Name = "q4_k_m"
-    """Of a preset: q4_k_m, q8_0 or f16."""
+    """Quantisation of the preset: q4_k_m, q8_0 or f16."""
     shape: Shape | None = None
     name: Name | None = None
-    """What it is called in the answer."""
+    """Name of the model in the answer."""
     context: Count = 2048
-    """Tokens of a slot."""
+    """Tokens of each slot."""
     parallel: Annotated[int, Field(gt=0, le=1024), WHOLE] = 8
-    """Most slots."""
+    """Upper bound of the slots."""
     kv: Literal["f16", "q8_0"] = "f16"
-    """How the KV cache is kept."""
+    """Type of the KV cache."""
     calls: Calls = 1000
     tokens: Count | None = None
-    """Of an answer; by default as long as a job's may be."""
+    """Tokens of an answer; by default the longest that a job allows."""
     device: Name | None = None
-    """Where it must be."""
+    """Device that must hold the model; null for any."""
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_given(self) -> Self:
         if (self.preset is None) == (self.shape is None):
-            raise ValueError("a model needs a `preset` or a `shape`, and not both")
+            raise ValueError("a model needs either a `preset` or a `shape`")
         return self
 
     @property
     def model(self) -> str:
-        """Equal for roles that one server process answers: the same weights with the same slots on the same device."""
+        """Return a key that is equal for roles which one server process can answer: the same weights, slots and
+        device.
+        """
         return self.model_dump_json(exclude={"role", "calls", "tokens"})
 
-    def beside(self, other: Self) -> Self:
-        """One model that answers both: the calls of both, with the longer one's answers, as in a job's plan."""
+    def combine(self, other: Self) -> Self:
+        """Merge two roles of one model: the calls of both, and the longer answers, as in a job's plan."""
         first, _ = sorted((self, other), key=lambda each: list(Lane).index(Lane(each.role)))
         tokens = max(each.tokens or TOKENS[each.role] for each in (self, other))
         return first.model_copy(update={"calls": self.calls + other.calls, "tokens": tokens})
 
     def demand(self, number: int, hardware: Hardware, *, on_gpu: bool) -> Demand:
-        """As the plan wants it.
+        """Return the demand for the plan.
 
         Raises:
-            Invalid: no such preset, or it has no such quantisation.
+            Invalid: there is no such preset, or it lacks the quantisation.
         """
-        architecture = self.shape.architecture() if self.shape else _preset(self.preset or "", self.quantisation)
+        architecture = self.shape.architecture() if self.shape else _find_preset(self.preset or "", self.quantisation)
         weights, tokens = architecture.weights_mib, self.tokens or TOKENS[self.role]
         return Demand(
             model_id=number,
             name=self.name or (f"{self.preset} {self.quantisation}" if self.preset else self.role),
             lane=Lane(self.role),
-            memory=self._memory(architecture, on_gpu=on_gpu),
+            memory=self._estimate_memory(architecture, on_gpu=on_gpu),
             parallel=self.parallel,
             context=self.context,
             calls=self.calls,
@@ -117,7 +119,7 @@ class ModelWanted(BaseModel):
             device=self.device,
         )
 
-    def _memory(self, architecture: Architecture, *, on_gpu: bool) -> MemoryEstimate:
+    def _estimate_memory(self, architecture: Architecture, *, on_gpu: bool) -> MemoryEstimate:
         return estimate_memory(
             declared_mib=0, architecture=architecture, context=self.context, parallel=self.parallel, on_gpu=on_gpu,
             kv_bytes=KV_BYTES[self.kv],
@@ -125,55 +127,56 @@ class ModelWanted(BaseModel):
 
 
 class DeviceWanted(BaseModel):
-    """A device, in the place of those that are configured."""
+    """A device that replaces the configured ones."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: Name = "gpu:0"
-    """One that begins with `cpu` needs no CUDA context, and its slots save no work."""
+    """Name of the device. If it begins with `cpu`, no CUDA context is needed, and slots save no work."""
     budget_mib: Count
 
 
 class RetrievalWanted(BaseModel):
-    """Searches that may run on the GPU: what they take there, and how long one takes here and there."""
+    """Retrieval that may run on the GPU: its memory there, and the duration of a search on the GPU and elsewhere."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     mib: Count = 2355
-    """2.3 GiB: FAISS's scratch and context, and a small embedder."""
+    """Memory in MiB; the default, 2.3 GiB, is FAISS's scratch and context, and a small embedder."""
     calls: Calls = 1000
     gpu_s: Annotated[float, Field(ge=0, le=1e6)]
     cpu_s: Annotated[float, Field(ge=0, le=1e6)]
 
-    def retrieval(self) -> Retrieval:
-        """As the plan wants it."""
-        gpu, cpu = (Estimate(value=value, source="assumed", detail="as asked") for value in (self.gpu_s, self.cpu_s))
-        return Retrieval(mib=self.mib, calls=self.calls, gpu_s=gpu, cpu_s=cpu)
+    def retrieval(self) -> RetrievalDemand:
+        gpu, cpu = (
+            Estimate(value=value, source="assumed", detail="as requested") for value in (self.gpu_s, self.cpu_s)
+        )
+        return RetrievalDemand(mib=self.mib, calls=self.calls, gpu_s=gpu, cpu_s=cpu)
 
 
-def demanded(models: list[ModelWanted], hardware: Hardware, *, on_gpu: bool) -> list[Demand]:
-    """Models in the order in which they were asked for; one that is asked for in two roles is one model."""
+def make_demands(models: list[ModelWanted], hardware: Hardware, *, on_gpu: bool) -> list[Demand]:
+    """Return the models in the order of the request; a model that is given for two roles is one model."""
     distinct: dict[str, ModelWanted] = {}
     for model in models:
         known = distinct.get(model.model)
-        distinct[model.model] = known.beside(model) if known else model
+        distinct[model.model] = known.combine(model) if known else model
     return [model.demand(number, hardware, on_gpu=on_gpu) for number, model in enumerate(distinct.values(), 1)]
 
 
-class Replaced(NamedTuple):
-    """The models of a job, some of them by others."""
+class ReplacedModels(NamedTuple):
+    """Holds the demands of a job after some of its models were replaced by hypothetical ones."""
 
     demands: list[Demand]
     order: tuple[int, ...]
-    """As one question needs them, by the ids of the demands."""
+    """Ids of the demands, in the order in which one question needs them."""
 
 
-def replaced(
+def replace_models(
     demands: list[Demand], needs: Needs, models: list[ModelWanted], hardware: Hardware, *, on_gpu: bool
-) -> Replaced:
-    """`demands`, which `needs` asks for, with `models` in the place of those of their roles.
+) -> ReplacedModels:
+    """Return `demands`, which belong to `needs`, with `models` in place of those of their roles.
 
-    A model that answers two roles in a job stands in the lane of the first; two roles of one model are one server.
+    A model that answers two roles of a job gets the lane of the first; two roles of one model share one server.
     """
     by_lane = {Lane(model.role): model for model in models}
     ids: dict[str, int] = {}
@@ -182,50 +185,54 @@ def replaced(
     for demand in demands:
         model = by_lane.get(demand.lane)
         number = demand.model_id if model is None else ids.setdefault(model.model, demand.model_id)
-        stands = demand if model is None else _in_place(model, number, needs.wanted[demand.model_id], hardware, on_gpu)
+        stands = (
+            demand
+            if model is None
+            else _make_replacement(model, number, needs.wanted[demand.model_id], hardware, on_gpu)
+        )
         calls = demand.calls + (made[number].calls if number in made else 0)
         made[number] = msgspec.structs.replace(stands, calls=calls)
         same[demand.model_id] = number
-    return Replaced(list(made.values()), _runs(same.get(model, model) for model in needs.order))
+    return ReplacedModels(list(made.values()), _drop_repeats(same.get(model, model) for model in needs.order))
 
 
-def _in_place(model: ModelWanted, number: int, wanted: Wanted, hardware: Hardware, on_gpu: bool) -> Demand:  # noqa: FBT001 - handed on
+def _make_replacement(model: ModelWanted, number: int, wanted: ModelCalls, hardware: Hardware, on_gpu: bool) -> Demand:  # noqa: FBT001 - handed on
     longest = model.model_copy(update={"tokens": model.tokens or wanted.tokens})
     return longest.demand(number, hardware, on_gpu=on_gpu)
 
 
-def _runs(order: Iterable[int]) -> tuple[int, ...]:
-    """Without a model that follows itself."""
+def _drop_repeats(order: Iterable[int]) -> tuple[int, ...]:
+    """Drop a model that follows itself."""
     return tuple(model for model, _ in groupby(order))
 
 
-def roomy(devices: list[DeviceWanted]) -> list[Room]:
-    """Devices that hold nothing.
+def make_rooms(devices: list[DeviceWanted]) -> list[Room]:
+    """Return the devices, all empty.
 
     Raises:
-        Invalid: two of one name, or GPUs beside CPUs.
+        Invalid: two have the same name, or GPUs and CPUs are mixed.
     """
     names = [device.id for device in devices]
     if len(set(names)) < len(names):
-        raise Invalid("`devices`: two have one `id`", hint="give each its own")
+        raise Invalid("`devices`: two have the same `id`", hint="give each device its own `id`")
     if len({on_gpu(name) for name in names}) > 1:
-        raise Invalid("`devices`: a CPU beside a GPU cannot be compared here", hint="ask twice")
+        raise Invalid("`devices`: a CPU and a GPU cannot be planned together", hint="send one request for each")
     return [Room(device=device.id, budget_mib=device.budget_mib) for device in devices]
 
 
 def on_gpu(device: str) -> bool:
-    """By its name."""
+    """Return whether the device is a GPU, by its name."""
     return not device.startswith("cpu")
 
 
-def _preset(name: str, quantisation: str) -> Architecture:
+def _find_preset(name: str, quantisation: str) -> Architecture:
     found: Any = PRESETS.get(name.lower())
     if found is None:
-        listed = f"there are {', '.join(sorted(PRESETS))}; or give a `shape`"
-        raise Invalid(f"`preset`: there is no {name!r}", hint=suggestions.hint(name, PRESETS, listed))
+        listed = f"use one of {', '.join(sorted(PRESETS))}, or give a `shape`"
+        raise Invalid(f"`preset`: there is no preset {name!r}", hint=suggestions.make_hint(name, PRESETS, listed))
     if quantisation.lower() not in found.weights_bytes:
         raise Invalid(
-            f"`quantisation`: {name} has no {quantisation!r}", hint=f"it has {', '.join(found.weights_bytes)}"
+            f"`quantisation`: {name} has no {quantisation!r}", hint=f"use one of {', '.join(found.weights_bytes)}"
         )
-    architecture: Architecture = found.quantised(quantisation.lower())
+    architecture: Architecture = found.with_quantisation(quantisation.lower())
     return architecture

@@ -1,1 +1,1 @@
-"""Searches that somebody waits for: what pipelines do before any model is needed, done at once and stored nowhere."""
+"""Interactive searches: the parts of pipelines that need no model on the device, run at once and stored nowhere."""

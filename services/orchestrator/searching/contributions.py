@@ -1,4 +1,4 @@
-"""What each list added to a document's fused score."""
+"""Computes what each list added to a document's fused score."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -10,19 +10,19 @@ from shared.contracts.samples import Candidate, Decision
 
 
 class SearchFusion(msgspec.Struct, frozen=True, kw_only=True):
-    """How the lists of a search became one."""
+    """How the lists of a search were fused."""
 
     method: Literal["rrf", "weighted"]
     rrf_k: int | None
-    """Of `rrf`: a list adds weight / (rrf_k + rank)."""
+    """Constant of `rrf`: a list adds weight / (rrf_k + rank)."""
     normaliser: str | None
-    """Of `weighted`: what made the scores of the lists comparable."""
+    """Normaliser of `weighted`, which makes the scores of the lists comparable."""
     weights: dict[str, float]
-    """Of the lists by vectors (`dense`) and by words (`sparse`)."""
+    """Weights of the lists by vectors (`dense`) and by words (`sparse`)."""
 
 
 def fusion(params: Params, decisions: Sequence[Decision], mode: str) -> SearchFusion:
-    """As the search has fused; the weights of an enhanced question follow from its intent."""
+    """Return how the search has fused; the weights of an enhanced question follow from its intent."""
     intent: Mapping[str, Any] = next((each.detail for each in decisions if each.stage == "intent"), {})
     weights = {name: float(intent.get(name, getattr(params.fusion, name))) for name in ("dense", "sparse")}
     if mode != "hybrid":
@@ -35,10 +35,10 @@ def fusion(params: Params, decisions: Sequence[Decision], mode: str) -> SearchFu
 
 
 def contributions(candidate: Candidate, fused: SearchFusion) -> dict[str, float] | None:
-    """What each list added to `candidate.fused`, by its name; None: one list was taken as it is, or normalised scores
-    were added, which follow from whole lists.
+    """Return what each list added to `candidate.fused`, by the list's name. None if only one list was used, or if
+    normalised scores were added, which depend on whole lists.
 
-    The parts have the ratio of weight / (rrf_k + rank), and together they are the fused score (`shared.rag.fusion`).
+    The parts are in the ratio of weight / (rrf_k + rank), and their sum is the fused score (`shared.rag.fusion`).
     """
     if candidate.fused is None or fused.rrf_k is None:
         return None

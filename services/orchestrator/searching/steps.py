@@ -1,4 +1,4 @@
-"""What one search does: the pipelines' own parts, as a pipeline yields them, so that a job would find the same."""
+"""The steps of one search. They are the pipelines' own functions, so that a job finds the same documents."""
 
 from collections.abc import Generator, Mapping
 from typing import Any, Literal, NamedTuple
@@ -10,21 +10,21 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored, require
 from shared.contracts.samples import Decision, Library, Trace
 from shared.rag import wordings
-from shared.rag.crag import THRESHOLDS, Evaluation, Score, evaluated, judged, similarity
-from shared.rag.diversity import diversity
-from shared.rag.enhancement import enhanced
-from shared.rag.paths import Path, gather, merged
-from shared.rag.provenance import Found, fused_trace, search, searches, single_trace
-from shared.rag.relevance import by_relevance, ranked_trace
+from shared.rag.crag import THRESHOLDS, CragEvaluation, Score, make_decision, make_evaluation, score_by_similarity
+from shared.rag.diversity import measure_diversity
+from shared.rag.enhancement import enhance
+from shared.rag.paths import RecallPath, gather, merge_paths
+from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
+from shared.rag.relevance import make_ranked_trace, rank_by_relevance
 
 Mode = Literal["dense", "sparse", "hybrid"]
 NO_MODEL = Failure(
-    kind=FailureKind.NOT_CONFIGURED, detail="a search asks no model of the device; POST /v1/chat and jobs do"
+    kind=FailureKind.NOT_CONFIGURED, detail="a search calls no model on the device; use POST /v1/chat or a job"
 )
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Which parts are wanted."""
+class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which optional steps to run."""
 
     mode: Mode
     enhance: bool = False
@@ -32,83 +32,85 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     crag: bool = False
 
 
-class Listed(NamedTuple):
-    """What was found, and the lists by vectors that it was fused of."""
+class RetrievedLists(NamedTuple):
+    """The documents found, and the vector lists that they were fused from."""
 
     trace: Trace
     dense: tuple[Retrieved, ...]
 
 
-Listing = Generator[Yielded, Any, Listed]
+Listing = Generator[Yielded, Any, RetrievedLists]
 Tracing = Generator[Yielded, Any, Trace]
 
 
-def steps(question: str, options: Options, params: Params, library: Library) -> Tracing:
-    """Enhance, search, fuse, rerank, evaluate."""
+def run_steps(question: str, options: SearchOptions, params: Params, library: Library) -> Tracing:
+    """Enhance the question, search, fuse, rerank and evaluate."""
     if options.enhance:
-        listed = yield from _widely(question, options.mode, params, library)
+        listed = yield from _search_widely(question, options.mode, params, library)
     else:
-        listed = yield from _plainly(question, options.mode, params)
+        listed = yield from _search_once(question, options.mode, params)
     trace = listed.trace
     if options.rerank or (options.crag and params.crag.evaluator == "reranker"):
-        trace = yield from _reranked(question, trace, params)
-    return _evaluated(trace, listed.dense, params, library) if options.crag else trace
+        trace = yield from _rerank(question, trace, params)
+    return _evaluate(trace, listed.dense, params, library) if options.crag else trace
 
 
-def _plainly(question: str, mode: Mode, params: Params) -> Listing:
-    """As the baselines search: a search that fails is the end of it."""
+def _search_once(question: str, mode: Mode, params: Params) -> Listing:
+    """Search as the baselines do: a search that fails fails the whole."""
     if mode == "hybrid":
-        dense, sparse = yield list(searches(question, params))
-        return Listed(fused_trace(Found(require(dense), require(sparse)), params), (dense,))
-    found: Retrieved | Failure = yield search(question, mode, params)
+        dense, sparse = yield list(make_searches(question, params))
+        return RetrievedLists(make_fused_trace(FoundLists(require(dense), require(sparse)), params), (dense,))
+    found: Retrieved | Failure = yield make_search(question, mode, params)
     kept = require(found)
-    return Listed(single_trace(kept, mode, params), (kept,) if mode == "dense" else ())
+    return RetrievedLists(make_single_trace(kept, mode, params), (kept,) if mode == "dense" else ())
 
 
-def _widely(question: str, mode: Mode, params: Params, library: Library) -> Listing:
-    """As `enhanced` searches before it asks a model: in two wordings; a path that fails is left out."""
-    ready = enhanced(question, params.enhance, params.fusion)
+def _search_widely(question: str, mode: Mode, params: Params, library: Library) -> Listing:
+    """Search with two wordings, as `enhanced` does before it calls a model; a search that fails is left out."""
+    ready = enhance(question, params.enhance, params.fusion)
     if mode != "hybrid":
         ready = ready._replace(dense=float(mode == "dense"), sparse=float(mode == "sparse"))
-    paths = wordings.at_once(question, ready, params)
+    paths = wordings.make_first_searches(question, ready, params)
     replies = yield [path.call for path in paths]
     gathered = gather(paths, replies)
-    trace = merged(question, gathered.lists, library, params)
+    trace = merge_paths(question, gathered.lists, library, params)
     decisions = (*ready.decisions, *gathered.decisions, *trace.decisions)
-    return Listed(msgspec.structs.replace(trace, decisions=decisions), _by_vectors(gathered.lists))
+    return RetrievedLists(msgspec.structs.replace(trace, decisions=decisions), _select_dense(gathered.lists))
 
 
-def _by_vectors(lists: Mapping[Path, Retrieved]) -> tuple[Retrieved, ...]:
+def _select_dense(lists: Mapping[RecallPath, Retrieved]) -> tuple[Retrieved, ...]:
     return tuple(found for path, found in lists.items() if path.call.index == "dense")
 
 
-def _reranked(question: str, trace: Trace, params: Params) -> Tracing:
+def _rerank(question: str, trace: Trace, params: Params) -> Tracing:
     documents = tuple(candidate.document for candidate in trace.candidates)
     reply: Scored | Failure = yield Rerank(question=question, documents=documents)
-    return ranked_trace(trace, by_relevance(documents, reply, params))
+    return make_ranked_trace(trace, rank_by_relevance(documents, reply, params))
 
 
-def _evaluated(trace: Trace, dense: tuple[Retrieved, ...], params: Params, library: Library) -> Trace:
-    """With CRAG's verdict on what was found, by the reranker or by similarity: the judge is not asked here."""
+def _evaluate(trace: Trace, dense: tuple[Retrieved, ...], params: Params, library: Library) -> Trace:
+    """Add CRAG's verdict on the documents, by the reranker or by similarity; the judge is not called here."""
     documents = [candidate.document for candidate in trace.candidates]
-    verdict = judged(_evaluation(trace, dense, params), diversity([library[each].text for each in documents]), 0)
+    verdict = make_decision(
+        _evaluate_without_model(trace, dense, params), measure_diversity([library[each].text for each in documents]), 0
+    )
     return msgspec.structs.replace(trace, decisions=(*trace.decisions, verdict))
 
 
-def _evaluation(trace: Trace, dense: tuple[Retrieved, ...], params: Params) -> Evaluation:
-    """By the evaluator of the parameters; where that is the judge, by the best one that is to be had here."""
+def _evaluate_without_model(trace: Trace, dense: tuple[Retrieved, ...], params: Params) -> CragEvaluation:
+    """Return the evaluation by the configured evaluator; in place of the judge, by the best one available here."""
     documents = [candidate.document for candidate in trace.candidates]
     relevance: dict[str, Score] = {each.document: each.relevance for each in trace.candidates}
     scored = any(score is not None for score in relevance.values())
     if params.crag.evaluator == "similarity":
-        return evaluated("similarity", similarity(documents, dense), dense, params.crag)
+        return make_evaluation("similarity", score_by_similarity(documents, dense), dense, params.crag)
     if params.crag.evaluator == "reranker" and scored:
-        return evaluated("reranker", relevance, dense, params.crag)
+        return make_evaluation("reranker", relevance, dense, params.crag)
     if scored:
-        return Evaluation("reranker", THRESHOLDS["reranker"], relevance, NO_MODEL.kind.value)
-    return evaluated(params.crag.evaluator, dict.fromkeys(documents, NO_MODEL), dense, params.crag)
+        return CragEvaluation("reranker", THRESHOLDS["reranker"], relevance, NO_MODEL.kind.value)
+    return make_evaluation(params.crag.evaluator, dict.fromkeys(documents, NO_MODEL), dense, params.crag)
 
 
 def verdict(decisions: tuple[Decision, ...]) -> str | None:
-    """CRAG's action, where it was asked for."""
+    """Return CRAG's action; None if CRAG was not requested."""
     return next((each.action for each in decisions if each.stage == "crag"), None)

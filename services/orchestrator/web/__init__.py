@@ -1,1 +1,1 @@
-"""Pages for people: they stand on the same reads as the API, and have no rules of their own."""
+"""HTML pages for people. They call the same functions as the API and add no rules of their own."""

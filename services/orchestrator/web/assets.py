@@ -1,4 +1,6 @@
-"""`/assets/`: style sheet, scripts and vendored libraries, kept by browsers for ever since their names change."""
+"""Serves `/assets/`: style sheet, scripts and vendored libraries. Browsers cache them for ever; a changed file has
+another name.
+"""
 
 from fastapi import APIRouter, Request, Response
 
@@ -12,20 +14,20 @@ FOREVER = "public, max-age=31536000, immutable"
 
 @page(router, "/assets/{path:path}", None)
 async def asset(path: str, request: Request) -> Response:
-    """Whatever the pages link to; the same for everybody."""
+    """Serves a file that the pages link to; it is the same for every visitor."""
     return _answer(path, request)
 
 
 @page(router, "/favicon.ico", None)
 async def favicon(request: Request) -> Response:
-    """What browsers ask for by themselves."""
-    return _answer(assets.address("icon.svg").removeprefix("/assets/"), request)
+    """Serves the icon that browsers request by themselves."""
+    return _answer(assets.asset_path("icon.svg").removeprefix("/assets/"), request)
 
 
 def _answer(path: str, request: Request) -> Response:
-    found = assets.find(path)
+    found = assets.find_asset(path)
     if found is None:
-        raise NotFound(f"there is no file /assets/{path}", hint="reload the page: its files have other names by now")
+        raise NotFound(f"there is no file /assets/{path}", hint="reload the page: its files have been renamed since")
     headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
     if found.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         return Response(found.packed, 200, {**headers, "Content-Encoding": "gzip"}, found.media)

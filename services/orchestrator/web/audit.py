@@ -1,4 +1,4 @@
-"""`/jobs/{job}/audit`: whether what is stored can be believed."""
+"""Serves `/jobs/{job}/audit`: whether the stored rows can be trusted."""
 
 import shlex
 from collections import Counter
@@ -6,37 +6,39 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api.jobs import audited
+from services.orchestrator.api.jobs import audit_job
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, page
-from shared.audit import Violation, invariants
+from shared.audit import Violation, list_invariants
 from shared.storage import jobs
 
 router = APIRouter()
 SHOWN_ROWS = 5
-"""Of a violation; the others are folded."""
+"""Rows of a violation that are shown at first; the others are folded."""
 
 
 @page(router, "/jobs/{job}/audit")
 async def audit(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """Checked anew with every visit, from the rows alone."""
+    """Audits the job's rows at every visit."""
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-        found = (await jobs.without_stages(connection, [row]))[row]
-    seen = await audited(deps, found.id)
+        found = (await jobs.load_without_stages(connection, [row]))[row]
+    report = await audit_job(deps, found.id)
     return visit.show(
-        "audit/audit.html", title=f"Audit of {found.name}", json=f"/v1/jobs/{found.id}/audit", job=found, audit=seen,
-        headline=headline(seen.violations), checks=invariants(), most=SHOWN_ROWS,
-        found=Counter(each.invariant for each in seen.violations),
+        "audit/audit.html", title=f"Audit of {found.name}", json=f"/v1/jobs/{found.id}/audit", job=found, audit=report,
+        headline=write_headline(report.violations), checks=list_invariants(), most=SHOWN_ROWS,
+        found=Counter(each.invariant for each in report.violations),
         commands=[f"mathrag audit {shlex.quote(found.name)}"],
     )  # fmt: skip
 
 
-def headline(violations: Sequence[Violation]) -> str:
-    """Such as "Clean", or "2 violations: I2 and I13"; what a changed source does not replay may still be right."""
+def write_headline(violations: Sequence[Violation]) -> str:
+    """Return a title such as "Clean" or "2 violations: I2 and I13". Outcomes that a changed source cannot replay are
+    counted separately, since they may still be right.
+    """
     broken = sorted({each.invariant for each in violations if not each.source_changed}, key=lambda name: int(name[1:]))
     unreplayed = sum(each.source_changed for each in violations)
     count = len(violations) - unreplayed
     parts = [f"{count} violation{'s' * (count > 1)}: {' and '.join(broken)}"] if broken else []
     parts += [f"{unreplayed} outcomes could not be replayed: the source has changed"] if unreplayed else []
-    return "; ".join(parts) or "Clean: the rows keep every invariant"
+    return "; ".join(parts) or "Clean: the rows satisfy every invariant"

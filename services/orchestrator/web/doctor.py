@@ -1,4 +1,4 @@
-"""`/doctor`: whether jobs can run, and what to do about what is in their way."""
+"""Serves `/doctor`: whether jobs can run, and how to fix what prevents them."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.probes.probe import Probe, checks
-from services.orchestrator.probes.registry import probes, readiness
+from services.orchestrator.probes.registry import list_readiness_probes, probes
 from services.orchestrator.web.page import Visit, Visitor, page
 from shared.contracts.api_keys import Scope
 
@@ -15,17 +15,17 @@ router = APIRouter()
 
 @page(router, "/doctor")
 async def doctor(visit: Visitor, deps: RequestDeps) -> Response:
-    """What a job needs, looked at now."""
-    return await _shown(visit, deps, readiness(deps.settings), "/readyz")
+    """Runs the checks of what jobs depend on."""
+    return await _show(visit, deps, list_readiness_probes(deps.settings), "/readyz")
 
 
 @page(router, "/doctor/everything", Scope.OPERATE)
-async def everything(visit: Visitor, deps: RequestDeps) -> Response:
-    """Also what takes as long as hashing every index and every model's file."""
-    return await _shown(visit, deps, probes(deps.settings), "/v1/checks")
+async def check_everything(visit: Visitor, deps: RequestDeps) -> Response:
+    """Runs all checks, including those that hash every index and every model file."""
+    return await _show(visit, deps, probes(deps.settings), "/v1/checks")
 
 
-async def _shown(visit: Visit, deps: RequestDeps, looked_at: Sequence[Probe], json: str) -> Response:
+async def _show(visit: Visit, deps: RequestDeps, looked_at: Sequence[Probe], json: str) -> Response:
     found = await checks(looked_at, deps)
     wrong = [check for check in found if not check.ok]
     well = [check for check in found if check.ok]

@@ -1,4 +1,4 @@
-"""Whoever looks at pages gets what went wrong as a page: the same words as the API's problem."""
+"""Shows errors to browsers as pages, with the same words as the API's problem."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,13 +14,13 @@ Answer = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install(app: FastAPI) -> None:
-    """Draw every problem that `app` answers with, for those who asked for a page."""
+    """Draw every problem that `app` answers with as a page, for clients that request HTML."""
     handlers: dict[Any, Any] = app.exception_handlers
     for kind, answer in list(handlers.items()):
-        app.add_exception_handler(kind, _drawing(answer))
+        app.add_exception_handler(kind, _make_drawer(answer))
 
 
-def _drawing(answer: Answer) -> Answer:
+def _make_drawer(answer: Answer) -> Answer:
     async def draw(request: Request, error: Exception) -> Response:
         response = await answer(request, error)
         if not wants_page(request.scope):

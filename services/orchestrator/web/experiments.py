@@ -1,4 +1,4 @@
-"""`/experiments`: grids of jobs as pictures, with what they found."""
+"""Serves `/experiments`: grids of jobs as figures, with their findings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, NamedTuple
@@ -8,26 +8,35 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.experiments.axes import NO_AXIS, VARIANT, Axes, Chosen, apart, axes, choose, place
+from services.orchestrator.experiments.axes import (
+    NO_AXIS,
+    VARIANT,
+    Axes,
+    ChosenAxes,
+    choose,
+    find_axes,
+    locate_cell,
+    split_by_figure,
+)
 from services.orchestrator.experiments.report import ExperimentReport, Row, report
-from services.orchestrator.reports.measuring import chosen
-from services.orchestrator.web.compare import MEASURES, notes, rows
+from services.orchestrator.reports.measure_means import parse_measure
+from services.orchestrator.web.compare import MEASURES, make_rows, select_notes
 from services.orchestrator.web.page import Visitor, page
 from shared.contracts.measures import ACCURACY
-from shared.pages.charts.heat import Figure, heat
-from shared.pages.charts.points import MOST as MOST_LINES
-from shared.pages.charts.points import Point, points
-from shared.pages.pages import address
+from shared.pages.charts.heat import HeatCell, draw_heat_table
+from shared.pages.charts.points import MAX_SERIES as MOST_LINES
+from shared.pages.charts.points import IntervalPoint, draw_points
+from shared.pages.pages import format_query
 from shared.storage import experiments, pages
 
 router = APIRouter()
 MOST_PICTURES = 12
 FEW = 12
-"""Systems that the table shows at first."""
+"""Number of systems that the table shows at first."""
 
 
-class Listing(BaseModel):
-    """Which page of the list."""
+class ListQuery(BaseModel):
+    """Which page of the list to show."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,8 +44,8 @@ class Listing(BaseModel):
     cursor: str | None = None
 
 
-class Looking(BaseModel):
-    """How an experiment is looked at."""
+class ExperimentQuery(BaseModel):
+    """How to show an experiment: its measure and its axes."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -45,8 +54,8 @@ class Looking(BaseModel):
     measure: str = ACCURACY
 
 
-class Picture(NamedTuple):
-    """A grid, or lines along one parameter."""
+class GridFigure(NamedTuple):
+    """Holds a drawn figure of a grid: a heat map, or lines along one parameter."""
 
     title: str
     drawn: Markup
@@ -54,97 +63,98 @@ class Picture(NamedTuple):
 
 
 @page(router, "/experiments")
-async def listed(visit: Visitor, deps: RequestDeps) -> Response:
-    """Newest first."""
-    asked = visit.query(Listing)
-    found = await experiments.listed(deps.database, asked.limit, asked.cursor)
+async def list_experiments(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists the experiments, newest first."""
+    query = visit.query(ListQuery)
+    found = await experiments.list_experiments(deps.database, query.limit, query.cursor)
     return visit.show(
         "experiments/list.html", title="Experiments", json="/v1/experiments", found=found,
-        query=asked.model_dump(exclude={"cursor"}, exclude_defaults=True), first=asked.cursor is not None,
+        query=query.model_dump(exclude={"cursor"}, exclude_defaults=True), first=query.cursor is not None,
     )  # fmt: skip
 
 
 @page(router, "/experiments/{experiment}")
-async def one(visit: Visitor, deps: RequestDeps, experiment: str) -> Response:
-    """What it found, its grid, and every cell."""
-    asked = visit.query(Looking)
-    found = await report(deps.database, experiment, chosen(asked.measure))
-    known = axes(found.rows)
-    at = choose(known, asked.x, asked.y)
-    drawn = pictures(found.rows, known, at)
+async def show_experiment(visit: Visitor, deps: RequestDeps, experiment: str) -> Response:
+    """Shows the findings of an experiment, its grid, and every cell."""
+    query = visit.query(ExperimentQuery)
+    found = await report(deps.database, experiment, parse_measure(query.measure))
+    known = find_axes(found.rows)
+    at = choose(known, query.x, query.y)
+    drawn = draw_figures(found.rows, known, at)
     pooled = found.comparisons.pooled if found.comparisons else None
     return visit.show(
-        "experiments/one.html", title=found.name, json=f"/v1/experiments/{found.id}/report{address(_measure(asked))}",
+        "experiments/one.html", title=found.name,
+        json=f"/v1/experiments/{found.id}/report{format_query(_measure(query))}",
         found=found, pooled=pooled, known=known, at=at, no_axis=NO_AXIS, pictures=drawn[:MOST_PICTURES],
-        hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=headline(found),
-        rows=rows(pooled) if pooled else [],
-        datasets=_alone(found), notes=[*found.notes, *(notes(pooled) if pooled else ())],
+        hidden=len(drawn) - len(drawn[:MOST_PICTURES]), measures=MEASURES, few=FEW, headline=write_headline(found),
+        rows=make_rows(pooled) if pooled else [],
+        datasets=_list_dataset_comparisons(found), notes=[*found.notes, *(select_notes(pooled) if pooled else ())],
     )  # fmt: skip
 
 
-def _measure(asked: Looking) -> dict[str, object]:
+def _measure(asked: ExperimentQuery) -> dict[str, object]:
     return asked.model_dump(include={"measure"}, exclude_defaults=True)
 
 
-def headline(found: ExperimentReport) -> str:
-    """What was found, or why nothing can be said."""
+def write_headline(found: ExperimentReport) -> str:
+    """Return the finding, or why there is none."""
     if found.comparisons:
         return found.comparisons.pooled.finding
     figures = [row.result.measured.value for row in found.rows if row.result and row.result.measured.value is not None]
     if not figures:
-        return f"{found.name}: nothing was measured yet"
+        return f"{found.name}: nothing has been measured yet"
     ends = dict.fromkeys(f"{100 * figure:.1f}".removesuffix(".0") for figure in (min(figures), max(figures)))
     return f"{found.name}: {found.measure} is {' to '.join(ends)} %; nothing is compared"
 
 
-def _alone(found: ExperimentReport) -> dict[str, dict[str, object]]:
-    """Each dataset by itself; none where there is only one."""
+def _list_dataset_comparisons(found: ExperimentReport) -> dict[str, dict[str, object]]:
+    """Return the comparisons of each dataset alone; empty if there is only one dataset."""
     datasets = found.comparisons.datasets if found.comparisons else {}
-    return {name: {"found": each, "rows": rows(each)} for name, each in datasets.items()}
+    return {name: {"found": each, "rows": make_rows(each)} for name, each in datasets.items()}
 
 
-def pictures(cells: Sequence[Row], known: Axes, at: Chosen) -> list[Picture]:
-    """One for each combination of what stands on no axis."""
+def draw_figures(cells: Sequence[Row], known: Axes, at: ChosenAxes) -> list[GridFigure]:
+    """Return one figure for each combination of the parameters that are on neither axis."""
     if at.x is None:
         return []
     if at.y is None:
-        several = apart(cells, known, (at.x, None if at.x == VARIANT else VARIANT))
-        return [_lines(title, part, known, at.x) for title, part in several.items()]
+        several = split_by_figure(cells, known, (at.x, None if at.x == VARIANT else VARIANT))
+        return [_draw_lines(title, part, known, at.x) for title, part in several.items()]
     values = [row.result.measured.value for row in cells if row.result and row.result.measured.value is not None]
     ends = (min(values, default=0.0), max(values, default=1.0))
     return [
-        Picture(title, _heat(title, part, known, (at.x, at.y), ends))
-        for title, part in apart(cells, known, (at.x, at.y)).items()
+        GridFigure(title, _draw_heat(title, part, known, (at.x, at.y), ends))
+        for title, part in split_by_figure(cells, known, (at.x, at.y)).items()
     ]
 
 
-def _heat(title: str, cells: Sequence[Row], known: Axes, at: tuple[str, str], ends: tuple[float, float]) -> Markup:
+def _draw_heat(title: str, cells: Sequence[Row], known: Axes, at: tuple[str, str], ends: tuple[float, float]) -> Markup:
     x, y = at
-    figures = {(place(row)[x], place(row)[y]): _figure(row) for row in cells}
-    return heat(figures, (x, known[x]), (y, known[y]), caption=title, low=ends[0], high=ends[1])
+    figures = {(locate_cell(row)[x], locate_cell(row)[y]): _make_cell(row) for row in cells}
+    return draw_heat_table(figures, (x, known[x]), (y, known[y]), caption=title, low=ends[0], high=ends[1])
 
 
-def _figure(row: Row) -> Figure:
+def _make_cell(row: Row) -> HeatCell:
     href = f"/jobs/{row.job}" if row.job else None
     mean = row.result.measured if row.result else None
     if mean is None or mean.value is None:
-        return Figure(None, "nothing graded" if row.state == "completed" else row.state, href=href)
+        return HeatCell(None, "nothing graded" if row.state == "completed" else row.state, href=href)
     between = "" if mean.low is None or mean.high is None else f"{100 * mean.low:.0f} to {100 * mean.high:.0f}"
     live = "" if row.state in ("completed", "failed", "cancelled") else f" {row.state}"
-    return Figure(mean.value, f"{100 * mean.value:.1f}", between + live, href)
+    return HeatCell(mean.value, f"{100 * mean.value:.1f}", between + live, href)
 
 
-def _lines(title: str, cells: Sequence[Row], known: Axes, x: str) -> Picture:
-    series: dict[str, dict[str, Point]] = {}
+def _draw_lines(title: str, cells: Sequence[Row], known: Axes, x: str) -> GridFigure:
+    series: dict[str, dict[str, IntervalPoint]] = {}
     for row in cells:
         mean = row.result.measured if row.result else None
         found = series.setdefault(row.variant if x != VARIANT else title or "all", {})
         if mean is not None and mean.value is not None:
             ends = (mean.value if bound is None else bound for bound in (mean.low, mean.high))
-            found[place(row)[x]] = Point(mean.value, *ends)
+            found[locate_cell(row)[x]] = IntervalPoint(mean.value, *ends)
     note = f"{len(series) - MOST_LINES} variants are not drawn" if len(series) > MOST_LINES else ""
-    return Picture(title, points(_with_points(series), x, known[x]), note)
+    return GridFigure(title, draw_points(_drop_empty(series), x, known[x]), note)
 
 
-def _with_points(series: Mapping[str, Mapping[str, Point]]) -> Mapping[str, Mapping[str, Point]]:
+def _drop_empty(series: Mapping[str, Mapping[str, IntervalPoint]]) -> Mapping[str, Mapping[str, IntervalPoint]]:
     return {name: found for name, found in series.items() if found} or series

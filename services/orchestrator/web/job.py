@@ -1,19 +1,18 @@
-"""`/jobs/{job}`: one job, live: how far it is, how well it does, what was decided."""
+"""Serves `/jobs/{job}`: one job, live, with its progress, its accuracy and its decisions."""
 
 import shlex
 import uuid
-from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api import jobs as api
 from services.orchestrator.deps import RequestDeps
+from services.orchestrator.web.job_progress import load_progress
 from services.orchestrator.web.live import Fragment, stream
-from services.orchestrator.web.page import Visitor, as_json, environment, go_to, page
-from services.orchestrator.web.standing import standing
+from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
 from shared.contracts.api_keys import Scope
-from shared.contracts.changed_params import changed
+from shared.contracts.changed_params import list_changes
+from shared.pages.texts import format_json
 from shared.pipelines import registry
 from shared.storage import jobs
 from shared.storage.jobs import Job
@@ -23,24 +22,25 @@ router = APIRouter()
 
 @page(router, "/jobs/{job}")
 async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """By id, by name, or by the first characters of the id."""
-    found = await standing(deps, job)
+    """Shows the job with this id, name, or first characters of the id."""
+    found = await load_progress(deps, job)
     params = as_json(found.job.params) or found.job.stored_params or {}
     return visit.show(
         "job/job.html", title=found.job.name, json=f"/v1/jobs/{found.job.id}", once=uuid.uuid4().hex,
-        differing=dict(changed(params)), parameters=_written(params),
-        commands=commands(found.job), offered=found.job.pipeline in registry.offered(), **found.shown(),
+        differing=dict(list_changes(params)), parameters=format_json(params),
+        commands=list_commands(found.job), offered=found.job.pipeline in registry.list_offered(),
+        **found.get_template_values(),
     )  # fmt: skip
 
 
 @page(router, "/live/jobs/{job}")
-async def live(deps: RequestDeps, job: str) -> Response:
-    """Its state and its progress, whenever they changed."""
-    known = await jobs.public_id(deps.database, job)
+async def stream_changes(deps: RequestDeps, job: str) -> Response:
+    """Streams the job's state and progress whenever they change."""
+    known = await jobs.resolve_public_id(deps.database, job)
 
     async def draw() -> Fragment:
-        found = await standing(deps, str(known))
-        drawn = environment().get_template("job/live.html").render(**found.shown())
+        found = await load_progress(deps, str(known))
+        drawn = make_environment().get_template("job/live.html").render(**found.get_template_values())
         return Fragment(drawn, last=found.job.ended)
 
     return stream(deps, ("job", known), draw)
@@ -48,40 +48,35 @@ async def live(deps: RequestDeps, job: str) -> Response:
 
 @page(router, "/jobs/{job}/pause", Scope.SUBMIT, method="POST")
 async def pause(deps: RequestDeps, job: str) -> Response:
-    """Nothing of it is begun any more."""
+    """Pauses the job: none of its calls is started any more."""
     await api.pause(job, deps, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/resume", Scope.SUBMIT, method="POST")
 async def resume(deps: RequestDeps, job: str) -> Response:
-    """It goes on where it was."""
+    """Resumes the job where it was."""
     await api.resume(job, deps, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/cancel", Scope.SUBMIT, method="POST")
 async def cancel(deps: RequestDeps, job: str) -> Response:
-    """It ends now."""
+    """Cancels the job."""
     await api.cancel(job, deps, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/requeue", Scope.SUBMIT, method="POST")
 async def requeue(visit: Visitor, deps: RequestDeps, job: str) -> Response:
-    """The new job; the same form sent again shows the same job."""
+    """Submits the job again and shows the new job; sending the same form twice shows the same job."""
     once = (await visit.request.form()).get("once")
     accepted = await api.requeue(job, deps, str(once) if once else None)
     return go_to(accepted.headers["location"].removeprefix("/v1"))
 
 
-def commands(job: Job) -> list[str]:
-    """What the command line has for this job."""
+def list_commands(job: Job) -> list[str]:
+    """Return commands of the command line for this job."""
     name = shlex.quote(job.name)
     ended = [f"mathrag job report {name}", f"mathrag audit {name}", f"mathrag job export {name} --to {name}"]
     return ended if job.ended else [f"mathrag job watch {name}", f"mathrag job cancel {name}"]
-
-
-def _written(params: Any) -> str:
-    """Parameters as JSON that people read."""
-    return msgspec.json.format(msgspec.json.encode(params), indent=2).decode()

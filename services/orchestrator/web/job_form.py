@@ -1,4 +1,4 @@
-"""The forms about a job: which names and parameters they offer, and what their values ask for."""
+"""The forms about a job: the names and parameters that they offer, and the request that their values stand for."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,97 +9,100 @@ from services.orchestrator.api import parameters
 from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.deps import Deps
 from shared.contracts.params import Params
-from shared.docstrings import docstrings
+from shared.docstrings import read_docstrings
 from shared.errors import Invalid
 from shared.pipelines import registry
-from shared.runtime.drafting import Submission
-from shared.runtime.parameters import params_of
+from shared.runtime.parameters import parse_params
+from shared.runtime.submission import Submission
 from shared.storage import configurations, corpora, datasets, pages
 
 _SCHEMA: dict[str, Any] = JobRequest.model_json_schema()["properties"]
-_TEXTS = docstrings(JobRequest)
+_TEXTS = read_docstrings(JobRequest)
 MODELS = "models."
-"""Of a role's model in forms and addresses."""
-COPIED = ("name", "dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank")
+"""Prefix of a role's model in forms and addresses."""
+REQUEST_FIELDS = ("name", "dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank")
 USUAL = "mathrag-gate"
-"""The pipeline that a form begins with."""
+"""Pipeline that a form starts with."""
 
 
-def _whole(name: str) -> parameters.Parameter:
-    """A number of a job, with its bounds of the API."""
+def _make_integer_field(name: str) -> parameters.Parameter:
+    """Return an integer field of a job with the API's bounds."""
     schema = _SCHEMA[name]
     bounds = schema["anyOf"][0] if "anyOf" in schema else schema
     low, high = bounds.get("minimum"), bounds.get("maximum")
     return parameters.Parameter(name, "whole", schema["default"], _TEXTS.get(name, ""), low=low, high=high, prefix="")
 
 
-NUMBERS = tuple(_whole(name) for name in ("limit", "repeats", "rank"))
+NUMBERS = tuple(_make_integer_field(name) for name in ("limit", "repeats", "rank"))
 REUSE = parameters.Parameter("reuse", "choice", "all", _TEXTS["reuse"], choices=("all", "none"), prefix="")
 
 
 class Choices(NamedTuple):
-    """Newest first."""
+    """Names that the form offers, newest first."""
 
     datasets: list[str]
     corpora: list[str]
     pipelines: tuple[str, ...]
     models: list[str]
     configured: Params
-    """What counts where nothing is set."""
+    """Parameters that apply to fields that are left empty."""
     pipeline: str = USUAL
 
 
-async def choices(deps: Deps) -> Choices:
-    """The names that a job may have."""
-    there = await datasets.listed(deps.database, pages.LARGEST)
-    searched = await corpora.listed(deps.database, pages.LARGEST)
+async def load_choices(deps: Deps) -> Choices:
+    """Return the names that the form offers."""
+    there = await datasets.list_datasets(deps.database, pages.LARGEST)
+    searched = await corpora.list_corpora(deps.database, pages.LARGEST)
     return Choices(
         datasets=[each.name for each in there.data], corpora=[each.name for each in searched.data],
-        pipelines=registry.offered(), models=sorted(deps.settings.models),
-        configured=await configured(deps),
+        pipelines=registry.list_offered(), models=sorted(deps.settings.models),
+        configured=await load_default_params(deps),
     )  # fmt: skip
 
 
-async def configured(deps: Deps) -> Params:
-    """The parameters of a job that names none."""
-    return params_of({}, (await configurations.holding(deps.database)).params)
+async def load_default_params(deps: Deps) -> Params:
+    """Return the parameters of a job that sets none."""
+    return parse_params({}, (await configurations.load_newest(deps.database)).params)
 
 
-def read_by(pipeline: str, usual: Params) -> list[parameters.Section]:
-    """The parameters that the pipeline reads; all, where there is no such pipeline."""
-    known = registry.get(pipeline) if pipeline in registry.offered() else None
-    return parameters.sections(lambda path: known is None or not known.ignored(path), usual)
+def select_sections(pipeline: str, usual: Params) -> list[parameters.Section]:
+    """Return the parameters that the pipeline reads; all, if there is no such pipeline."""
+    known = registry.get(pipeline) if pipeline in registry.list_offered() else None
+    return parameters.list_sections(lambda path: known is None or not known.ignores(path), usual)
 
 
-def body(values: Mapping[str, str]) -> dict[str, Any]:
-    """The request of a form's values as the API takes it; what the form does not know is refused there, by its name.
+def make_request_body(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the API's request body for a form's values. Fields that the form does not know are passed on; the API
+    refuses them by name.
 
     Raises:
-        Invalid: a line of the metadata is no pair.
+        Invalid: a line of the metadata is not of the form KEY=VALUE.
     """
     own = {name: value for name, value in values.items() if not name.startswith((parameters.PREFIX, MODELS))}
     models = {name.removeprefix(MODELS): value for name, value in values.items() if name.startswith(MODELS)}
-    metadata = _pairs(own.pop("metadata", ""))
-    return {"name": "", "dataset": "", **own, "params": parameters.tree(values), "models": models, "metadata": metadata}
+    metadata = _parse_pairs(own.pop("metadata", ""))
+    return {"name": "", "dataset": "", **own, "params": parameters.nest(values), "models": models, "metadata": metadata}
 
 
-def written(submission: Submission, usual: Params) -> dict[str, str]:
-    """The values that make the same request; of the parameters those that its pipeline reads and that are not usual."""
-    read = parameters.names(read_by(submission.pipeline, usual))
-    before, asked = (parameters.flat(msgspec.to_builtins(each)) for each in (usual, submission.params))
-    own = {name: getattr(submission, name) for name in COPIED}
+def format_submission(submission: Submission, usual: Params) -> dict[str, str]:
+    """Return the form values that make the same request, with those parameters that its pipeline reads and that
+    differ from `usual`.
+    """
+    read = parameters.get_names(select_sections(submission.pipeline, usual))
+    before, requested = (parameters.flatten(msgspec.to_builtins(each)) for each in (usual, submission.params))
+    own = {name: getattr(submission, name) for name in REQUEST_FIELDS}
     values = {name: str(value) for name, value in own.items() if value is not None}
     values |= {f"{MODELS}{role}": name for role, name in submission.models.items()}
-    values |= {name: value for name, value in asked.items() if name in read and value != before.get(name)}
+    values |= {name: value for name, value in requested.items() if name in read and value != before.get(name)}
     metadata = "\n".join(f"{key}={value}" for key, value in submission.metadata.items())
     return {**values, "metadata": metadata} if metadata else values
 
 
-def _pairs(lines: str) -> dict[str, str]:
+def _parse_pairs(lines: str) -> dict[str, str]:
     pairs = {}
     for line in filter(None, (each.strip() for each in lines.splitlines())):
         key, equals, value = line.partition("=")
         if not equals:
-            raise Invalid(f"`metadata`: {line!r} is no pair", hint="write KEY=VALUE, one on each line")
+            raise Invalid(f"`metadata`: {line!r} is not of the form KEY=VALUE", hint="write one KEY=VALUE on each line")
         pairs[key.strip()] = value.strip()
     return pairs

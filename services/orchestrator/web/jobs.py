@@ -1,47 +1,47 @@
-"""`/jobs`: the list of jobs, live, with filters, orders and pages."""
+"""Serves `/jobs`: the list of jobs, live, with filters, sort orders and pages."""
 
 from functools import partial
 from typing import Any, get_args
 
 from fastapi import APIRouter, Response
 
-from services.orchestrator.api.jobs import listing
+from services.orchestrator.api.jobs import load_page
 from services.orchestrator.api.submissions import JobFilters, State
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.live import Fragment, stream
-from services.orchestrator.web.page import Visitor, as_json, environment, page
-from shared.pages.charts import funnel
-from shared.pages.pages import address
-from shared.pages.words import share
+from services.orchestrator.web.page import Visitor, as_json, make_environment, page
+from shared.pages.charts import bars
+from shared.pages.formatting import format_share
+from shared.pages.pages import format_query
 from shared.storage.job_list import Sort
 
 router = APIRouter()
 
 
 @page(router, "/jobs")
-async def listed(visit: Visitor, deps: RequestDeps) -> Response:
-    """Newest first, or as asked for."""
+async def list_jobs(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists the jobs, newest first or as requested."""
     filters = visit.query(JobFilters)
-    asked = address(filters.model_dump(exclude_defaults=True))
+    query = format_query(filters.model_dump(exclude_defaults=True))
     return visit.show(
-        "jobs/jobs.html", title="Jobs", json=f"/v1/jobs{asked}", live=f"/live/jobs{asked}", states=get_args(State),
-        sorts=get_args(Sort), **await _shown(deps, filters),
+        "jobs/jobs.html", title="Jobs", json=f"/v1/jobs{query}", live=f"/live/jobs{query}", states=get_args(State),
+        sorts=get_args(Sort), **await _load_values(deps, filters),
     )  # fmt: skip
 
 
 @page(router, "/live/jobs")
-async def live(visit: Visitor, deps: RequestDeps) -> Response:
-    """The rows of the same page, whenever they changed."""
+async def stream_changes(visit: Visitor, deps: RequestDeps) -> Response:
+    """Streams the rows of the same page whenever they change."""
     filters = visit.query(JobFilters)
     return stream(deps, ("jobs", filters.model_dump_json()), partial(_draw, deps, filters))
 
 
 async def _draw(deps: Deps, filters: JobFilters) -> Fragment:
-    return Fragment(environment().get_template("jobs/live.html").render(**await _shown(deps, filters)))
+    return Fragment(make_environment().get_template("jobs/live.html").render(**await _load_values(deps, filters)))
 
 
-async def _shown(deps: Deps, filters: JobFilters) -> dict[str, Any]:
-    found = await listing(deps, filters)
-    right = {job.id: share(as_json(job.accuracy)) for job in found.data if job.accuracy and job.accuracy.graded}
+async def _load_values(deps: Deps, filters: JobFilters) -> dict[str, Any]:
+    found = await load_page(deps, filters)
+    right = {job.id: format_share(as_json(job.accuracy)) for job in found.data if job.accuracy and job.accuracy.graded}
     query = filters.model_dump(exclude={"cursor"}, exclude_defaults=True)
-    return {"found": found, "right": right, "query": query, "first": filters.cursor is not None, "funnel": funnel}
+    return {"found": found, "right": right, "query": query, "first": filters.cursor is not None, "bars": bars}

@@ -1,7 +1,7 @@
-"""Pages that keep themselves up to date: what changed is drawn here, once for all who watch, and sent as an event.
+"""Pages that update themselves: a change is drawn here once for all viewers, and sent to them as an event.
 
-Every event holds whole fragments, so a browser that lost the connection is right again with the next one. A fragment is
-the same for everybody who watches: buttons, which depend on the key, stand outside of it.
+Every event holds whole fragments, so a browser that missed events is up to date after the next one. A fragment is
+the same for every viewer; buttons, which depend on the key, are outside of it.
 """
 
 import asyncio
@@ -16,36 +16,40 @@ from services.orchestrator.deps import Deps
 from services.orchestrator.polling.polls import POLL_S
 
 SILENT_POLLS = int(15 / POLL_S)
-"""Polls without a change after which a comment keeps the connection."""
+"""Polls without a change after which a comment keeps the connection open."""
 REST = 9
-"""Times as long as a drawing took there is none: what is large is read a tenth of the time at most."""
+"""Pause after a drawing, as a multiple of the time that it took: an expensive page is read a tenth of the time at
+most.
+"""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class Fragment(NamedTuple):
-    """What a poll drew."""
+    """Holds the parts of a page that one poll has drawn."""
 
     html: str
     """`<hx-partial>` elements, each with its target."""
     last: bool = False
-    """Nothing will change any more."""
+    """Whether this is final: nothing will change any more."""
 
 
 Draw = Callable[[], Awaitable[Fragment]]
 
 
 def stream(deps: Deps, key: Hashable, draw: Draw) -> Response:
-    """Events with what `draw` returns, whenever it changed.
+    """Stream events with the fragments that `draw` returns, whenever they change.
 
-    All streams of one `key` share its calls: one a second at most, and fewer where they take long.
+    All streams of one `key` share the calls of `draw`: at most one per second, fewer if a call takes long.
     """
-    return StreamingResponse(_events(deps, key, _resting(draw)), media_type="text/event-stream", headers=HEADERS)
+    return StreamingResponse(
+        _stream_events(deps, key, _add_pauses(draw)), media_type="text/event-stream", headers=HEADERS
+    )
 
 
-def _resting(draw: Draw) -> Draw:
+def _add_pauses(draw: Draw) -> Draw:
     rest_s = 0.0
 
-    async def rested() -> Fragment:
+    async def draw_and_rest() -> Fragment:
         nonlocal rest_s
         await asyncio.sleep(rest_s)
         began = time.monotonic()
@@ -53,17 +57,17 @@ def _resting(draw: Draw) -> Draw:
         rest_s = max(REST * (time.monotonic() - began) - POLL_S, 0.0)
         return drawn
 
-    return rested
+    return draw_and_rest
 
 
-async def _events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator[str]:
-    shown, silent = "", 0
+async def _stream_events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator[str]:
+    last_html, silent = "", 0
     while True:
-        fragment = await deps.polls.following(("page", key), draw)
+        fragment = await deps.polls.wait_for_next(("page", key), draw)
         silent += 1
-        if fragment.html != shown:
-            shown, silent = fragment.html, 0
-            yield _event(fragment.html)
+        if fragment.html != last_html:
+            last_html, silent = fragment.html, 0
+            yield _encode_event(fragment.html)
         elif silent >= SILENT_POLLS:
             silent = 0
             yield ": still here\n\n"
@@ -72,5 +76,5 @@ async def _events(deps: Deps, key: Hashable, draw: Draw) -> AsyncIterator[str]:
             return
 
 
-def _event(html: str) -> str:
+def _encode_event(html: str) -> str:
     return "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"

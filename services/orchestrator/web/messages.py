@@ -1,4 +1,4 @@
-"""What is wrong with a form, by field: the same words as the API's, beside the field that they are about."""
+"""Collects the errors of a form by field, in the API's words, to show each beside its field."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -6,50 +6,50 @@ from typing import NamedTuple, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 
-from services.orchestrator.api.problems import field_messages, problem_of
+from services.orchestrator.api.problems import list_field_messages, make_problem
 from shared.errors import MathragError
 
 _NOTHING_CALLED = re.compile(r"no (\w+) ['\"]")
-"""How a name that no row has is refused (`shared.storage.unknown`)."""
+"""How `shared.storage.unknown` begins the message about a name that does not exist."""
 _FIELD = re.compile(r"`([^`]+)`: ")
 
 T = TypeVar("T")
 
 
-class Tried(NamedTuple):
-    """What a form led to: `value`, or `messages` about it."""
+class FormResult(NamedTuple):
+    """The result of a form: `value`, or `messages` about what is wrong."""
 
     value: object
     messages: dict[str, str]
-    """By field; "": of no single one."""
+    """Messages by field; those under "" belong to no single field."""
     status: int = 200
     error: Exception | None = None
 
     def others(self, fields: Collection[str]) -> dict[str, str]:
-        """The messages that are about none of these fields of the form."""
+        """Return the messages that belong to none of these fields."""
         return {field: words for field, words in self.messages.items() if field not in fields}
 
 
-async def tried(answer: Callable[[], Awaitable[object]]) -> Tried:
-    """What `answer` returns, or what is wrong with the form that it read."""
+async def try_form(answer: Callable[[], Awaitable[object]]) -> FormResult:
+    """Return what `answer` returns, or the errors of the form that it read."""
     try:
-        return Tried(await answer(), {})
+        return FormResult(await answer(), {})
     except RequestValidationError as error:
-        return Tried(None, field_messages(error), 422, error)
+        return FormResult(None, list_field_messages(error), 422, error)
     except MathragError as error:
-        return Tried(None, _message(error), error.status, error)
+        return FormResult(None, _make_message(error), error.status, error)
 
 
-def every_message(values: Mapping[str, str], check: Callable[[dict[str, str]], object]) -> dict[str, str]:
-    """All that is wrong: `check` stops at the first field, so it is tried again without that field."""
+def list_messages(values: Mapping[str, str], check: Callable[[dict[str, str]], object]) -> dict[str, str]:
+    """Return all errors: `check` stops at the first field, so it is repeated without that field."""
     left, found = dict(values), dict[str, str]()
     while True:
         try:
             check(left)
         except RequestValidationError as error:
-            new = field_messages(error)
+            new = list_field_messages(error)
         except MathragError as error:
-            new = _message(error)
+            new = _make_message(error)
         else:
             return found
         found = new | found
@@ -58,8 +58,8 @@ def every_message(values: Mapping[str, str], check: Callable[[dict[str, str]], o
         left = {name: value for name, value in left.items() if name not in new}
 
 
-def _message(error: MathragError) -> dict[str, str]:
-    problem = problem_of(error, "")
-    named = _FIELD.match(problem.detail) or _NOTHING_CALLED.match(problem.detail)
+def _make_message(error: MathragError) -> dict[str, str]:
+    problem = make_problem(error, "")
+    match = _FIELD.match(problem.detail) or _NOTHING_CALLED.match(problem.detail)
     words = _FIELD.sub("", problem.detail, count=1)
-    return {named[1] if named else "": f"{words}. {problem.hint}" if problem.hint else words}
+    return {match[1] if match else "": f"{words}. {problem.hint}" if problem.hint else words}

@@ -1,34 +1,34 @@
-"""The links that stand on every page."""
+"""The links that every page has."""
 
 from typing import NamedTuple
 
 
-class Link(NamedTuple):
-    """A link of the navigation."""
+class NavigationLink(NamedTuple):
+    """Names a page in the navigation."""
 
     name: str
     path: str
 
 
 LINKS = (
-    Link("Now", "/"),
-    Link("Jobs", "/jobs"),
-    Link("Compare", "/compare"),
-    Link("Experiments", "/experiments"),
-    Link("Corpora", "/corpora"),
-    Link("Datasets", "/datasets"),
-    Link("Models", "/models"),
-    Link("Pipelines", "/pipelines"),
-    Link("Rules", "/rules"),
-    Link("Search", "/search"),
-    Link("Plan", "/plan"),
-    Link("Label", "/labels"),
-    Link("Configuration", "/configuration"),
-    Link("Doctor", "/doctor"),
+    NavigationLink("Now", "/"),
+    NavigationLink("Jobs", "/jobs"),
+    NavigationLink("Compare", "/compare"),
+    NavigationLink("Experiments", "/experiments"),
+    NavigationLink("Corpora", "/corpora"),
+    NavigationLink("Datasets", "/datasets"),
+    NavigationLink("Models", "/models"),
+    NavigationLink("Pipelines", "/pipelines"),
+    NavigationLink("Rules", "/rules"),
+    NavigationLink("Search", "/search"),
+    NavigationLink("Plan", "/plan"),
+    NavigationLink("Label", "/labels"),
+    NavigationLink("Configuration", "/configuration"),
+    NavigationLink("Doctor", "/doctor"),
 )
 
 
-def current(path: str) -> str | None:
-    """The path of the link under which the page at `path` stands; None: under none."""
+def find_current(path: str) -> str | None:
+    """Return the path of the link that the page at `path` belongs to; None if it belongs to none."""
     top = f"/{path.split('/')[1]}"
     return next((link.path for link in LINKS if link.path == top), None)

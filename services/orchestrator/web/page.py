@@ -1,4 +1,6 @@
-"""How a page is written: what a key must allow stands above its function, a template draws what the function read."""
+"""Declares pages: a decorator states the required scope above the handler, and a template draws what the handler
+read.
+"""
 
 import gzip
 from collections.abc import Callable, Mapping
@@ -14,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from services.orchestrator.access import sessions
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.access.values import check_text
-from services.orchestrator.web.navigation import LINKS, current
+from services.orchestrator.web.navigation import LINKS, find_current
 from shared.contracts.api_keys import Scope, allows
 from shared.errors import Forbidden, Invalid
 from shared.pages.pages import Pages
@@ -26,38 +28,39 @@ POLICY = (
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 SMALLEST_PACKED = 1000
-"""Bytes below which compressing saves nothing."""
+"""Size in bytes below which compression saves nothing."""
 
 
 class Visit:
-    """Somebody's request for a page, and how it is answered."""
+    """Gives a page's function the visitor's request, and answers it with a template."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.actor: str = request.state.actor
 
     def may(self, scope: str) -> bool:
-        """Whether this visitor may do what asks for `scope`: other buttons are not shown."""
+        """Return whether this visitor's key has `scope`; buttons for other operations are not shown."""
         return allows(self.request.state.scopes, Scope(scope))
 
     def query(self, model: type[Model]) -> Model:
-        """The address's query as the API reads it; fields that a form left empty are not set.
+        """Parse the address's query as the API does; fields that a form left empty are not set.
 
         Raises:
-            RequestValidationError: a value cannot be used; it names the field.
+            RequestValidationError: a value cannot be used; the error names the field.
         """
-        return parsed(model, {name: value for name, value in self.request.query_params.items() if value})
+        return parse_as(model, {name: value for name, value in self.request.query_params.items() if value})
 
     def show(self, template: str, *, title: str, json: str | None = None, status: int = 200, **values: Any) -> Response:
-        """The page that `template` draws of `values`.
+        """Answer with the page that `template` draws from `values`.
 
         Args:
-            title: of the page, and its heading where the template has no other.
+            title: title of the page, and its heading if the template has no other.
             json: path of the same data in the API.
         """
         path = self.request.url.path
-        drawn = environment().get_template(template).render(
-            title=title, json=json, visit=self, csrf=self.request.state.csrf, nav=LINKS, here=current(path), path=path,
+        drawn = make_environment().get_template(template).render(
+            title=title, json=json, visit=self, csrf=self.request.state.csrf, nav=LINKS,
+            here=find_current(path), path=path,
             signed_in=self.request.state.csrf is not None, **values,
         )  # fmt: skip
         return _answer(self.request, drawn, status)
@@ -68,17 +71,19 @@ def _visit(request: Request) -> Visit:
 
 
 Visitor = Annotated[Visit, Depends(_visit)]
-"""The parameter of a page."""
+"""Type of a page's parameter for its visit."""
 
 
 def page(
     router: APIRouter, path: str, scope: Scope | None = Scope.READ, *, method: str = "GET"
 ) -> Callable[[Handler], Handler]:
-    """Answer `method` `path` with the page below; a form (`POST`) must come from a page of the same session."""
+    """Register the decorated function as the page at `method` `path`. A form (`POST`) must be sent by a page of the
+    same session.
+    """
 
     def add(handler: Handler) -> Handler:
         declare_scope(handler, scope)
-        checks = [Depends(checked_form)] if method == "POST" else []
+        checks = [Depends(check_form)] if method == "POST" else []
         router.add_api_route(
             path, handler, methods=[method], include_in_schema=False, dependencies=checks, response_class=Response
         )
@@ -87,11 +92,11 @@ def page(
     return add
 
 
-def parsed(model: type[Model], values: Mapping[str, object]) -> Model:
-    """`values` of an address or a form as `model`, with the API's words for what is wrong.
+def parse_as(model: type[Model], values: Mapping[str, object]) -> Model:
+    """Parse `values` of an address or a form as `model`, with the API's error messages.
 
     Raises:
-        RequestValidationError: a value cannot be used; it names the field.
+        RequestValidationError: a value cannot be used; the error names the field.
     """
     try:
         return model.model_validate(values, strict=False)
@@ -99,42 +104,44 @@ def parsed(model: type[Model], values: Mapping[str, object]) -> Model:
         raise RequestValidationError([{**each, "loc": ("query", *each["loc"])} for each in error.errors()]) from error
 
 
-async def checked_form(request: Request) -> None:
-    """Before every form is read.
+async def check_form(request: Request) -> None:
+    """Check a form before it is read.
 
     Raises:
         Forbidden: it was not sent by a page of this session.
-        Invalid: it holds what is no text.
+        Invalid: it holds text that cannot be stored.
     """
     async with request.form(max_files=0, max_fields=2000) as form:
         for name, value in form.multi_items():
             if not isinstance(value, str):
-                raise Invalid(f"`{name}`: files are not taken here")
+                raise Invalid(f"`{name}`: this form accepts no files")
             check_text((name,), value)
         expected = request.state.csrf
-        if expected is not None and not sessions.same(str(form.get(sessions.FIELD, "")), expected):
-            raise Forbidden("this form is not from a page of your session", hint="reload the page and send it again")
+        if expected is not None and not sessions.are_equal(str(form.get(sessions.FIELD, "")), expected):
+            raise Forbidden(
+                "this form was not sent by a page of your session", hint="reload the page and send it again"
+            )
 
 
 def go_to(path: str) -> Response:
-    """After a form: the page that shows what became of it."""
+    """Redirect to the page that shows the result of a form."""
     return RedirectResponse(path, 303)
 
 
 def as_json(value: Any) -> Any:
-    """A view as the API answers it: what templates draw, and what a frozen page has."""
+    """Convert a view to the API's JSON, which templates draw and frozen pages contain."""
     return msgspec.to_builtins(value, str_keys=True)
 
 
 @cache
-def environment() -> Any:
-    """The templates, for pages that a server draws."""
+def make_environment() -> Any:
+    """Return the environment of the templates, for pages that the server draws."""
     return Pages().environment
 
 
 def _answer(request: Request, drawn: str, status: int) -> Response:
     body = drawn.encode("utf-8", "replace")
-    # With "no-referrer" a browser says of its own forms that they come from nowhere, and they are refused.
+    # With "no-referrer" browsers send `Origin: null` with the service's own forms, which are then refused.
     headers = {
         "Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin", "Vary": "Accept-Encoding, Cookie"
     }  # fmt: skip

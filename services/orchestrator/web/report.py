@@ -1,22 +1,21 @@
-"""`/jobs/{job}/report`: what a job found and what it cost; the same page as in a report's folder."""
+"""Serves `/jobs/{job}/report`: what a job found and what it cost; a report's folder has the same page."""
 
-import msgspec
 from fastapi import APIRouter, Response
 
 from services.orchestrator import reports
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, page
-from shared.pages.report_lines import lines
+from shared.pages.report_lines import build_lines
+from shared.pages.texts import format_json
 
 router = APIRouter()
 
 
 @page(router, "/jobs/{job}/report")
 async def report(job: str, visit: Visitor, deps: RequestDeps) -> Response:
-    """Final once the job has ended."""
+    """Shows the report, which is final once the job has ended."""
     found = as_json(await reports.report(deps.database, job, deps.settings.models))
-    parameters = msgspec.json.format(msgspec.json.encode(found["settings"]["params"]), indent=2).decode()
     return visit.show(
         "report/job.html", title=f"Report of {found['name']}", json=f"/v1/jobs/{found['id']}/report", report=found,
-        lines=list(lines(found)), parameters=parameters,
+        lines=list(build_lines(found)), parameters=format_json(found["settings"]["params"]),
     )  # fmt: skip

@@ -1,54 +1,57 @@
-"""`/rules`: banks of rules, and the rules of one."""
+"""Serves `/rules`: rule banks, and the rules of one."""
 
 from fastapi import APIRouter, Response
 
 from services.orchestrator.api.rules import RuleFilters
 from services.orchestrator.deps import RequestDeps
-from services.orchestrator.web.corpora import Turned
+from services.orchestrator.web.corpora import DocumentsQuery
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import rule_lines
-from shared.pages.pages import address
+from shared.pages.pages import format_query
 from shared.storage import pages, rule_bank_details, rule_banks, rule_list
 
 router = APIRouter()
 
 
 class ShownRules(RuleFilters):
-    """Here the most certain come first, unless the bank's order is asked for."""
+    """Filters as in the API, but sorted by confidence unless the bank's order is requested."""
 
     order: rule_list.Order = "confidence"
 
 
 @page(router, "/rules")
-async def listed(visit: Visitor, deps: RequestDeps) -> Response:
-    """Newest first."""
-    asked = visit.query(Turned)
-    found = await rule_banks.listed(deps.database, pages.DEFAULT, asked.cursor)
+async def list_banks(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists the rule banks, newest first."""
+    query = visit.query(DocumentsQuery)
+    found = await rule_banks.list_banks(deps.database, pages.DEFAULT, query.cursor)
     return visit.show(
-        "rules/list.html", title="Rule banks", json=f"/v1/rules{address(asked.model_dump())}", found=as_json(found),
-        first=asked.cursor is not None,
+        "rules/list.html", title="Rule banks", json=f"/v1/rules{format_query(query.model_dump())}",
+        found=as_json(found),
+        first=query.cursor is not None,
     )  # fmt: skip
 
 
 @page(router, "/rules/{bank}")
-async def one(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
-    """The bank, and the rules that the filters leave of it."""
-    asked = visit.query(ShownRules)
+async def show_bank(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
+    """Shows a bank and the rules that match the filters."""
+    query = visit.query(ShownRules)
     async with deps.database.transaction() as connection:
-        found = await rule_bank_details.details(connection, bank)
-        rules = await rule_list.page(connection, found.name, asked.chosen(), asked.limit, asked.cursor)
-    query = asked.model_dump(exclude={"cursor"}, exclude_defaults=True)
+        found = await rule_bank_details.load_details(connection, bank)
+        rules = await rule_list.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
+    filters = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
     drawn = [
-        {**each, "body": rule_lines.body(each), "head": rule_lines.atom(each["head"])} for each in as_json(rules.data)
+        {**each, "body": rule_lines.format_body(each), "head": rule_lines.format_atom(each["head"])}
+        for each in as_json(rules.data)
     ]
     return visit.show(
-        "rules/one.html", title=bank, json=_json(bank, asked, query), bank=as_json(found), rules=drawn, query=query,
-        cursor=rules.next_cursor, first=asked.cursor is not None, asked=asked.model_dump(),
+        "rules/one.html", title=bank, json=_link_json(bank, query, filters), bank=as_json(found), rules=drawn,
+        query=filters,
+        cursor=rules.next_cursor, first=query.cursor is not None, asked=query.model_dump(),
     )  # fmt: skip
 
 
-def _json(bank: str, asked: ShownRules, query: dict[str, object]) -> str:
-    """The rules, once they are filtered or turned; else the bank."""
+def _link_json(bank: str, asked: ShownRules, query: dict[str, object]) -> str:
+    """Return the API's address of the rules if they are filtered or paged, else that of the bank."""
     if not query and asked.cursor is None:
         return f"/v1/rules/{bank}"
-    return f"/v1/rules/{bank}/rules{address({**query, 'order': asked.order, 'cursor': asked.cursor})}"
+    return f"/v1/rules/{bank}/rules{format_query({**query, 'order': asked.order, 'cursor': asked.cursor})}"

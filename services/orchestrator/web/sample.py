@@ -1,4 +1,4 @@
-"""`/jobs/{job}/samples/{index}`: one sample with all that its answer was made from."""
+"""Serves `/jobs/{job}/samples/{index}`: one sample with everything that its answer was made from."""
 
 import shlex
 from collections.abc import Sequence
@@ -14,99 +14,103 @@ from shared.contracts.provenance import Attempt, Provenance, Step
 from shared.contracts.replies import Generated, Rated
 from shared.contracts.samples import Candidate
 from shared.pages.charts import slope
-from shared.pages.decisions import sentence
-from shared.pages.pages import address
-from shared.pages.replies import summary
-from shared.pages.rules import bringing
-from shared.rag.candidates import found_order
+from shared.pages.decisions import describe_decision
+from shared.pages.guiding_rules import name_rules
+from shared.pages.pages import format_query
+from shared.pages.replies import summarise_reply
+from shared.rag.candidates import sort_as_found
 from shared.storage import documents
 from shared.storage.documents import Shown
 from shared.storage.jobs import Job
-from shared.storage.provenance import provenance
+from shared.storage.neighbours import neighbours
+from shared.storage.provenance import load_provenance
+from shared.storage.samples import Place
 
 router = APIRouter()
 MOST_DOCUMENTS = 50
-"""Candidates that the page lists; the API has all."""
+"""Number of candidates that the page lists; the API has all."""
 MOST_SLOPES = 20
 MOST_CALLS = 200
-"""Calls that the page lists: the first, and the last quarter, where the answer was written."""
+"""Number of calls that the page lists: the first ones, and as the last quarter the final ones, which wrote the
+answer.
+"""
 PYTHON = """\
-from mathrag.client import jobs
-from mathrag.client.client import Client
+from mathrag import Client
 
 with Client({url!r}) as client:
-    sample = client.send(jobs.sample({job!r}, {index}, {repeat}, prompts=True))
-print(sample["state"], sample["text"])
+    sample = client.jobs.sample({job!r}, {index}, repeat={repeat}, prompts=True)
+print(sample.state, sample.text)
 """
 
 
-class Ranked(NamedTuple):
+class CandidateRow(NamedTuple):
     """A candidate document as the page lists it."""
 
     candidate: Candidate
     found: int
-    """Its rank as it was found."""
+    """Rank after retrieval."""
     name: str
     shown: Shown | None
-    """None: the database does not hold it any more."""
+    """The document; None if the database no longer holds it."""
     in_prompt: bool
     grade: int | None
-    """As the dataset grades it; None: not relevant, or not known."""
+    """Relevance grade in the dataset; None if not relevant or unknown."""
     by: str
-    """The rules that brought it."""
+    """Rules that brought it."""
 
 
-class Called(NamedTuple):
+class CallRow(NamedTuple):
     """A call as the page lists it."""
 
     step: Step
     said: str
     ms: float | None
-    """Of the accepted attempt."""
+    """Duration of the accepted attempt in milliseconds."""
     text: str | None
-    """What a model wrote, whole."""
+    """Complete reply of a model."""
     attempts: list[Attempt]
-    """The accepted one first."""
+    """Attempts, the accepted one first."""
 
 
 @page(router, "/jobs/{job}/samples/{index}")
-async def shown(
+async def show_sample(
     job: str,
     visit: Visitor,
     deps: RequestDeps,
     index: Annotated[int, Path(ge=0, lt=1 << 31)],
     repeat: Annotated[int, Query(ge=0, lt=1 << 15)] = 0,
 ) -> Response:
-    """Question, answer, documents, decisions, equations, calls."""
-    found = await provenance(deps.database, job, index, repeat, prompts=True)
+    """Shows the question, the answer, documents, decisions, equations and calls of a sample."""
+    found = await load_provenance(deps.database, job, index, repeat, prompts=True)
     of = await deps.job_views.get(deps.database, job)
-    ranked = await _ranked(deps, of, found)
+    ranked = await _load_candidates(deps, of, found)
+    beside = await neighbours(deps.database, str(of.id), index, repeat)
     path = f"/v1/jobs/{of.id}/samples/{index}"
     return visit.show(
         "sample/sample.html", title=f"Sample {index} of {of.name}", json=path + _query(found),
-        sample=found, job=of, ranked=ranked, chart=_chart(ranked),
-        calls=[_called(step) for step in _listed(found.steps)],
-        decisions=_decisions(found, ranked),
+        sample=found, job=of, ranked=ranked, chart=_draw_ranks(ranked),
+        calls=[_make_call_row(step) for step in _select_steps(found.steps)],
+        decisions=_describe_decisions(found, ranked),
         candidates=len(found.outcome.trace.candidates) if found.outcome else 0,
-        earlier=_beside(of, index, repeat, -1), later=_beside(of, index, repeat, 1),
-        copies=_copies(visit, path, of, found),
+        earlier=_make_address(of, beside.earlier), later=_make_address(of, beside.later),
+        copies=_list_commands(visit, path, of, found),
     )  # fmt: skip
 
 
-async def _ranked(deps: Deps, job: Job, found: Provenance) -> list[Ranked]:
-    """The first candidates in their final order, with their texts."""
+async def _load_candidates(deps: Deps, job: Job, found: Provenance) -> list[CandidateRow]:
+    """Return the first candidates in their final order, with their texts."""
     if found.outcome is None:
         return []
     candidates = found.outcome.trace.candidates
-    ranks = {each.document: rank for rank, each in enumerate(found_order(candidates), 1)}
+    ranks = {each.document: rank for rank, each in enumerate(sort_as_found(candidates), 1)}
     first = sorted(candidates, key=lambda each: each.rank)[:MOST_DOCUMENTS]
     async with deps.database.statement() as connection:
-        texts = await documents.shown(connection, job.corpus, [each.document for each in first])
+        texts = await documents.load_documents(connection, job.corpus, [each.document for each in first])
     return [
-        Ranked(
+        CandidateRow(
             each, ranks[each.document], _name(each, texts.get(each.document)), texts.get(each.document),
             each.document in found.outcome.context, (found.relevant or {}).get(each.document),
-            bringing({"paths": each.paths}),
+            name_rules({"paths": each.paths}),
         )
         for each in first
     ]  # fmt: skip
@@ -116,57 +120,55 @@ def _name(candidate: Candidate, shown: Shown | None) -> str:
     return (shown and shown.id) or candidate.document[:12]
 
 
-def _chart(ranked: Sequence[Ranked]) -> Markup | None:
-    """None: one document has nowhere to move to."""
+def _draw_ranks(ranked: Sequence[CandidateRow]) -> Markup | None:
+    """Draw the change of ranks; None for a single document, whose rank cannot change."""
     slopes = [
         slope.Slope(each.name, each.found, each.candidate.rank, strong=each.in_prompt, marked=each.grade is not None)
         for each in ranked[:MOST_SLOPES]
     ]
-    return slope.chart(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
+    return slope.draw_slopes(slopes, "retrieved", "reranked") if len(slopes) > 1 else None
 
 
-def _decisions(found: Provenance, ranked: Sequence[Ranked]) -> list[str]:
+def _describe_decisions(found: Provenance, ranked: Sequence[CandidateRow]) -> list[str]:
     names = {each.candidate.document: each.name for each in ranked}
-    return [sentence(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
+    return [describe_decision(each, names) for each in found.outcome.trace.decisions] if found.outcome else []
 
 
-def _listed(steps: Sequence[Step]) -> Sequence[Step]:
+def _select_steps(steps: Sequence[Step]) -> Sequence[Step]:
     last = MOST_CALLS // 4
     return steps if len(steps) <= MOST_CALLS else [*steps[: MOST_CALLS - last], *steps[-last:]]
 
 
-def _called(step: Step) -> Called:
+def _make_call_row(step: Step) -> CallRow:
     attempt = step.attempt
     reply = attempt.reply if attempt else None
-    said = summary(reply, attempt.completion_tokens if attempt else None)
-    return Called(
+    summary = summarise_reply(reply, attempt.completion_tokens if attempt else None)
+    return CallRow(
         step=step,
-        said=(attempt.unreadable if attempt else None) or said,
-        ms=_ms(attempt.started_at, attempt.ended_at) if attempt else None,
+        said=(attempt.unreadable if attempt else None) or summary,
+        ms=_compute_ms(attempt.started_at, attempt.ended_at) if attempt else None,
         text=reply.text if isinstance(reply, Generated | Rated) else None,
         attempts=[*([attempt] if attempt else []), *step.other_attempts],
     )
 
 
-def _ms(start: datetime | None, end: datetime | None) -> float | None:
+def _compute_ms(start: datetime | None, end: datetime | None) -> float | None:
     return 1000 * (end - start).total_seconds() if start and end else None
 
 
-def _beside(job: Job, index: int, repeat: int, step: int) -> str | None:
-    """The address of the sample before or after; None: there is none."""
-    place = index * job.repeats + repeat + step
-    if not 0 <= place < job.request_counts.total:
+def _make_address(job: Job, place: Place | None) -> str | None:
+    if place is None:
         return None
-    number, which = divmod(place, job.repeats)
-    return f"/jobs/{job.id}/samples/{number}{address({'repeat': which or None})}"
+    index, repeat = place
+    return f"/jobs/{job.id}/samples/{index}{format_query({'repeat': repeat or None})}"
 
 
 def _query(found: Provenance) -> str:
-    return address({"repeat": found.repeat or None, "prompts": "true"})
+    return format_query({"repeat": found.repeat or None, "prompts": "true"})
 
 
-def _copies(visit: Visitor, path: str, job: Job, found: Provenance) -> list[tuple[str, str]]:
-    """How to ask for the same from a shell and from Python."""
+def _list_commands(visit: Visitor, path: str, job: Job, found: Provenance) -> list[tuple[str, str]]:
+    """Return commands that request the same sample from a shell and from Python."""
     url = str(visit.request.base_url).rstrip("/")
     key = ' -H "Authorization: Bearer $MATHRAG_API_KEY"' if visit.request.state.keyring is not None else ""
     python = PYTHON.format(url=url, job=str(job.id), index=found.index, repeat=found.repeat)

@@ -1,4 +1,4 @@
-"""Sign in with an API key, and out again."""
+"""Signs visitors in with an API key, and out again."""
 
 import re
 import time
@@ -17,11 +17,11 @@ from shared.errors import TooMany
 router = APIRouter()
 WRONG = "this key is not valid: unknown, expired or revoked"
 _OWN_PATH = re.compile(r"/(?![/\\])[^\s\\]*")
-"""A path here; `//host` and `/\\host` are other sites to a browser."""
+"""Matches a path of this site; browsers take `//host` and `/\\host` for other sites."""
 
 
-class Tries:
-    """How often a wrong key may be sent to this process."""
+class SignInAttempts:
+    """Limits how often a wrong key may be sent to this process."""
 
     def __init__(self, most: int = 20, within_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -30,10 +30,10 @@ class Tries:
         self._failed: deque[float] = deque()
 
     def check(self) -> None:
-        """Refuse another try while there were too many wrong ones.
+        """Refuse a further attempt after too many wrong keys.
 
         Raises:
-            TooMany: wait a minute.
+            TooMany: the limit is reached; it is lifted within a minute.
         """
         while self._failed and self._clock() - self._failed[0] >= self._within_s:
             self._failed.popleft()
@@ -41,19 +41,19 @@ class Tries:
             raise TooMany("too many wrong keys were sent", hint="wait a minute, then sign in again")
 
     def note_failure(self) -> None:
-        """A wrong key was sent."""
+        """Count a wrong key."""
         self._failed.append(self._clock())
 
 
-_tries = Tries()
+_tries = SignInAttempts()
 
 
 @page(router, SIGN_IN, None)
 async def ask(visit: Visitor, next: str = "/") -> Response:  # noqa: A002 - the address's word
-    """The form; where no keys are asked for, there is nothing to sign in to."""
+    """Shows the form; if no keys are required, redirects to the start page."""
     if visit.request.state.keyring is None:
         return go_to("/")
-    return visit.show("sign_in.html", title="Sign in", next=_own(next), wrong=None)
+    return visit.show("sign_in.html", title="Sign in", next=_check_own_path(next), wrong=None)
 
 
 @page(router, SIGN_IN, None, method="POST")
@@ -63,7 +63,7 @@ async def sign_in(
     key: Annotated[str, Form()],
     next: Annotated[str, Form()] = "/",  # noqa: A002
 ) -> Response:
-    """A right key gets a session, a wrong one the form again."""
+    """Starts a session if the key is valid, else shows the form again."""
     keyring = visit.request.state.keyring
     if keyring is None:
         return go_to("/")
@@ -71,8 +71,8 @@ async def sign_in(
     found = await keyring.find(deps.database, key.strip())
     if found is None:
         _tries.note_failure()
-        return visit.show("sign_in.html", title="Sign in", status=401, next=_own(next), wrong=WRONG)
-    response = go_to(_own(next))
+        return visit.show("sign_in.html", title="Sign in", status=401, next=_check_own_path(next), wrong=WRONG)
+    response = go_to(_check_own_path(next))
     response.set_cookie(
         sessions.COOKIE, sessions.issue(found.prefix, found.digest), max_age=sessions.LIFETIME_S, httponly=True,
         samesite="strict", secure=visit.request.url.scheme == "https",
@@ -82,11 +82,11 @@ async def sign_in(
 
 @page(router, "/sign-out", None, method="POST")
 async def sign_out() -> Response:
-    """The browser forgets the session; its key still signs in."""
+    """Removes the session from the browser; its key stays valid."""
     response = go_to(SIGN_IN)
     response.delete_cookie(sessions.COOKIE, httponly=True, samesite="strict")
     return response
 
 
-def _own(path: str) -> str:
+def _check_own_path(path: str) -> str:
     return path if _OWN_PATH.fullmatch(path) else "/"

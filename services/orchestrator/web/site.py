@@ -1,4 +1,4 @@
-"""All pages together."""
+"""Adds all pages to the application."""
 
 from fastapi import FastAPI
 
@@ -6,7 +6,7 @@ from services.orchestrator.web import (
     assets,
     audit,
     cases,
-    changed,
+    changed_samples,
     compare,
     configuration,
     corpora,
@@ -35,7 +35,7 @@ PARTS = (
     assets,
     audit,
     cases,
-    changed,
+    changed_samples,
     compare,
     configuration,
     corpora,
@@ -61,7 +61,7 @@ PARTS = (
 
 
 def install(app: FastAPI) -> None:
-    """Add every page to `app`; what goes wrong is drawn for those who look at pages."""
+    """Add every page to `app`, and draw errors as pages for clients that request HTML."""
     for part in PARTS:
         app.include_router(part.router)
     errors.install(app)

@@ -1,4 +1,4 @@
-"""The connection to the Elasticsearch that the settings name, which is made with the first request."""
+"""Connect to the Elasticsearch server of the settings, at the first request."""
 
 import logging
 import ssl
@@ -14,13 +14,13 @@ from shared.errors import Unavailable
 
 BACK_OFF_S = 0.5
 LONGEST_BACK_OFF_S = 2.0
-"""A longer outage is waited for by the calls that need the server, not inside a request."""
+"""Upper bound of the pause between attempts, in seconds; calls wait out longer outages, not a request."""
 
 logging.getLogger("elastic_transport.transport").setLevel(logging.WARNING)  # it has an INFO line for each request
 
 
 class _Msgspec:
-    """JSON in a third of the time of the standard library."""
+    """Encodes and decodes JSON in a third of the standard library's time."""
 
     def json_dumps(self, data: Any) -> bytes:
         return msgspec.json.encode(data)
@@ -41,7 +41,10 @@ SERIALIZERS = {each.mimetype: each() for each in (_Json, _Ndjson)}
 
 
 def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Elasticsearch:
-    """A client for so many threads. It connects with the first request.
+    """Make a client for this number of threads; it connects at its first request.
+
+    A request that is refused for now, or cannot be sent, is sent again up to `settings.retries` times. One that timed
+    out is not, since the server may have executed it.
 
     A request that is refused for now, or that cannot be sent, is sent again `settings.retries` times; one that was
     not answered in time is not, as nobody knows what became of it.
@@ -64,14 +67,14 @@ def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Ela
             retry_backoff_base=BACK_OFF_S,
             retry_backoff_cap=LONGEST_BACK_OFF_S,
             serializers=SERIALIZERS,
-            **_trust(settings),
+            **_choose_trust(settings),
         )
     except ValueError as error:
         raise Unavailable(str(error), hint=f"correct {URL}, as in {retrieval_settings.SERVER_URL}") from None
 
 
-def _trust(settings: retrieval_settings.Elasticsearch) -> dict[str, Any]:
-    """How the client knows the server's certificate: by known authorities, by that of the settings, or by itself."""
+def _choose_trust(settings: retrieval_settings.Elasticsearch) -> dict[str, Any]:
+    """Return the client's options for the server's certificate: known authorities, `ca_certs` or `fingerprint`."""
     if settings.fingerprint:
         return {"ssl_assert_fingerprint": settings.fingerprint}
     if not settings.ca_certs:
@@ -82,5 +85,5 @@ def _trust(settings: retrieval_settings.Elasticsearch) -> dict[str, Any]:
     except OSError as error:  # also ssl.SSLError: the file holds no certificate
         reason = error.strerror if isinstance(error, FileNotFoundError | PermissionError) else "it holds no certificate"
         hint = "name the PEM file of its authority, such as config/certs/http_ca.crt of an Elasticsearch of version 9"
-        said = f"`retrieval.elasticsearch.ca_certs`: {settings.ca_certs} cannot be used: {reason}"
-        raise Unavailable(said, hint=hint) from None
+        message = f"`retrieval.elasticsearch.ca_certs`: {settings.ca_certs} cannot be used: {reason}"
+        raise Unavailable(message, hint=hint) from None

@@ -1,6 +1,6 @@
-"""An Elasticsearch server as far as the project uses it: indexes, bulk, search, aliases. Synchronous, safe for threads.
+"""A synchronous, thread-safe client of Elasticsearch for what the project uses: indexes, bulk, search and aliases.
 
-Only what every node of version 9 has, without a licence and without scripts.
+It only uses features that every node of version 9 has, without a licence and without scripts.
 """
 
 import re
@@ -17,39 +17,39 @@ from urllib.parse import urlsplit
 from elasticsearch import Elasticsearch, helpers
 
 from services.retriever.elasticsearch.connection import BACK_OFF_S, LONGEST_BACK_OFF_S, connect
-from services.retriever.elasticsearch.failures import OVERLOADED, reason, refuse_reply, reported
+from services.retriever.elasticsearch.failures import OVERLOADED, find_reason, refuse_reply, translate_errors
 from shared import retrieval_settings
 from shared.errors import Invalid, MathragError, Unavailable
 
 CHUNK = 500
 CHUNK_BYTES = 8 << 20
-"""Documents and bytes of a bulk request; a server takes 100 MB at most."""
+"""Documents per bulk request, and its bytes; a server takes at most 100 MB."""
 CONNECTIONS = 8
-"""To the server, at once."""
+"""Connections to the server at once."""
 SENDERS = 2
-"""Bulk requests at once, while the next documents are made."""
+"""Bulk requests that are sent at once, while the next documents are made."""
 SHARE_OF_TIMEOUT = 0.5
-"""Of the client's time-out that the server itself waits, so that it gives up first and says why."""
+"""Share of the client's timeout that the server itself waits, so that it gives up first and reports why."""
 MOST_HITS = 10_000
-"""Of one search: the server's `index.max_result_window`, and its upper bound of `num_candidates`."""
+"""Upper bound of a search's hits: the server's `index.max_result_window`, and its bound of `num_candidates`."""
 HITS_AT_ONCE = 100_000
 """Hits in one reply of several searches: about 13 MB, which the server holds in its memory as well."""
 REPLIED = tuple(f"responses.{field}" for field in (
     "hits.hits._score", "hits.hits.fields", "timed_out", "_shards.failed", "error", "status",
 ))  # fmt: skip
-"""What is sent of each reply; `status` is always there, so that none of them is left out."""
+"""Parts of each reply that the server sends; `status` is always there, so that no reply is left out."""
 
 Document = tuple[str, Mapping[str, Any]]
-"""Hash and fields."""
+"""Hash and fields of a document."""
 
 Body = Mapping[str, Any]
 
 
-class Server:
-    """The one that the settings name."""
+class ElasticsearchServer:
+    """Sends requests to the Elasticsearch server that the settings name."""
 
     def __init__(self, settings: retrieval_settings.Elasticsearch) -> None:
-        """Connects to nothing yet.
+        """Prepare the client without connecting.
 
         Raises:
             Unavailable: see `connect`.
@@ -61,13 +61,12 @@ class Server:
         self._name = urlsplit(settings.address).netloc.rpartition("@")[2]
 
     def create(self, index: str, *, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> None:
-        """An empty index; one of that name, which broke off or was found damaged, is deleted before.
+        """Create an empty index in the place of any unfinished or damaged one of that name.
 
-        It is asked for once, as a second request would find what the first one made. A failure may leave the index
-        behind: `discard` it.
+        It is requested only once, as a second request would find the index of the first. After a failure, `discard` it.
         """
         self.delete(index)
-        with reported(self._name):
+        with translate_errors(self._name):
             self._client.options(max_retries=0).indices.create(
                 index=index,
                 settings=settings,
@@ -78,35 +77,35 @@ class Server:
             )
 
     def fill(self, index: str, documents: Iterable[Document]) -> int:
-        """Write documents while they are made, and make them searchable; how many there are.
+        """Write documents while they are made, make them searchable, and return their number.
 
         Raises:
-            Invalid: the server takes a document never.
-            Unavailable: it takes one not now, also when tried again, or not all of them are there afterwards.
+            Invalid: the server refuses a document for good.
+            Unavailable: it refuses one for now, even after retries, or holds fewer documents than it accepted.
         """
-        with reported(self._name):
-            written = self._send_all(index, iter(documents))
+        with translate_errors(self._name):
+            list_documents = self._send_all(index, iter(documents))
             self._patient.indices.refresh(index=index)
-        if (found := self.count(index)) != written:
-            said = f"Elasticsearch at {self._name} holds {found} of {written} documents that it took"
-            raise Unavailable(said, hint="see its log, then build again")
-        return written
+        if (found := self.count(index)) != list_documents:
+            message = f"Elasticsearch at {self._name} holds {found} of {list_documents} documents that it took"
+            raise Unavailable(message, hint="see its log, then build again")
+        return list_documents
 
     @property
     def _patient(self) -> Elasticsearch:
-        """For requests that may be sent again after a time-out: they do the same twice."""
+        """Return the client for idempotent requests, which may be sent again after a timeout."""
         return self._client.options(retry_on_timeout=True)
 
     def _send_all(self, index: str, documents: Iterator[Document]) -> int:
         """Send chunks from threads; `documents` is read here, as far ahead as there are threads."""
-        written = 0
+        list_documents = 0
         sending: deque[Future[int]] = deque()
         with ThreadPoolExecutor(SENDERS, thread_name_prefix="bulk") as threads:
             while chunk := list(islice(documents, CHUNK)):
                 sending.append(threads.submit(self._send, index, chunk))
                 if len(sending) > SENDERS:
-                    written += sending.popleft().result()
-            return written + sum(each.result() for each in sending)
+                    list_documents += sending.popleft().result()
+            return list_documents + sum(each.result() for each in sending)
 
     def _send(self, index: str, chunk: Sequence[Document]) -> int:
         actions = ({"_index": index, "_id": document, "_source": fields} for document, fields in chunk)
@@ -124,91 +123,93 @@ class Server:
             timeout=self._patience,
         )
         if refused := [item for _, item in answers]:  # all are read: an open generator would keep its span open
-            raise self._refused(refused[0])
+            raise self._make_refusal(refused[0])
         return len(chunk)
 
-    def _refused(self, item: Mapping[str, Any]) -> MathragError:
-        [said] = item.values()
-        where = f"Elasticsearch at {self._name} refuses document {said.get('_id')} ({said.get('status')})"
-        raised = Unavailable if said.get("status") in OVERLOADED else Invalid
-        return raised(f"{where}: {reason(said.get('error'))}", hint="see its log, then build again")
+    def _make_refusal(self, item: Mapping[str, Any]) -> MathragError:
+        [result] = item.values()
+        where = f"Elasticsearch at {self._name} refuses document {result.get('_id')} ({result.get('status')})"
+        raised = Unavailable if result.get("status") in OVERLOADED else Invalid
+        return raised(f"{where}: {find_reason(result.get('error'))}", hint="see its log, then build again")
 
     def count(self, index: str) -> int:
-        """Documents that can be found."""
-        with reported(self._name):
+        """Count the searchable documents."""
+        with translate_errors(self._name):
             return int(self._client.count(index=index)["count"])
 
     @cached_property
     def version(self) -> tuple[int, int]:
-        """Major and minor version of the node that was asked first."""
-        with reported(self._name):
+        """Return the major and minor version of the node that was asked first."""
+        with translate_errors(self._name):
             major, minor, *_ = self._client.info()["version"]["number"].split(".")
         return int(major), int(minor)
 
     def search(self, index: str, size: int, searches: Sequence[Body]) -> list[list[Body]]:
-        """The first `size` hits of each search in the server's order: `_score`, and `fields` as the search asks for.
+        """Return the first `size` hits of each search in the server's order, with `_score` and the requested `fields`.
 
         Raises:
             Invalid: `size` is more than the server finds at once, or it refuses a search.
             TooLarge: a search has more terms than the server takes.
-            Unsound: the index is gone.
+            UnsoundIndex: the index is gone.
             Unavailable: the server does not answer, or has not searched everything, also when asked again.
         """
         if size > MOST_HITS:
-            raise Invalid(f"Elasticsearch finds {MOST_HITS} documents at most in one search, and {size} are asked for")
+            raise Invalid(
+                f"Elasticsearch finds {MOST_HITS} documents at most in one search, but the request asks for {size}"
+            )
         shared = {"size": size, "track_total_hits": False, "stored_fields": "_none_"}
         bodies = [{**shared, **each} for each in searches]
         step = HITS_AT_ONCE // size
         replies = [
-            reply for at in range(0, len(bodies), step) for reply in self._replies(index, bodies[at : at + step])
+            reply for at in range(0, len(bodies), step) for reply in self._fetch_replies(index, bodies[at : at + step])
         ]
         return [reply.get("hits", {}).get("hits", []) for reply in replies]
 
-    def _replies(self, index: str, bodies: Sequence[Body]) -> list[Body]:
-        """A whole reply for each search; those that are refused for now are sent again alone."""
-        replies = self._asked(index, bodies)
+    def _fetch_replies(self, index: str, bodies: Sequence[Body]) -> list[Body]:
+        """Return a complete reply for each search; searches that are refused for now are sent again."""
+        replies = self._search_once(index, bodies)
         for attempt in range(self._retries):
             refused = [at for at, reply in enumerate(replies) if reply["status"] in OVERLOADED]
             if not refused:
                 break
             sleep(min(BACK_OFF_S * 2**attempt, LONGEST_BACK_OFF_S))
-            for at, reply in zip(refused, self._asked(index, [bodies[at] for at in refused]), strict=True):
+            for at, reply in zip(refused, self._search_once(index, [bodies[at] for at in refused]), strict=True):
                 replies[at] = reply
         for reply in replies:
             refuse_reply(self._name, reply)
         return replies
 
-    def _asked(self, index: str, bodies: Sequence[Body]) -> list[Body]:
+    def _search_once(self, index: str, bodies: Sequence[Body]) -> list[Body]:
         whole = {"allow_partial_search_results": False}
         lines = [line for body in bodies for line in (whole, body)]
-        with reported(self._name):
+        with translate_errors(self._name):
             replies = self._client.msearch(index=index, searches=lines, filter_path=REPLIED)
         return list(replies["responses"])
 
     def point(self, alias: str, index: str) -> None:
-        """Let `alias` name `index` alone, in one step."""
-        with reported(self._name):
+        """Let `alias` refer only to `index`, in one step."""
+        with translate_errors(self._name):
             held = self._client.options(ignore_status=404).indices.get_alias(name=alias)
             before = [name for name in held if name != index] if held.meta.status == 200 else []
             moved = [{"remove": {"index": name, "alias": alias}} for name in before]
             self._client.indices.update_aliases(actions=[*moved, {"add": {"index": index, "alias": alias}}])
 
     def delete(self, index: str) -> None:
-        """Remove an index, if it is there."""
-        with reported(self._name):
+        """Delete an index if it exists."""
+        with translate_errors(self._name):
             self._patient.options(ignore_status=404).indices.delete(index=index)
 
     def discard(self, index: str) -> None:
-        """Remove an index whose creation may not have ended: a deletion would find nothing before."""
-        with suppress(MathragError), reported(self._name):  # a key may lack the right to ask
+        """Delete an index whose creation may still be going on, after waiting for it."""
+        with suppress(MathragError), translate_errors(self._name):  # a key may lack the right to ask
             self._client.cluster.health(wait_for_events="languid", timeout=self._patience)
         self.delete(index)
 
     def indexes(self) -> list[str]:
-        """Names of all indexes that this installation built: PREFIX-KIND-SIGNATURE.
+        """List all indexes that this installation built: PREFIX-KIND-SIGNATURE.
 
-        Those of another installation whose prefix begins with ours, such as PREFIX-staging, are none of them.
+        Those of installations with a longer prefix, such as PREFIX-staging, are not listed.
         """
         ours = re.compile(f"{self.prefix}-(dense|sparse)-[0-9a-f]{{64}}")
-        with reported(self._name):
+        with translate_errors(self._name):
             return sorted(name for name in self._client.indices.get(index=f"{self.prefix}-*") if ours.fullmatch(name))

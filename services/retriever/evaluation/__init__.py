@@ -1,1 +1,1 @@
-"""How well the configured back ends find what a judged collection says is relevant; no other service takes part."""
+"""Measure how well the configured back ends find the relevant documents of a judged collection, without a service."""

@@ -1,6 +1,6 @@
-"""`python -m services.retriever.evaluation`: a request as JSON on standard input, its result on standard output.
+"""Answer one request of `mathrag eval` or `tune`: JSON on standard input, the result as JSON on standard output.
 
-Exits with 1 after an error, which is then what stands on standard output: {"error": {"kind", "message", "hint"}}.
+After an error the exit status is 1, and standard output is {"error": {"kind", "message", "hint"}}.
 """
 
 import sys
@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from services.retriever.backends import backends
+from services.retriever.backends import make_backends
 from services.retriever.evaluation import requests
 from services.retriever.evaluation.collection import Collection
-from services.retriever.evaluation.evaluating import evaluate
+from services.retriever.evaluation.evaluate import evaluate
 from services.retriever.evaluation.requests import Evaluate, Request
-from services.retriever.evaluation.searching import Searcher
-from services.retriever.evaluation.tuning import tune
+from services.retriever.evaluation.searcher import CollectionSearcher
+from services.retriever.evaluation.tune import tune
 from shared import settings
 from shared.errors import MathragError
 from shared.models import retrieval_models
@@ -23,7 +23,6 @@ from shared.settings import Settings
 
 
 def main() -> None:
-    """Answer one request."""
     try:
         found, code = answer(requests.read(), settings.load()), 0
     except MathragError as error:
@@ -33,18 +32,18 @@ def main() -> None:
 
 
 def answer(request: Request, settings: Settings) -> dict[str, Any]:
-    """The result of `request` with the back ends of `settings`.
+    """Return the result of `request` with the back ends of `settings`.
 
     Raises:
         MathragError: something that either names cannot be used.
     """
     collection, retrieval = Collection(Path(request.folder)), settings.retrieval
     with (
-        retrieval_models.embedder(retrieval.embeddings) as embedder,
-        retrieval_models.reranker(retrieval.reranker) as reranker,
+        retrieval_models.open_embedder(retrieval.embeddings) as embedder,
+        retrieval_models.open_reranker(retrieval.reranker) as reranker,
     ):
-        indexes = backends(retrieval, embedder)
-        searcher = Searcher(indexes, settings.data_dir, collection, request.k, reranker)
+        indexes = make_backends(retrieval, embedder)
+        searcher = CollectionSearcher(indexes, settings.data_dir, collection, request.k, reranker)
         if isinstance(request, Evaluate):
             return evaluate(request, collection, searcher)
         return tune(request, collection, searcher)

@@ -1,11 +1,11 @@
-"""Ways to search: one list as it is, or both of them fused as a job would."""
+"""The modes of evaluation: one list as it is, or both of them fused as a job would."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
-from services.retriever.ports import Match
+from services.retriever.ports import IndexMatch
 from shared.contracts.params import EnhanceParams, FusionParams, Params
 from shared.errors import Invalid
 from shared.rag.fusion import fuse
@@ -23,36 +23,38 @@ NAMES = (
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True):
-    """One way, with what it depends on."""
+    """Describes a mode of search by everything that its ranking depends on."""
 
     name: str
     kinds: tuple[Kind, ...]
-    """Which lists it needs."""
+    """The lists that it needs."""
     fusion: FusionParams = FusionParams()
     rrf_k: int = 60
     reranks: bool = False
-    """Whether a cross-encoder has the last word."""
+    """Whether a cross-encoder reorders the list at the end."""
     enhances: bool = False
-    """Whether every query is searched for in a second wording, too."""
+    """Whether every query is also searched for in a second wording."""
     enhance: EnhanceParams = EnhanceParams()
 
-    def ranked(self, lists: Mapping[Kind, Sequence[Match]]) -> list[str]:
-        """The documents for one query, best first, before any reranking, from what each index found for it."""
+    def rank(self, lists: Mapping[Kind, Sequence[IndexMatch]]) -> list[str]:
+        """Rank the documents for one query, best first, from what each index found; nothing is reranked here."""
         if len(self.kinds) == 1:
             return [match.document for match in lists[self.kinds[0]]]
         weights = (self.fusion.dense, self.fusion.sparse)
         found = [[(match.document, match.score) for match in lists[kind]] for kind in self.kinds]
         return [document for document, _ in fuse(found, weights, self.fusion, self.rrf_k)]
 
-    def sharing(self, dense: float) -> "Mode":
-        """The same with this share of the dense list, the rest being the sparse one's."""
+    def with_dense_weight(self, dense: float) -> "Mode":
+        """Return the mode with this weight of the dense list; the sparse list has the rest."""
         fusion = msgspec.structs.replace(self.fusion, dense=dense, sparse=round(1 - dense, 6))
         return msgspec.structs.replace(self, fusion=fusion)
 
 
-def mode(name: str, params: Params) -> Mode:
-    """`dense`, `sparse`; `hybrid`, which fuses as `params` say; `weighted` with their normaliser, `weighted-rank` ...;
-    `enhanced`, which is `hybrid` in two wordings; `rerank`, which is `hybrid` reordered by a cross-encoder.
+def choose_mode(name: str, params: Params) -> Mode:
+    """Return the mode called `name`.
+
+    `hybrid` fuses as `params` say; `weighted` uses their normaliser, `weighted-rank` and the like their own. `enhanced`
+    is `hybrid` in two wordings; `rerank` is `hybrid` reordered by a cross-encoder.
 
     Raises:
         Invalid: there is none of this name.

@@ -1,4 +1,4 @@
-"""What can be asked for, as JSON on standard input."""
+"""The requests of an evaluation, as JSON on standard input."""
 
 import sys
 from typing import Annotated, Literal
@@ -12,19 +12,19 @@ Depth = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class Evaluate(msgspec.Struct, frozen=True, kw_only=True, tag="eval", forbid_unknown_fields=True):
-    """Measure a mode on a split, and against others."""
+    """Measure a mode on a split, and compare it with others."""
 
     folder: str
     mode: str
     split: str = "test"
     k: Depth = 100
-    """Documents of every list, and of what is fused of them."""
+    """Number of documents in every list, and in the fused one."""
     metrics: tuple[str, ...] = ()
-    """Beside the usual ones."""
+    """Measures beside the usual ones."""
     against: tuple[str, ...] = ()
-    """Modes, or files of runs."""
+    """Modes, or files of runs, to compare with."""
     run: str | None = None
-    """Where the ranked lists are written, in TREC's format."""
+    """File to which the ranked lists are written, in TREC's format."""
     params: Params = Params()
 
 
@@ -34,14 +34,15 @@ class Tune(msgspec.Struct, frozen=True, kw_only=True, tag="tune", forbid_unknown
     folder: str
     mode: str = "weighted"
     over: Literal["dense", "rrf_k"] = "dense"
-    """The share of the dense list, or the constant of reciprocal ranks."""
+    """The parameter: the share of the dense list, or the constant of reciprocal rank fusion."""
     split: str | None = None
-    """Where it is chosen; None: `dev`, or half of the queries of `held_out` where there is no such split."""
+    """Split on which the value is chosen; None: `dev`, or half of the queries of `held_out` where there is no such
+    split."""
     held_out: str = "test"
     k: Depth = 100
     metric: str = "nDCG@10"
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Of halving and of the bootstrap."""
+    """Seed of the halving and of the bootstrap."""
     params: Params = Params()
 
 
@@ -49,7 +50,7 @@ Request = Evaluate | Tune
 
 
 def read() -> Request:
-    """The request on standard input.
+    """Read the request from standard input.
 
     Raises:
         Invalid: it is none; the message names the field.
@@ -57,5 +58,7 @@ def read() -> Request:
     try:
         request: Request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
     except msgspec.DecodeError as error:
-        raise Invalid(str(error), hint="`$` stands for the request; docs/pipelines.md has all of `params`") from error
+        raise Invalid(
+            str(error), hint="`$` stands for the request; docs/explanation/pipelines.md has all of `params`"
+        ) from error
     return request

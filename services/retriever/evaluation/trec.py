@@ -1,4 +1,4 @@
-"""Runs in TREC's format: `query Q0 document rank score tag`, blanks between."""
+"""Read and write runs in TREC's format: `query Q0 document rank score tag`, separated by blanks."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ TAG = "mathrag"
 
 
 def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
-    """Scores fall by one from rank to rank, so that no reader finds a tie.
+    """Write a run; scores fall by one from rank to rank, so that no reader finds a tie.
 
     Raises:
         Invalid: the file cannot be written.
@@ -26,29 +26,31 @@ def write(path: Path, run: Mapping[str, Sequence[str]]) -> None:
 
 
 def read(path: Path, k: int) -> dict[str, list[str]]:
-    """Query -> at most `k` documents by falling score, as trec_eval takes them; equal scores by rank.
+    """Read at most `k` documents per query, by descending score as trec_eval does, and by rank where scores are equal.
 
     Raises:
-        NotFound: no such file.
-        InvalidLine: a row has not six columns, or its rank or score is no number.
+        NotFound: there is no such file.
+        InvalidLine: a row does not have six columns, or its rank or score is not a number.
     """
     if not path.is_file():
-        raise NotFound(f"There is no run {str(path)!r}")
+        raise NotFound(f"there is no run {str(path)!r}")
     rows: dict[str, list[tuple[float, int, str]]] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
-                query, document, rank, score = _row(line.split(), path.name, number)
+                query, document, rank, score = _parse_row(line.split(), path.name, number)
                 rows.setdefault(query, []).append((-score, rank, document))
     return {
         query: list(dict.fromkeys(document for _, _, document in sorted(found)))[:k] for query, found in rows.items()
     }
 
 
-def _row(cells: list[str], source: str, number: int) -> tuple[str, str, int, float]:
+def _parse_row(cells: list[str], source: str, number: int) -> tuple[str, str, int, float]:
     if len(cells) != 6:
-        raise InvalidLine(source, number, f"has {len(cells)} columns; write query Q0 document rank score tag")
+        raise InvalidLine(source, number, f"has {len(cells)} columns, not six; write query Q0 document rank score tag")
     try:
         return cells[0], cells[2], int(cells[3]), float(cells[4])
     except ValueError as error:
-        raise InvalidLine(source, number, f"rank {cells[3]!r} or score {cells[4]!r} is no number") from error
+        raise InvalidLine(
+            source, number, f"rank {cells[3]!r} or score {cells[4]!r} is not a number; write numbers"
+        ) from error

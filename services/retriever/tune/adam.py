@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015) on the rows of a table that a step touches; the others stay as they are, moments too."""
+"""Adam (Kingma and Ba 2015) on the rows of a table that a step touches; other rows and their moments do not change."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ Floats = NDArray[np.float32]
 
 
 class Adam:
-    """For a table [rows, d], which it changes in place."""
+    """Optimises a table [rows, d] in place."""
 
     def __init__(self, table: Floats, rate: float) -> None:
         self._table = table
@@ -19,7 +19,7 @@ class Adam:
         self._steps = 0
 
     def step(self, rows: NDArray[np.int64], gradients: Floats) -> None:
-        """One step of these distinct rows, against their gradients [len(rows), d]."""
+        """Update these distinct rows from their gradients [len(rows), d]."""
         self._steps += 1
         first, second = DECAYS
         means = first * self._means[rows] + (1 - first) * gradients

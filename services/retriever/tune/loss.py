@@ -1,21 +1,24 @@
-"""The contrastive loss of RuleRAG-FT (Hu et al. 2024; seed document 002)."""
+"""Compute the contrastive loss of RuleRAG-FT (Hu et al. 2024; seed document 002)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 TEMPERATURE = 0.01
-"""What the authors divide scores by."""
+"""The authors' temperature, by which scores are divided."""
 Floats = NDArray[np.floating]
 
 
-def contrastive(
+def compute_contrastive_loss(
     queries: Floats,
     documents: Floats,
     positives: NDArray[np.integer],
     oracle: NDArray[np.bool_],
     temperature: float = TEMPERATURE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The loss of each query, and its gradient with respect to the query's vector; documents are constants.
+    """Compute each query's loss, and its gradient with respect to the query's vector; documents are constants.
+
+    L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
+    oracle documents of the query); s is the inner product, t the temperature.
 
     L = -log e^{s(d+, q∘r)/t} / (e^{s(d+, q∘r)/t} + the sum of e^{s(d-, q∘r)/t} over all d- of the batch that are no
     oracle documents of the query); s is the inner product, t the temperature.

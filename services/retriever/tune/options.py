@@ -1,4 +1,4 @@
-"""How an embedder is tuned."""
+"""The options of a tuning."""
 
 from typing import Literal, NamedTuple
 
@@ -6,19 +6,20 @@ from services.retriever.tune.loss import TEMPERATURE
 
 Kind = Literal["static", "sentence-transformers"]
 RATES: dict[Kind, float] = {"static": 2e-3, "sentence-transformers": 1e-5}
-"""Of Adam: the second is RuleRAG-FT's; a table of token vectors needs larger steps (docs/tuning.md)."""
+"""Adam's learning rates: the second is RuleRAG-FT's; a table of token vectors needs larger steps
+(docs/how-to/tuning.md)."""
 
 
-class Options(NamedTuple):
-    """Batch and temperature are RuleRAG-FT's (Hu et al. 2024)."""
+class TuningOptions(NamedTuple):
+    """The options of a tuning; batch and temperature are RuleRAG-FT's (Hu et al. 2024)."""
 
     rate: float = RATES["static"]
     batch: int = 32
-    """Positives that are looked at together; their documents are each other's negatives."""
+    """Positives in one step; their documents are each other's negatives."""
     epochs: int = 10
     dev: float = 0.1
     """Share of the questions that choose the epoch and are not trained on."""
     negatives: int = 0
-    """Of each line's negatives, how many join the documents of the batch."""
+    """Negatives of each line that join the documents of the batch."""
     temperature: float = TEMPERATURE
     seed: int = 0

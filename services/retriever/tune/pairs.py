@@ -1,4 +1,4 @@
-"""Training pairs from a file: a question with a rule in each line, its oracle documents and others."""
+"""Read training pairs from a file: each line has a question with a rule, its oracle documents and negatives."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_LINES = 200_000
-"""Of a file."""
+"""Upper bound of a file's lines."""
 MOST_DOCUMENTS = 200_000
-"""Distinct ones in memory; their vectors take 290 MiB."""
+"""Upper bound of distinct documents in memory; their vectors take 290 MiB."""
 Numbers = NDArray[np.int64]
 
 
-class Pair(msgspec.Struct, frozen=True):
+class TrainingPair(msgspec.Struct, frozen=True):
     """A line of `mathrag dataset training-data --as pairs`."""
 
     query: str
@@ -28,23 +28,23 @@ class Pair(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is searched for: the question and the rule."""
+        """Return the query that is embedded: the question and the rule."""
         return f"{self.query} {self.rule}"
 
 
-class Documents:
-    """Distinct texts, numbered as they come."""
+class NumberedDocuments:
+    """Distinct texts, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     @property
     def texts(self) -> list[str]:
-        """By number."""
+        """Return the texts, in the order of their numbers."""
         return list(self._numbers)
 
     def numbers(self, texts: Sequence[str]) -> Numbers:
-        """Of the texts, sorted; new ones are added.
+        """Return the sorted numbers of the texts; new texts are added.
 
         Raises:
             SystemExit: there are too many.
@@ -55,8 +55,8 @@ class Documents:
         return np.array(found, dtype=np.int64)
 
 
-class Query(NamedTuple):
-    """A question with a rule; documents by number."""
+class TrainingQuery(NamedTuple):
+    """A question with a rule; documents are given by number."""
 
     text: str
     question: str
@@ -65,11 +65,11 @@ class Query(NamedTuple):
     oracle: Numbers
     """Documents of all rules of the question."""
     negatives: Numbers
-    """Documents that are compared with the positive beside those of the batch."""
+    """Documents that are compared with the positive, in addition to those of the batch."""
 
 
-def read(path: Path, documents: Documents) -> list[Query]:
-    """The queries of a file, whose documents are added to `documents`.
+def read(path: Path, documents: NumberedDocuments) -> list[TrainingQuery]:
+    """Read the queries of a file, and add their documents to `documents`.
 
     Raises:
         SystemExit: a line is no pair, has no positive document, or there are none or too many.
@@ -81,10 +81,10 @@ def read(path: Path, documents: Documents) -> list[Query]:
         oracle[pair.query].update(positives.tolist())
         found.append((pair.text, pair.query, positives, documents.numbers(pair.negatives)))
     known = {question: np.array(sorted(numbers), dtype=np.int64) for question, numbers in oracle.items()}
-    return [Query(text, question, own, known[question], negatives) for text, question, own, negatives in found]
+    return [TrainingQuery(text, question, own, known[question], negatives) for text, question, own, negatives in found]
 
 
-def _pairs(path: Path) -> Iterator[Pair]:
+def _pairs(path: Path) -> Iterator[TrainingPair]:
     number = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -95,9 +95,9 @@ def _pairs(path: Path) -> Iterator[Pair]:
         raise SystemExit(f"{path} is empty: make it with `mathrag dataset training-data NAME --as pairs`")
 
 
-def _pair(line: bytes, where: str) -> Pair:
+def _pair(line: bytes, where: str) -> TrainingPair:
     try:
-        pair = msgspec.json.decode(line, type=Pair)
+        pair = msgspec.json.decode(line, type=TrainingPair)
     except msgspec.DecodeError as error:
         raise SystemExit(
             f"{where}: {error}; lines are made by `mathrag dataset training-data NAME --as pairs`"
@@ -107,15 +107,15 @@ def _pair(line: bytes, where: str) -> Pair:
     return pair
 
 
-def split(queries: Sequence[Query], share: float, seed: int) -> tuple[list[Query], list[Query]]:
-    """(train, dev): about so large a share of the questions goes to dev, at least one, and never all.
+def split(queries: Sequence[TrainingQuery], share: float, seed: int) -> tuple[list[TrainingQuery], list[TrainingQuery]]:
+    """Split into (train, dev): about this share of the questions goes to dev, at least one, and never all.
 
     Raises:
-        SystemExit: there is one question alone.
+        SystemExit: all pairs are of one question.
     """
     questions = list(dict.fromkeys(query.question for query in queries))
     if len(questions) == 1:
-        raise SystemExit("the pairs are of one question alone: two are needed, one of them to choose the epoch")
+        raise SystemExit("all pairs are of one question: at least two are needed, one of them to choose the epoch")
     count = min(max(1, round(len(questions) * share)), len(questions) - 1)
     chosen = set(np.random.default_rng(seed).permutation(questions)[:count].tolist())
     return (

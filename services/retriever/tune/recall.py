@@ -1,4 +1,4 @@
-"""R@10: how often an oracle document is among the first ten."""
+"""Measure R@10: how often an oracle document is among the first ten."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from services.retriever.tune.pairs import Numbers, Query
+from services.retriever.tune.pairs import Numbers, TrainingQuery
 
 FIRST = 10
 BLOCK = 256
@@ -15,16 +15,18 @@ Vectors = NDArray[np.float32]
 
 
 class Recall(NamedTuple):
-    """Shares of the queries."""
+    """Shares of the queries, from 0 to 1."""
 
     question: float
-    """With an oracle document of the question among the first ten."""
+    """Share with an oracle document of the question among the first ten."""
     rule: float
-    """With a document of the query's own rule there."""
+    """Share with a document of the query's own rule there."""
 
 
-def recall(vectors: Vectors, documents: Vectors, queries: Sequence[Query], first: int = FIRST) -> Recall:
-    """Among the `first` nearest documents, where those of the same score come in order. There are some queries."""
+def measure_recall(
+    vectors: Vectors, documents: Vectors, queries: Sequence[TrainingQuery], first: int = FIRST
+) -> Recall:
+    """Measure recall among the `first` nearest documents; ties keep their order. There must be a query."""
     question = rule = 0
     for start in range(0, len(queries), BLOCK):
         scores = vectors[start : start + BLOCK] @ documents.T
@@ -35,7 +37,7 @@ def recall(vectors: Vectors, documents: Vectors, queries: Sequence[Query], first
 
 
 def _is_found(scores: Vectors, wanted: Numbers, first: int) -> bool:
-    """Whether fewer than `first` documents stand before the best wanted one."""
+    """Tell whether fewer than `first` documents rank before the best wanted one."""
     best = wanted[np.argmax(scores[wanted])]
     before = np.count_nonzero(scores > scores[best]) + np.count_nonzero(scores[:best] == scores[best])
     return bool(before < first)

@@ -1,11 +1,11 @@
-"""What tuning says of itself: a table while it runs, and a file beside what it made."""
+"""Report a tuning: a table while it runs, and a file beside the result."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from services.retriever.tune.options import Options
+from services.retriever.tune.options import TuningOptions
 from services.retriever.tune.recall import Recall
 
 FILE = "tuning.json"
@@ -13,32 +13,32 @@ HEADING = " epoch      loss  R@10  of the rule"
 
 
 class Epoch(NamedTuple):
-    """One pass over the pairs, or number 0: before the first."""
+    """One pass over the pairs; number 0 is the state before the first."""
 
     number: int
     loss: float | None
-    """Mean over the pass, while the vectors change."""
+    """Mean loss over the pass, while the vectors change."""
     recall: Recall
-    """Of the dev part after it."""
+    """Recall on the dev part after the pass."""
 
 
-def line(epoch: Epoch) -> str:
-    """A row under `HEADING`."""
+def format_epoch(epoch: Epoch) -> str:
+    """Format a row under `HEADING`."""
     loss = "" if epoch.loss is None else f"{epoch.loss:.4f}"
-    return f"{epoch.number or 'before':>6}  {loss:>8}  {shown(epoch.recall)}"
+    return f"{epoch.number or 'before':>6}  {loss:>8}  {format_recall(epoch.recall)}"
 
 
-def shown(recall: Recall) -> str:
-    """Both figures, as they stand under `HEADING`."""
+def format_recall(recall: Recall) -> str:
+    """Format both figures as under `HEADING`."""
     return f"{recall.question:.3f}  {recall.rule:.3f}"
 
 
-def told(pairs: str, options: Options, epochs: Sequence[Epoch]) -> dict[str, Any]:
-    """How an embedder is made; `pairs` is the SHA-256 of their file."""
+def make_report(pairs: str, options: TuningOptions, epochs: Sequence[Epoch]) -> dict[str, Any]:
+    """Describe how an embedder was made; `pairs` is the SHA-256 of their file."""
     passed = [{**each._asdict(), "recall": each.recall._asdict()} for each in epochs]
     return {"pairs": pairs, "options": options._asdict(), "epochs": passed}
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:
-    """How the embedder in `folder` was made."""
+    """Write how the embedder in `folder` was made."""
     (folder / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Batches of positives: their documents are each other's negatives."""
+"""Draw draw_batches of positives, whose documents are each other's negatives."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -6,25 +6,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from services.retriever.tune.options import Options
-from services.retriever.tune.pairs import Numbers, Query
+from services.retriever.tune.options import TuningOptions
+from services.retriever.tune.pairs import Numbers, TrainingQuery
 
 
-class Batch(NamedTuple):
-    """What the loss is taken over."""
+class TrainingBatch(NamedTuple):
+    """The input of one step's loss."""
 
     queries: list[int]
-    """Places [n]; a query is there once for each of its positives in the batch."""
+    """Positions of the queries [n]; a query occurs once for each of its positives in the batch."""
     documents: Numbers
-    """Distinct numbers [m]."""
+    """Distinct document numbers [m]."""
     positives: Numbers
-    """Of each query, the row in `documents` [n]."""
+    """Row in `documents` of each query's positive [n]."""
     oracle: NDArray[np.bool_]
-    """Which documents are the query's oracle documents [n, m]."""
+    """Whether a document is one of the query's oracle documents [n, m]."""
 
 
-def batches(queries: Sequence[Query], options: Options, rng: np.random.Generator) -> Iterator[Batch]:
-    """Every oracle document of every query once as its positive, in random order."""
+def draw_batches(
+    queries: Sequence[TrainingQuery], options: TuningOptions, rng: np.random.Generator
+) -> Iterator[TrainingBatch]:
+    """Yield every oracle document of every query once as its positive, in random order."""
     examples = [(at, positive) for at, query in enumerate(queries) for positive in query.positives.tolist()]
     order = rng.permutation(len(examples)).tolist()
     for start in range(0, len(order), options.batch):
@@ -32,9 +34,9 @@ def batches(queries: Sequence[Query], options: Options, rng: np.random.Generator
         yield _batch(queries, chosen, options.negatives)
 
 
-def _batch(queries: Sequence[Query], examples: Sequence[tuple[int, int]], negatives: int) -> Batch:
+def _batch(queries: Sequence[TrainingQuery], examples: Sequence[tuple[int, int]], negatives: int) -> TrainingBatch:
     places, positives = map(list, zip(*examples, strict=True))
     further = [queries[at].negatives[:negatives] for at in places]
     documents = np.unique(np.concatenate([np.array(positives, dtype=np.int64), *further]))
     oracle = np.stack([np.isin(documents, queries[at].oracle) for at in places])
-    return Batch(places, documents, np.searchsorted(documents, positives), oracle)
+    return TrainingBatch(places, documents, np.searchsorted(documents, positives), oracle)

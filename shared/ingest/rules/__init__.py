@@ -1,1 +1,1 @@
-"""Rules as text: AMIE's TSV, TLogic's JSON, AnyBURL's text and our own file, read line by line and written."""
+"""Read and write rules as text, line by line: AMIE's TSV, TLogic's JSON, AnyBURL's text and this project's format."""

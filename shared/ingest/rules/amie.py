@@ -1,7 +1,7 @@
-"""AMIE3's TSV (Lajus et al. 2020), as `java -jar amie3.jar FILE` prints it and as it is kept without its header.
+"""Read and write AMIE3's TSV (Lajus et al. 2020), as printed by `java -jar amie3.jar FILE`, with or without header.
 
-A figure that AMIE was not asked for is -1 or its column is missing (`-ostd`): standard confidence and body size are
-then 0 here.
+A figure that AMIE did not compute is -1, or its column is missing (`-ostd`): standard confidence and body size are then
+0 here.
 """
 
 import re
@@ -9,32 +9,32 @@ from collections.abc import Iterator, Sequence
 
 from shared.contracts.rules import Atom, Rule, Term
 from shared.errors import Invalid
-from shared.ingest.lines import Defect, located
+from shared.ingest.lines import Defect, locate_defect
 from shared.ingest.rules import figures, terms
-from shared.ingest.rules.terms import Named
+from shared.ingest.rules.terms import NamedAtom
 from shared.ingest.text_files import Sound
 
 COLUMNS = (
     "Rule", "Head Coverage", "Std Confidence", "PCA Confidence", "Positive Examples", "Body size", "PCA Body size",
     "Functional variable",
 )  # fmt: skip
-"""In AMIE's order; it prints further ones when it is verbose."""
+"""Columns in AMIE's order; its verbose mode prints more."""
 NEEDED = tuple(name for name in COLUMNS if name not in {"Std Confidence", "Body size"})
 ARROW = " => "
 BETWEEN = "  "
-"""Between the parts of an atom and between atoms."""
+"""Separator of the parts of an atom, and of atoms."""
 MARK = "?"
-"""What a variable begins with."""
+"""Prefix of a variable."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _HEADER = re.compile(r"(^|[ .])Rule\t")
 _SUMMARY = re.compile(
     r"\s*$|Mining done in |Total time |\d+ rules mined|MRT calls: |Queries: |Matches: |Collisions: |\.* ?[Dd]one"
 )
-"""How the lines begin that AMIE prints after its rules."""
+"""Matches the lines that AMIE prints after its rules."""
 
 
 def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
-    """Each rule with its place ("line 7"); what AMIE prints before and after its rules is left out.
+    """Yield each rule with its place ("line 7"), without what AMIE prints before and after the rules.
 
     Raises:
         InvalidLine: a line is no rule of AMIE's, or the header lacks a column.
@@ -51,15 +51,15 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
             elif begun:
                 _check_summary(line)
         except Defect as defect:
-            raise located(defect, source, number) from defect
+            raise locate_defect(defect, source, number) from defect
 
 
 def _header(line: str) -> list[str]:
-    """The names of the columns; what AMIE's progress left before them on the line is dropped."""
+    """Return the names of the columns; progress that AMIE printed before them on the line is dropped."""
     names = line[line.index(COLUMNS[0] + "\t") :].split("\t")
     missing = [name for name in NEEDED if name not in names]
     if missing:
-        raise Defect(f"the header has no column `{missing[0]}`; import the table as AMIE printed it")
+        raise Defect(f"the header has no column `{missing[0]}`; import the table with AMIE's header")
     return names
 
 
@@ -69,36 +69,38 @@ def _check_summary(line: str) -> None:
 
 
 def rule(line: str, columns: Sequence[str] = COLUMNS) -> Rule:
-    """The rule on a line.
+    """Read the rule on a line.
 
     Raises:
         Defect: it has none.
     """
     cells = [cell.strip() for cell in line.split("\t")]
     if len(cells) < len(columns):
-        raise Defect(f"has {len(cells)} columns of {len(columns)} ({', '.join(columns)}); is the file cut off?")
+        raise Defect(
+            f"has {len(cells)} columns of {len(columns)} ({', '.join(columns)}); copy the file again if it is truncated"
+        )
     row = dict(zip(columns, cells, strict=False))
     named_head, named_body = _sides(row["Rule"])
-    head, body = terms.numbered(named_head, named_body, _is_variable)
+    head, body = terms.number_variables(named_head, named_body, _is_variable)
     return Rule(
         head=head,
         body=body,
         support=figures.count("Positive Examples", row["Positive Examples"]),
-        body_size=figures.count("Body size", _computed(row, "Body size")),
-        confidence=figures.share("Std Confidence", _computed(row, "Std Confidence")),
+        body_size=figures.count("Body size", _read_figure(row, "Body size")),
+        confidence=figures.share("Std Confidence", _read_figure(row, "Std Confidence")),
         head_coverage=figures.share("Head Coverage", row["Head Coverage"]),
         pca_confidence=figures.share("PCA Confidence", row["PCA Confidence"]),
         pca_body_size=figures.count("PCA Body size", row["PCA Body size"]),
-        functional=_functional(row["Functional variable"], named_head),
+        functional=_find_functional_side(row["Functional variable"], named_head),
     )
 
 
-def _computed(row: dict[str, str], column: str) -> str:
+def _read_figure(row: dict[str, str], column: str) -> str:
     text = row.get(column, figures.NOT_COMPUTED)
     return "0" if text == figures.NOT_COMPUTED else text
 
 
-def _functional(text: str, head: Named) -> int:
+def _find_functional_side(text: str, head: NamedAtom) -> int:
     if not _is_variable(text) or text not in {head.subject, head.object}:
         raise Defect(f"`Functional variable` is {text[:40]!r}, not a variable of the head")
     return 0 if text == head.subject else 1
@@ -108,24 +110,24 @@ def _is_variable(name: str) -> bool:
     return name.startswith(MARK)
 
 
-def _sides(text: str) -> tuple[Named, tuple[Named, ...]]:
-    """Head and body. AMIE writes two spaces after every atom of the body, so ` => ` is looked for after these first: a
-    name may hold it, and no name holds two spaces."""
+def _sides(text: str) -> tuple[NamedAtom, tuple[NamedAtom, ...]]:
+    """Split into head and body. Two spaces follow each atom of the body, so ` => ` is looked for after these first: a
+    name may hold it, but no name holds two spaces."""
     body, arrow, head = text.rpartition(BETWEEN + ARROW)
     if not arrow:
         body, arrow, head = text.rpartition(ARROW)
     heads = _atoms(head)
     if len(heads) != 1:
-        raise Defect(f"{head[:80]!r} is no head of one atom")
+        raise Defect(f"{head[:80]!r} is not a head of one atom")
     return heads[0], _atoms(body)
 
 
-def _atoms(text: str) -> tuple[Named, ...]:
+def _atoms(text: str) -> tuple[NamedAtom, ...]:
     names = text.strip().split(BETWEEN) if text.strip() else []
     if len(names) % 3 or not all(names):
-        said = "is not atoms of three names, all separated by two spaces (AMIE prints them so without `-datalog`)"
-        raise Defect(f"{text[:80]!r} {said}")
-    return tuple(Named(names[i + 1], names[i], names[i + 2]) for i in range(0, len(names), 3))
+        problem = "is not atoms of three names, all separated by two spaces (AMIE prints them so without `-datalog`)"
+        raise Defect(f"{text[:80]!r} {problem}")
+    return tuple(NamedAtom(names[i + 1], names[i], names[i + 2]) for i in range(0, len(names), 3))
 
 
 def check(rule: Rule) -> None:
@@ -140,7 +142,7 @@ def check(rule: Rule) -> None:
 
 
 def line(rule: Rule) -> str:
-    """`rule` as AMIE prints it, without the end of the line.
+    """Format `rule` as AMIE prints it, without a line end.
 
     Raises:
         Invalid: as `check` says.
@@ -161,10 +163,12 @@ def line(rule: Rule) -> str:
 
 
 def _figures(rule: Rule) -> tuple[float, float, int, int]:
-    """Head coverage, PCA confidence, PCA body size and functional variable."""
+    """Format head coverage, PCA confidence, PCA body size and functional variable."""
     found = (rule.head_coverage, rule.pca_confidence, rule.pca_body_size, rule.functional)
     if found[0] is None or found[1] is None or found[2] is None or found[3] is None:
-        raise Invalid("AMIE's columns need rules with head coverage and PCA confidence", hint="export as json")
+        raise Invalid(
+            "the rule lacks head coverage and PCA confidence, which AMIE's columns need", hint="export as json"
+        )
     return found[0], found[1], found[2], found[3]
 
 
@@ -186,6 +190,6 @@ def _variable(number: int) -> str:
 
 def _name(name: str) -> str:
     if not name or name != name.strip() or BETWEEN in name or any(sign in name for sign in "\t\n\r"):
-        said = "AMIE's notation cannot hold a name with a tab, a line end, two spaces or spaces around it"
-        raise Invalid(f"{name!r}: {said}", hint="export as json")
+        problem = "AMIE's notation cannot hold a name with a tab, a line end, two spaces or spaces around it"
+        raise Invalid(f"{name!r}: {problem}", hint="export as json")
     return name

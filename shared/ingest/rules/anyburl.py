@@ -1,26 +1,26 @@
-"""AnyBURL's text (Meilicke et al. 2019): `predicted<TAB>correct<TAB>confidence<TAB>head(X,Y) <= b1(X,A), b2(A,Y)`.
+"""Read AnyBURL's text (Meilicke et al. 2019): `predicted<TAB>correct<TAB>confidence<TAB>head(X,Y) <= b1(X,A), b2(A,Y)`.
 
-A variable is one capital letter, all else is an entity. `me_myself_i` is AnyBURL's word for the entity at the other
-place of its atom. Names may hold commas and brackets; brackets come in pairs, or the rule cannot be taken apart.
+A variable is one capital letter; all else is an entity. `me_myself_i` is AnyBURL's word for the entity at the other
+place of its atom. Names may hold commas and balanced brackets.
 """
 
 from collections.abc import Iterator
 
 from shared.contracts.rules import Rule
-from shared.ingest.lines import Defect, located
+from shared.ingest.lines import Defect, locate_defect
 from shared.ingest.rules import figures, terms
-from shared.ingest.rules.terms import Named
+from shared.ingest.rules.terms import NamedAtom
 from shared.ingest.text_files import Sound
 
 COLUMNS = ("predicted", "correct", "confidence", "rule")
 ARROW = " <="
 END = "), "
-"""Between the atoms of a body, and perhaps inside of a name."""
+"""Separator of the atoms in a body, which may also occur in a name."""
 SELF = "me_myself_i"
 
 
 def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
-    """Each rule with its place ("line 7"); empty lines are left out.
+    """Yield each rule with its place ("line 7"); empty lines are skipped.
 
     Raises:
         InvalidLine: a line is no rule of AnyBURL's.
@@ -30,21 +30,21 @@ def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
             if line.strip():
                 yield f"line {number}", rule(line)
         except Defect as defect:
-            raise located(defect, source, number) from defect
+            raise locate_defect(defect, source, number) from defect
 
 
 def rule(line: str) -> Rule:
-    """The rule on a line.
+    """Read the rule on a line.
 
     Raises:
         Defect: it has none.
     """
     cells = line.split("\t")
     if len(cells) != len(COLUMNS):
-        raise Defect(f"has {len(cells)} columns, not {len(COLUMNS)} ({', '.join(COLUMNS)}) with tabs between them")
+        raise Defect(f"has {len(cells)} columns, not {len(COLUMNS)} ({', '.join(COLUMNS)}) separated by tabs")
     predicted, correct, confidence, text = cells
     named_head, named_body = _sides(text)
-    head, body = terms.numbered(named_head, named_body, _is_variable)
+    head, body = terms.number_variables(named_head, named_body, _is_variable)
     return Rule(
         head=head,
         body=body,
@@ -54,7 +54,7 @@ def rule(line: str) -> Rule:
     )
 
 
-def _sides(text: str) -> tuple[Named, list[Named]]:
+def _sides(text: str) -> tuple[NamedAtom, list[NamedAtom]]:
     head, arrow, body = text.partition(")" + ARROW)
     if not arrow:
         raise Defect(f"{text[:80]!r} has no `{ARROW.strip()}` after its head")
@@ -62,7 +62,7 @@ def _sides(text: str) -> tuple[Named, list[Named]]:
 
 
 def _split(body: str) -> Iterator[str]:
-    """Atoms: pieces up to a `), ` outside of which brackets come in pairs."""
+    """Split into atoms, at each `), ` that leaves balanced brackets on both sides."""
     if not body:
         return
     *others, last = body.split(END)
@@ -73,11 +73,11 @@ def _split(body: str) -> Iterator[str]:
             yield atom
             atom = ""
     if atom:
-        raise Defect(f"{atom[:80]!r} is no atom; brackets must come in pairs, also in names")
+        raise Defect(f"{atom[:80]!r} is not an atom; brackets must come in pairs, also in names")
 
 
-def _atom(text: str) -> Named:
-    """`relation(term,term)`: the relation ends where the bracket opens that the last one closes."""
+def _atom(text: str) -> NamedAtom:
+    """Read `relation(term,term)`: the relation ends at the bracket that the last one closes."""
     depth = 0
     for place in range(len(text) - 1, -1, -1):
         depth += {")": 1, "(": -1}.get(text[place], 0)
@@ -85,13 +85,13 @@ def _atom(text: str) -> Named:
             break
     inner = text[place + 1 : -1]
     if not text.endswith(")") or depth or place == 0:
-        raise Defect(f"{text[:80]!r} is no atom such as relation(X,Y)")
+        raise Defect(f"{text[:80]!r} is not an atom such as relation(X,Y)")
     subject, object_ = _terms(inner)
-    return Named(text[:place], *_reflexive(subject, object_))
+    return NamedAtom(text[:place], *_resolve_self(subject, object_))
 
 
 def _terms(inner: str) -> tuple[str, str]:
-    """Both terms; where there are several commas, the one that makes a term a variable parts them."""
+    """Read both terms; of several commas, the one that makes a term a variable separates them."""
     ways = [(inner[:place], inner[place + 1 :]) for place, sign in enumerate(inner) if sign == ","]
     if len(ways) > 1:
         ways = [way for way in (ways[0], ways[-1]) if any(map(_is_variable, way))]
@@ -100,7 +100,7 @@ def _terms(inner: str) -> tuple[str, str]:
     return ways[0]
 
 
-def _reflexive(subject: str, object_: str) -> tuple[str, str]:
+def _resolve_self(subject: str, object_: str) -> tuple[str, str]:
     return (object_ if subject == SELF else subject), (subject if object_ == SELF else object_)
 
 

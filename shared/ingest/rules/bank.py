@@ -1,6 +1,6 @@
-"""Our own file of a bank: JSON lines, the first of which says what the bank is, then a rule a line.
+"""Read and write a rule bank as JSON lines: a header that describes the bank, then one rule per line.
 
-It is complete: an import of it gives the same bank, with the same hash.
+The file is complete: importing it gives the same bank, with the same hash.
 """
 
 import math
@@ -13,7 +13,7 @@ from shared.contracts import canonical
 from shared.contracts.mining import Mining
 from shared.contracts.rules import Miner, Rule
 from shared.errors import Invalid, InvalidLine
-from shared.ingest.lines import Defect, located
+from shared.ingest.lines import Defect, locate_defect
 from shared.ingest.rules.figures import MOST
 from shared.ingest.rules.terms import MOST_ATOMS
 from shared.ingest.text_files import Sound
@@ -23,32 +23,32 @@ Hash = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The first line."""
+    """The first line of the file."""
 
     format: Literal["mathrag-rules"]
     version: Literal[1]
     hash: Hash
-    """Of the bank, which is taken over graph, miner, limits and every rule in order."""
+    """Hash of the bank, taken over graph, miner, limits and every rule in order."""
     miner: Miner
-    """What the figures mean."""
+    """The miner, which defines the meaning of the figures."""
     rules: Annotated[int, msgspec.Meta(ge=0)]
-    """How many lines follow."""
+    """Number of rules that follow."""
     graph_hash: Hash | None = None
-    """Of the graph that the rules were mined from; none of imported rules."""
+    """Hash of the graph from which the rules were mined; imported rules have none."""
     limits: Mining | None = None
-    """That the rules were mined with; none of imported rules."""
+    """Limits with which the rules were mined; imported rules have none."""
 
 
 _RULE = msgspec.json.Decoder(Rule)
 
 
 def line(entry: Header | Rule) -> bytes:
-    """A line of the file."""
+    """Format a rule as a line of the file."""
     return canonical.encode(entry) + b"\n"
 
 
 def header(lines: Iterator[Sound], source: str) -> Header:
-    """What the first line says.
+    """Read the header on the first line.
 
     Raises:
         InvalidLine: it is no header of a bank.
@@ -57,11 +57,13 @@ def header(lines: Iterator[Sound], source: str) -> Header:
     try:
         return msgspec.json.decode(line, type=Header)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidLine(source, number, f"is no header of a bank that this release reads ({error})") from error
+        raise InvalidLine(
+            source, number, f"is not the header of a bank that this release can read ({error})"
+        ) from error
 
 
 def read(lines: Iterator[Sound], source: str, promised: int) -> Iterator[tuple[str, Rule]]:
-    """Each rule below the header with its place ("line 7").
+    """Yield each rule below the header with its place ("line 7").
 
     Raises:
         Invalid: there are fewer or more rules than the header promised.
@@ -73,16 +75,18 @@ def read(lines: Iterator[Sound], source: str, promised: int) -> Iterator[tuple[s
         try:
             yield f"line {number}", _rule(line)
         except Defect as defect:
-            raise located(defect, source, number) from defect
+            raise locate_defect(defect, source, number) from defect
     if found != promised:
-        raise Invalid(f"{source}: holds {found} rules, its first line says {promised}; copy or export the file again")
+        raise Invalid(
+            f"{source}: holds {found} rules, but its first line says {promised}; copy or export the file again"
+        )
 
 
 def _rule(line: str) -> Rule:
     try:
         rule = _RULE.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Defect(f"is no rule ({error})") from error
+        raise Defect(f"is not a rule ({error})") from error
     _check_variables(rule)
     _check_figures(rule)
     return rule
@@ -90,14 +94,14 @@ def _rule(line: str) -> Rule:
 
 def _check_variables(rule: Rule) -> None:
     if len(rule.body) > MOST_ATOMS:
-        raise Defect(f"has {len(rule.body)} atoms in its body; at most {MOST_ATOMS} are read")
+        raise Defect(f"has {len(rule.body)} atoms in its body, but at most {MOST_ATOMS} are read")
     if not {term for term in (rule.head.subject, rule.head.object) if isinstance(term, int)} <= {0, 1}:
         raise Defect("the head has a variable other than 0 and 1")
     known = 2
     for term in (term for atom in rule.body for term in (atom.subject, atom.object) if isinstance(term, int)):
         known += term == known
         if not 0 <= term < known:
-            raise Defect(f"variable {term} is out of order; the head's are 0 and 1, the body counts on from 2")
+            raise Defect(f"variable {term} is out of order; number the head's variables 0 and 1, and the body's from 2")
 
 
 def _check_figures(rule: Rule) -> None:

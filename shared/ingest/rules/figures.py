@@ -1,4 +1,4 @@
-"""A rule's figures as text."""
+"""Read and write a rule's figures as text."""
 
 import re
 from decimal import Decimal
@@ -6,17 +6,17 @@ from decimal import Decimal
 from shared.ingest.lines import Defect
 
 NOT_COMPUTED = "-1"
-"""AMIE's word for a figure that it was not asked for."""
+"""AMIE's value for a figure that it did not compute."""
 MOST = 10**18
-"""Of a count."""
+"""Upper bound of a count."""
 DECIMALS = 9
-"""AMIE's; more are written where fewer would not give the same number back."""
+"""Number of decimals in AMIE's output; more are written if they are needed to restore the number."""
 _COUNT = re.compile(r"\d{1,18}(\.0)?")
 _SHARE = re.compile(r"\d{1,9}(\.\d*)?([eE]-\d{1,3})?")
 
 
 def count(column: str, text: str) -> int:
-    """A whole number, 0 or more.
+    """Read a whole number, 0 or more.
 
     Raises:
         Defect: it is none.
@@ -27,7 +27,7 @@ def count(column: str, text: str) -> int:
 
 
 def share(column: str, text: str) -> float:
-    """A number from 0 to 1.
+    """Read a number from 0 to 1.
 
     Raises:
         Defect: it is none.
@@ -42,6 +42,6 @@ def share(column: str, text: str) -> float:
 
 
 def decimal(value: float) -> str:
-    """`value` without an exponent: nine decimals, or as many as give the same number back."""
+    """Format `value` without an exponent, with nine decimals or as many as restore the number."""
     whole, _, decimals = format(Decimal(repr(value)), "f").partition(".")
     return f"{whole}.{decimals:0<{DECIMALS}}"

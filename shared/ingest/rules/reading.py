@@ -1,4 +1,4 @@
-"""A file of rules in whatever format it is: recognised by how it begins, then read as a stream."""
+"""Stream the rules of a file in any known format, which its beginning identifies."""
 
 import hashlib
 import re
@@ -13,38 +13,38 @@ from shared.ingest import text_files
 from shared.ingest.lines import BOM
 from shared.ingest.rows import HEAD
 from shared.ingest.rules import amie, anyburl, bank, tlogic
-from shared.ingest.rules.limits import DEFAULT, Limits
+from shared.ingest.rules.limits import DEFAULT, RuleFileLimits
 from shared.ingest.text_files import Sound
 
 
 class Format(StrEnum):
-    """Whose file it is."""
+    """The format of a file of rules."""
 
     AUTO = "auto"
-    """As its first lines say."""
+    """Recognised by the first lines."""
     AMIE = "amie"
     TLOGIC = "tlogic"
     ANYBURL = "anyburl"
     JSON = "json"
-    """Our own."""
+    """A bank that was exported by this project."""
 
 
 class Incoming(NamedTuple):
-    """What a file of rules holds."""
+    """The content of a file of rules."""
 
     miner: Miner
     rules: Iterator[Rule]
     header: bank.Header | None
-    """Of our own file."""
+    """Header, if the file is an exported bank."""
 
 
 def read(
     file: IO[bytes],
     source: str,
     format: Format = Format.AUTO,  # noqa: A002 - what the API calls it
-    limits: Limits = DEFAULT,
+    limits: RuleFileLimits = DEFAULT,
 ) -> Incoming:
-    """The rules of `file`, packed by gzip or not, from where it stands; each is there once.
+    """Read the rules of `file` from its current position, compressed with gzip or not; rules are distinct.
 
     Raises:
         Invalid: the file is not of that format, or of none. Later on: a rule cannot be used (`InvalidLine` where it has
@@ -52,31 +52,31 @@ def read(
         TooLarge: there is more than `limits` allow; of all but a JSON document, later on.
     """
     start = file.tell()
-    head = text_files.begin(file, source, HEAD)
+    head = text_files.read_beginning(file, source, HEAD)
     file.seek(start)
     header = None
-    match recognised(head, source, format):
+    match recognise(head, source, format):
         case Format.AMIE:
             miner: Miner = "amie"
             found = amie.read(_lines(file, source, limits), source)
         case Format.ANYBURL:
             miner, found = "anyburl", anyburl.read(_lines(file, source, limits), source)
         case Format.TLOGIC:
-            miner, found = "tlogic", tlogic.read(text_files.whole(file, source, limits.document_bytes), source)
+            miner, found = "tlogic", tlogic.read(text_files.read_whole(file, source, limits.document_bytes), source)
         case _:
             lines = _lines(file, source, limits)
             header = bank.header(lines, source)
             miner, found = header.miner, bank.read(lines, source, header.rules)
-    return Incoming(miner, _distinct(found, source, limits, may_be_empty=header is not None), header)
+    return Incoming(miner, _refuse_duplicates(found, source, limits, may_be_empty=header is not None), header)
 
 
-def _lines(file: IO[bytes], source: str, limits: Limits) -> Iterator[Sound]:
-    content = text_files.unpacked(file, source, limits.unpacked_bytes)
-    return text_files.sound(text_files.decoded(content, source, limits.line_bytes), source)
+def _lines(file: IO[bytes], source: str, limits: RuleFileLimits) -> Iterator[Sound]:
+    content = text_files.open_unpacked(file, source, limits.unpacked_bytes)
+    return text_files.require_sound(text_files.decode_lines(content, source, limits.line_bytes), source)
 
 
-def recognised(head: bytes, source: str, format: Format = Format.AUTO) -> Format:  # noqa: A002
-    """The format of what begins with `head`.
+def recognise(head: bytes, source: str, format: Format = Format.AUTO) -> Format:  # noqa: A002
+    """Return the format of a file that begins with `head`.
 
     Raises:
         Invalid: it is none, or `format` says otherwise.
@@ -85,8 +85,8 @@ def recognised(head: bytes, source: str, format: Format = Format.AUTO) -> Format
     if found is None and format is not Format.AUTO:
         return format
     if found is None:
-        said = "is not recognised as AMIE's TSV, TLogic's JSON, AnyBURL's text or an exported bank"
-        raise Invalid(f"{source}: {said}", hint="name its format; see docs/rules.md")
+        problem = "is not recognised as AMIE's TSV, TLogic's JSON, AnyBURL's text or an exported bank"
+        raise Invalid(f"{source}: {problem}", hint="name the format (docs/how-to/rules.md)")
     if format not in (Format.AUTO, found):
         raise Invalid(f"{source}: looks like {found}, not {format}", hint=f"import it as `{found}`, or as `auto`")
     return found
@@ -102,8 +102,10 @@ def _guess(head: str) -> Format | None:
     return Format.AMIE if is_amie else None
 
 
-def _distinct(found: Iterator[tuple[str, Rule]], source: str, limits: Limits, *, may_be_empty: bool) -> Iterator[Rule]:
-    """The rules, unless one comes twice, whatever its figures are.
+def _refuse_duplicates(
+    found: Iterator[tuple[str, Rule]], source: str, limits: RuleFileLimits, *, may_be_empty: bool
+) -> Iterator[Rule]:
+    """Yield the rules; a rule that occurs twice is an error, even with other figures.
 
     Raises:
         Invalid, TooLarge: as `read` says.
@@ -112,18 +114,18 @@ def _distinct(found: Iterator[tuple[str, Rule]], source: str, limits: Limits, *,
     for place, rule in found:
         key = hashlib.blake2b(canonical.encode((rule.head, rule.body, rule.kind)), digest_size=12).digest()
         if key in seen:
-            raise Invalid(f"{source}, {place}: the rule was there before; remove one of them")
+            raise Invalid(f"{source}, {place}: the rule occurs twice; remove one")
         if len(seen) == limits.rules:
-            raise TooLarge(f"{source}: a bank may have {limits.rules} rules; leave out those of low confidence")
+            raise TooLarge(f"{source}: a bank may have {limits.rules} rules; remove those of low confidence")
         if _has_nul(rule):
             raise Invalid(f"{source}, {place}: a name holds the character \\u0000; remove it")
         seen.add(key)
         yield rule
     if not seen and not may_be_empty:
-        raise Invalid(f"{source}: holds no rule", hint="see docs/rules.md for the formats")
+        raise Invalid(f"{source}: has no rules", hint="docs/how-to/rules.md describes the formats")
 
 
 def _has_nul(rule: Rule) -> bool:
-    """Which only an escape of JSON can smuggle in, and PostgreSQL does not store."""
+    """Tell whether a name holds a NUL, which JSON can escape and PostgreSQL cannot store."""
     names = (name for atom in (rule.head, *rule.body) for name in (atom.relation, atom.subject, atom.object))
     return any("\0" in name for name in names if isinstance(name, str))

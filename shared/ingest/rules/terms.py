@@ -1,4 +1,4 @@
-"""Atoms as they are named in a file, and with their variables numbered."""
+"""Number the variables of atoms, which a file names."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,10 +7,10 @@ from shared.contracts.rules import Atom, Term
 from shared.ingest.lines import Defect
 
 MOST_ATOMS = 16
-"""Atoms of a body; miners find three or four."""
+"""Maximum number of atoms in a body; miners find three or four."""
 
 
-class Named(NamedTuple):
+class NamedAtom(NamedTuple):
     """An atom whose terms are still text."""
 
     relation: str
@@ -18,14 +18,16 @@ class Named(NamedTuple):
     object: str
 
 
-def numbered(head: Named, body: Sequence[Named], is_variable: Callable[[str], bool]) -> tuple[Atom, tuple[Atom, ...]]:
-    """Head and body, the head's subject being variable 0 and its object 1, further ones from 2 in the body's order.
+def number_variables(
+    head: NamedAtom, body: Sequence[NamedAtom], is_variable: Callable[[str], bool]
+) -> tuple[Atom, tuple[Atom, ...]]:
+    """Number the variables of head and body: the head's subject is 0, its object 1, others from 2 in the body's order.
 
     Raises:
         Defect: the body has more than `MOST_ATOMS` atoms.
     """
     if len(body) > MOST_ATOMS:
-        raise Defect(f"has {len(body)} atoms in its body; at most {MOST_ATOMS} are read")
+        raise Defect(f"has {len(body)} atoms in its body, but at most {MOST_ATOMS} are read")
     numbers = {head.object: 1} if is_variable(head.object) else {}
     numbers |= {head.subject: 0} if is_variable(head.subject) else {}
     next_number = 2

@@ -1,4 +1,4 @@
-"""A model on disk: one GGUF file, or a folder as the hub has it."""
+"""Read the architecture of a model on disk: a GGUF file, or a folder in the form of the Hugging Face hub."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from shared.contracts.architecture import Architecture
 from shared.models.metadata import gguf, huggingface
 
 
-def architecture(path: Path) -> Architecture:
-    """What lies there says of its model.
+def read_architecture(path: Path) -> Architecture:
+    """Read the architecture of the model at `path`.
 
     Raises:
-        MetadataError: it cannot be used; the message names the file.
+        MetadataError: it cannot be read; the message names the file.
     """
-    return huggingface.architecture(path) if path.is_dir() else gguf.architecture(path)
+    return huggingface.read_architecture(path) if path.is_dir() else gguf.read_architecture(path)

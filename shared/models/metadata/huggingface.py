@@ -1,6 +1,6 @@
-"""A folder as the Hugging Face hub has it: `config.json`, and the headers of its safetensors files.
+"""Read a folder in the form of the Hugging Face hub: `config.json`, and the headers of its safetensors files.
 
-The header is a length of eight bytes and JSON (https://github.com/huggingface/safetensors#format).
+A header is its length in eight bytes and JSON (https://github.com/huggingface/safetensors#format).
 """
 
 import struct
@@ -10,65 +10,65 @@ from typing import Any
 import msgspec
 
 from shared.contracts.architecture import Architecture
-from shared.models.metadata import MetadataError, whole
+from shared.models.metadata import MetadataError, read_count
 
 LONGEST_HEADER = 100_000_000
-"""Bytes; the format's own limit."""
+"""The format's own limit in bytes."""
 LONGEST_CONFIG = 1 << 20
 TIED = "lm_head.weight"
-"""Of tied embeddings, what old checkpoints hold twice and servers hold once."""
+"""With tied embeddings, the tensor that old checkpoints hold a second time and servers do not."""
 
 
-def architecture(folder: Path) -> Architecture:
-    """What the folder says of its model.
+def read_architecture(folder: Path) -> Architecture:
+    """Read the architecture of the folder's model.
 
     Raises:
-        MetadataError: a file is missing, broken, or says too little.
+        MetadataError: a file is missing or broken, or lacks a field.
     """
-    config = _config(folder / "config.json")
-    heads = whole(config, "num_attention_heads")
-    embedding = whole(config, "hidden_size")
+    config = _read_config(folder / "config.json")
+    heads = read_count(config, "num_attention_heads")
+    embedding = read_count(config, "hidden_size")
     return Architecture(
-        weights_bytes=_weights(folder, tied=bool(config.get("tie_word_embeddings"))),
-        layers=whole(config, "num_hidden_layers"),
+        weights_bytes=_sum_weights(folder, tied=bool(config.get("tie_word_embeddings"))),
+        layers=read_count(config, "num_hidden_layers"),
         heads=heads,
-        kv_heads=whole(config, "num_key_value_heads", heads),
-        head_dim=whole(config, "head_dim", embedding // heads or 1),
+        kv_heads=read_count(config, "num_key_value_heads", heads),
+        head_dim=read_count(config, "head_dim", embedding // heads or 1),
         embedding=embedding,
-        vocabulary=whole(config, "vocab_size"),
-        trained_context=whole(config, "max_position_embeddings"),
+        vocabulary=read_count(config, "vocab_size"),
+        trained_context=read_count(config, "max_position_embeddings"),
         name=str(config.get("model_type", "")),
     )
 
 
-def _config(path: Path) -> dict[str, Any]:
-    """Of a model that also sees or hears, the part that writes."""
-    found = _object(path, _read(path, 0, LONGEST_CONFIG))
+def _read_config(path: Path) -> dict[str, Any]:
+    """Read `config.json`, with the text part of a multimodal model on top level."""
+    found = _parse_object(path, _read(path, 0, LONGEST_CONFIG))
     text = found.get("text_config")
     return {**found, **text} if isinstance(text, dict) else found
 
 
-def _weights(folder: Path, *, tied: bool) -> int:
+def _sum_weights(folder: Path, *, tied: bool) -> int:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise MetadataError(f"{folder} holds no *.safetensors")
-    sizes = {name: size for file in files for name, size in _tensors(file).items()}
+    sizes = {name: size for file in files for name, size in _read_tensor_sizes(file).items()}
     if tied and len(sizes) > 1:
         sizes.pop(TIED, None)
     return sum(sizes.values())
 
 
-def _tensors(path: Path) -> dict[str, int]:
-    """Bytes by tensor."""
+def _read_tensor_sizes(path: Path) -> dict[str, int]:
+    """Read the bytes of each tensor."""
     (length,) = struct.unpack("<Q", _read(path, 0, 8).ljust(8, b"\0"))
     if not 0 < length <= LONGEST_HEADER:
-        raise MetadataError(f"{path}: a header of {length} bytes")
-    header = _object(path, _read(path, 8, length))
+        raise MetadataError(f"{path}: the header claims {length} bytes, at most {LONGEST_HEADER} are allowed")
+    header = _parse_object(path, _read(path, 8, length))
     header.pop("__metadata__", None)
     try:
         return {name: _size(*tensor["data_offsets"]) for name, tensor in header.items()}
     except (KeyError, TypeError, ValueError) as error:
-        raise MetadataError(f"{path}: a tensor without `data_offsets`") from error
+        raise MetadataError(f"{path}: a tensor lacks valid `data_offsets`") from error
 
 
 def _size(begin: int, end: int) -> int:
@@ -86,8 +86,8 @@ def _read(path: Path, start: int, most: int) -> bytes:
         raise MetadataError(f"{path}: {error.strerror}") from error
 
 
-def _object(path: Path, content: bytes) -> dict[str, Any]:
+def _parse_object(path: Path, content: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MetadataError(f"{path} is no JSON object: {error}") from error
+        raise MetadataError(f"{path} is not a JSON object: {error}") from error

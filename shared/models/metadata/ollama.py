@@ -1,4 +1,4 @@
-"""What Ollama's `/api/show` says of a pulled model: the keys of its GGUF header, long arrays left out."""
+"""Read the architecture from Ollama's `/api/show`: the keys of the GGUF header without long arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,22 +8,24 @@ from shared.models.metadata import gguf
 from shared.models.metadata.gguf import TOKENS
 
 EMBEDDINGS = "token_embd.weight"
-"""The tensor with a row per token: how many there are no key says."""
+"""The tensor with one row per token, which tells the vocabulary, since no key does."""
 
 
-def architecture(shown: Mapping[str, Any], size: int) -> Architecture:
-    """From the answer of `/api/show`; `size`: bytes of the model, as `/api/tags` lists it.
+def parse_architecture(shown: Mapping[str, Any], size: int) -> Architecture:
+    """Parse the answer of `/api/show`; `size` is the model's bytes as `/api/tags` lists them.
 
     Raises:
-        MetadataError: it says too little.
+        MetadataError: a key is missing or malformed.
     """
     info = shown.get("model_info")
     values = info if isinstance(info, Mapping) else {}
-    return gguf.of_keys(values, weights_bytes=size, vocabulary=_vocabulary(values, shown.get("tensors")))
+    return gguf.architecture_from_keys(
+        values, weights_bytes=size, vocabulary=_count_vocabulary(values, shown.get("tensors"))
+    )
 
 
-def _vocabulary(values: Mapping[str, Any], tensors: Any) -> int | None:
-    """As many as there are embeddings, or as tokens where they are listed."""
+def _count_vocabulary(values: Mapping[str, Any], tensors: Any) -> int | None:
+    """Count the rows of the embeddings, or else the listed tokens; None if neither is there."""
     for tensor in tensors if isinstance(tensors, list) else ():
         if isinstance(tensor, Mapping) and tensor.get("name") == EMBEDDINGS and isinstance(tensor.get("shape"), list):
             return max((size for size in tensor["shape"] if isinstance(size, int)), default=None)

@@ -1,1 +1,1 @@
-"""Figures of the live pages: SVG that fills its column and takes its colours from the theme."""
+"""Charts of the live pages: SVG that fills its column and takes its colours from the theme."""

@@ -1,4 +1,4 @@
-"""The gate's decision: every calibration document's scores by rules and by the judge, and rho against tau."""
+"""Draw the gate's decision: the scores of the calibration documents by rules and by the judge, and rho against tau."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from markupsafe import Markup
 from shared.contracts.samples import GateDecision, Strategy
 
 SIDE, LEFT, TOP = 200, 34, 8
-"""Of the scatter's square, and where it begins, in units of the viewBox."""
+"""Side of the scatter plot's square and its offsets, in units of the viewBox."""
 RULER = 240
 """Width of the line from rho = -1 to 1."""
 LARGEST = 14.0
@@ -27,17 +27,20 @@ RULE = Markup(
 )
 
 
-def scatter(decision: GateDecision) -> Markup:
-    """A dot for each pair of scores, its area as many documents as got it."""
+def draw_scatter(decision: GateDecision) -> Markup:
+    """Draw a dot for each pair of scores, with an area in proportion to its number of documents."""
     places: defaultdict[tuple[float, float], int] = defaultdict(int)
     for pair in zip(decision.rule_scores, decision.judge_scores, strict=True):
         places[pair] += 1
-    said = f"{len(decision.documents)} documents by their score by rules and by the judge, both from 0 to 1"
-    return SCATTER.format(label=said, ticks=_ticks(), dots=Markup("").join(_dots(places)))
+    label = f"{len(decision.documents)} documents by their score by rules and by the judge, both from 0 to 1"
+    return SCATTER.format(label=label, ticks=_draw_ticks(), dots=Markup("").join(_draw_dots(places)))
 
 
-def _dots(places: dict[tuple[float, float], int]) -> Iterable[Markup]:
-    """One path for each number of documents: a line of no length with round ends is a dot. Large ones first."""
+def _draw_dots(places: dict[tuple[float, float], int]) -> Iterable[Markup]:
+    """Yield one path for each number of documents, large dots first.
+
+    A dot is a line of zero length with round ends.
+    """
     alike: defaultdict[int, list[str]] = defaultdict(list)
     for (rule, judge), count in sorted(places.items()):
         alike[count].append(f"M{LEFT + SIDE * rule:.1f} {TOP + SIDE * (1 - judge):.1f}h0")
@@ -47,7 +50,7 @@ def _dots(places: dict[tuple[float, float], int]) -> Iterable[Markup]:
         yield Markup('<path class="dots" stroke-width="{:.1f}" d="{}"/>').format(size, "".join(alike[count]))
 
 
-def _ticks() -> Markup:
+def _draw_ticks() -> Markup:
     return Markup("").join(
         Markup(
             '<text class="faint" x="{:.0f}" y="222" text-anchor="middle">{}</text><text class="faint" x="30" y="{:.0f}"'
@@ -57,43 +60,43 @@ def _ticks() -> Markup:
     )
 
 
-def ruler(decision: GateDecision) -> Markup:
-    """Where rho and its interval lie, and tau; nothing where there is no rho."""
+def draw_ruler(decision: GateDecision) -> Markup:
+    """Draw rho with its interval and tau on a scale from -1 to 1; empty if there is no rho."""
     if decision.rho is None:
         return Markup("")
     low, high = decision.low, decision.high
     known = low is not None and high is not None
-    bounds = Markup('<path class="interval" d="M{:.1f} 30H{:.1f}"/>').format(_place(low or 0), _place(high or 0))
-    said = f"rho {decision.rho:.3f}{f', between {low:.3f} and {high:.3f}' if known else ''}; tau {decision.tau:g}"
+    bounds = Markup('<path class="interval" d="M{:.1f} 30H{:.1f}"/>').format(_ruler_x(low or 0), _ruler_x(high or 0))
+    label = f"rho {decision.rho:.3f}{f', between {low:.3f} and {high:.3f}' if known else ''}; tau {decision.tau:g}"
     return RULE.format(
-        label=said, interval=bounds if known else "", tau=_place(decision.tau), said=f"{decision.tau:g}",
-        rho=_place(decision.rho),
+        label=label, interval=bounds if known else "", tau=_ruler_x(decision.tau), said=f"{decision.tau:g}",
+        rho=_ruler_x(decision.rho),
     )  # fmt: skip
 
 
-def _place(value: float) -> float:
+def _ruler_x(value: float) -> float:
     return 10 + RULER * (max(-1.0, min(1.0, value)) + 1) / 2
 
 
-def explained(decision: GateDecision) -> str:
-    """Why this strategy was chosen, for somebody who does not know rho."""
+def explain_decision(decision: GateDecision) -> str:
+    """Explain why this strategy was chosen, for a reader who does not know rho."""
     if not decision.asked:
-        return f"The job says itself who scores: {decision.strategy.value}. Nothing was calibrated."
+        return f"The job sets who scores: {decision.strategy.value}. Nothing was calibrated."
     if 2 * decision.unparsed > decision.asked:
-        return f"The judge gave no rating {decision.unparsed} times of {decision.asked}, so rules score instead."
+        return f"The judge gave no rating in {decision.unparsed} of {decision.asked} replies, so rules score instead."
     if decision.rho is None or not decision.reason.startswith("rho = "):
-        return "Too little is known to trust rules here, so the judge scores every document."
-    return f"{_compared(decision, decision.rho)}{_doubt(decision)}"
+        return "There are too few data to trust rules here, so the judge scores every document."
+    return f"{_compare_rho(decision, decision.rho)}{_note_close_call(decision)}"
 
 
-def _compared(decision: GateDecision, rho: float) -> str:
+def _compare_rho(decision: GateDecision, rho: float) -> str:
     figures = f"rho = {rho:.3f} on {len(decision.documents)} documents"
     if decision.strategy is Strategy.RULES:
         return f"Rules agree with the judge well enough ({figures}, more than tau = {decision.tau:g}): rules score."
     return f"Rules agree too little with the judge ({figures}, not more than tau = {decision.tau:g}): the judge scores."
 
 
-def _doubt(decision: GateDecision) -> str:
+def _note_close_call(decision: GateDecision) -> str:
     if decision.low is None or decision.high is None or not decision.low <= decision.tau <= decision.high:
         return ""
-    return f" It is a close call: the interval of rho, {decision.low:.3f} to {decision.high:.3f}, holds tau."
+    return f" It is a close call: the interval of rho, {decision.low:.3f} to {decision.high:.3f}, contains tau."

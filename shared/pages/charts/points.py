@@ -1,4 +1,4 @@
-"""Figures with their intervals along one parameter, a line for each system."""
+"""Draw figures with their intervals along one parameter, with a line for each system."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from shared.pages.texts import visible
+from shared.pages.texts import escape_visible
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 8, 34
-MOST = 6
-"""Lines that have a colour of their own."""
+MAX_SERIES = 6
+"""Lines that have their own colour."""
 
 
-class Point(NamedTuple):
+class IntervalPoint(NamedTuple):
     """A figure and its interval, from 0 to 1."""
 
     value: float
@@ -22,26 +22,28 @@ class Point(NamedTuple):
     high: float
 
 
-def points(series: Mapping[str, Mapping[str, Point]], name: str, values: Sequence[str]) -> Markup:
-    """A drawing of at most `MOST` series by name, each with a figure by value of the axis `name`, and its legend."""
-    shown = dict(list(series.items())[:MOST])
+def draw_points(series: Mapping[str, Mapping[str, IntervalPoint]], name: str, values: Sequence[str]) -> Markup:
+    """Draw at most `MAX_SERIES` series and their legend; each series maps values of the axis `name` to figures."""
+    shown = dict(list(series.items())[:MAX_SERIES])
     every = [point for found in shown.values() for point in found.values()]
-    low, high = _scale([point.low for point in every], [point.high for point in every])
-    drawn = Markup("").join(_axes(values, low, high))
+    low, high = _axis_bounds([point.low for point in every], [point.high for point in every])
+    drawn = Markup("").join(_draw_axes(values, low, high))
     for number, found in enumerate(shown.values(), 1):
-        drawn += _line(found, values, number, len(shown), (low, high))
+        drawn += _draw_series(found, values, number, len(shown), (low, high))
     label = f"{', '.join(shown)} along {name}, from {100 * low:.0f} to {100 * high:.0f} %"
     picture = Markup('<div class="chart points"><svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg></div>')
-    return picture.format(WIDTH, HEIGHT, visible_text(label), drawn, _name(name)) + _legend(list(shown))
+    return picture.format(WIDTH, HEIGHT, replace_unprintable(label), drawn, _draw_axis_name(name)) + _draw_legend(
+        list(shown)
+    )
 
 
-def visible_text(text: str) -> str:
-    """For attributes: printable characters alone."""
+def replace_unprintable(text: str) -> str:
+    """Replace characters that are not printable, so that the text can stand in an attribute."""
     return "".join(letter if letter.isprintable() else "·" for letter in text)
 
 
-def _scale(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
-    """Ends of the axis, in whole tenths, so that all intervals are on it."""
+def _axis_bounds(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the axis in whole tenths, so that all intervals fit."""
     low, high = min(lows, default=0.0), max(highs, default=1.0)
     return max(0.0, math.floor(low * 10) / 10), min(1.0, math.ceil(high * 10) / 10)
 
@@ -55,7 +57,7 @@ def _y(value: float, scale: tuple[float, float]) -> float:
     return TOP + (HEIGHT - TOP - BOTTOM) * (high - value) / ((high - low) or 1.0)
 
 
-def _axes(values: Sequence[str], low: float, high: float) -> list[Markup]:
+def _draw_axes(values: Sequence[str], low: float, high: float) -> list[Markup]:
     grid = Markup(
         '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>'
         '<text class="faint" x="{}" y="{:.1f}" text-anchor="end">{:.0f} %</text>'
@@ -69,16 +71,16 @@ def _axes(values: Sequence[str], low: float, high: float) -> list[Markup]:
     label = Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>')
     step = -(-len(values) // 8)
     return parts + [
-        label.format(_x(at, len(values)), HEIGHT - BOTTOM + 14, visible_text(value[:12]))
+        label.format(_x(at, len(values)), HEIGHT - BOTTOM + 14, replace_unprintable(value[:12]))
         for at, value in enumerate(values)
         if at % step == 0
     ]
 
 
-def _line(
-    found: Mapping[str, Point], values: Sequence[str], number: int, of: int, scale: tuple[float, float]
+def _draw_series(
+    found: Mapping[str, IntervalPoint], values: Sequence[str], number: int, of: int, scale: tuple[float, float]
 ) -> Markup:  # fmt: skip
-    """Lines of several series stand a little beside each other, so that no interval hides another."""
+    """Draw one series, shifted a little from the others so that no interval hides another."""
     aside = (number - (of + 1) / 2) * 5
     places = [(_x(at, len(values)) + aside, found[value]) for at, value in enumerate(values) if value in found]
     path = " ".join(f"{x:.1f},{_y(point.value, scale):.1f}" for x, point in places)
@@ -91,17 +93,17 @@ def _line(
     return drawn
 
 
-def _name(name: str) -> Markup:
+def _draw_axis_name(name: str) -> Markup:
     return Markup('<text class="faint" x="{}" y="{}" text-anchor="end">{}</text>').format(
-        WIDTH - RIGHT, HEIGHT - 4, visible_text(name)
+        WIDTH - RIGHT, HEIGHT - 4, replace_unprintable(name)
     )
 
 
-def _legend(names: Sequence[str]) -> Markup:
+def _draw_legend(names: Sequence[str]) -> Markup:
     key = Markup(
         '<li><svg class="dot" viewBox="0 0 12 12" aria-hidden="true"><circle class="series-{}" cx="6" cy="6" r="5"/>'
         "</svg> {}</li>"
     )
     return Markup('<ul class="legend chart">{}</ul>').format(
-        Markup("").join(key.format(number, visible(name)) for number, name in enumerate(names, 1))
+        Markup("").join(key.format(number, escape_visible(name)) for number, name in enumerate(names, 1))
     )

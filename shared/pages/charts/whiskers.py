@@ -1,4 +1,4 @@
-"""A figure with its interval, as a dot on a line as wide as its column."""
+"""Draw a figure with its interval as a dot on a line as wide as its column."""
 
 from markupsafe import Markup
 
@@ -9,10 +9,10 @@ LINE = Markup(
 ZERO = Markup('<line class="zero" x1="{0:.2f}%" x2="{0:.2f}%" y1="0" y2="16"/>')
 
 
-def whisker(value: float, low: float, high: float, *, start: float = 0.0, end: float = 1.0) -> Markup:
-    """`value` between `low` and `high` on a scale from `start` to `end`, with a line at 0 where that lies inside.
+def draw_whisker(value: float, low: float, high: float, *, start: float = 0.0, end: float = 1.0) -> Markup:
+    """Draw `value` between `low` and `high` on a scale from `start` to `end`, with a line at 0 if that is inside.
 
-    It says nothing to a screen reader: the figures stand beside it.
+    It is hidden from screen readers, because the figures stand beside it.
     """
 
     def place(of: float) -> float:

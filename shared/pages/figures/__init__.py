@@ -1,9 +1,9 @@
-"""Figures as SVG and PNG, each with its data: one module per figure, all of them pure until they are written.
+"""Make figures as SVG and PNG, each with its data: one module for each figure.
 
-`accuracy.chart(rows)` and its siblings make a `Figure`; `write(figure, folder)` makes its three files. The same rows
-make the same bytes. What is drawn needs the extra `report`.
+`accuracy.draw(rows)` and its siblings make a `Figure` without I/O; `write_figure(figure, folder)` writes its three
+files. The same rows make the same bytes. Drawing needs the extra `report`.
 """
 
-from shared.pages.figures.figure import Figure, inline, svg, write
+from shared.pages.figures.figure import Figure, render_inline, render_svg, write_figure
 
-__all__ = ["Figure", "inline", "svg", "write"]
+__all__ = ["Figure", "render_inline", "render_svg", "write_figure"]

@@ -1,4 +1,4 @@
-"""A figure: what is drawn, the rows that it is drawn from, and the files that it becomes."""
+"""A figure, the rows that it is drawn from, and the files that it is written to."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,48 +19,48 @@ NARROW = {
     ("labelLimit", 420): 190,
     ("columns", 4): 1,
 }
-"""What charts set along their width (plot, what stands right of it, labels, panels), and what a narrow window gets."""
+"""Horizontal measures in charts (plot, text beside it, labels, panels), with their values in narrow windows."""
 PARTS = re.compile(r' (?:role|aria-roledescription|aria-label)="[^"]*"')
-"""What the parts of a figure are called: it is one image to who hears it."""
+"""Labels of a figure's parts, which are removed: for screen readers it is one image."""
 ID = re.compile(r'\bid="([^"]+)"')
 
 
-class Inline(NamedTuple):
-    """A figure as a part of a page, which has its title and lines as text."""
+class InlineFigure(NamedTuple):
+    """A figure inside a page, which shows its title and lines as text."""
 
     wide: str
     narrow: str
-    """For windows in which the wide one could not be read."""
+    """The drawing for narrow windows."""
     said: list[str]
-    """Lines that stand under its title."""
+    """Lines that stand under the title."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure, drawn the same by whoever has the same rows."""
+    """One figure; the same rows always make the same drawing."""
 
     name: str
-    """Of its files."""
+    """The stem of its files' names."""
     title: str
     caption: str
-    """One sentence: what is to be seen, and how it is read."""
+    """One sentence that tells what the figure shows and how to read it."""
     chart: dict[str, Any]
-    """Vega-Lite, with the data that it draws."""
+    """The Vega-Lite specification, with its data."""
     rows: tuple[Any, ...]
-    """What it was drawn from."""
+    """The rows that it was drawn from."""
 
 
-def write(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
+def write_figure(figure: Figure, folder: Path) -> tuple[Path, Path, Path]:
     """Write NAME.svg, NAME.png and NAME.json (title, caption, rows) into `folder`, which is made if it is not there.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = (folder / f"{figure.name}.svg", folder / f"{figure.name}.png", folder / f"{figure.name}.json")
-    drawn = svg(figure)
+    drawn = render_svg(figure)
     written[0].write_text(drawn, "utf-8")
-    written[1].write_bytes(png(drawn))
-    written[2].write_bytes(data(figure))
+    written[1].write_bytes(render_png(drawn))
+    written[2].write_bytes(encode_data(figure))
     return written
 
 
@@ -68,61 +68,63 @@ def write_all(figures: Iterable[Figure], folder: Path) -> list[str]:
     """Write all of them; their names.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is missing.
     """
     drawn = list(figures)
     for figure in drawn:
-        write(figure, folder)
+        write_figure(figure, folder)
     return [figure.name for figure in drawn]
 
 
-def inline(figure: Figure) -> Inline:
-    """Two widths of it without title and ground, so that the page's style gives it the colours of the theme.
+def render_inline(figure: Figure) -> InlineFigure:
+    """Render two widths without title and background, so that the page's style sets the colours of the theme.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is missing.
     """
     title = figure.chart["title"]
     bare = {**figure.chart, "title": None, "config": {**figure.chart["config"], "background": None, "padding": 4}}
-    wide = svg(msgspec.structs.replace(figure, chart=bare))
-    narrow = svg(msgspec.structs.replace(figure, name=f"{figure.name}-narrow", chart=narrowed(bare)))
-    return Inline(_as_one(wide), _as_one(narrow), list(title.get("subtitle", ())))
+    wide = render_svg(msgspec.structs.replace(figure, chart=bare))
+    narrow = render_svg(msgspec.structs.replace(figure, name=f"{figure.name}-narrow", chart=narrow_chart(bare)))
+    return InlineFigure(_strip_part_labels(wide), _strip_part_labels(narrow), list(title.get("subtitle", ())))
 
 
-def _as_one(drawn: str) -> str:
+def _strip_part_labels(drawn: str) -> str:
     head, _, parts = drawn.partition(">")
     return f"{head}>{PARTS.sub('', parts)}"
 
 
-def narrowed(chart: Any, key: str = "") -> Any:
-    """`chart` with everything that is measured along its width made as small as a telephone wants it."""
+def narrow_chart(chart: Any, key: str = "") -> Any:
+    """Return `chart` with its horizontal measures reduced for the screen of a telephone."""
     if isinstance(chart, dict):
-        return {name: narrowed(value, name) for name, value in chart.items()}
+        return {name: narrow_chart(value, name) for name, value in chart.items()}
     if isinstance(chart, list):
-        return [narrowed(value) for value in chart]
+        return [narrow_chart(value) for value in chart]
     return NARROW.get((key, chart), chart) if isinstance(chart, int) else chart
 
 
-def svg(figure: Figure) -> str:
-    """Text stays text, and title and caption are what is read aloud.
+def render_svg(figure: Figure) -> str:
+    """Render the figure as SVG: text stays text, and a screen reader reads title and caption.
 
-    Ids begin with the figure's name, so that several figures can stand in one page.
+    Ids begin with the figure's name, so that one page can show several figures.
     """
-    drawn = library.converter().vegalite_to_svg(figure.chart, vl_version=library.grammar(), allowed_base_urls=[])
+    drawn = library.import_converter().vegalite_to_svg(
+        figure.chart, vl_version=library.get_vega_lite_version(), allowed_base_urls=[]
+    )
     for place, id_ in enumerate(dict.fromkeys(ID.findall(drawn))):
-        # The converter counts on from the figure before: without this the same rows would not make the same bytes.
+        # The converter's ids continue from the figure before, so the same rows would not make the same bytes.
         drawn = re.sub(rf'(\bid="|url\(#){re.escape(id_)}(?=["\)])', rf"\g<1>{figure.name}-{place}", drawn)
-    said = quoteattr(f"{figure.title}. {figure.caption}")
-    return str(drawn).replace("<svg ", f'<svg role="img" aria-label={said} ', 1)
+    label = quoteattr(f"{figure.title}. {figure.caption}")
+    return str(drawn).replace("<svg ", f'<svg role="img" aria-label={label} ', 1)
 
 
-def png(drawn: str) -> bytes:
-    """An SVG as pixels."""
-    return bytes(library.converter().svg_to_png(drawn, scale=SCALE))
+def render_png(drawn: str) -> bytes:
+    """Render an SVG as PNG."""
+    return bytes(library.import_converter().svg_to_png(drawn, scale=SCALE))
 
 
-def data(figure: Figure) -> bytes:
-    """Title, caption and rows as JSON."""
+def encode_data(figure: Figure) -> bytes:
+    """Encode title, caption and rows as JSON."""
     named: dict[str, str | Sequence[Any]] = {
         "name": figure.name, "title": figure.title, "caption": figure.caption, "rows": figure.rows
     }  # fmt: skip

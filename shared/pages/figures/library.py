@@ -1,43 +1,43 @@
-"""The libraries of the extra `report`, imported when something is drawn: that takes a second."""
+"""Import the libraries of the extra `report` when something is drawn: importing them takes a second."""
 
 from importlib import import_module
 from typing import Any
 
-from shared.errors import Unavailable
+from shared.extras import not_installed
 
-EXTRA = "pip install 'mathrag-gate[report]'"
-
-
-def altair() -> Any:
-    """What charts are described with."""
-    return _imported("altair")
+EXTRA = "report"
 
 
-def converter() -> Any:
-    """What turns a description into SVG and PNG, without a browser and without a network."""
-    return _imported("vl_convert")
+def import_altair() -> Any:
+    """Import altair, which describes charts."""
+    return _import_library("altair")
 
 
-def grammar() -> str:
-    """The version of Vega-Lite that altair writes, such as "6.4"."""
-    major, minor, *_ = str(altair().SCHEMA_VERSION).removeprefix("v").split(".")
+def import_converter() -> Any:
+    """Import the converter from a description to SVG and PNG, which needs no browser and no network."""
+    return _import_library("vl_convert")
+
+
+def get_vega_lite_version() -> str:
+    """Return the version of Vega-Lite that altair writes, such as "6.4"."""
+    major, minor, *_ = str(import_altair().SCHEMA_VERSION).removeprefix("v").split(".")
     return f"{major}.{minor}"
 
 
-def required() -> None:
-    """Find out before any work is done that something is missing.
+def check_installed() -> None:
+    """Check that the libraries are installed, before any work is done.
 
     Raises:
-        Unavailable: it is; the hint says what to install.
+        NotInstalled: one is missing; the hint says how to install it.
     """
-    for library in (altair, converter):
+    for library in (import_altair, import_converter):
         library()
 
 
-def _imported(name: str) -> Any:
+def _import_library(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name != name:
             raise
-        raise Unavailable(f"{name} is not installed: figures and reports need it", hint=EXTRA) from missing
+        raise not_installed(name, EXTRA, "figures and reports need it") from missing

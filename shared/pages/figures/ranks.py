@@ -1,52 +1,52 @@
-"""Quality by rank before and after reranking: whether the better documents came to the front."""
+"""Draw quality by rank before and after reranking, which shows whether better documents moved to the front."""
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shared.pages.figures import library, look
+from shared.pages.figures import library, style
 from shared.pages.figures.figure import Figure
-from shared.statistics.significance import mean
+from shared.statistics.significance import estimate_mean
 
 NAME = "ranks"
 BEFORE, AFTER = "before reranking", "after reranking"
 HEIGHT = 260
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents that stood at one rank."""
+class RankRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The documents at one rank in one order."""
 
     rank: int
-    """From 1."""
+    """Counted from 1."""
     order: str
-    """`BEFORE` (as fusion ordered them) or `AFTER`."""
+    """`BEFORE` (in the order of fusion) or `AFTER`."""
     value: float | None
     """Their mean quality, in [0, 1]."""
     low: float | None
     high: float | None
-    """Student's interval at 95 %; None: fewer than two."""
+    """Bounds of Student's 95 % interval; None for fewer than two samples."""
     n: int
-    """Samples that had a document with a quality at this rank."""
+    """Samples with a scored document at this rank."""
 
 
-def of(order: str, qualities: Mapping[int, Sequence[float]]) -> list[Row]:
-    """Rows from the qualities of the documents by rank."""
-    means = {rank: mean(qualities[rank]) for rank in sorted(qualities)}
+def make_rows(order: str, qualities: Mapping[int, Sequence[float]]) -> list[RankRow]:
+    """Make rows from the qualities of the documents, by rank."""
+    means = {rank: estimate_mean(qualities[rank]) for rank in sorted(qualities)}
     return [
-        Row(rank=rank, order=order, value=found.value, low=found.low, high=found.high, n=found.n)
+        RankRow(rank=rank, order=order, value=found.value, low=found.low, high=found.high, n=found.n)
         for rank, found in means.items()
     ]
 
 
-def chart(rows: Sequence[Row], *, title: str = "Quality by rank", name: str = NAME) -> Figure:
-    """One line for each order.
+def draw(rows: Sequence[RankRow], *, title: str = "Quality by rank", name: str = NAME) -> Figure:
+    """Draw one line for each order.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is missing.
     """
-    alt = library.altair()
+    alt = library.import_altair()
     orders = [BEFORE, AFTER]
-    base = alt.Chart(look.values(map(look.plain, rows)), width=look.WIDTH, height=HEIGHT).encode(
+    base = alt.Chart(style.make_data(map(style.to_plain, rows)), width=style.WIDTH, height=HEIGHT).encode(
         x=alt.X(
             "rank:O", title="Rank (1 is best)", axis=alt.Axis(labelAngle=0, grid=False), scale=alt.Scale(padding=0.4)
         ),
@@ -55,7 +55,7 @@ def chart(rows: Sequence[Row], *, title: str = "Quality by rank", name: str = NA
             "order:N",
             sort=orders,
             title=None,
-            scale=alt.Scale(domain=orders, range=[look.ORANGE, look.BLUE]),
+            scale=alt.Scale(domain=orders, range=[style.ORANGE, style.BLUE]),
             legend=alt.Legend(orient="top"),
         ),
     )
@@ -67,6 +67,6 @@ def chart(rows: Sequence[Row], *, title: str = "Quality by rank", name: str = NA
             shape=alt.Shape("order:N", sort=orders, scale=alt.Scale(domain=orders, range=["square", "circle"])),
         ),
     ]
-    said = f"{look.numbered((row.n for row in rows), 'samples a rank')}; lines: Student, 95 %"
+    note = f"{style.format_n((row.n for row in rows), 'samples a rank')}; lines: Student, 95 %"
     caption = "Each point is the mean quality of the documents at a rank, in the order of fusion and in the final one."
-    return look.figure(name, title, [said], caption, alt.layer(*layers), rows)
+    return style.make_figure(name, title, [note], caption, alt.layer(*layers), rows)

@@ -1,37 +1,37 @@
-"""ROC of the gate: whose scores tell good documents from bad ones, whatever the threshold."""
+"""Draw ROC curves of the gate: how well each scorer separates good documents from bad ones."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
-from shared.pages.figures import library, look
+from shared.pages.figures import library, style
 from shared.pages.figures.figure import Figure
 
 NAME = "roc"
 SIDE = 320
 RESAMPLES = 2000
 BATCH = 100
-"""Resamples at a time: some thousand documents are no large table."""
+"""Resamples at a time, to bound memory with some thousand documents."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One document as one scorer sees it."""
+class RocRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One document with its score by one scorer."""
 
     scorer: str
     """Such as "rules" or "judge"."""
     score: float
     """Higher is better."""
     good: bool
-    """What is true of it."""
+    """Whether the document is truly good."""
 
 
-class Area(msgspec.Struct, frozen=True, kw_only=True):
-    """Area under a scorer's curve: how often it puts a good document above a bad one (ties count half)."""
+class RocArea(msgspec.Struct, frozen=True, kw_only=True):
+    """The area under a scorer's curve: how often it ranks a good document above a bad one (ties count half)."""
 
     scorer: str
     value: float | None
-    """None: there are only good ones or only bad ones."""
+    """None: all documents are good, or all are bad."""
     low: float | None = None
     high: float | None = None
     """Percentile bootstrap over good and bad documents, 95 %; None: fewer than two of either."""
@@ -39,50 +39,52 @@ class Area(msgspec.Struct, frozen=True, kw_only=True):
     bad: int
 
 
-def areas(rows: Sequence[Row]) -> list[Area]:
-    """The area of every scorer, in the order in which they first come."""
-    return [_area(scorer, *_apart(rows, scorer)) for scorer in dict.fromkeys(row.scorer for row in rows)]
+def compute_areas(rows: Sequence[RocRow]) -> list[RocArea]:
+    """Compute the area of every scorer, in the order of their first rows."""
+    return [_compute_area(scorer, *_split_scores(rows, scorer)) for scorer in dict.fromkeys(row.scorer for row in rows)]
 
 
-def chart(
-    rows: Sequence[Row], *, truth: str = "the truth", title: str = "Who tells good documents?", name: str = NAME
+def draw(
+    rows: Sequence[RocRow], *, truth: str = "the truth", title: str = "Who tells good documents?", name: str = NAME
 ) -> Figure:
-    """A step for each threshold; `truth` says whose word it is which documents are good.
+    """Draw a step for each threshold; `truth` says who decided which documents are good.
 
     Raises:
-        Unavailable: the extra `report` is not installed.
+        NotInstalled: the extra `report` is missing.
     """
-    alt = library.altair()
-    found = areas(rows)
+    alt = library.import_altair()
+    found = compute_areas(rows)
     scorers = [area.scorer for area in found]
     scale = alt.Scale(domain=[0, 1], nice=False)
     across = alt.X("false:Q", title="Bad documents taken for good (share, 0 to 1)", scale=scale)
     up = alt.Y("true:Q", title="Good documents taken for good (share, 0 to 1)", scale=scale)
-    chance = alt.Chart(look.values([{"false": end, "true": end} for end in (0, 1)]))
-    points = alt.Chart(look.values(_points(rows, scorers)), width=SIDE, height=SIDE)
+    chance = alt.Chart(style.make_data([{"false": end, "true": end} for end in (0, 1)]))
+    points = alt.Chart(style.make_data(_make_points(rows, scorers)), width=SIDE, height=SIDE)
     layers = [
-        chance.mark_line(color=look.GREY, strokeDash=[1, 3]).encode(x=across, y=up),
+        chance.mark_line(color=style.GREY, strokeDash=[1, 3]).encode(x=across, y=up),
         points.mark_line(strokeWidth=2.4).encode(
             x=across,
             y=up,
             order="place:Q",
-            color=alt.Color("scorer:N", sort=scorers, title="Scores of", scale=_each(scorers, look.PALETTE)),
-            strokeDash=alt.StrokeDash("scorer:N", sort=scorers, title="Scores of", scale=_each(scorers, look.DASHES)),
+            color=alt.Color("scorer:N", sort=scorers, title="Scores of", scale=_make_scale(scorers, style.PALETTE)),
+            strokeDash=alt.StrokeDash(
+                "scorer:N", sort=scorers, title="Scores of", scale=_make_scale(scorers, style.DASHES)
+            ),
         ),
     ]
     counts = f"n = {found[0].good + found[0].bad:,} documents, {found[0].good:,} good" if found else "n = 0 documents"
-    said = [f"{counts} by {truth}", *(_said(area) for area in found)]
+    notes = [f"{counts} by {truth}", *(_describe_area(area) for area in found)]
     caption = (
         "Each curve rises early where high scores are those of good documents; on the dotted line they say nothing."
     )
-    return look.figure(name, title, said, caption, alt.layer(*layers), rows)
+    return style.make_figure(name, title, notes, caption, alt.layer(*layers), rows)
 
 
-def _each(scorers: Sequence[str], looks: Sequence[object]) -> Any:
-    return library.altair().Scale(domain=list(scorers), range=list(looks[: len(scorers)]))
+def _make_scale(scorers: Sequence[str], looks: Sequence[object]) -> Any:
+    return library.import_altair().Scale(domain=list(scorers), range=list(looks[: len(scorers)]))
 
 
-def _said(area: Area) -> str:
+def _describe_area(area: RocArea) -> str:
     if area.value is None:
         return f"{area.scorer}: no area, as there are {area.good} good and {area.bad} bad documents"
     known = area.low is not None and area.high is not None
@@ -91,27 +93,33 @@ def _said(area: Area) -> str:
     )
 
 
-def _apart(rows: Iterable[Row], scorer: str) -> tuple[list[float], list[float]]:
+def _split_scores(rows: Iterable[RocRow], scorer: str) -> tuple[list[float], list[float]]:
     own = [row for row in rows if row.scorer == scorer]
     return [row.score for row in own if row.good], [row.score for row in own if not row.good]
 
 
-def _area(scorer: str, good: Sequence[float], bad: Sequence[float]) -> Area:
+def _compute_area(scorer: str, good: Sequence[float], bad: Sequence[float]) -> RocArea:
     if not good or not bad:
-        return Area(scorer=scorer, value=None, good=len(good), bad=len(bad))
+        return RocArea(scorer=scorer, value=None, good=len(good), bad=len(bad))
     from scipy import stats  # slow to import
 
-    value, low, high = float(_above(good, bad)), None, None
+    value, low, high = float(_mann_whitney_share(good, bad)), None, None
     if min(len(good), len(bad)) > 1:
         drawn = stats.bootstrap(
-            (good, bad), _above, n_resamples=RESAMPLES, batch=BATCH, vectorized=True, method="percentile", rng=0
+            (good, bad),
+            _mann_whitney_share,
+            n_resamples=RESAMPLES,
+            batch=BATCH,
+            vectorized=True,
+            method="percentile",
+            rng=0,
         )
         low, high = (float(bound) for bound in drawn.confidence_interval)
-    return Area(scorer=scorer, value=value, low=low, high=high, good=len(good), bad=len(bad))
+    return RocArea(scorer=scorer, value=value, low=low, high=high, good=len(good), bad=len(bad))
 
 
-def _above(good: Any, bad: Any, axis: int = -1) -> Any:
-    """Mann and Whitney's U as a share of all pairs, which is the area."""
+def _mann_whitney_share(good: Any, bad: Any, axis: int = -1) -> Any:
+    """Return Mann and Whitney's U as a share of all pairs, which equals the area."""
     import numpy as np
     from scipy import stats
 
@@ -119,20 +127,20 @@ def _above(good: Any, bad: Any, axis: int = -1) -> Any:
     return found / (np.shape(good)[axis] * np.shape(bad)[axis])
 
 
-def _points(rows: Sequence[Row], scorers: Sequence[str]) -> list[dict[str, object]]:
+def _make_points(rows: Sequence[RocRow], scorers: Sequence[str]) -> list[dict[str, object]]:
     return [
         {"scorer": scorer, "place": place, "false": false, "true": true}
         for scorer in scorers
-        for place, (false, true) in enumerate(_curve(*_apart(rows, scorer)))
+        for place, (false, true) in enumerate(_trace_curve(*_split_scores(rows, scorer)))
     ]
 
 
-def _curve(good: Sequence[float], bad: Sequence[float]) -> list[tuple[float, float]]:
+def _trace_curve(good: Sequence[float], bad: Sequence[float]) -> list[tuple[float, float]]:
     if not good or not bad:
         return []
     thresholds = sorted({*good, *bad}, reverse=True)
-    return [(0.0, 0.0), *((_share(bad, least), _share(good, least)) for least in thresholds)]
+    return [(0.0, 0.0), *((_share_from(bad, least), _share_from(good, least)) for least in thresholds)]
 
 
-def _share(scores: Sequence[float], least: float) -> float:
+def _share_from(scores: Sequence[float], least: float) -> float:
     return sum(score >= least for score in scores) / len(scores)

@@ -25,17 +25,16 @@ def nvmlShutdown() -> None:
 
 
 def nvmlSystemGetDriverVersion() -> str:
-    """Of no driver."""
     return "0.0 (stand-in)"
 
 
 def nvmlDeviceGetCount() -> int:
-    """One."""
+    """Return 1: the stand-in has one device."""
     return 1
 
 
 def nvmlDeviceGetHandleByIndex(_index: int) -> str:
-    """The one."""
+    """Return the UUID of the only device."""
     return str(_gpu()["uuid"])
 
 
@@ -47,26 +46,26 @@ def nvmlDeviceGetHandleByUUID(uuid: str) -> str:
 
 
 def nvmlDeviceGetMemoryInfo(_handle: str) -> SimpleNamespace:
-    """In bytes."""
+    """Return total, used and free memory in bytes."""
     gpu = _gpu()
-    used = gpu["base"] + sum(held["mib"] for held in _held(gpu).values())
+    used = gpu["base"] + sum(held["mib"] for held in _list_held(gpu).values())
     return SimpleNamespace(total=gpu["total"] * MIB, used=used * MIB, free=(gpu["total"] - used) * MIB)
 
 
 def nvmlDeviceGetComputeRunningProcesses(_handle: str) -> list[SimpleNamespace]:
     """Whoever holds something."""
-    return [SimpleNamespace(pid=int(pid), usedGpuMemory=held["mib"] * MIB) for pid, held in _held(_gpu()).items()]
+    return [SimpleNamespace(pid=int(pid), usedGpuMemory=held["mib"] * MIB) for pid, held in _list_held(_gpu()).items()]
 
 
 def nvmlSystemGetProcessName(pid: int) -> str:
-    """Its command."""
-    held = _held(_gpu()).get(str(pid))
+    """Return the command of a process that holds memory."""
+    held = _list_held(_gpu()).get(str(pid))
     if held is None:
         raise NVMLError("Not Found")
     return str(held["name"])
 
 
-def _held(gpu: dict[str, Any]) -> dict[str, Any]:
+def _list_held(gpu: dict[str, Any]) -> dict[str, Any]:
     now = time.time()
     return {pid: held for pid, held in gpu["held"].items() if held.get("until", now + 1) > now}
 

@@ -49,9 +49,14 @@ def rows(page: str) -> list[str]:
     return [" ".join(re.sub(r"<[^>]+>", " ", row).split()) for row in drawn]
 
 
+def without_time(row: str) -> str:
+    """A row without the time that it ends with."""
+    return re.sub(r" \d{4}-\d\d-\d\d \d\d:\d\d(:\d\d UTC)?$", "", row)
+
+
 async def sign_in(api: Api, database: Database, *scopes: Scope) -> str:
     """Sign in with a new key of these scopes; the session's cookie stays in the client, the key is returned."""
-    key = await keys.create(database, "local", "-".join(scopes), set(scopes))
+    key = await keys.create_key(database, "local", "-".join(scopes), set(scopes))
     await asyncio.sleep(UNKNOWN_S)  # so often keys that are not known yet are looked for
     reply = await api.http.post("/sign-in", data={"key": key})
     assert reply.status_code == 303, reply.text
@@ -91,14 +96,14 @@ class HeldPolls(Polls):
     async def _held(self) -> None:
         await self._go.wait()
 
-    async def following(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
+    async def wait_for_next(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """As ever, counted; whoever comes again waits for ever."""
         if self._go.is_set():
             await asyncio.Event().wait()
         async with self._changed:
             self._waiting += 1
             self._changed.notify_all()
-        return await super().following(key, read)
+        return await super().wait_for_next(key, read)
 
     async def let_go(self, watchers: int) -> None:
         """Read, as soon as so many have come to wait."""

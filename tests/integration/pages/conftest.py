@@ -22,7 +22,7 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 @pytest.fixture
 async def keyed(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
     """One that does."""
-    monkeypatch.setattr(sign_in, "_tries", sign_in.Tries())
+    monkeypatch.setattr(sign_in, "_tries", sign_in.SignInAttempts())
     await scene.furnish(database)
     async with serving(database, redis_url, KEYED) as keyed_api:
         yield keyed_api

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 async def signed_in(keyed: Api, database: Database, *scopes: Scope) -> str:
     """Sign in with a new key; the session's cookie stays in the client, the key is returned."""
-    key = await keys.create(database, "local", "-".join(scopes), set(scopes))
+    key = await keys.create_key(database, "local", "-".join(scopes), set(scopes))
     reply = await keyed.http.post("/sign-in", data={"key": key, "next": "/jobs?state=running"})
     assert (reply.status_code, reply.headers["location"]) == (303, "/jobs?state=running")
     return key
@@ -32,7 +32,7 @@ async def test_a_stranger_is_sent_to_the_form_and_comes_back_where_he_wanted(key
 
 async def test_a_session_opens_pages_and_what_they_link_to(keyed: Api, database: Database) -> None:
     """The JSON beside a page, too; the cookie is out of reach of scripts and of other sites."""
-    key = await keys.create(database, "local", "reader", {Scope.READ})
+    key = await keys.create_key(database, "local", "reader", {Scope.READ})
     reply = await keyed.http.post("/sign-in", data={"key": f"  {key} "})
     cookie = reply.headers["set-cookie"].lower()
     assert "httponly" in cookie
@@ -55,7 +55,7 @@ async def test_a_form_without_the_token_of_its_session_is_refused(keyed: Api, da
     for wrong in ({}, {"csrf": "x"}, {"csrf": token(page)[:-1]}):
         reply = await keyed.http.post("/sign-out", data=wrong, headers=HTML)
         assert reply.status_code == 403, wrong
-        assert "not from a page of your session" in reply.text
+        assert "not sent by a page of your session" in reply.text
     assert (await keyed.http.post("/sign-out", data={"csrf": token(page)})).status_code == 303
     assert (await look(keyed, "/jobs")).status_code == 303
 
@@ -77,7 +77,7 @@ async def test_a_wrong_key_is_said_to_be_wrong_and_too_many_are_refused(keyed: A
 )
 async def test_nobody_is_sent_to_another_site(keyed: Api, database: Database, path: str) -> None:
     """Whatever a link to the form says."""
-    key = await keys.create(database, "local", "reader", {Scope.READ})
+    key = await keys.create_key(database, "local", "reader", {Scope.READ})
     reply = await keyed.http.post("/sign-in", data={"key": key, "next": path})
     assert reply.headers["location"] == "/"
 
@@ -86,7 +86,7 @@ async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, m
     """At once for this process once it reads the keys again."""
     monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
     await signed_in(keyed, database, Scope.READ)
-    await keys.revoke(database, "local", "read")
+    await keys.revoke_keys(database, "local", "read")
     assert (await look(keyed, "/jobs")).status_code == 303
 
 
@@ -102,7 +102,7 @@ async def test_a_forged_cookie_opens_nothing(keyed: Api, forged: str) -> None:
 
 async def test_a_session_of_another_key_or_time_opens_nothing(keyed: Api, database: Database) -> None:
     """The signature is of the key's digest, the prefix and the end."""
-    one, other = [await keys.create(database, "local", name, {Scope.READ}) for name in ("one", "other")]
+    one, other = [await keys.create_key(database, "local", name, {Scope.READ}) for name in ("one", "other")]
     prefix, digest = keys.keys.prefix_of(one), keys.keys.digest(other)
     assert prefix is not None
     old = sessions.issue(prefix, keys.keys.digest(one), now=0.0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.orchestrator.web.audit import headline
-from shared.audit import Violation, invariants
+from services.orchestrator.web.audit import write_headline
+from shared.audit import Violation, list_invariants
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished
@@ -18,8 +18,8 @@ async def test_a_clean_job_is_said_to_be_clean_with_all_that_was_checked(api: Ap
     await api.job("closed-book")
     await finished(database)
     page = await text(api, "/jobs/a-job/audit")
-    assert "<h1>Clean: the rows keep every invariant</h1>" in page
-    assert page.count("✓ holds") == len(invariants()) == 16
+    assert "<h1>Clean: the rows satisfy every invariant</h1>" in page
+    assert page.count("✓ holds") == len(list_invariants()) == 16
     assert "No two residencies of a device that the job used overlap in time" in page
     assert "mathrag audit a-job" in page
 
@@ -61,6 +61,6 @@ def test_the_headline_tells_violations_from_a_changed_source() -> None:
     broken = Violation(invariant="I13", message="m", rows=("samples 1",))
     unreplayed = Violation(invariant="I18", message="m", rows=("samples 1",), source_changed=True)
     other = Violation(invariant="I2", message="m", rows=("attempts 1",))
-    assert headline([broken, other]) == "2 violations: I2 and I13"
-    assert headline([unreplayed]) == "1 outcomes could not be replayed: the source has changed"
-    assert headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcomes")
+    assert write_headline([broken, other]) == "2 violations: I2 and I13"
+    assert write_headline([unreplayed]) == "1 outcomes could not be replayed: the source has changed"
+    assert write_headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcomes")

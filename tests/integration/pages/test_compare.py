@@ -69,7 +69,7 @@ async def test_the_api_has_the_same_comparison(api: Api, answered: Answered) -> 
         ("jobs=one&jobs=nowhere", 404, "no job &#39;nowhere&#39;"),
         ("jobs=one&jobs=%3Cscript%3E%E2%80%AE", 404, "&lt;script&gt;"),
         ("jobs=one&jobs=two&measure=beauty", 422, "`measure`"),
-        ("jobs=one&jobs=other", 409, "have no item in common"),
+        ("jobs=one&jobs=other", 409, "have no measured item in common"),
     ],
 )
 async def test_what_cannot_be_compared_is_refused_as_a_page(
@@ -121,11 +121,11 @@ async def test_one_chooses_among_completed_jobs_of_one_dataset(api: Api, databas
         "one", "two",
     ]  # fmt: skip
     assert "<option>single</option>" in page
-    assert "There is one completed job on single" in await text(api, "/compare?dataset=single")
+    assert "Only one job on single is completed" in await text(api, "/compare?dataset=single")
     assert (await look(api, "/compare?dataset=%00")).status_code == 422
 
 
 async def test_without_a_job_the_page_says_how_to_submit_one(api: Api) -> None:
     """And with an unknown dataset, that nobody asked it."""
     assert "mathrag job submit" in await text(api, "/compare")
-    assert "No completed job has asked this dataset" in await text(api, "/compare?dataset=unknown")
+    assert "No completed job used this dataset" in await text(api, "/compare?dataset=unknown")

@@ -27,7 +27,7 @@ async def change(api: Api, **params: Any) -> None:
 async def test_before_the_first_change_the_page_says_how_to_make_one(api: Api) -> None:
     """And that the shipped defaults hold."""
     page = await text(api, "/configuration")
-    assert "Nobody has changed anything" in page
+    assert "No parameter has been changed" in page
     assert "mathrag config set gate.tau=0.3" in page
     assert rows(page) == []
 
@@ -39,8 +39,8 @@ async def test_the_page_shows_what_holds_and_every_change(api: Api) -> None:
     page = await text(api, "/configuration")
     held, second, first = rows(page)
     assert held == "gate.tau 0.4 0.45"
-    assert second.startswith("2 holds")
-    assert "local candidates : 7 taken away gate.tau : 0.3 → 0.4" in second
+    assert second.startswith("2 current")
+    assert "local candidates : 7 removed gate.tau : 0.3 → 0.4" in second
     assert "local candidates : 7 gate.tau : 0.3" in first
 
 
@@ -55,7 +55,7 @@ async def test_two_versions_are_compared(api: Api) -> None:
     assert [(each["name"], each["change"]) for each in found["differences"]] == [
         ("gate.tau", "changed"), ("seed", "removed"),
     ]  # fmt: skip
-    assert "From what is shipped to version 2" in await text(api, "/configuration?left=0")
+    assert "From shipped defaults to version 2" in await text(api, "/configuration?left=0")
     assert "They are the same" in await text(api, "/configuration?left=2&right=2")
 
 

@@ -11,7 +11,7 @@ from shared.storage import corpora, corpus_details
 from shared.storage.database import Database
 from tests.integration import mining
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import look, next_page, rows, text
+from tests.integration.pages.browsing import look, next_page, rows, text, without_time
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def test_a_list_says_what_can_be_searched(api: Api, database: Database) ->
     """And what a corpus holds."""
     await mining.store_graph(database, "kin")
     await store(database, "plain", Document(text="A passage."))
-    found = [row.rpartition(" 20")[0] for row in rows(await text(api, "/corpora"))]
+    found = [without_time(row) for row in rows(await text(api, "/corpora"))]
     assert found == [
         "plain 1 missing documents",
         "kin 1 missing facts of the graph kin",
@@ -132,7 +132,7 @@ async def test_hostile_documents_are_shown_and_do_not_act(api: Api, database: Da
 async def test_leaked_answers_are_counted_once_a_dataset_is_chosen(api: Api, database: Database) -> None:
     """The scene's questions are the corpus's problems."""
     await scene_corpus(database)
-    assert "Word for word" not in await text(api, "/corpora/leaky/contamination")
+    assert "Exact" not in await text(api, "/corpora/leaky/contamination")
     page = await text(api, "/corpora/leaky/contamination?dataset=items")
     assert "1 of 5 questions of items have their problem in leaky" in page
     assert rows(page) == ["d0 word for word, same answer What is 3 plus 3? What is 3 plus 3?"]

@@ -5,7 +5,7 @@ import pytest
 from shared.storage import dataset_details
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
-from tests.integration.pages.browsing import look, next_page, rows, text
+from tests.integration.pages.browsing import look, next_page, rows, text, without_time
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +26,7 @@ async def test_without_a_dataset_the_page_says_how_to_make_one(database: Databas
 async def test_a_list_says_how_answers_are_graded(api: Api) -> None:
     """As mathematics, unless the dataset says otherwise."""
     await api.upload("datasets", "quiz", [{"question": "Who?", "answer": "Noether"}], grader="contains")
-    found = [row.rpartition(" 20")[0] for row in rows(await text(api, "/datasets"))]
+    found = [without_time(row) for row in rows(await text(api, "/datasets"))]
     assert found == ["quiz 1 by contains", "items 5 as mathematics"]
 
 

@@ -79,7 +79,7 @@ async def test_one_that_still_runs_shows_what_is_done(api: Api) -> None:
     assert "<h1>Nothing can be compared yet" in page
     assert "0 of 25 samples done" in page
     assert ">running<" in page
-    assert "look again" in page
+    assert "reload" in page
 
 
 async def test_hostile_parameters_do_not_act(api: Api, database: Database) -> None:

@@ -9,7 +9,7 @@ from shared.contracts import canonical
 from shared.contracts.api_keys import Scope
 from shared.contracts.samples import GateDecision, Strategy
 from shared.runtime import outages
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -55,7 +55,7 @@ async def test_the_gates_decision_is_drawn_and_explained(api: Api, database: Dat
     """In words that need no rho, with the chart's own words for those who do not see it."""
     await api.job("mathrag-gate", params=GATED)
     await finished(database)
-    assert "Too little is known to trust rules here" in await text(api, "/jobs/a-job")
+    assert "There are too few data to trust rules here" in await text(api, "/jobs/a-job")
     decision = GateDecision(
         strategy=Strategy.RULES, reason="rho = 0.500 > tau = 0.45: rules", tau=0.45, rho=0.5, low=0.3, high=0.7,
         spearman=0.5, documents=("a", "b", "c"), rule_scores=(0.1, 0.5, 0.5), judge_scores=(0.25, 0.5, 0.5), asked=4,
@@ -72,7 +72,7 @@ async def test_a_job_without_a_gate_shows_none(api: Api, database: Database) -> 
     """Nor an empty card."""
     await api.job("closed-book")
     await finished(database)
-    assert "What the gate decided" not in await text(api, "/jobs/a-job")
+    assert "Decision of the gate" not in await text(api, "/jobs/a-job")
 
 
 async def test_failures_are_counted_by_kind_as_they_come(api: Api, database: Database) -> None:
@@ -129,7 +129,7 @@ async def test_forms_pause_resume_cancel_and_requeue(api: Api, database: Databas
         assert (reply.status_code, reply.headers["location"]) == (303, at)
         assert api.woken > woken
         assert said in await text(api, at)
-    await finish(database)
+    await finish_due_jobs(database)
     assert "Cancelled: nothing was graded; 5 cancelled" in await text(api, at)
     reply = await send(api, f"{at}/requeue", {"once": "abc"})
     again = await send(api, f"{at}/requeue", {"once": "abc"})
@@ -204,7 +204,7 @@ async def test_time_left_is_an_interval(api: Api, database: Database) -> None:
     await api.upload("datasets", "long", [{"question": f"{n}+1?", "gold": str(n + 1)} for n in range(100)])
     job = await api.job("closed-book", dataset="long")
     await scene.run_sql(database, "UPDATE jobs SET state = 'running', running_at = now()")
-    assert "Time left is not known before 10 samples have ended." in words(await text(api, "/jobs/a-job"))
+    assert "The time left can be estimated once 10 samples have ended." in words(await text(api, "/jobs/a-job"))
     await scene.run_sql(
         database,
         "UPDATE samples SET state = 3, failure = 'poisoned', ended_at = now() + make_interval(secs => ordinal)"
@@ -221,10 +221,10 @@ async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database
     await scene.advance(database)
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
     async with database.transaction() as connection:
-        await outages.note(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE)
+        await outages.note_outage(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE)
     page = await text(api, "/jobs/a-job")
     assert "No guard serves a-generator as it was when the job was submitted." in words(page)
-    assert "Waits for Ollama at 127.0.0.1, away since" in words(page)
+    assert "Waits for Ollama at 127.0.0.1, unavailable since" in words(page)
     assert "<script>alert" not in page
     assert "waits for Ollama at 127.0.0.1" in words(await text(api, "/jobs"))
 
@@ -237,5 +237,5 @@ async def test_a_job_of_imported_answers_is_not_run_again(api: Api) -> None:
     assert reply.status_code == 202, reply.text
     page = await text(api, "/jobs/theirs")
     assert "imported" in page
-    for absent in ("Requeue", "Run it again", "/pipelines/imported", "/price"):
+    for absent in ("Requeue", "Run again with changes", "/pipelines/imported", "/price"):
         assert absent not in page

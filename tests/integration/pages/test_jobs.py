@@ -25,9 +25,9 @@ async def some(api: Api, *wanted: str) -> None:
 
 
 async def test_without_jobs_there_is_a_sentence_and_the_next_command(api: Api) -> None:
-    """And where filters leave none, that no job is like that."""
+    """And where filters leave none, that no job matches."""
     assert "mathrag job submit" in await text(api, "/jobs")
-    assert "No job is like that." in await text(api, "/jobs?state=failed")
+    assert "No job matches these filters." in await text(api, "/jobs?state=failed")
 
 
 async def test_a_row_says_how_far_the_job_is_and_how_well_it_did(api: Api, database: Database) -> None:

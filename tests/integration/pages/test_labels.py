@@ -49,7 +49,7 @@ async def test_a_set_is_drawn_labelled_and_compared_without_a_script(api: Api, d
     page = await text(api, "/labels/set/agreement")
     assert re.search(r"People and the judge say the same of \d+ of 14 documents; weighted kappa -?\d.\d\d", page)
     assert "14 labels, 1 abstention, 0 ties" in page
-    assert "What the judge's ratings are worth" in page
+    assert "Calibrated ratings of the judge" in page
     (row,) = rows(await text(api, "/labels"))
     assert "15 of 15" in row
     assert "of 14 labels" in row
@@ -122,7 +122,7 @@ async def test_a_hostile_document_is_shown_and_does_not_act(api: Api, database: 
 @pytest.mark.parametrize(
     ("fields", "status", "said"),
     [
-        ({"name": "no/name"}, 422, "no usable name"),
+        ({"name": "no/name"}, 422, "is not a valid name"),
         ({"job": "nowhere"}, 404, "no job"),
         ({"what": "jokes"}, 422, "what"),
         ({"size": "many"}, 422, "size"),
@@ -174,7 +174,7 @@ async def test_two_labellers_have_a_majority_and_an_alpha(database: Database, re
     await scene.furnish(database)
     async with serving(database, redis_url) as open_api:
         await drawn(open_api, database)
-    both = [await keys.create(database, "local", name, {Scope.READ, Scope.SUBMIT}) for name in ("ana", "ben")]
+    both = [await keys.create_key(database, "local", name, {Scope.READ, Scope.SUBMIT}) for name in ("ana", "ben")]
     async with serving(database, redis_url, KEYED) as api:
         for number in range(1, 13):
             for key, value in zip(both, (number % 5 + 1, min(number % 5 + 2, 5)), strict=True):

@@ -28,10 +28,10 @@ async def load(database: Database, name: str, mib: float) -> None:
     """A residency of this model, opened and measured."""
     model = await scene.model(database, name)
     async with database.transaction() as connection:
-        newest = await residencies.newest(connection, "cpu:0")
-        epoch = await residencies.want(connection, "cpu:0", newest.epoch if newest else 0, [model], "test", {})
+        newest = await residencies.find_newest(connection, "cpu:0")
+        epoch = await residencies.insert_wanted(connection, "cpu:0", newest.epoch if newest else 0, [model], "test", {})
         assert epoch is not None
-        await residencies.measured(connection, epoch, {"memory_mib": {str(model): mib}})
+        await residencies.record_figures(connection, epoch, {"memory_mib": {str(model): mib}})
         await learned_memory.learn(connection, epoch, "")
     await scene.run_sql(database, "UPDATE residencies SET state = 'open', opened_at = now()")
 
@@ -68,7 +68,7 @@ async def test_a_model_without_a_guard_says_what_to_do(api: Api) -> None:
     page = await text(api, "/models/absent")
     assert "No guard serves it" in page
     assert "mathrag doctor" in page
-    assert "No load of it was measured yet" in page
+    assert "No load has been measured yet" in page
     assert "mathrag job submit" in page
 
 

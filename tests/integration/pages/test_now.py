@@ -26,7 +26,7 @@ async def open_judge(database: Database) -> None:
 async def test_nothing_was_ever_loaded_and_no_job_runs(api: Api) -> None:
     """Sentences, and the command for the first job."""
     page = await browsing.text(api, "/")
-    assert "Nothing was ever loaded" in page
+    assert "No model has been loaded yet" in page
     assert "mathrag job submit" in page
     assert "No call is queued" in page
 
@@ -41,7 +41,7 @@ async def test_what_is_resident_and_what_waits_is_said(api: Api, database: Datab
     page = await browsing.text(api, "/")
     assert "a-judge is resident" in page
     assert "a-run" in page
-    assert "because its models were the first" in page
+    assert "because calls asked for its models first" in page
 
 
 async def test_calls_are_counted_by_lane_and_model_with_their_pace(api: Api, database: Database) -> None:
@@ -50,11 +50,13 @@ async def test_calls_are_counted_by_lane_and_model_with_their_pace(api: Api, dat
     await api.job("dense")
     await scene.drain(database, scene.ScriptedExecutor())
     async with database.statement() as connection:
-        work = await lanes.work(connection)
+        work = await lanes.load_work(connection)
     ended = {each.model: each.ended for each in work}
     assert ended["dense"] == 5
     assert ended["a-generator"] == 5
-    assert all(each.per_second == pytest.approx(each.ended / 30) for each in work)
+    page = await browsing.text(api, "/")
+    assert '<td data-label="Model">dense</td>' in page
+    assert '<td class="number" data-label="Calls per second">0.2</td>' in page, "five in thirty seconds"
 
 
 async def test_an_operator_empties_a_device_and_uses_it_again(keyed: Api, database: Database) -> None:
@@ -66,9 +68,9 @@ async def test_an_operator_empties_a_device_and_uses_it_again(keyed: Api, databa
     sent = await browsing.send(keyed, "/gpus/cpu:0/drain", {"csrf": browsing.token(page), "reason": "<b>new card"})
     assert (sent.status_code, sent.headers["location"]) == (303, "/")
     drained = await browsing.text(keyed, "/")
-    assert "Emptied by an operator: &lt;b&gt;new card" in drained
+    assert "Drained by an operator: &lt;b&gt;new card" in drained
     await browsing.send(keyed, "/gpus/cpu:0/release", {"csrf": browsing.token(drained)})
-    held = await devices.held(database, "cpu:0")
+    held = await devices.load_device(database, "cpu:0")
     assert held.drain is None
 
 

@@ -15,26 +15,26 @@ pytestmark = pytest.mark.anyio
 async def test_a_list_says_what_every_pipeline_does(api: Api) -> None:
     """And which models it asks."""
     found = {row.split()[0]: row for row in rows(await text(api, "/pipelines"))}
-    assert tuple(sorted(found)) == registry.offered()
+    assert tuple(sorted(found)) == registry.list_offered()
     assert found["closed-book"].endswith("Generate without documents. generate no")
     assert found["mathrag-gate"].endswith("generate, judge yes, calibrates first")
 
 
-@pytest.mark.parametrize("name", registry.offered())
+@pytest.mark.parametrize("name", registry.list_offered())
 async def test_every_pipeline_has_a_page(api: Api, name: str) -> None:
     """With each parameter that it reads, and none that it ignores."""
     page = await text(api, f"/pipelines/{name}")
     registered = registry.get(name)
     shown = {row.split()[0] for row in rows(page)}
     assert shown
-    assert not {path for path in shown if registered.ignored(path)}
-    assert {path for path in ("generate.temperature", "rrf_k", "gate.tau") if not registered.ignored(path)} <= shown
+    assert not {path for path in shown if registered.ignores(path)}
+    assert {path for path in ("generate.temperature", "rrf_k", "gate.tau") if not registered.ignores(path)} <= shown
 
 
 async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
     """The calibration once a job, then what every question costs; the API says the same."""
     page = await text(api, "/pipelines/mathrag-gate")
-    assert "Once a job, for each calibration item" in page
+    assert "Once per job, for each calibration item" in page
     assert "rate a document with the judge model" in page
     assert "Seed document 000" in page
     found = await api.get("/v1/pipelines/mathrag-gate")
@@ -46,7 +46,7 @@ async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
 async def test_a_parameter_has_default_bounds_and_meaning(api: Api) -> None:
     """And what the configuration says instead."""
     tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))
-    assert tau == "gate.tau 0.45 -1 to 1 Rules stand in for the judge above this correlation."
+    assert tau == "gate.tau 0.45 -1 to 1 Correlation above which rules replace the judge."
     change = {"params": {"gate": {"tau": 0.3}}}
     await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})
     tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))

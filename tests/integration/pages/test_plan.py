@@ -103,7 +103,7 @@ async def test_submit_has_the_same_values_but_for_what_is_not_there(api: Api) ->
         ({"corpus": "nope"}, 404, "no corpus 'nope'"),
         ({"pipeline": "mathrag-gat"}, 422, "did you mean 'mathrag-gate'?"),
         ({"repeats": "0"}, 422, "greater than or equal to 1"),
-        ({"dataset": ""}, 422, "give a `dataset` of the job or a number of `questions`"),
+        ({"dataset": ""}, 422, "give either `job.dataset` or `questions`"),
         ({"questions": "3"}, 422, "and not both"),
         ({"memory": "0"}, 422, "greater than 0"),
         ({"models.judge": "nobody"}, 422, "'nobody'"),

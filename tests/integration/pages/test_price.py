@@ -44,7 +44,7 @@ async def test_what_was_reused_is_told_apart(api: Api, database: Database) -> No
     [
         ("UPDATE jobs SET params = '[1]'", "cannot be read by this release"),
         ("UPDATE datasets SET name = 'gone'", ""),
-        ("UPDATE jobs SET pipeline = 'mine-rules'", "is not planned by itself"),
+        ("UPDATE jobs SET pipeline = 'mine-rules'", "cannot be planned on its own"),
     ],
 )
 async def test_what_the_job_took_is_shown_where_no_plan_can_be_made(

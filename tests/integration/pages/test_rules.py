@@ -7,7 +7,7 @@ import pytest
 from shared.contracts.rules import Atom, Rule, Term
 from shared.storage import rule_banks
 from shared.storage.database import Database
-from shared.storage.rule_banks import Origin
+from shared.storage.rule_banks import ImportOrigin
 from tests.integration import mining
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, text
@@ -30,7 +30,7 @@ async def store(database: Database, name: str, *found: Rule) -> None:
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
-    await rule_banks.create_imported(database, name, Origin("anyburl"), batches())
+    await rule_banks.create_imported(database, name, ImportOrigin("anyburl"), batches())
 
 
 async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, redis_url: str) -> None:
@@ -92,7 +92,7 @@ async def test_rules_are_filtered_by_relation_confidence_and_support(
     page = await text(api, f"/rules/bank?{query}")
     shown = [float(row.split()[-4]) for row in rows(page)]
     assert left in (shown, len(shown))
-    assert shown or "No rule is like that" in page
+    assert shown or "No rule matches these filters" in page
 
 
 @pytest.mark.parametrize("order", ["confidence", "bank"])

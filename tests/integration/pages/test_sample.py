@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from mathrag.client.client import Client
+from services.orchestrator.api.samples import PROVENANCE
 from services.orchestrator.web import sample
 from shared.contracts.api_keys import Scope
 from shared.contracts.replies import Failure, FailureKind, Generated, Rated, Reply
@@ -86,7 +87,7 @@ async def test_a_closed_book_sample_says_that_no_document_was_searched_for(api: 
     await api.job()
     await finished(database)
     page = await text(api, PAGE)
-    assert "No document was searched for" in page
+    assert "There was no search" in page
     assert "<svg viewBox" not in page
 
 
@@ -96,7 +97,7 @@ async def test_what_each_method_decided_is_said_in_words(api: Api, database: Dat
     await api.job(pipeline)
     await finished(database)
     page = await text(api, PAGE)
-    decided = page.partition("<h2>What was decided</h2>")[2].partition("</ol>")[0]
+    decided = page.partition("<h2>Decisions</h2>")[2].partition("</ol>")[0]
     assert decided.count("<li>") >= 1
     assert "not known" not in decided
     assert not re.search("[0-9a-f]{64}", decided)
@@ -184,7 +185,7 @@ async def test_the_shown_python_asks_for_this_sample(
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         asked.append(request)
-        return httpx2.Response(200, json={"state": "completed", "text": "so"})
+        return httpx2.Response(200, json={**PROVENANCE, "text": "so"})
 
     monkeypatch.setattr(Client, "transport", httpx2.MockTransport(answer))
     with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -67,10 +67,10 @@ async def test_where_nothing_is_found_the_page_says_whether_to_look_on(
     await api.job()
     assert "There is no sample like that" not in await text(api, PAGE)
     await finished(database)
-    assert "No sample is like that" in await text(api, f"{PAGE}?text=nowhere")
+    assert "No sample matches these filters" in await text(api, f"{PAGE}?text=nowhere")
     monkeypatch.setattr(samples, "WINDOW", 2)
     page = await text(api, f"{PAGE}?text=nowhere")
-    assert "None of the samples up to here is like that" in page
+    assert "No sample so far matches these filters" in page
     assert 'rel="next"' in page
 
 

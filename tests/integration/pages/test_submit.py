@@ -57,7 +57,10 @@ async def test_the_form_has_the_parameters_that_the_pipeline_reads_with_bounds_a
     """And their docstrings as help."""
     page = await text(api, "/submit?pipeline=hyde")
     assert 'name="params.hyde.documents"' in page
-    assert "0 to 32: Hypothetical documents for each question; with 0 the pipeline is <code>dense</code>." in page
+    assert (
+        "0 to 32: Number of hypothetical documents for each question; with 0 the pipeline equals <code>dense</code>."
+        in page
+    )
     assert 'placeholder="8"' in page
     assert 'name="params.gate.tau"' not in page
     assert "1 to 1,000" in page
@@ -106,7 +109,7 @@ async def test_a_changed_form_needs_a_second_look_and_then_makes_another_job(api
     assert (await send(api, "/submit", {**JOB, "action": "submit"})).status_code == 303
     reply = await send(api, "/submit", {**JOB, "name": "another", "action": "submit"})
     assert reply.status_code == 422
-    assert "this form has made a job already" in reply.text
+    assert "this form has already submitted a job" in reply.text
     kept = written(reply.text)
     assert kept["once"] != JOB["once"]
     assert (await send(api, "/submit", {**kept, "action": "submit"})).status_code == 303
@@ -133,7 +136,7 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
     assert reply.status_code == 422
     found = said(reply.text)
     assert set(found) == set(wrong) - set(JOB) | {"name"}
-    assert "no usable name" in found["name"]
+    assert "is not a valid name" in found["name"]
     assert "greater than or equal to 1" in found["repeats"]
     assert found["params.candidates"] == "expected `int`, got `str`"
     assert "between -1 and 1" in found["params.gate.tau"]
@@ -151,7 +154,7 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
         ({"corpus": ""}, 422, "corpus", "needs one"),
         ({"pipeline": "mathrag-gat"}, 422, "pipeline", "did you mean 'mathrag-gate'?"),
         ({"models.judge": "nobody"}, 422, "models.judge", "'nobody'"),
-        ({"name": ""}, 422, "name", "no usable name"),
+        ({"name": ""}, 422, "name", "is not a valid name"),
     ],
 )
 async def test_unknown_names_are_said_beside_their_fields(

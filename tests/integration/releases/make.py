@@ -17,14 +17,14 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 
 from mathrag.stack.migration import migrate
-from mathrag.stack.postgres import Postgres, _binary
+from mathrag.stack.postgres import Postgres, _find_binary
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind, Generated, Reply
 from shared.contracts.requests import Request
-from shared.runtime.answers import Answered, Receipt
+from shared.runtime.answers import AnsweredCall, Receipt
 from shared.runtime.cancel import cancel
 from shared.runtime.claims import Claims
-from shared.runtime.ending import finish
+from shared.runtime.ending import finish_due_jobs
 from shared.runtime.replies import RETRIES
 from shared.storage.database import Database
 from tests import servers
@@ -57,7 +57,7 @@ async def fill(database: Database) -> None:
     job = await submit_job(database, "hybrid", name="cancelled", reuse="none")
     await Device(database).drain(Lane.JUDGE, ScriptedExecutor())
     await cancel(database, job)
-    await finish(database)
+    await finish_due_jobs(database)
     await submit_job(database, "crag", name="stopped", reuse="none", repeats=2)
     await stop_in_the_generator_stage(database)
     await submit_job(database, name="preparing", reuse="none")
@@ -89,14 +89,14 @@ async def stop_in_the_generator_stage(database: Database) -> None:
     now = datetime.now(UTC)
     receipt = Receipt(started_at=now, ended_at=now, epoch=device.lease.epoch, device=DEVICE)
     reply = Generated(text="so \\boxed{4}")
-    answers = [Answered(call_id=call.id, reply=reply, receipt=receipt) for call in taken.calls[:2]]
+    answers = [AnsweredCall(call_id=call.id, reply=reply, receipt=receipt) for call in taken.calls[:2]]
     assert (await claims.answer(taken.token, answers)).ready == len(answers)
 
 
 def rows_of(server: Postgres) -> str:
     """All rows as SQL, headed by the revision of their schema."""
     url = make_url(server.owner_url()).set(drivername="postgresql").render_as_string(hide_password=False)
-    command = [_binary("pg_dump"), "--data-only", "--inserts", "--rows-per-insert=500", "--no-owner"]
+    command = [_find_binary("pg_dump"), "--data-only", "--inserts", "--rows-per-insert=500", "--no-owner"]
     command += ["--exclude-table=alembic_version", f"--dbname={url}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return CLIENT_COMMAND.sub("", done.stdout)

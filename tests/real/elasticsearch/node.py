@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 
 from mathrag.stack import process
-from mathrag.stack.ports import free_port
+from mathrag.stack.ports import find_free_port
 from tests.real.elasticsearch.layout import Layout
 
 HEAP = os.environ.get("ES_HEAP", "512m")
@@ -24,7 +24,7 @@ class Node:
 
     def __init__(self, layout: Layout, folder: Path) -> None:
         self.version = layout.version
-        self.port = free_port()
+        self.port = find_free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._layout = layout
         self._folder = folder

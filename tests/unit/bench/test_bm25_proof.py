@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from services.retriever.dense import Faiss
 from services.retriever.evaluation.collection import Collection, Queries
-from services.retriever.evaluation.evaluating import evaluate
+from services.retriever.evaluation.evaluate import evaluate
 from services.retriever.evaluation.requests import Evaluate
-from services.retriever.evaluation.searching import Searcher
+from services.retriever.evaluation.searcher import CollectionSearcher
 from services.retriever.sparse import Bm25
 from services.retriever.tokens import tokenise
 from shared.rag import metrics
@@ -62,10 +62,10 @@ def ranked(collection: Collection, queries: Queries) -> dict[str, list[str]]:
 def proved(folder: Path, data_dir: Path) -> None:
     """Both ways give the same measures."""
     collection = Collection(folder)
-    searcher = Searcher([Faiss(HashedWords()), Bm25()], data_dir, collection, DEPTH)
+    searcher = CollectionSearcher([Faiss(HashedWords()), Bm25()], data_dir, collection, DEPTH)
     ours = evaluate(Evaluate(folder=str(folder), mode="sparse", k=DEPTH), collection, searcher)
     queries = collection.queries("test")
-    theirs = metrics.per_query(queries.judged, ranked(collection, queries), MEASURES)
+    theirs = metrics.measure_per_query(queries.judged, ranked(collection, queries), MEASURES)
     for name in MEASURES:
         assert ours[name] == pytest.approx(np.mean([found[name] for found in theirs.values()]), abs=5e-4), name
 

@@ -46,7 +46,7 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     """Adding one touches the settings and their test; the rest is `make generate`."""
 
     class Workers(settings.Workers):
-        naps: int = Field(default=7, description="Naps of a worker (docs/scaling.md).")
+        naps: int = Field(default=7, description="Naps of a worker (docs/how-to/scaling.md).")
 
     class More(settings.Settings):
         workers: Workers = Workers()
@@ -56,8 +56,11 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     monkeypatch.setattr(generated["settings_example"], "Settings", More)
     monkeypatch.setattr(generated["config"], "Settings", More)
     texts = {file.name: text for file, text in generator["generated"]()}
-    assert "\n  naps: 7 # Naps of a worker (docs/scaling.md).\n" in texts["mathrag.example.yaml"]
-    assert "| `workers.naps` | 7 | Naps of a worker ([scaling.md](scaling.md)). |" in texts["operations.md"]
+    assert "\n  naps: 7 # Naps of a worker (docs/how-to/scaling.md).\n" in texts["mathrag.example.yaml"]
+    assert (
+        "| `workers.naps` | 7 | Naps of a worker ([Scale, back up, upgrade, size](../how-to/scaling.md)). |"
+        in texts["settings.md"]
+    )
     assert '"naps": {' in texts["config-schema.json"]
 
 
@@ -67,7 +70,7 @@ def test_a_new_route_stands_in_the_table_of_routes(generator: dict[str, Any], mo
 
     @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", {})
     async def get(shelf: str, wide: bool = False, limit: int = 5) -> None:
-        """By name (docs/api.md#tags).
+        """By name (docs/how-to/api.md#tags).
 
         More of it.
         """
@@ -79,6 +82,6 @@ def test_a_new_route_stands_in_the_table_of_routes(generator: dict[str, Any], mo
     application = FastAPI(openapi_url=None)
     application.include_router(router)
     monkeypatch.setattr(generator["tables"], "build", lambda _: application)
-    *_, first, second = generator["tables"].api()["routes"].splitlines()
+    *_, first, second = generator["tables"].routes("how-to/api.md").splitlines()
     assert first == "| GET | `/v1/shelves/{shelf}?wide=&limit=` | `read` | Get a shelf. By name ([tags](#tags)). |"
     assert second == "| POST | `/v1/shelves` | none | Is there room? Answers at once. |"

@@ -89,8 +89,8 @@ def test_names_follow_prometheus() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """Name, labels and meaning stand in telemetry.md."""
-    page = (REPOSITORY / "docs" / "telemetry.md").read_text("utf-8")
+    """Name, labels and meaning stand in metrics.md."""
+    page = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text("utf-8")
     for metric in CATALOGUE:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         assert f"| `{metric.name}` | {metric.kind} | {labels} |" in page

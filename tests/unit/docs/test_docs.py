@@ -17,7 +17,6 @@ from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.rag.prompts import template
 from shared.settings import REPOSITORY, Settings
-from tests.unit.commands import command_of
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -63,9 +62,9 @@ def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize(("key", "default"), [*settings_keys(), *settings_keys(Model)])
 def test_every_setting_is_documented(key: str, default: object) -> None:
-    """A setting has its row in operations.md, and a number or word stands there as the code has it."""
-    found = row(page("operations.md"), key)
-    assert found, f"`{key}` is not in a table of docs/operations.md"
+    """A setting has its row in settings.md, and a number or word stands there as the code has it."""
+    found = row(page("reference/settings.md"), key)
+    assert found, f"`{key}` is not in a table of docs/reference/settings.md"
     if isinstance(default, bool):
         assert found.split("|")[2].strip(" `") == str(default).lower()
     elif isinstance(default, int | float):
@@ -75,19 +74,19 @@ def test_every_setting_is_documented(key: str, default: object) -> None:
 
 
 def test_every_parameter_is_documented() -> None:
-    """A job's parameters stand in pipelines.md by the name that `--set` takes."""
-    assert not [name for name in parameters(Params) if f"`{name}`" not in page("pipelines.md")]
+    """A job's parameters stand in parameters.md by the name that `--set` takes."""
+    assert not [name for name in parameters(Params) if f"`{name}`" not in page("reference/parameters.md")]
 
 
-@pytest.mark.parametrize("name", registry.offered())
+@pytest.mark.parametrize("name", registry.list_offered())
 def test_every_pipeline_is_documented(name: str) -> None:
     """A pipeline that jobs may name has its row in pipelines.md."""
-    assert row(page("pipelines.md"), name)
+    assert row(page("reference/pipelines.md"), name)
 
 
 def test_the_rubric_is_quoted_as_it_is() -> None:
     """pipelines.md shows the text that judges get."""
-    quoted = [line.strip() for line in page("pipelines.md").splitlines()]
+    quoted = [line.strip() for line in page("explanation/pipelines.md").splitlines()]
     assert all(line.strip() in quoted for line in template("reasoning-quality").text.splitlines())
 
 
@@ -95,7 +94,7 @@ def test_every_route_is_documented() -> None:
     """A route of the API stands in api.md."""
     paths = build(Settings()).openapi()["paths"]
     assert paths
-    assert not [path for path in sorted(paths) if not re.search(rf"`{re.escape(path)}[`?]", page("api.md"))]
+    assert not [path for path in sorted(paths) if not re.search(rf"`{re.escape(path)}[`?]", page("reference/api.md"))]
 
 
 @pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(REPOSITORY)))
@@ -118,24 +117,25 @@ def test_every_file_that_is_named_exists(file: Path) -> None:
     assert not [path for path in named if not (REPOSITORY / path).exists()]
 
 
+def test_every_page_stands_in_the_navigation() -> None:
+    """Decisions are reached from their list, all others from the site's navigation."""
+    navigation = set(re.findall(r"[\w/-]+\.md", (REPOSITORY / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]))
+    pages = {str(file.relative_to(REPOSITORY / "docs")) for file in (REPOSITORY / "docs").rglob("*.md")}
+    assert navigation == {name for name in pages if "/decisions/" not in name or name.endswith("/index.md")}
+
+
 def test_the_decisions_are_listed() -> None:
     """Every decision is reached from the list of decisions."""
-    listed = set(LINK.findall(page("decisions/README.md")))
-    assert {file.name for file in (REPOSITORY / "docs" / "decisions").glob("[0-9]*.md")} == listed
+    listed = set(LINK.findall(page("explanation/decisions/index.md")))
+    assert {file.name for file in (REPOSITORY / "docs" / "explanation" / "decisions").glob("[0-9]*.md")} == listed
 
 
 def test_commands_of_the_readme_exist() -> None:
-    """A person who pastes the README meets no unknown command or option."""
-    lines = re.findall(r"^    mathrag (.*?)(?:\s+#.*)?$", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert lines
-    for line in lines:
-        path, words = [], line.split()
-        while hasattr(command := command_of(*path), "commands"):
-            assert words, line
-            assert words[0] in command.commands, line
-            path.append(words.pop(0))
-        options = {option for parameter in command.params for option in parameter.opts}
-        assert not [word for word in words if word.startswith("--") and word not in options], line
+    """A person who pastes the README meets no unknown target."""
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE))
+    named = re.findall(r"(?:^    |`)make ([a-z-]+)", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert set(named) >= {"demo", "test", "docs"}
+    assert set(named) <= targets
 
 
 def test_no_file_names_a_machine() -> None:
@@ -163,6 +163,6 @@ def test_lock_files_hold_no_address() -> None:
 
 
 def test_the_pipeline_that_the_guide_builds_is_the_one_that_is_shipped() -> None:
-    """pipelines.md shows the whole file: what a reader copies is what the tests run."""
+    """The guide shows the whole file: what a reader copies is what the tests run."""
     shipped = (REPOSITORY / "shared" / "pipelines" / "self_consistency.py").read_text("utf-8")
-    assert f"```python\n{shipped}```" in page("pipelines.md")
+    assert f"```python\n{shipped}```" in page("how-to/add-a-pipeline.md")

@@ -1,6 +1,6 @@
 """Pairs of answers that are hard to grade: what is expected of the grader, and why.
 
-`python -m tests.unit.grading.pairs` writes the table of docs/grading.md anew.
+`python -m tests.unit.grading.pairs` writes the table of docs/reference/math-verify.md anew.
 """
 
 import csv
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shared.mathtext.equal_values import library_verdict
 
 FILE = Path(__file__).with_name("pairs.tsv")
-PAGE = Path(__file__).parents[3] / "docs" / "grading.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "math-verify.md"
 START, END = "<!-- differences -->\n", "<!-- end of differences -->\n"
 WORDS = {True: "right", False: "wrong", None: "no verdict"}
 MEANING = {"equal": (True, True), "different": (False, False), "right": (True,), "wrong": (False,)}
@@ -61,7 +61,7 @@ def differences() -> str:
     found = [case for case in cases() if library_verdict(case.answer, case.gold) is not case.right]
     parts = [f"{len(pairs())} pairs, {len(list(cases()))} cases, {len(found)} differences.\n"]
     for kind, group in groupby(found, key=lambda case: case.kind):
-        parts += [f"\n### {kind.capitalize()}\n\n| answer | gold | Math-Verify | here | why |\n|---|---|---|---|---|\n"]
+        parts += [f"\n## {kind.capitalize()}\n\n| answer | gold | Math-Verify | here | why |\n|---|---|---|---|---|\n"]
         parts += [_row(case) for case in group]
     return "".join(parts)
 

@@ -7,20 +7,20 @@ import httpx2
 import pytest
 from fastapi import FastAPI
 
-from services.judge.retriever import Away
-from services.judge.retrieving import Retrieving
+from services.judge.retrieve_executor import RetrieveExecutor
+from services.judge.retriever_outages import RetrieverAway
 from services.orchestrator.api import problems
 from shared.access.refusals import refuse
-from shared.contracts.api_keys import issue
+from shared.contracts.api_keys import issue_key
 from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
 from shared.models.retriever_client import RetrieverClient
-from shared.redaction import redacted
+from shared.redaction import redact
 from shared.settings import Settings
 from tests.unit.asgi import ask
 
-KEY = issue().key
+KEY = issue_key().key
 SAID = (
     "no answer from postgresql+asyncpg://mathrag_app:hush@db:5432/mathrag, redis://:hush@redis:6379/0 "
     f"nor https://user:hush@models.example/v1; sent Authorization: Bearer hush and {KEY}"
@@ -38,7 +38,7 @@ def assert_harmless(words: str) -> None:
 def test_what_is_no_secret_stays() -> None:
     """Addresses without passwords, words, mathematics."""
     for text in ("http://127.0.0.1:8080/v1", "a:b@c", "$x:y@z$", ""):
-        assert redacted(text) == text
+        assert redact(text) == text
 
 
 def test_a_model_servers_failure() -> None:
@@ -60,10 +60,10 @@ async def test_a_retrievers_failure(status: int | None) -> None:
 
     database: Any = SimpleNamespace()
     settings = Settings(retriever_url="http://retriever")
-    retrieving = Retrieving(database, settings)
+    retrieving = RetrieveExecutor(database, settings)
     retrieving._retriever = RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(answer)), settings)
     (failure,) = await retrieving._search([{}])
-    assert isinstance(failure, Failure | Away)
+    assert isinstance(failure, Failure | RetrieverAway)
     assert_harmless(failure.detail if isinstance(failure, Failure) else failure.said)
 
 

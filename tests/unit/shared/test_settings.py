@@ -188,7 +188,7 @@ def test_the_supervisor_says_further_devices_in_one_variable(monkeypatch: pytest
 def test_two_devices_of_one_name_are_refused() -> None:
     """Leases, locks and residencies are told apart by it."""
     written("devices: [{id: 'cpu:0'}]\n")
-    with pytest.raises(ValidationError, match="two devices are called 'cpu:0'"):
+    with pytest.raises(ValidationError, match="two devices have the id 'cpu:0'"):
         load()
 
 
@@ -202,19 +202,19 @@ def test_a_model_on_an_unknown_device_is_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"driver": "remote", "server": "vllm"}, "`server` belongs to driver `process`, not `remote`; take it away"),
+        ({"driver": "remote", "server": "vllm"}, "`server` belongs to driver `process`, not `remote`: remove it"),
         ({"driver": "vllm-sleep", "server": "vllm"}, "`server` belongs to driver `process`"),
-        ({"driver": "process", "command": ["vllm"]}, "`command` needs a `server` that it starts"),
-        ({"driver": "ollama", "command": ["ollama"]}, "`command` needs a `server` that it starts"),
-        ({"driver": "process", "server": "llama.cpp", "hub": "Qwen/Q"}, "`hub` is for TGI and vLLM; give the file"),
-        ({"driver": "vllm-sleep", "hub": "Qwen/Q", "path": "/models/q"}, "`hub` and `path` name two models"),
+        ({"driver": "process", "command": ["vllm"]}, "`command` needs the `server` that it starts"),
+        ({"driver": "ollama", "command": ["ollama"]}, "`command` needs the `server` that it starts"),
+        ({"driver": "process", "server": "llama.cpp", "hub": "Qwen/Q"}, "`hub` is only for TGI and vLLM: set `path`"),
+        ({"driver": "vllm-sleep", "hub": "Qwen/Q", "path": "/models/q"}, "`hub` and `path` both name a model"),
         ({"driver": "vllm-sleep", "hub": "Qwen/Q", "revision": "main"}, "revision"),
         ({"driver": "vllm-sleep", "path": "/models/q", "revision": "0" * 40}, "`revision` is a commit of `hub`"),
         ({"driver": "scripted", "call_timeout_s": 0}, "call_timeout_s"),
-        ({"driver": "process", "deterministic": True, "parallel": 8}, "needs one slot on llama.cpp; take"),
-        ({"driver": "process", "server": "tgi", "deterministic": True}, "`deterministic` cannot be promised for tgi"),
-        ({"driver": "ollama", "deterministic": True}, "`deterministic` cannot be promised for ollama"),
-        ({"driver": "remote", "deterministic": True}, "serve the model by llama.cpp or vLLM"),
+        ({"driver": "process", "deterministic": True, "parallel": 8}, "needs one slot on llama.cpp: remove"),
+        ({"driver": "process", "server": "tgi", "deterministic": True}, "`deterministic` cannot be guaranteed by tgi"),
+        ({"driver": "ollama", "deterministic": True}, "`deterministic` cannot be guaranteed by ollama"),
+        ({"driver": "remote", "deterministic": True}, "serve the model with llama.cpp or vLLM"),
     ],
 )
 def test_a_model_that_cannot_be_meant_is_refused_with_field_and_fix(fields: dict[str, Any], said: str) -> None:

@@ -12,12 +12,12 @@ KNOWN = ("hybrid", "dense", "sparse", "mathrag-gate")
 )
 def test_the_nearest_name_is_found_whatever_its_case(written: str, meant: str | None) -> None:
     """A name that is like none of them stands for nothing."""
-    assert suggestions.nearest(written, KNOWN) == meant
+    assert suggestions.find_nearest(written, KNOWN) == meant
 
 
 def test_a_hint_says_in_any_case_where_all_names_are() -> None:
     """With the name that was meant where there is one."""
-    assert suggestions.hint("hybird", KNOWN, "mathrag pipeline list") == (
+    assert suggestions.make_hint("hybird", KNOWN, "mathrag pipeline list") == (
         "did you mean 'hybrid'? Otherwise: mathrag pipeline list"
     )
-    assert suggestions.hint("xyz", KNOWN, "mathrag pipeline list") == "mathrag pipeline list"
+    assert suggestions.make_hint("xyz", KNOWN, "mathrag pipeline list") == "mathrag pipeline list"

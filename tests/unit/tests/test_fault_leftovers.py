@@ -19,7 +19,19 @@ from tests.faults.leftovers import stack_repaired
 from tests.faults.processes import until
 from tests.faults.proxy import HOST, Proxy
 from tests.faults.real import RealBackEnd
-from tests.faults.vocabulary import Action, Event, Scenario, Subject, at, flipping, freeze, judging, kill, part, slow
+from tests.faults.vocabulary import (
+    Action,
+    Event,
+    Scenario,
+    Subject,
+    at,
+    at_flip_state,
+    at_judged_share,
+    freeze,
+    kill,
+    part,
+    slow,
+)
 from tests.running import Document, RunningStack
 
 LONG_S = 600.0
@@ -77,7 +89,7 @@ def cable() -> Iterator[Proxy]:
 def fail_after(stack: RunningStack, action: Action, **options: object) -> None:
     """A trial in which this happens, and whose next event comes too late."""
     back_end = RealBackEnd(stack, "1", {"judge": 10}, **options)  # type: ignore[arg-type]
-    scenario = Scenario("P6", (at(judging(0.0), action), at(judging(0.5), kill(Subject.JUDGE))))
+    scenario = Scenario("P6", (at(at_judged_share(0.0), action), at(at_judged_share(0.5), kill(Subject.JUDGE))))
     with pytest.raises(AssertionError, match="too late"):
         asyncio.run(back_end.play(scenario))
 
@@ -113,7 +125,7 @@ def test_a_gate_that_a_failed_trial_has_shut_is_open(stack: StandIn, monkeypatch
 
     monkeypatch.setattr(real, "flip_held", held)
     monkeypatch.setattr(real, "guard_state", elsewhere)
-    event = Event(flipping(FlipState.LOADING), kill(Subject.GUARD))
+    event = Event(at_flip_state(FlipState.LOADING), kill(Subject.GUARD))
     with pytest.raises(AssertionError):
         asyncio.run(RealBackEnd(stack, "1", {}).play(Scenario("P8", (event,))))
     assert not shut

@@ -86,14 +86,16 @@ def test_what_is_missing_is_said_by_id() -> None:
     """A promise, a sight; and few may be the simulator's alone."""
     promised = {id_: Fault(id_, "kill", "the job ends") for id_ in FAULTS}
     seen_by = {id_: {REAL: {"t": Sight()}} for id_ in FAULTS}
-    assert report.missing(promised, seen_by) == []
-    assert report.missing(promised | {"P1": Fault("P1", "kill", "")}, seen_by) == ["P1: no promise"]
-    assert report.missing(promised, {**seen_by, "P2": {}}) == ["P2: nobody has seen it"]
+    assert report.list_missing(promised, seen_by) == []
+    assert report.list_missing(promised | {"P1": Fault("P1", "kill", "")}, seen_by) == ["P1: no promise"]
+    assert report.list_missing(promised, {**seen_by, "P2": {}}) == ["P2: nobody has seen it"]
     ids = list(FAULTS)[: report.MOST_SIMULATED + 1]
     simulated = {id_: {SIMULATOR: {"t": Sight()}} for id_ in ids}
-    [said] = report.missing(promised, {**seen_by, **simulated})
+    [said] = report.list_missing(promised, {**seen_by, **simulated})
     assert said == f"more than 12 on the simulator alone: {', '.join(ids)}"
-    assert report.missing(promised, {**seen_by, **simulated, ids[0]: {**simulated[ids[0]], **seen_by[ids[0]]}}) == []
+    assert (
+        report.list_missing(promised, {**seen_by, **simulated, ids[0]: {**simulated[ids[0]], **seen_by[ids[0]]}}) == []
+    )
 
 
 def test_every_fault_belongs_to_a_family() -> None:
@@ -104,7 +106,7 @@ def test_every_fault_belongs_to_a_family() -> None:
 
 def test_every_fault_has_a_promise_and_was_seen_and_few_in_virtual_time_alone() -> None:
     """Of the whole catalogue."""
-    assert report.missing(FAULTS, sights.read()) == []
+    assert report.list_missing(FAULTS, sights.read()) == []
 
 
 def test_the_committed_page_is_what_rendering_gives() -> None:
@@ -120,7 +122,7 @@ def run(pytester: pytest.Pytester, code: str, *options: str) -> pytest.RunResult
 
 def test_ids_choose_tests(pytester: pytest.Pytester) -> None:
     """P1 is not P10."""
-    code = "\n".join(f"@pytest.mark.fault('{id_}')\ndef test_{id_}(seen): seen.produced('x')" for id_ in ("P1", "P10"))
+    code = "\n".join(f"@pytest.mark.fault('{id_}')\ndef test_{id_}(seen): seen.describe('x')" for id_ in ("P1", "P10"))
     run(pytester, code, "--fault", "P1").assert_outcomes(passed=1, deselected=1)
     run(pytester, code).assert_outcomes(passed=2)
 
@@ -142,12 +144,12 @@ def test_a_marker_without_a_fault_or_a_sight_is_refused(pytester: pytest.Pyteste
 RECORDED = """
 @pytest.mark.fault("P1", "P5")
 def test_holds(seen):
-    seen.produced("SIGKILL")
+    seen.describe("SIGKILL")
     seen.figure("calls lapsed", 3.14159)
 
 @pytest.mark.fault("P2", back_end="simulator")
 def test_does_not(seen):
-    seen.produced("SIGKILL")
+    seen.describe("SIGKILL")
     assert False
 """
 

@@ -92,11 +92,11 @@ def test_an_evicted_file_still_says_what_it_said(tmp_path: Path) -> None:
 def test_a_group_meets_its_limit_and_ends_with_its_block(talker: "subprocess.Popen[str]") -> None:
     """Its processes go back to where they were."""
     try:
-        with limits.grouped("mathrag-unit", [psutil.Process(talker.pid)]) as group:
+        with limits.run_in_group("mathrag-unit", [psutil.Process(talker.pid)]) as group:
             assert asked(talker, "len(bytearray(16 << 20))") == str(16 << 20)
             assert group.peak() > 8 << 20
             group.limit(48 << 20)
-            assert group.met() == 0
+            assert group.count_hits() == 0
     except PermissionError as error:
         pytest.skip(str(error))
     assert not group.folder.exists()

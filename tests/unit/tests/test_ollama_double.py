@@ -14,7 +14,7 @@ from shared.contracts.guard import ModelAnswer
 from shared.contracts.replies import FailureKind
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama as Client
-from shared.models.ollama_answers import Reloaded, RunnerDied
+from shared.models.ollama_answers import ModelReloaded, RunnerDied
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import PATH
@@ -76,7 +76,7 @@ async def test_an_answer_can_fail_in_every_way_so_often_and_no_more(rig: Rig, ho
     told = await rig.tell(how, times=2)
     assert told["misbehaves"] == {how: 2}
     for _ in range(2):
-        assert await rig.api.resident()
+        assert await rig.api.list_resident()
         with pytest.raises(ChatFailed) as caught:
             await rig.ask()
         assert caught.value.kind is kind
@@ -115,10 +115,10 @@ async def test_an_answer_can_be_whole_and_wrong(rig: Rig, how: str, text: str | 
 
 async def test_a_prompt_can_be_cut_in_silence(rig: Rig) -> None:
     """Also one that does not fit: it is answered then."""
-    assert not await rig.api.cuts(TAG)
+    assert not await rig.api.truncates_prompts(TAG)
     await rig.tell("cut")
     assert (await rig.ask("a b c d")).prompt_tokens == 2
-    assert await rig.api.cuts(TAG)
+    assert await rig.api.truncates_prompts(TAG)
 
 
 @pytest.mark.parametrize("how", ["out_of_memory", "die", "end"])
@@ -128,9 +128,9 @@ async def test_a_runner_can_die_under_a_call(rig: Rig, how: str) -> None:
     with pytest.raises(RunnerDied) as caught:
         await rig.ask()
     assert caught.value.kind is FailureKind.CONNECTION
-    assert await rig.api.resident()
+    assert await rig.api.list_resident()
     assert rig.double.loads == [TAG]
-    with pytest.raises(Reloaded):
+    with pytest.raises(ModelReloaded):
         await rig.ask()
     assert rig.double.loads == [TAG, TAG]
 
@@ -140,7 +140,7 @@ async def test_what_is_kept_stays_on_the_gpu_listed_or_not(rig: Rig) -> None:
     for how, listed in (("keep", 1), ("keep_unlisted", 0)):
         await rig.tell(how)
         await rig.api.unload(TAG)
-        assert len(await rig.api.resident()) == listed
+        assert len(await rig.api.list_resident()) == listed
         assert rig.held() == [400]
         await rig.tell("well")
         assert rig.held() == []
@@ -152,7 +152,7 @@ async def test_what_is_let_go_shows_as_free_later(rig: Rig) -> None:
     """Where the GPU lags."""
     rig.gpu.lag_s = 3600
     await rig.api.unload(TAG)
-    assert not await rig.api.resident()
+    assert not await rig.api.list_resident()
     assert rig.held() == []
     (left,) = json.loads(rig.file.read_text())["held"].values()
     assert left["mib"] == 400
@@ -160,16 +160,16 @@ async def test_what_is_let_go_shows_as_free_later(rig: Rig) -> None:
 
 async def test_models_change_under_the_guard_and_change_back(rig: Rig) -> None:
     """Digest, place, context, company; `well` takes back what it can."""
-    digest = (await rig.api.pulled(TAG)).digest
+    digest = (await rig.api.require_pulled(TAG)).digest
     for how in ("digest", "spill", "shrink", "stranger"):
         await rig.tell(how)
-    ours, theirs = await rig.api.resident()
-    assert (await rig.api.pulled(TAG)).digest != digest
+    ours, theirs = await rig.api.list_resident()
+    assert (await rig.api.require_pulled(TAG)).digest != digest
     assert (ours.digest, ours.size - ours.size_vram, ours.context_length) == (digest, 100 << 20, 32)
     assert theirs.name == "llama3:8b"
     await rig.tell("well")
-    assert (await rig.api.pulled(TAG)).digest == digest
-    assert [each.name for each in await rig.api.resident()] == [TAG]
+    assert (await rig.api.require_pulled(TAG)).digest == digest
+    assert [each.name for each in await rig.api.list_resident()] == [TAG]
 
 
 async def test_a_load_can_hang(rig: Rig) -> None:
@@ -177,7 +177,7 @@ async def test_a_load_can_hang(rig: Rig) -> None:
     await rig.tell("hang_on_load")
     assert (await rig.ask()).finish_reason == "stop"
     await rig.api.unload(TAG)
-    await rig.api.resident()
+    await rig.api.list_resident()
     with anyio.move_on_after(0.3):
         await rig.api.load(TAG)
         raise AssertionError("it was loaded")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.faults.proxy import HOST, Proxy
-from tests.faults.wire import SSL_REQUEST, Cut, Cuts, Hit, PostgresWire, RedisWire, Ticks, written
+from tests.faults.wire import SSL_REQUEST, Cut, Cuts, Hit, PostgresWire, RedisWire, Ticks, list_writes
 
 TICK = [b"LPUSH", b"mathrag:celery:judge", b"{}"]
 IDLE, INSIDE = b"Z\0\0\0\x05I", b"Z\0\0\0\x05T"
@@ -144,7 +144,7 @@ def query(sql: str) -> bytes:
 
 def test_a_single_statement_that_writes_is_a_commit() -> None:
     """Row locks and upserts write nothing by themselves."""
-    assert written(ANSWER) == {"delete queue", "insert attempts"}
+    assert list_writes(ANSWER) == {"delete queue", "insert attempts"}
     cuts = Cuts()
     wire = started(cuts)
     assert wire.up(execute(CLAIM)) == execute(CLAIM)

@@ -20,7 +20,7 @@ import httpx2
 import pytest
 
 from services.guard.drivers import trees
-from services.guard.drivers.launched import LaunchedDriver
+from services.guard.drivers.external_program import ExternalProgramDriver
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.settings import REPOSITORY
@@ -138,9 +138,9 @@ async def disagreements(
     recording: str, model: Model, owner: Path, *, same_version: bool = True
 ) -> dict[str, list[str]]:
     """What a server answers otherwise, by the exchange's name."""
-    driver = LaunchedDriver("generator", model, Device(load_timeout_s=600), str(owner))
+    driver = ExternalProgramDriver("generator", model, Device(load_timeout_s=600), str(owner))
     with anyio.fail_after(900):
-        server = await driver.launched(SLOTS)
+        server = await driver.launch(SLOTS)
     url, key = str(server._client.base_url), server._client.headers["authorization"]
     headers = {"right": {"Authorization": key}, "wrong": {"Authorization": "Bearer wrong"}, "none": {}}
     found = {}

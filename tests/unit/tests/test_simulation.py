@@ -246,7 +246,7 @@ def test_a_simulated_redis_that_is_away_answers_nobody(loop: VirtualLoop) -> Non
 
     async def main() -> None:
         server.away = True
-        assert not await lease.reachable()
+        assert not await lease.is_reachable()
         assert await lease.read() is None
 
     server, lease = lease_of(loop)

@@ -11,7 +11,7 @@ import pytest
 
 from shared.contracts.calls import Decoding
 from shared.contracts.replies import FailureKind
-from shared.models.chat import Away, ChatFailed
+from shared.models.chat import ChatFailed, ServerAway
 from shared.models.openai_compatible import OpenAICompatible
 from shared.settings import REPOSITORY
 from tests.doubles.chat_server import Reply, Seen, chat_server
@@ -85,6 +85,6 @@ async def test_each_published_error_is_read_as_what_it_is(each: dict[str, Any]) 
         await client.close()
     wanted = FailureKind.CONTEXT_EXCEEDED if each["error_type"] == "validation" else None
     if each["error_type"] == "overloaded":
-        assert isinstance(caught.value, Away)
+        assert isinstance(caught.value, ServerAway)
     else:
         assert caught.value.kind is (wanted or FailureKind.BACKEND_ERROR)

@@ -15,9 +15,9 @@ from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.rag.parsing import parse_rating
 from shared.rag.prompts import render, template
-from tests.doubles.served import served
-from world.corpus import Corpus, build, write
-from world.oracle import create_app, rating, shown, truth
+from tests.doubles.asgi_server import serve_app
+from world.corpus import GeneratedCorpus, build, write
+from world.oracle import create_app, rate, truth, write_document
 from world.problems import GRADES, Document
 
 pytestmark = pytest.mark.anyio
@@ -27,16 +27,16 @@ DOCUMENTS = [f"Problem: {number}\nSolution: {number}" for number in range(4000)]
 
 
 @pytest.fixture(scope="module")
-def corpus() -> Corpus:
+def corpus() -> GeneratedCorpus:
     """One of the demo's worlds."""
     return build(101)
 
 
 @pytest.fixture
-async def url(corpus: Corpus, tmp_path: Path) -> AsyncIterator[str]:
+async def url(corpus: GeneratedCorpus, tmp_path: Path) -> AsyncIterator[str]:
     """The oracle of that corpus, as its own server."""
     write(corpus, tmp_path / "world-101")
-    async with served(create_app(truth(tmp_path))) as base:
+    async with serve_app(create_app(truth(tmp_path))) as base:
         yield f"{base}/v1"
 
 
@@ -54,7 +54,7 @@ def prompt(document: Document) -> str:
     return render(template("reasoning-quality"), {"document": Served(problem=document.problem, text=document.text)})
 
 
-async def test_without_noise_every_document_gets_its_true_grade(url: str, corpus: Corpus) -> None:
+async def test_without_noise_every_document_gets_its_true_grade(url: str, corpus: GeneratedCorpus) -> None:
     """Through the driver and the parser of every other judge."""
     for document in corpus.documents[:25]:
         rated = parse_rating(await asked(url, "oracle-0", prompt(document)), truncated=False)
@@ -73,37 +73,37 @@ async def test_its_ratings_are_pinned_so_that_jobs_may_share_them(url: str) -> N
 
 
 @pytest.mark.parametrize("model", ["oracle-", "oracle-200", "judge"])
-async def test_who_is_no_oracle_gets_no_rating(url: str, corpus: Corpus, model: str) -> None:
+async def test_who_is_no_oracle_gets_no_rating(url: str, corpus: GeneratedCorpus, model: str) -> None:
     """It fails in words, and no rating is made up."""
-    with pytest.raises(ChatFailed, match="no oracle"):
+    with pytest.raises(ChatFailed, match="unknown model or document"):
         await asked(url, model, prompt(corpus.documents[0]))
 
 
 async def test_a_document_that_stands_in_no_corpus_gets_no_rating(url: str) -> None:
     """The truth about it is not known."""
     strange = render(template("reasoning-quality"), {"document": Served(problem="What is 1 plus 1?", text="2.")})
-    with pytest.raises(ChatFailed, match="no document of these corpora"):
+    with pytest.raises(ChatFailed, match="a document of the corpora"):
         await asked(url, "oracle-0", strange)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5, 1.0])
 def test_the_share_of_wrong_ratings_is_the_noise(noise: float) -> None:
     """Within four standard errors over 4,000 documents."""
-    wrong = sum(rating(document, 3, noise) != 3 for document in DOCUMENTS) / len(DOCUMENTS)
+    wrong = sum(rate(document, 3, noise) != 3 for document in DOCUMENTS) / len(DOCUMENTS)
     assert wrong == pytest.approx(noise, abs=4 * (noise * (1 - noise) / len(DOCUMENTS)) ** 0.5)
 
 
 def test_wrong_ratings_are_drawn_evenly_from_the_other_four() -> None:
     """No grade is preferred."""
-    given = Counter(rating(document, 3, 1.0) for document in DOCUMENTS)
+    given = Counter(rate(document, 3, 1.0) for document in DOCUMENTS)
     assert set(given) == {1, 2, 4, 5}
     assert min(given.values()) > 0.2 * len(DOCUMENTS)
 
 
 def test_more_noise_keeps_the_errors_that_less_noise_makes() -> None:
     """So a curve over noise is one of added errors, and the same again gives the same."""
-    few = {document for document in DOCUMENTS if rating(document, 2, 0.1) != 2}
-    assert all(rating(document, 2, 0.1) == rating(document, 2, 0.4) != 2 for document in few)
+    few = {document for document in DOCUMENTS if rate(document, 2, 0.1) != 2}
+    assert all(rate(document, 2, 0.1) == rate(document, 2, 0.4) != 2 for document in few)
 
 
 def test_the_truth_is_what_all_corpora_of_a_folder_say(tmp_path: Path) -> None:
@@ -112,4 +112,4 @@ def test_the_truth_is_what_all_corpora_of_a_folder_say(tmp_path: Path) -> None:
         write(build(seed), tmp_path / f"world-{seed}")
     grades = truth(tmp_path)
     for document in [*build(101).documents, *build(102).documents]:
-        assert grades[shown(document.problem, document.text)] == GRADES[document.kind]
+        assert grades[write_document(document.problem, document.text)] == GRADES[document.kind]

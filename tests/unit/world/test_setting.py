@@ -10,37 +10,43 @@ import pytest
 from scipy import stats
 
 from services.retriever.dense import Faiss
-from services.retriever.ports import Index
+from services.retriever.ports import SearchIndex
 from services.retriever.sparse import Bm25
 from shared.errors import Invalid, NotFound
 from shared.models.static_embeddings import StaticEmbedder
-from shared.rag.duplicates import same_words
-from shared.rag.language import language
-from shared.rag.rule_rqp import rule_score
+from shared.rag.duplicates import has_same_words
+from shared.rag.language import detect_language
+from shared.rag.rule_rqp import score_text
 from shared.settings import REPOSITORY
-from world.corpus import Corpus, build, write
+from world.corpus import GeneratedCorpus, build, write
 from world.distractors import distractors
-from world.items import PAIRS, PHRASINGS, Item, item
+from world.items import PAIRS, PHRASINGS, OperatorQuestion, item
 from world.problems import GRADES, TEST_NAMES, Document, random_operator
-from world.setting import Counts, Setting, Weights, changed, names, read, useful
+from world.setting import DocumentCounts, Setting, Weights, change_setting, names, read, useful
 from world.wording import Language
 
 TAU = 0.45
-PLAIN = Setting(operators=24, items=96, documents=Counts(full=2, rule=1, wrong=2, answer=1), most_more=0, agreement=0)
+PLAIN = Setting(
+    operators=24, items=96, documents=DocumentCounts(full=2, rule=1, wrong=2, answer=1), most_more=0, agreement=0
+)
 EMBEDDER = StaticEmbedder(REPOSITORY / "models" / "static-embeddings")
 LISTS = ("dense", "sparse")
 
 
-def searched(corpus: Corpus, kind: str) -> list[tuple[Item, list[Document]]]:
+def searched(corpus: GeneratedCorpus, kind: str) -> list[tuple[OperatorQuestion, list[Document]]]:
     """Every question with all documents, best first, near-duplicates dropped as the retriever drops them."""
     documents = {f"{at:064x}": document for at, document in enumerate(corpus.documents)}
     texts = [(key, f"{document.problem}\n{document.text}") for key, document in documents.items()]
-    index: Index = Faiss(EMBEDDER).build([texts]) if kind == "dense" else Bm25().build([texts])
+    index: SearchIndex = Faiss(EMBEDDER).build([texts]) if kind == "dense" else Bm25().build([texts])
     lists = index.search([item.question for item in corpus.items], len(documents))
     return [
         (
             item,
-            [shown for match in found if not same_words(item.question, (shown := documents[match.document]).problem)],
+            [
+                shown
+                for match in found
+                if not has_same_words(item.question, (shown := documents[match.document]).problem)
+            ],
         )
         for item, found in zip(corpus.items, lists, strict=True)
     ]
@@ -58,7 +64,7 @@ def outranked(setting: Setting, kind: str) -> float:
 def agreement(setting: Setting) -> float:
     """Spearman's rank correlation of rule score and true grade, over all documents."""
     documents = build(101, setting).documents
-    scores = [rule_score(document.text).score for document in documents]
+    scores = [score_text(document.text).score for document in documents]
     return float(stats.spearmanr(scores, [GRADES[document.kind] for document in documents]).statistic)
 
 
@@ -86,7 +92,7 @@ def test_every_operator_has_the_documents_that_were_asked_for() -> None:
 
 def test_more_documents_are_of_the_kinds_that_have_a_weight() -> None:
     """Up to as many as were allowed, and evenly often each number of them."""
-    setting = changed(PLAIN, documents=Counts(full=1), most_more=3, more=Weights(rule=1))
+    setting = change_setting(PLAIN, documents=DocumentCounts(full=1), most_more=3, more=Weights(rule=1))
     counts = Counter((document.operator.name, document.kind) for document in build(101, setting).documents)
     assert {kind for _, kind in counts} == {"full", "rule"}
     assert {counts[name, "rule"] for name, _ in counts} == {0, 1, 2, 3}
@@ -95,13 +101,13 @@ def test_more_documents_are_of_the_kinds_that_have_a_weight() -> None:
 @pytest.mark.parametrize("kind", LISTS)
 def test_distractors_closer_in_words_stand_before_what_is_useful(kind: str) -> None:
     """By BM25, and by vectors that are means of words' vectors, too."""
-    assert outranked(changed(PLAIN, near_words=1), kind) > outranked(PLAIN, kind) + 0.15
-    assert outranked(changed(PLAIN, near_words=3), kind) > 0.85
+    assert outranked(change_setting(PLAIN, near_words=1), kind) > outranked(PLAIN, kind) + 0.15
+    assert outranked(change_setting(PLAIN, near_words=3), kind) > 0.85
 
 
 def test_distractors_closer_in_meaning_rise_with_the_embedder_and_not_with_bm25() -> None:
     """Other forms of a word are other terms, and near vectors."""
-    distracted = changed(PLAIN, near_meaning=1)
+    distracted = change_setting(PLAIN, near_meaning=1)
     rise = {kind: outranked(distracted, kind) - outranked(PLAIN, kind) for kind in LISTS}
     assert rise["dense"] > 0.2
     assert rise["sparse"] < 0.1
@@ -125,10 +131,10 @@ def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phr
             question=phrasing.format(name=asked.operator.name, a=asked.a, b=asked.b), phrasing=phrasing
         )
         free = [pair for pair in PAIRS if pair != (asked.a, asked.b)]
-        setting = changed(PLAIN, near_words=4, near_meaning=2, unrelated=2)
+        setting = change_setting(PLAIN, near_words=4, near_meaning=2, unrelated=2)
         found = list(distractors(rng, setting, [asked], free, spoken))
         assert len(found) == 8
-        assert not any(same_words(asked.question, document.problem) for document in found)
+        assert not any(has_same_words(asked.question, document.problem) for document in found)
 
 
 def test_the_same_text_does_not_stand_there_twice() -> None:
@@ -148,16 +154,16 @@ def test_unrelated_documents_are_well_reasoned_and_found(kind: str) -> None:
             for item, shown in found
         )
 
-    corpus = build(101, changed(PLAIN, unrelated=2))
+    corpus = build(101, change_setting(PLAIN, unrelated=2))
     others = [document for document in corpus.documents if document.operator.name not in TEST_NAMES]
     assert len(others) == 2 * len(corpus.items)
     assert {document.kind for document in others} == {"full"}
-    assert strangers(changed(PLAIN, unrelated=2)) > strangers(PLAIN) + 1
+    assert strangers(change_setting(PLAIN, unrelated=2)) > strangers(PLAIN) + 1
 
 
 def test_agreement_of_form_and_logic_is_what_the_rules_can_see_of_the_grade() -> None:
     """From formal and wrong to formal and right; without agreement the form tells next to nothing."""
-    found = [agreement(changed(PLAIN, agreement=degree)) for degree in (-1, -0.5, 0, 0.5, 1)]
+    found = [agreement(change_setting(PLAIN, agreement=degree)) for degree in (-1, -0.5, 0, 0.5, 1)]
     assert found == sorted(found)
     assert found[0] < -0.3
     assert abs(found[2]) < 0.3
@@ -169,7 +175,7 @@ def test_orthogonal_and_agreeing_settings_lie_on_both_sides_of_the_gate() -> Non
 
     def rho(name: str) -> float:
         documents = build(101, read(name)).documents
-        scores = [rule_score(document.text).score for document in documents]
+        scores = [score_text(document.text).score for document in documents]
         return float(stats.pearsonr(scores, [(GRADES[document.kind] - 1) / 4 for document in documents]).statistic)
 
     assert rho("orthogonal") < TAU - 0.2
@@ -179,7 +185,7 @@ def test_orthogonal_and_agreeing_settings_lie_on_both_sides_of_the_gate() -> Non
 
 def test_rules_are_of_the_levels_that_have_a_weight() -> None:
     """Difficulty is what the report's levels say."""
-    corpus = build(101, changed(PLAIN, levels={4: 1, 5: 3}))
+    corpus = build(101, change_setting(PLAIN, levels={4: 1, 5: 3}))
     levels = Counter(operator.rule.level for operator in {document.operator for document in corpus.documents})
     assert set(levels) == {4, 5}
     assert levels[5] > levels[4]
@@ -187,18 +193,18 @@ def test_rules_are_of_the_levels_that_have_a_weight() -> None:
 
 def test_the_asked_for_share_of_operators_is_chinese() -> None:
     """Their questions and all documents about them."""
-    corpus = build(101, changed(PLAIN, chinese=0.25, near_words=1, near_meaning=1))
-    spoken = {item.operator.name: language(item.question) for item in corpus.items}
+    corpus = build(101, change_setting(PLAIN, chinese=0.25, near_words=1, near_meaning=1))
+    spoken = {item.operator.name: detect_language(item.question) for item in corpus.items}
     assert Counter(spoken.values()) == {"zh": 6, "en": 18}
-    assert all(language(document.problem) == spoken[document.operator.name] for document in corpus.documents)
+    assert all(detect_language(document.problem) == spoken[document.operator.name] for document in corpus.documents)
 
 
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
         ({"operators": 1, "items": 95}, "1 operators allow 94 items at most"),
-        ({"documents": Counts(wrong=3)}, "no kind of use"),
-        ({"chinese": 0.5, "agreement": None}, "needs an `agreement`"),
+        ({"documents": DocumentCounts(wrong=3)}, "no useful kind"),
+        ({"chinese": 0.5, "agreement": None}, "without `agreement`"),
         ({"distractors": Weights()}, "`distractors`: one weight has to count"),
         ({"levels": {3: 0}}, "`levels`: one weight has to count"),
         ({"agreement": 1.5}, "<= 1"),
@@ -208,7 +214,7 @@ def test_the_asked_for_share_of_operators_is_chinese() -> None:
 def test_a_world_that_cannot_be_written_is_refused(knobs: dict[str, object], said: str) -> None:
     """By the knob's name."""
     with pytest.raises(ValueError, match=said):
-        changed(PLAIN, **knobs)
+        change_setting(PLAIN, **knobs)
 
 
 def test_a_file_with_a_knob_that_does_not_exist_is_refused(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from shared.rag.language import language
-from shared.rag.rule_rqp import rule_score
+from shared.rag.language import detect_language
+from shared.rag.rule_rqp import score_text
 from world.problems import (
     GRADES,
     KINDS,
@@ -37,7 +37,7 @@ def written(kind: Kind, spoken: Language, style: Style, count: int = 50) -> list
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rules_rate_a_formal_text_above_a_plain_one_whatever_its_logic(kind: Kind, spoken: Language) -> None:
     """Of the same kind of document, every formal one has the higher rule score."""
-    formal, plain = ([rule_score(each.text).score for each in written(kind, spoken, style)] for style in STYLES)
+    formal, plain = ([score_text(each.text).score for each in written(kind, spoken, style)] for style in STYLES)
     assert min(formal) > max(plain)
 
 
@@ -47,8 +47,8 @@ STYLES: tuple[Style, Style] = ("formal", "plain")
 @pytest.mark.parametrize("style", STYLES)
 def test_a_chinese_document_and_its_question_are_chinese(style: Style) -> None:
     """The prompt follows the question's language, so it has to be recognised."""
-    assert {language(each.problem) for each in written("full", "zh", style)} == {"zh"}
-    assert {language(each.problem) for each in written("full", "en", style)} == {"en"}
+    assert {detect_language(each.problem) for each in written("full", "zh", style)} == {"zh"}
+    assert {detect_language(each.problem) for each in written("full", "en", style)} == {"en"}
 
 
 @pytest.mark.parametrize(("spoken", "style"), WORDINGS)

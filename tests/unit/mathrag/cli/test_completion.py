@@ -7,7 +7,7 @@ import sys
 import httpx2
 import pytest
 
-from mathrag.cli.references import _jobs
+from mathrag.cli.references import _complete_jobs
 from tests.unit.commands import JOB, Server, mathrag, says
 
 
@@ -32,8 +32,8 @@ def test_the_script_is_answered() -> None:
 def test_jobs_are_offered_by_name_and_by_id(server: Server) -> None:
     """Those that begin like what was typed, each with what it is."""
     server(says({"data": [JOB], "next_cursor": None}))
-    assert _jobs("fi") == [("first", "dense, running")]
-    assert _jobs("6b") == [(JOB["id"], "dense, running")]
+    assert _complete_jobs("fi") == [("first", "dense, running")]
+    assert _complete_jobs("6b") == [(JOB["id"], "dense, running")]
 
 
 def test_a_shell_is_told_nothing_when_the_server_is_away(server: Server) -> None:
@@ -43,4 +43,4 @@ def test_a_shell_is_told_nothing_when_the_server_is_away(server: Server) -> None
         raise httpx2.ConnectError("refused", request=request)
 
     server(refused)
-    assert _jobs("") == []
+    assert _complete_jobs("") == []

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from mathrag.cli.config import schema
-from mathrag.cli.config_findings import OTHERS, misspelt, variables
+from mathrag.cli.config_findings import OTHERS, find_unknown_variables, list_variables
 from mathrag.cli.failures import Exit
 from shared.settings import REPOSITORY, Settings
 from tests.unit.commands import Server, mathrag, refuses, says
@@ -84,9 +84,9 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path) -> No
     ("port: many\n", ("line 1: `port`: input should be a valid integer", "config schema")),
     ("models:\n  m:\n    driver: proces\n", ("line 3: `models.m.driver`", "'process'")),
     ("devices:\n- id: b\n- id: c\n  budgt_mib: 3\n", ("line 4: `devices.1.budgt_mib`", "device.budget_mib")),
-    ("devices: [{id: b}, {id: b}]\n", ("two devices are called 'b'", "correct it")),
+    ("devices: [{id: b}, {id: b}]\n", ("two devices have the id 'b'", "correct the value")),
     ("a: [1\nb: 2\n", ("line 2, column 2", "expected")),
-    ("- 1\n", ("line 1: must hold keys and values", "mathrag.example.yaml")),
+    ("- 1\n", ("line 1: must be a mapping of keys to values", "mathrag.example.yaml")),
 ])  # fmt: skip
 def test_what_is_wrong_in_the_file_is_said_with_line_key_and_fix(
     tmp_path: Path, text: str, said: tuple[str, ...]
@@ -113,16 +113,18 @@ def test_a_misspelt_variable_is_found_once_with_what_was_meant(
 
 def test_variables_of_other_programs_and_of_single_models_are_none_of_our_business() -> None:
     """A model's name is the operator's own."""
-    assert not misspelt({"PATH": "", "MATHRAG_MODELS__QWEN__PATH": "x", "MATHRAG_ROLES__JUDGE": "y"})
+    assert not find_unknown_variables({"PATH": "", "MATHRAG_MODELS__QWEN__PATH": "x", "MATHRAG_ROLES__JUDGE": "y"})
 
 
 def test_every_variable_that_the_repository_names_is_known() -> None:
     """Else doctor would call our own files misspelt."""
-    files = [REPOSITORY / name for name in ("docker-compose.yml", "Dockerfile", "Makefile", "docs/operations.md")]
+    files = [
+        REPOSITORY / name for name in ("docker-compose.yml", "Dockerfile", "Makefile", "docs/how-to/operations.md")
+    ]
     named = {name for file in files for name in re.findall(r"\bMATHRAG_[A-Z_]*[A-Z]\b", file.read_text("utf-8"))}
     assert named
-    assert not [name for name in sorted(named) if misspelt({name: ""})]
-    assert not OTHERS & set(variables(Settings))
+    assert not [name for name in sorted(named) if find_unknown_variables({name: ""})]
+    assert not OTHERS & set(list_variables(Settings))
 
 
 def test_a_value_that_is_wrong_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,10 +216,10 @@ def test_show_tells_settings_and_configuration(server: Server) -> None:
     server(says(CHANGED))
     assert yaml.safe_load(mathrag("config", "show").stdout)["configuration"]["version"] == 2
     assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] == CHANGED
-    server(refuses(401, "unauthorized", "an API key is needed"))
+    server(refuses(401, "unauthorized", "an API key is required"))
     shown = mathrag("config", "show").stdout
     assert yaml.safe_load(shown)["port"] == 8080
-    assert "# configuration: an API key is needed" in shown
+    assert "# configuration: an API key is required" in shown
     assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] is None
 
 

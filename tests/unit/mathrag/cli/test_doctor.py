@@ -11,7 +11,7 @@ from mathrag.cli.doctor import print_checks
 from mathrag.cli.failures import Exit
 from mathrag.client import stack_state
 from mathrag.stack import lock, passwords
-from mathrag.stack.addresses import running, variables_of
+from mathrag.stack.addresses import add_running_addresses, list_variables
 from shared.checks.check import Check
 from shared.device_settings import Device
 from shared.settings import Settings, load
@@ -112,8 +112,8 @@ def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(
 def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the operator set himself stays; a program that is told them has the same settings."""
     settings = Settings(redis_url="redis://mine", devices=(Device(id="b"), Device(id="c", guard_url="http://far")))
-    assert running(settings, tmp_path).database_url == ""
-    secret = passwords.remembered(tmp_path)
+    assert add_running_addresses(settings, tmp_path).database_url == ""
+    secret = passwords.load_passwords(tmp_path)
     children = [
         stack_state.ChildState(name=name, phase="running", pid=1, port=port, restarts=0, log="")
         for name, port in (
@@ -127,12 +127,12 @@ def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypa
     ]
     with lock.hold(tmp_path):
         stack_state.write(tmp_path, stack_state.State(pid=1, url="http://h", phase="running", children=tuple(children)))
-        found = running(settings, tmp_path)
+        found = add_running_addresses(settings, tmp_path)
     assert found.database_url.endswith("@127.0.0.1:1/mathrag")
     assert (found.redis_url, found.guard_url) == ("redis://mine", "http://127.0.0.1:3")
     assert (found.retriever_url, found.service_key) == ("http://127.0.0.1:4", secret.service)
     assert [device.guard_url for device in found.devices] == ["http://127.0.0.1:5", "http://far"]
-    for name, value in variables_of(found).items():
+    for name, value in list_variables(found).items():
         monkeypatch.setenv(name, value)
     assert load().model_dump() == found.model_dump()
     assert load().database_url == found.database_url

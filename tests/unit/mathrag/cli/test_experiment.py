@@ -81,7 +81,7 @@ def test_a_plan_is_asked_for_without_making_anything(server: Server, file: Path)
     lines = ended.stdout.splitlines()
     assert lines[0] == "gate-or-not: 4 cells, 4 jobs, 2000 samples"
     assert ["judge", "7500", "11000"] in [line.split() for line in lines]
-    assert "for so many calls: 1 model loads, 5 s (measured)" in lines
+    assert "for these calls: 1 model loads, 5 s (measured)" in lines
     assert "world-judge: memory declared; a load measured (its last loads here)" in ended.stdout
     assert f"  note: {PLAN['notes'][0]}" in lines
 
@@ -207,9 +207,9 @@ def test_an_editor_knows_what_may_stand_in_a_file(change: dict[str, Any], valid:
 
 
 def test_the_example_of_the_page_is_an_experiment() -> None:
-    """What docs/experiments.md shows first, and its schema is where an editor looks for it."""
-    page = (REPOSITORY / "docs" / "experiments.md").read_text("utf-8")
-    shown = page.split("```yaml\n", 1)[1].split("```", 1)[0]
+    """What docs/how-to/experiments.md shows first, and its schema is where an editor looks for it."""
+    page = (REPOSITORY / "docs" / "how-to" / "experiments.md").read_text("utf-8")
+    shown = page.split('```yaml title="gate-or-not.yaml"\n', 1)[1].split("```", 1)[0]
     assert shown.startswith("# yaml-language-server: $schema=")
     Experiment(**yaml.safe_load(shown))
     assert jsonschema_rs.Draft202012Validator(msgspec.json.decode(schema())).is_valid(yaml.safe_load(shown))

@@ -43,9 +43,8 @@ def test_every_error_of_the_command_line_has_an_exit_code() -> None:
 
 def test_the_table_of_exit_codes_is_documented_as_it_is() -> None:
     """Each code with its kinds."""
-    text = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
-    section = text.partition("## Exit codes")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (\d+) \| [^|]*\| ([^|]*)\|$", section, re.MULTILINE)
+    text = (REPOSITORY / "docs" / "reference" / "exit-codes.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\d+) \| [^|]*\| ([^|]*)\|$", text, re.MULTILINE)
     documented = {int(code): set(re.findall(r"`(\w+)`", kinds)) for code, kinds in rows}
     assert documented == {code: {kind for kind, given in CODES.items() if given is code} for code in Exit}
 

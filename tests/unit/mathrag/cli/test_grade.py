@@ -71,7 +71,7 @@ def test_an_answer_that_takes_too_long_has_no_verdict_and_holds_nobody_up(tmp_pa
         ("{", "line 2: Input data was truncated"),
         ('{"answer": 5, "gold": "5"}', "line 2: Expected `str | null`, got `int` - at `$.answer`"),
         ('{"answer": "5"}', "line 2: Object missing required field `gold`"),
-        ('{"answer": "' + "5" * LONGEST + '", "gold": "5"}', f"line 2: longer than {LONGEST} bytes"),
+        ('{"answer": "' + "5" * LONGEST + '", "gold": "5"}', f"line 2: the line is longer than {LONGEST} bytes"),
     ],
 )
 def test_a_line_that_is_no_answer_ends_it_with_its_number(tmp_path: Path, line: str, message: str) -> None:
@@ -84,7 +84,7 @@ def test_a_line_that_is_no_answer_ends_it_with_its_number(tmp_path: Path, line: 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("rubric", "asks the judge model"), ("nosuch", "there is no grader 'nosuch'; there are: math")],
+    [("rubric", "needs the judge model"), ("nosuch", "there is no grader 'nosuch'; there are: math")],
 )
 def test_a_grader_that_cannot_be_used_here_is_a_usage_error(tmp_path: Path, name: str, message: str) -> None:
     """It says why, or which ones there are."""

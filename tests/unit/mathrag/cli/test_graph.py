@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, asked
     (tmp_path / "g.tsv").write_text("a\tr\tb\nb\tr\n")
     ended = mathrag("graph", "create", "g", "--from", str(tmp_path / "g.tsv"))
     assert ended.exit_code == 4
-    assert ended.stderr.startswith("error: g.tsv, line 2: has 2 columns; a fact is")
+    assert ended.stderr.startswith("error: g.tsv, line 2: has 2 columns; write subject")
     assert asked == []
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from mathrag.cli.job_files import Format, parts
+from mathrag.cli.job_files import RowFormat, export_files
 from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, says
 
 
@@ -71,7 +71,7 @@ def test_a_list_stops_where_it_was_told_to(server: Server) -> None:
     assert len(msgspec.json.decode(mathrag("job", "--limit", "3", "--json").stdout)) == 3
 
 
-@pytest.mark.parametrize(("options", "said"), [((), "job submit"), (("--state", "failed"), "No such job")])
+@pytest.mark.parametrize(("options", "said"), [((), "job submit"), (("--state", "failed"), "No job matches")])
 def test_an_empty_list_says_why(server: Server, options: tuple[str, ...], said: str) -> None:
     """Nothing was ever submitted, or nothing is like this."""
     server(says({"data": [], "next_cursor": None}))
@@ -170,7 +170,7 @@ def test_an_export_that_fails_leaves_no_half_file(server: Server, tmp_path: Path
 
 def test_the_parts_of_a_job_are_addressed_whatever_its_name_holds() -> None:
     """A slash in a name is part of the name."""
-    assert all(part.request.path.startswith("/v1/jobs/a%2Fb") for part in parts("a/b", Format.JSONL))
+    assert all(part.request.path.startswith("/v1/jobs/a%2Fb") for part in export_files("a/b", RowFormat.JSONL))
 
 
 @pytest.mark.parametrize("body", [b"", b'{"index":0}\n', b'{"index":0}\n{"index":1}\n'])

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from mathrag.cli.failures import Exit
-from mathrag.cli.job_compare import endings
+from mathrag.cli.job_compare import list_ending_rows
 from mathrag.cli.job_report import print_report
 from services.orchestrator.reports import EXAMPLE as REPORT
 from services.orchestrator.reports.comparison_example import EXAMPLE
@@ -63,7 +63,7 @@ def test_a_job_without_a_verdict_stands_in_the_table(server: Server) -> None:
 def test_endings_of_either_job_have_a_row() -> None:
     """Zero where a job has none."""
     jobs = [{"endings": {"correct": 3}}, {"endings": {"correct": 1, "logic": 2}}, {"endings": {"refused": 1}}]
-    assert list(endings(jobs)) == [("correct", 3, 1, 0), ("logic", 0, 2, 0), ("refused", 0, 0, 1)]
+    assert list(list_ending_rows(jobs)) == [("correct", 3, 1, 0), ("logic", 0, 2, 0), ("refused", 0, 0, 1)]
 
 
 def test_a_report_shows_the_spread_of_repeats_apart_from_the_intervals(capsys) -> None:  # type: ignore[no-untyped-def]
@@ -72,7 +72,7 @@ def test_a_report_shows_the_spread_of_repeats_apart_from_the_intervals(capsys) -
     assert "  repeats " not in (alone := capsys.readouterr().out)
     assert "56.6 to 65.2 [over items, 95 %]" in row(alone, "bootstrap")
     print_report({**REPORT, "repeats": {"accuracies": [0.86, 0.88, None], "mean": 0.87, "std": 0.01414}})
-    assert "87.00 %, std 1.41 [between 86.0, 88.0, -; no interval]" in row(capsys.readouterr().out, "repeats")
+    assert "87.00 %, std 1.41 [by repeat 86.0, 88.0, -; not an interval]" in row(capsys.readouterr().out, "repeats")
 
 
 def test_another_measure_is_asked_for_and_has_a_column_beside_accuracy(server: Server) -> None:

@@ -42,7 +42,7 @@ def test_a_refused_line_is_named_as_in_the_file(server: Server, table: str) -> N
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--column", "answr=x"), "answr"), (("--column", "id=other"), "the header names no field")],
+    [(("--column", "answr=x"), "answr"), (("--column", "id=other"), "the header has no known field")],
 )
 def test_a_wrong_mapping_is_refused(server: Server, table: str, arguments: tuple[str, ...], said: str) -> None:
     """Before a job is made."""
@@ -51,8 +51,60 @@ def test_a_wrong_mapping_is_refused(server: Server, table: str, arguments: tuple
     assert (ended.exit_code != Exit.DONE, said in ended.stderr) == (True, True)
 
 
+def test_an_option_that_a_log_makes_useless_is_refused(server: Server, table: str) -> None:
+    """Instead of being ignored."""
+    requests = server(says(JOB, 202))
+    command = ("job", "import", "theirs", "--dataset", "d", "--from", table, "--layout", "inspect")
+    ended = mathrag(*command, "--delimiter", "comma")
+    assert ended.exit_code == Exit.INVALID
+    assert ("`delimiter` would be ignored" in ended.stderr, requests) == (True, [])
+
+
 def test_a_file_that_is_not_there_is_said_so(server: Server, tmp_path: Path) -> None:
     """With its path."""
     requests = server(says(JOB, 202))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", str(tmp_path / "none.csv"))
     assert ("no file" in ended.stderr, requests) == (True, [])
+
+
+def test_a_log_of_inspect_needs_its_layout(server: Server, tmp_path: Path) -> None:
+    """It is an archive, which nobody has to unpack."""
+    log = tmp_path / "log.eval"
+    log.write_bytes(b"PK\x03\x04")
+    server(says(JOB, 202))
+    ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", str(log))
+    assert "name its layout: inspect" in ended.stderr
+
+
+def test_samples_that_cannot_be_sent_are_named_and_are_a_finding(server: Server, tmp_path: Path) -> None:
+    """Where they may be left out; the job is there all the same, and so are the others' answers."""
+    log = tmp_path / "log.json"
+    output = {"choices": [{"message": {"content": "4"}}]}
+    failed = {"id": "b", "output": {"choices": []}, "error": {"message": "no route"}}
+    log.write_bytes(msgspec.json.encode({"samples": [{"id": "a", "output": output}, failed]}))
+    requests = server(says(job("running"), 202))
+    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "inspect")
+    ended = mathrag(*command, "--on-error", "skip")
+    assert ended.exit_code == Exit.FINDING
+    assert "warning: log.json, line 2: has no answer: no route" in ended.stderr
+    assert "job watch" in ended.stdout
+    assert [msgspec.json.decode(line)["id"] for line in requests[0].content.splitlines()] == ["a"]
+
+
+def test_where_no_sample_holds_an_answer_the_reasons_stand_above_the_error(server: Server, tmp_path: Path) -> None:
+    """The server sees an upload without a line."""
+    log = tmp_path / "log.json"
+    log.write_bytes(msgspec.json.encode({"samples": [{"output": {"choices": []}, "error": {"message": "no route"}}]}))
+    server(refuses(422, "invalid", "the upload holds no answers"))
+    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "inspect")
+    ended = mathrag(*command, "--on-error", "skip")
+    assert ended.exit_code == Exit.INVALID
+    reason, error = ended.stderr.splitlines()[:2]
+    assert ("has no answer: no route" in reason, error) == (True, "error: the upload holds no answers")
+
+
+def test_lines_that_the_server_left_out_are_named_as_in_the_file(server: Server, table: str) -> None:
+    """Its warnings speak of the upload."""
+    server(says({**job("running"), "warnings": ["upload, line 2: no item of the dataset has the id 'b'"]}, 202))
+    ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", table, *MAPPED, "--on-error", "skip")
+    assert "warning: theirs.csv, line 3: no item" in ended.stderr

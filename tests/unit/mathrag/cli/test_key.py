@@ -26,23 +26,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the storage was asked for; it answers at once."""
     seen: list[tuple[Any, ...]] = []
 
-    async def create(_database: object, *arguments: Any) -> str:
+    async def create_key(_database: object, *arguments: Any) -> str:
         seen.append(("create", *arguments))
         return "mrg_the_key"
 
-    async def rotate(_database: object, *arguments: Any) -> str:
+    async def rotate_key(_database: object, *arguments: Any) -> str:
         seen.append(("rotate", *arguments))
         return "mrg_another_key"
 
-    async def revoke(_database: object, *arguments: Any) -> list[str]:
+    async def revoke_keys(_database: object, *arguments: Any) -> list[str]:
         seen.append(("revoke", *arguments))
         return ["mrg_1a2b3c4d"]
 
-    async def listed(_database: object) -> list[ApiKey]:
+    async def list_keys(_database: object) -> list[ApiKey]:
         return [ALICE]
 
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql+asyncpg://nobody@127.0.0.1:1/none")
-    for function in (create, rotate, revoke, listed):
+    for function in (create_key, rotate_key, revoke_keys, list_keys):
         monkeypatch.setattr(keys, function.__name__, function)
     return seen
 
@@ -106,7 +106,7 @@ def test_a_refusal_of_the_storage_has_its_exit_code(asked: list[Any], monkeypatc
     async def taken(*_: Any) -> str:
         raise Conflict("there is a key 'alice'", hint="mathrag key rotate alice")
 
-    monkeypatch.setattr(keys, "create", taken)
+    monkeypatch.setattr(keys, "create_key", taken)
     done = key("create", "alice", "--scope", "read")
     assert done.exit_code == 5
     assert "fix: mathrag key rotate alice" in done.stderr

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from mathrag.cli import failures
-from mathrag.cli.parameters import parameters
+from mathrag.cli.parameters import parse_parameters
 from mathrag.client import address, following, stack_state
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
@@ -29,7 +29,7 @@ def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
 def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
     """Anchors are text; a text that looks like a number can be quoted."""
     settings = ["anchors.negative=no = steps", 'anchors.positive="1"', "gate.items=3", "gate.tau=-0.5"]
-    assert parameters(settings) == {
+    assert parse_parameters(settings) == {
         "anchors": {"negative": "no = steps", "positive": "1"},
         "gate": {"items": 3, "tau": -0.5},
     }
@@ -208,3 +208,8 @@ def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
 
     server(page)
     assert [line.split()[0] for line in mathrag("dataset", "list").stdout.splitlines()] == ["NAME", "a", "b"]
+
+
+def test_help_shows_defaults_that_settings_decide() -> None:
+    """The renderer takes `[default: 8080]` for markup and would drop it."""
+    assert "default: 8080" in " ".join(mathrag("up", "--help").output.split())

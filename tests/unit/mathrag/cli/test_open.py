@@ -20,7 +20,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Addresses that a browser was sent to; there is a display, and every stack runs."""
     found: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
-    monkeypatch.setattr(opening.lock, "holder", lambda _: 1)
+    monkeypatch.setattr(opening.lock, "find_holder", lambda _: 1)
     monkeypatch.setenv("DISPLAY", ":0")
     return found
 
@@ -77,7 +77,7 @@ def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
         stack_state.write(tmp_path, STATE)
 
     monkeypatch.setattr(opening, "up", up)
-    monkeypatch.setattr(opening.lock, "holder", lambda _: None)
+    monkeypatch.setattr(opening.lock, "find_holder", lambda _: None)
     for free in (True, False):
         monkeypatch.setattr(opening.ports, "is_free", lambda *_, free=free: free)
         assert mathrag("open", "--data-dir", str(tmp_path)).exit_code == Exit.DONE

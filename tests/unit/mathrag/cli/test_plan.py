@@ -62,8 +62,8 @@ def test_models_are_asked_for_by_preset(server: Server) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "plan one of"),
-        (("first", "--models", "judge=x"), "plan one of"),
+        ((), "give exactly one of"),
+        (("first", "--models", "judge=x"), "give exactly one of"),
         (("--dataset", "d"), "both --dataset and --pipeline"),
         (("--models", "qwen"), "key=value"),
     ],

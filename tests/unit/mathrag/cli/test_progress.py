@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mathrag.cli.job_state import summary
-from mathrag.cli.output import waits
-from mathrag.cli.progress_bars import Bars
-from shared.pages.report_lines import lapsed, lines, priced, retrieved, staged
-from shared.pages.words import accuracy, counted, last_line
-from world.demo.running import merged
+from mathrag.cli.job_state import summarise
+from mathrag.cli.output import describe_wait
+from mathrag.cli.progress_bars import ProgressBars
+from shared.pages.formatting import format_accuracy, format_counts, take_last_line
+from shared.pages.report_lines import build_lines, describe_lapses, format_cost, format_stage_counts, list_retrieval
+from world.demo.running import merge_counts
 
 
 def job(state: str = "running", in_progress: int = 3, **stages: tuple[int, int]) -> dict[str, Any]:
@@ -24,16 +24,16 @@ def job(state: str = "running", in_progress: int = 3, **stages: tuple[int, int])
 
 def test_a_summary_has_every_stage_and_the_samples() -> None:
     """In one line."""
-    assert summary(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
+    assert summarise(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
 
 
 def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
     """The job goes on only when somebody does something."""
-    shown = summary(job() | {"unserved": ["judge"]})
-    assert shown.startswith("first  running  samples 1/4  no guard serves judge as it was when the job was submitted")
-    assert shown.endswith("put it back and restart the guard, or cancel and submit again")
+    shown = summarise(job() | {"unserved": ["judge"]})
+    assert shown.startswith("first  running  samples 1/4  no guard serves judge as pinned when the job was submitted")
+    assert shown.endswith("restore the model and restart the guard, or cancel and submit again")
     terminal = io.StringIO()
-    bars = Bars(Console(file=terminal, force_terminal=True, width=200))
+    bars = ProgressBars(Console(file=terminal, force_terminal=True, width=200))
     bars.show(job() | {"unserved": ["judge"]})
     bars.show(job() | {"unserved": ["judge"]})
     bars.close()
@@ -43,7 +43,7 @@ def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
 def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
     """One per stage and one for the samples."""
     terminal = io.StringIO()
-    bars = Bars(Console(file=terminal, force_terminal=True, width=100))
+    bars = ProgressBars(Console(file=terminal, force_terminal=True, width=100))
     bars.show(job(judge=(2, 5)))
     bars.show(job("completed", 0, judge=(5, 5), generate=(4, 4)))
     bars.close()
@@ -53,26 +53,26 @@ def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
 
 def test_several_jobs_are_shown_as_one() -> None:
     """Counts added up, stages in the order of the work, ended jobs not counted as running."""
-    shown = merged([job(generate=(1, 2)), job("completed", 0, retrieve=(3, 3), generate=(2, 2))])
-    assert summary(shown) == "all jobs  1 running  retrieve 3/3  generate 3/4  samples 5/8"
+    shown = merge_counts([job(generate=(1, 2)), job("completed", 0, retrieve=(3, 3), generate=(2, 2))])
+    assert summarise(shown) == "all jobs  1 running  retrieve 3/3  generate 3/4  samples 5/8"
 
 
 def test_an_accuracy_is_said_with_its_interval_and_its_counts() -> None:
     """Or that there is none."""
     figure = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
-    assert accuracy(figure) == "61.0 % (56.7 to 65.2), 305 of 500"
-    assert accuracy({**figure, "value": None}) == "nothing was graded"
+    assert format_accuracy(figure) == "61.0 % (56.7 to 65.2), 305 of 500"
+    assert format_accuracy({**figure, "value": None}) == "nothing was graded"
 
 
 def test_counts_leave_out_what_did_not_happen() -> None:
     """A zero is no news."""
-    assert counted({"ok": 4, "missing": 0, "unbalanced": 1}) == "ok 4, unbalanced 1"
+    assert format_counts({"ok": 4, "missing": 0, "unbalanced": 1}) == "ok 4, unbalanced 1"
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\nb\n", "b"), ("a", "a"), ("", ""), (None, None)])
 def test_a_traceback_is_shown_by_its_last_line(text: str | None, line: str | None) -> None:
     """Where the words are."""
-    assert last_line(text) == line
+    assert take_last_line(text) == line
 
 
 def test_a_report_in_words_names_every_figure() -> None:
@@ -93,7 +93,7 @@ def test_a_report_in_words_names_every_figure() -> None:
         "calls_lapsed": 0, "stages": {"judge": stage}, "cost": {"made": 0.0021, "all": 12.3, "models": {}},
         "by_level": {"5": figure}, "by_subject": {}, "refused": 0, "decisions": {}, "fallbacks": {}, "retrieval": None,
     }  # fmt: skip
-    said = dict(lines(report))
+    said = dict(build_lines(report))
     assert said["accuracy"] == "50.0 % (10.0 to 90.0), 1 of 2 [math-verify, Wilson 95 %]"
     assert said["answer@1"] == "50.0 % (10.0 to 90.0), 1 of 2 [an answer in the first document, Wilson 95 %]"
     assert said["endings"] == "correct 1, logic 1, failed 1"
@@ -109,13 +109,13 @@ def test_a_report_in_words_names_every_figure() -> None:
 @pytest.mark.parametrize("cost", [None, {"made": None, "all": None, "models": {"unpriced": None}}])
 def test_a_cost_that_is_unknown_is_left_out(cost: Any) -> None:
     """And never said to be 0."""
-    assert priced(cost) is None
+    assert format_cost(cost) is None
 
 
 def test_a_report_says_of_lapsed_calls_that_they_ran_again_alone() -> None:
     """A model may answer otherwise with nothing beside it; where nothing lapsed there is no such line."""
-    assert lapsed(3) == "3, which may have run twice; each ran again alone, with no call beside it"
-    assert lapsed(0) is None
+    assert describe_lapses(3) == "3, which may have run twice; each ran again alone, with no call beside it"
+    assert describe_lapses(0) is None
 
 
 def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_were() -> None:
@@ -123,15 +123,15 @@ def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_we
     mean = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 80}
     changed = {"value": 0.02, "low": -0.01, "high": 0.05, "adjusted": 0.2, "separable": False, "n": 80}
     found = {"items": 80, "absent": 3, "final": {"nDCG@10": mean}, "reranking": {"nDCG@10": changed}, "context": mean}
-    assert dict(retrieved(found)) == {
+    assert dict(list_retrieval(found)) == {
         "retrieval": "nDCG@10 0.5000, Recall@context 0.5000; 80 items",
         "not in corpus": "3 relevant documents",
         "reranking": "nDCG@10 +0.0200 (-0.0100 to +0.0500), p = 0.2000: not separable on 80 queries",
     }
     same = {**changed, "value": 0, "low": 0, "high": 0}
-    assert "reranking" not in dict(retrieved({**found, "reranking": {"nDCG@10": same}}))
-    assert "reranking" not in dict(retrieved({**found, "reranking": {}}))
-    assert staged({"crag": {"ambiguous": 1, "correct": 4}, "rewrite": {"timeout": 2}}) == (
+    assert "reranking" not in dict(list_retrieval({**found, "reranking": {"nDCG@10": same}}))
+    assert "reranking" not in dict(list_retrieval({**found, "reranking": {}}))
+    assert format_stage_counts({"crag": {"ambiguous": 1, "correct": 4}, "rewrite": {"timeout": 2}}) == (
         "crag: ambiguous 1, correct 4; rewrite: timeout 2"
     )
 
@@ -145,5 +145,5 @@ def test_what_a_job_waits_for_is_part_of_its_line() -> None:
     }
     now = datetime(2026, 11, 22, 12, 5, tzinfo=UTC)
     since = datetime(2026, 11, 22, 12, 4, tzinfo=UTC).astimezone()
-    assert waits(away, now) == f"for Elasticsearch at 127.0.0.1:9200 since {since:%H:%M}, next try in 8 s"
-    assert waits(away, now + timedelta(seconds=9)).endswith(", trying now")
+    assert describe_wait(away, now) == f"for Elasticsearch at 127.0.0.1:9200 since {since:%H:%M}, next try in 8 s"
+    assert describe_wait(away, now + timedelta(seconds=9)).endswith(", trying now")

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from mathrag.cli import purge
 from mathrag.cli.main import app
 from mathrag.client.errors import Failed
-from shared.runtime.purge import Content
+from shared.runtime.purge import JobContent
 from shared.settings import Settings
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-JOB = Content(
+JOB = JobContent(
     id=1, job="6b0c", name="first", state="completed", chain="aa", ended_at=NOON, samples=5, steps=10, outcomes=5,
     records=5, events=4, idempotency_keys=0,
 )  # fmt: skip
@@ -25,15 +25,15 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """A database with one ended job; what was deleted, call by call."""
     calls: list[list[str]] = []
 
-    async def chosen(*_: object) -> list[Content]:
+    async def chosen(*_: object) -> list[JobContent]:
         return [JOB]
 
-    async def deleting(_url: str, jobs: list[Content], *_: object) -> purge.Purged:
+    async def deleting(_url: str, jobs: list[JobContent], *_: object) -> purge.Purged:
         calls.append([job.name for job in jobs])
         return purge.Purged(dry_run=False, jobs=jobs)
 
     monkeypatch.setenv("MATHRAG_OWNER_URL", "postgresql+asyncpg://owner@nowhere/x")
-    monkeypatch.setattr(purge, "_chosen", chosen)
+    monkeypatch.setattr(purge, "_find_jobs", chosen)
     monkeypatch.setattr(purge, "_purge", deleting)
     return calls
 
@@ -64,7 +64,7 @@ def test_a_dry_run_only_shows_what_would_go(deleted: list[list[str]]) -> None:
     code, output = run("first", "--dry-run")
     assert (code, deleted) == (0, [])
     assert "first" in output
-    assert "Nothing was" in output
+    assert "nothing was deleted" in output
     assert json.loads(run("first", "--dry-run", "--json")[1])["jobs"][0]["samples"] == 5
 
 
@@ -85,12 +85,12 @@ def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
 )
 def test_a_date_is_midnight_utc_unless_it_says_more(given: str | None, expected: datetime | None) -> None:
     """ISO 8601."""
-    assert purge._date("--before", given) == expected
+    assert purge._parse_date("--before", given) == expected
 
 
 def test_a_number_of_days_counts_back_from_now() -> None:
     """Such as 30d."""
-    found = purge._date("--before", "30d")
+    found = purge._parse_date("--before", "30d")
     assert found is not None
     assert timedelta(days=30) <= datetime.now(UTC) - found < timedelta(days=31)
 
@@ -107,5 +107,5 @@ def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     """With a database of one's own the owner's address is needed; without a stack there is nothing to purge."""
     with pytest.raises(Failed, match="owner"):
         purge.owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
-    with pytest.raises(Failed, match="no PostgreSQL of ours"):
+    with pytest.raises(Failed, match="no PostgreSQL of a stack"):
         purge.owner_url(Settings(data_dir=tmp_path), None)

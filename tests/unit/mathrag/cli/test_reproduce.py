@@ -15,7 +15,7 @@ from mathrag.reproduction import preset as presets
 from mathrag.reproduction import record
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.ollama_models import SHOWN
-from tests.doubles.ollama_server import Ollama, serving
+from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.unit.commands import Server, mathrag
 from tests.unit.reproductions import GATE, JOB, report, write
 
@@ -36,7 +36,7 @@ def double() -> Ollama:
 @pytest.fixture
 def ollama(double: Ollama) -> Iterator[ChatServer]:
     """It listens."""
-    with serving(double) as server:
+    with serve_ollama(double) as server:
         yield server
 
 
@@ -93,7 +93,7 @@ def test_a_server_that_is_too_old_is_replaced_next(data: Path, double: Ollama, o
     """It would cut prompts in silence."""
     double.version = "0.11.4"
     said, fix = refused(math(data, "--server", ollama.url, "--embedder", "shipped"), data)
-    assert "is Ollama 0.11.4, which cuts prompts in silence; take 0.12.6 or newer" in said
+    assert "is Ollama 0.11.4, which silently truncates prompts; install 0.12.6 or newer" in said
     assert fix.startswith("install a newer Ollama")
 
 
@@ -120,8 +120,8 @@ def test_a_wrong_file_of_problems_is_said_before_any_model_is_looked_at(data: Pa
     """No server is asked."""
     ended = math(data, "--corpus", str(data / "test.jsonl"), "--server", "http://127.0.0.1:9")
     said, fix = refused(ended, data)
-    assert (ended.exit_code, "must be the training part" in said) == (Exit.INVALID, True)
-    assert "docs/math.md" in fix
+    assert (ended.exit_code, "must be the training set" in said) == (Exit.INVALID, True)
+    assert "docs/how-to/math.md" in fix
 
 
 def test_an_unknown_preset_is_said_with_those_that_are_known(data: Path) -> None:
@@ -133,7 +133,7 @@ def test_an_unknown_preset_is_said_with_those_that_are_known(data: Path) -> None
 
 def test_a_preset_is_printed_to_begin_ones_own() -> None:
     """As it is committed."""
-    assert mathrag("reproduce", "preset", "paper").stdout == presets.text("paper")
+    assert mathrag("reproduce", "preset", "paper").stdout == presets.read_text("paper")
 
 
 class Service:
@@ -244,7 +244,7 @@ def test_all_of_it_leaves_a_page_its_figures_and_its_data(data: Path, service: S
 def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, service: Service) -> None:
     """The steps are told to whoever watches it."""
     shown = mathrag("reproduce", "preset", "small", "--json")
-    assert msgspec.json.decode(shown.stdout) == msgspec.yaml.decode(presets.text("small"))
+    assert msgspec.json.decode(shown.stdout) == msgspec.yaml.decode(presets.read_text("small"))
     ended = math(data, "--yes", "--json", preset="small")
     assert msgspec.json.decode(ended.stdout) == msgspec.json.decode((data.parent / "out" / "report.json").read_bytes())
     assert "== Plan" in ended.stderr
@@ -267,7 +267,7 @@ def test_a_model_that_changed_between_two_runs_is_refused(data: Path, service: S
     ended = math(data, "--yes", preset="small")
     assert ended.exit_code == Exit.CONFLICT
     assert f"world-generator was {'b' * 12} and is {'c' * 12} now" in ended.stderr
-    assert f"fix: --out {data.parent / 'out'}-2 begins a new one" in ended.stderr
+    assert f"fix: use --out {data.parent / 'out'}-2 for a new run" in ended.stderr
     assert service.posted == []
 
 
@@ -276,7 +276,8 @@ def test_a_service_with_other_models_than_the_presets_is_refused(data: Path, ser
     ended = math(data, "--yes")
     assert (ended.exit_code, service.posted) == (Exit.CONFLICT, [])
     assert (
-        "world-judge answers judge at https://rag.example.org, the preset wants qwen2.5-0.5b-instruct" in ended.stderr
+        "world-judge answers judge at https://rag.example.org, but the preset requires qwen2.5-0.5b-instruct"
+        in ended.stderr
     )
 
 
@@ -284,14 +285,14 @@ def test_a_service_that_runs_is_not_configured_by_options(data: Path, service: S
     """They would change nothing, which is never what was meant."""
     ended = math(data, "--yes", "--budget", "8000", preset="small")
     assert (ended.exit_code, service.posted) == (Exit.USAGE, [])
-    assert "--budget: MATHRAG_URL names a service that is configured already" in ended.stderr
+    assert "--budget cannot be used with MATHRAG_URL" in ended.stderr
 
 
 def test_nothing_is_submitted_where_nobody_can_be_asked(data: Path, service: Service) -> None:
     """The plan is shown, and how to agree."""
     ended = math(data, preset="small")
     assert ended.exit_code == Exit.USAGE
-    assert "fix: the same command with --yes" in ended.stderr
+    assert "fix: run the same command with --yes" in ended.stderr
     assert "calls at most: judge 1,200" in ended.stdout
     assert "staged: loads 2 (times assumed)" in ended.stdout
     assert service.experiments == {}
@@ -306,7 +307,7 @@ def test_models_that_the_plan_finds_no_place_for_are_said_before_anything_is_sub
     monkeypatch.setitem(PLAN, "plan", hopeless)
     ended = math(data, "--yes", preset="small")
     assert (ended.exit_code, service.experiments) == (Exit.UNREACHABLE, {})
-    assert "error: the plan: world-judge fits nowhere" in ended.stderr
+    assert "error: no plan fits: world-judge fits nowhere" in ended.stderr
 
 
 def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(data: Path, service: Service) -> None:
@@ -315,7 +316,7 @@ def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(
     ended = math(data, "--yes", preset="small")
     assert ended.exit_code == Exit.UNREACHABLE
     assert "gate failed: the judge's replies have no rating" in ended.stderr
-    assert "the same command asks again" in ended.stderr
+    assert "the same command again: it repeats only what failed" in ended.stderr
     assert not (data.parent / "out" / "report.md").exists()
 
 
@@ -329,5 +330,5 @@ def test_the_grid_of_weights_is_a_second_experiment(data: Path, service: Service
 
 def test_what_a_service_of_its_own_is_told_is_a_file_that_it_reads(tmp_path: Path) -> None:
     """Settings that services would refuse are refused here."""
-    preset = presets.changed(presets.load("paper"), presets.Changes(), tmp_path)
+    preset = presets.apply_changes(presets.load("paper"), presets.Changes(), tmp_path)
     assert yaml.safe_load(yaml.safe_dump(preset.configuration)) == preset.configuration

@@ -8,7 +8,7 @@ import pytest
 
 from mathrag.cli import retrieval
 from mathrag.cli.failures import Exit
-from shared.pages.words import verdict
+from shared.pages.formatting import describe_difference
 from tests.unit import beir
 from tests.unit.commands import mathrag
 
@@ -89,7 +89,7 @@ def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(retrieval, "SERVICE", "services.retriever.nothing")
     ended = mathrag("retrieval", "eval", "--from", ".", "--mode", "dense")
     assert ended.exit_code == Exit.INTERNAL
-    assert "services.retriever.nothing ended with 1" in ended.stderr
+    assert "services.retriever.nothing ended with exit code 1" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -106,5 +106,5 @@ def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatc
 )
 def test_a_difference_in_words(changed: dict[str, Any], said: str) -> None:
     """No ranking where there is none."""
-    assert verdict({**TEST, **changed}) == said
-    assert "too few" in verdict(None)
+    assert describe_difference({**TEST, **changed}) == said
+    assert "too few" in describe_difference(None)

@@ -25,7 +25,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
         request.read()
         requests.append(request)
         if request.content == b"bad":
-            problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 1: is no rule"}
+            problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 1: is not a rule"}
             return httpx2.Response(422, json=problem)
         if request.content == b"long":
             return httpx2.Response(413, json={"type": "urn:mathrag:too_large", "detail": "upload unpacks to too much"})
@@ -61,15 +61,15 @@ def test_tlogics_two_files_are_sent_as_one_document(asked: list[httpx2.Request],
     assert run("import", "mine", "--from", rules, "--relations", names).exit_code == 0
     assert json.loads(asked[0].content) == {"relation2id": {"visit": 0}, "rules": {"1": []}}
     refused = run("import", "mine", "--from", rules, "--relations", names, "--format", "amie")
-    assert (refused.exit_code, "files of amie name their relations" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "files of amie already name their relations" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("bad", "rules.tsv, line 1: is no rule"),
+        ("bad", "rules.tsv, line 1: is not a rule"),
         ("long", "rules.tsv unpacks to too much"),
-        ("{}", "fix: name relation2id.json of the data"),
+        ("{}", "fix: give the relation2id.json of the data"),
     ],
 )
 @pytest.mark.usefixtures("asked")
@@ -96,6 +96,6 @@ def test_a_bank_goes_to_standard_output_or_to_a_file(asked: list[httpx2.Request]
     out.write_text("mine")
     refused = run("export", "mine", "--out", out)
     assert (refused.exit_code, out.read_text()) == (5, "mine")
-    assert "is there already" in refused.stderr
+    assert "already exists" in refused.stderr
     assert run("export", "mine", "--out", out, "--force").exit_code == 0
     assert out.read_text() == "one\ntwo\n"

@@ -107,7 +107,7 @@ def test_people_read_measures_with_intervals_and_what_was_counted_as_missed(tmp_
     [
         (written([FOLLOWS], "amie"), "rules of amie have no times"),
         (b"1\t1\t1.0\tp(X,Y) <= q(X,Y)\n", "rules of anyburl have no times"),
-        (b'{"1": []}', "is no exported bank"),
+        (b'{"1": []}', "is not an exported rule bank"),
         (b"what is this?", "is not recognised"),
         (written([FOLLOWS], "temporal-simple"), "the bank cannot be applied: a rule of kind ''"),
     ],
@@ -124,7 +124,7 @@ def test_what_is_no_bank_of_temporal_rules_is_refused(tmp_path: Path, bank_file:
         ({"train": "ann\tvisits\tbob\n"}, "train.tsv: its facts have no times"),
         ({"held_out": "ann\tvisits\tbob\n"}, "test.tsv: its facts have no times"),
         ({"held_out": "ann\tvisits\tbob\t2014-01-01\n"}, "each fact has a date, but a whole number as time in"),
-        ({"held_out": ""}, "test.tsv holds no facts"),
+        ({"held_out": ""}, "test.tsv has no facts"),
         ({"train": "ann\tvisits\n"}, "train.tsv, line 1: has 2 columns"),
     ],
 )

@@ -3,6 +3,7 @@
 import errno
 import socket
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +12,8 @@ from mathrag.cli import up
 from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
 from mathrag.client.errors import failure
-from mathrag.stack import ports
+from mathrag.stack import ports, postgres, redis
+from shared.extras import install_command
 from tests.faults.limits import small_disk
 
 
@@ -31,7 +33,7 @@ def test_a_port_that_cannot_be_is_a_wrong_command_line(tmp_path: Path, port: str
 
 def test_the_highest_port_in_use_proposes_one_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is none above it."""
-    monkeypatch.setattr(ports, "refused", lambda *_: errno.EADDRINUSE)
+    monkeypatch.setattr(ports, "probe_port", lambda *_: errno.EADDRINUSE)
     code, said = refused("--data-dir", str(tmp_path), "--port", "65535")
     assert (code, "mathrag up --port 65534" in said) == (Exit.CONFLICT, True)
 
@@ -43,7 +45,7 @@ def test_a_host_that_is_not_this_machine_is_not_called_a_port_in_use(
     """No other port would help."""
     monkeypatch.setenv("MATHRAG_HOST", host)
     code, said = refused("--data-dir", str(tmp_path), "--port", "18999")
-    assert (code, f"'{host}' is no address of this machine" in said) == (Exit.INVALID, True)
+    assert (code, f"'{host}' is not an address of this machine" in said) == (Exit.INVALID, True)
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])
@@ -92,14 +94,15 @@ def test_a_broken_file_of_passwords_is_named(tmp_path: Path, content: str) -> No
 def test_a_broken_file_of_ports_is_made_anew(tmp_path: Path, content: str) -> None:
     """Nothing is lost with it."""
     (tmp_path / "ports.json").write_text(content)
-    found = ports.remembered(tmp_path, ["redis"])
+    found = ports.load_ports(tmp_path, ["redis"])
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", found["redis"]))
-    assert ports.remembered(tmp_path, ["redis"]) == found
+    assert ports.load_ports(tmp_path, ["redis"]) == found
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"- 1\n", "must hold keys and values"), (b"\x80", "no text in UTF-8"), (b"a: [", "line 1")]
+    ("content", "words"),
+    [(b"- 1\n", "must be a mapping of keys to values"), (b"\x80", "is not UTF-8"), (b"a: [", "line 1")],
 )
 def test_a_configuration_that_is_none_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: str
@@ -132,3 +135,17 @@ def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch:
 def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:
     """It is reported as one."""
     assert failure(OSError(errno.EBADF, "Bad file descriptor")).kind == "internal"
+
+
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+@pytest.mark.parametrize(("server", "setting"), [(postgres, "MATHRAG_DATABASE_URL"), (redis, "MATHRAG_REDIS_URL")])
+def test_a_missing_server_is_said_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ModuleType, setting: str, detach: tuple[str, ...]
+) -> None:
+    """With what installs it, and with the setting that names a server of one's own."""
+    for name in ("MATHRAG_DATABASE_URL", "MATHRAG_REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(server, "find_spec", lambda _: None)
+    code, said = refused("--data-dir", str(tmp_path), "--port", "0", *detach)
+    assert (code, setting in said, install_command("embedded") in said) == (Exit.USAGE, True, True)
+    assert not (tmp_path / "logs" / "supervisor.log").exists()

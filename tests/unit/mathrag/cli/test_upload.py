@@ -83,7 +83,7 @@ def test_indexes_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(app, ["corpus", "index", "mine"])
     assert (ended.exit_code, asked) == (0, [("POST", "/v1/corpora/mine/indexes")])
     assert [line.split() for line in ended.stdout.splitlines()] == [
-        ["KIND", "INDEX", "DOCUMENTS", "BUILT"], ["dense", "1", "2", "was", "there"], ["sparse", "2", "2", "0.1", "s"],
+        ["KIND", "INDEX", "DOCUMENTS", "BUILT"], ["dense", "1", "2", "reused"], ["sparse", "2", "2", "0.1", "s"],
     ]  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_lines_that_were_left_out_are_a_finding(tmp_path: Path, monkeypatch: pyt
     command = ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv"), "--on-error", "skip"]
     ended = CliRunner().invoke(app, command)
     assert (ended.exit_code, requests[0].content.count(b"\n")) == (1, 2)
-    assert "rejected: t.csv, line 4: has 1 columns, the header has 2" in ended.stderr
+    assert "rejected: t.csv, line 4: has 1 columns, but the header has 2" in ended.stderr
     assert "rejected: t.csv, line 5: repeats the id '1' of t.csv, line 2; rename one" in ended.stderr
     assert "2 lines were rejected" in ended.stderr
     as_json = CliRunner().invoke(app, [*command, "--json"])
@@ -165,7 +165,7 @@ def test_all_mistakes_that_the_server_names_are_said(corpus: Path, monkeypatch: 
 
     def refuse(request: httpx2.Request) -> httpx2.Response:
         request.read()
-        hint = "more lines cannot be used: upload, line 2: is not JSON"
+        hint = "further lines cannot be used: upload, line 2: is not JSON"
         problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 1: is not JSON", "hint": hint}
         return httpx2.Response(422, json=problem)
 

@@ -16,16 +16,10 @@ from tests.unit.commands import JOB, Server, refuses, says
 pytestmark = pytest.mark.anyio
 ADDRESS = "http://127.0.0.1:1"
 REQUESTS: tuple[Request[Any], ...] = (
-    jobs.get("a/b"), jobs.listed(5, state="running", name=None), jobs.submit({"name": "n"}, "key"),
+    jobs.get("a/b"), jobs.list_jobs(5, state="running", name=None), jobs.submit({"name": "n"}, "key"),
     jobs.change("first", "cancel"), texts.upload("corpora", [b"{}"], "math", format="jsonl"), catalog.models(),
     graphs.upload([b"{}\n", b"{}\n"], "kinship", inverse=True), graphs.get("kinship"), graphs.delete("a/b"),
 )  # fmt: skip
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The one that programs use."""
-    return "asyncio"
 
 
 async def by_both(request: Request[Any]) -> list[Any]:
@@ -88,9 +82,9 @@ async def test_both_go_through_all_pages(server: Server) -> None:
 
     server(answer)
     with Client(ADDRESS) as client:
-        assert [each["name"] for each in client.all(texts.listed("corpora"))] == ["a", "b"]
+        assert [each["name"] for each in client.all(texts.list_texts("corpora"))] == ["a", "b"]
     async with AsyncClient(ADDRESS) as other:
-        assert [each["name"] async for each in other.all(texts.listed("corpora"))] == ["a", "b"]
+        assert [each["name"] async for each in other.all(texts.list_texts("corpora"))] == ["a", "b"]
 
 
 async def test_events_are_told_to_either(server: Server) -> None:

@@ -12,8 +12,9 @@ from mcp.shared.exceptions import MCPError
 from mathrag.cli.failures import Exit
 from mathrag.client.async_client import AsyncClient
 from mathrag.mcp import arguments
-from mathrag.mcp.server import protocol
+from mathrag.mcp.server import build_protocol
 from mathrag.mcp.tools import TOOLS, Server
+from shared.extras import install_command
 from tests.unit.commands import JOB, mathrag, refuses
 from tests.unit.commands import Server as Served
 
@@ -34,8 +35,9 @@ DOCUMENTED = {
 }
 """The `properties` of both tools, as the source document prints them."""
 ARGUMENTS = {
-    "enhanced-search": arguments.Search, "enhanced-chat": arguments.Chat, "job-submit": arguments.Submit,
-    "job-status": arguments.Job, "job-report": arguments.Job,
+    "enhanced-search": arguments.SearchArguments, "enhanced-chat": arguments.ChatArguments,
+    "job-submit": arguments.SubmitArguments,
+    "job-status": arguments.JobArguments, "job-report": arguments.JobArguments,
 }  # fmt: skip
 CORPORA = {"data": [{"name": "math"}], "next_cursor": None}
 
@@ -51,13 +53,13 @@ def answering(**corpora: Any) -> Any:
 
 async def call(name: str, given: dict[str, Any], corpus: str | None = None) -> Any:
     """A tool's answer to the SDK's client, which is connected in this process."""
-    async with AsyncClient() as client, McpClient(protocol(Server(client, corpus))) as assistant:
+    async with AsyncClient() as client, McpClient(build_protocol(Server(client, corpus))) as assistant:
         return await assistant.call_tool(name, given)
 
 
 async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
     """Names, types, values and defaults to the letter; ours is the corpus alone."""
-    async with AsyncClient() as client, McpClient(protocol(Server(client))) as assistant:
+    async with AsyncClient() as client, McpClient(build_protocol(Server(client))) as assistant:
         listed = {tool.name: tool for tool in (await assistant.list_tools()).tools}
     for name, properties in DOCUMENTED.items():
         schema = listed[name].input_schema
@@ -115,7 +117,7 @@ async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served
 async def test_clients_of_either_age_are_served(server: Served, mode: str) -> None:
     """Those that begin with `initialize`, and those of the protocol without a handshake."""
     server(answering())
-    async with AsyncClient() as client, McpClient(protocol(Server(client)), mode=mode) as assistant:
+    async with AsyncClient() as client, McpClient(build_protocol(Server(client)), mode=mode) as assistant:
         assert len((await assistant.list_tools()).tools) == len(TOOLS)
         answer = await assistant.call_tool("job-status", {"job": "first"})
         refused = await assistant.call_tool("job-status", {})
@@ -208,7 +210,7 @@ async def test_a_refusal_is_told_to_the_model_with_its_fix(
 
 async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
     """Which names those that there are."""
-    async with AsyncClient() as client, McpClient(protocol(Server(client))) as assistant:
+    async with AsyncClient() as client, McpClient(build_protocol(Server(client))) as assistant:
         with pytest.raises(MCPError, match="enhanced-search, enhanced-chat"):
             await assistant.call_tool("enhanced-magic", {})
 
@@ -219,4 +221,4 @@ def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)
     ended = mathrag("mcp")
-    assert (ended.exit_code, "pip install 'mathrag-gate[mcp]'" in ended.stderr) == (Exit.USAGE, True), ended.stderr
+    assert (ended.exit_code, install_command("mcp") in ended.stderr) == (Exit.USAGE, True), ended.stderr

@@ -14,13 +14,14 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from mathrag.cli.report import slug
+from mathrag.cli.report import make_slug
 from mathrag.report import bundle
-from mathrag.report.commands import again
-from mathrag.report.source import Source
+from mathrag.report.commands import submit_again_command
+from mathrag.report.source import JobFiles
 from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
 from shared.contracts.params import Params
 from shared.errors import Invalid
+from shared.extras import install_command
 from tests.unit.bundles import REPORT, folder
 from tests.unit.commands import Server, mathrag
 from tests.unit.figures import DECISION
@@ -206,7 +207,7 @@ def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
     """Ten megabytes of them are read one at a time."""
     job = folder(tmp_path / "data" / "x", 1000, question="x" * 5000)
     tracemalloc.start()
-    for _ in Source(job).samples():
+    for _ in JobFiles(job).samples():
         pass
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
@@ -307,7 +308,7 @@ def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: P
 def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """In figures as in folders."""
     other = "7" + str(REPORT["id"])[1:]
-    jobs = [folder(tmp_path / "data" / slug("first", id_), 1, {"id": id_}) for id_ in (REPORT["id"], other)]
+    jobs = [folder(tmp_path / "data" / make_slug("first", id_), 1, {"id": id_}) for id_ in (REPORT["id"], other)]
     bundle.write(tmp_path, jobs, "A report")
     rows = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
     assert [row["label"] for row in rows] == ["first 6b0c1e9e", "first 7b0c1e9e"]
@@ -315,8 +316,8 @@ def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_jobs_folder_is_named_by_what_every_file_system_takes() -> None:
     """Names may hold anything."""
-    assert slug("../../etc/<x> 数学", "0123456789") == "etc-x-01234567"
-    assert slug("..", "0123456789") == "job-01234567"
+    assert make_slug("../../etc/<x> 数学", "0123456789") == "etc-x-01234567"
+    assert make_slug("..", "0123456789") == "job-01234567"
 
 
 def test_the_command_names_what_is_not_as_it_would_be_by_itself(tmp_path: Path) -> None:
@@ -324,8 +325,8 @@ def test_the_command_names_what_is_not_as_it_would_be_by_itself(tmp_path: Path) 
     params = msgspec.to_builtins(Params())
     params["gate"]["tau"] = 1.0
     params["anchors"] = {"1": "it's $bad"}
-    record = Source(folder(tmp_path / "x")).record
-    command = again({"name": "first", "params": params}, record, {"judge": "world-judge"})
+    record = JobFiles(folder(tmp_path / "x")).record
+    command = submit_again_command({"name": "first", "params": params}, record, {"judge": "world-judge"})
     assert command == (
         "mathrag job submit --name first-again --dataset math-500 --pipeline mathrag-gate --repeats 1 --reuse none "
         '--corpus math --set gate.tau=1.0 --set \'anchors={"1":"it\'"\'"\'s $bad"}\' --model judge=world-judge'
@@ -359,7 +360,7 @@ def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server,
     index = Path(said["open"]).read_text("utf-8")
     assert "<title>Mine</title>" in index
     assert "<h1>61.0 % right (56.7 to 65.2), 305 of 500" in index
-    kept = {file.name for file in (tmp_path / "out" / "data" / slug("first", said["jobs"][0])).iterdir()}
+    kept = {file.name for file in (tmp_path / "out" / "data" / make_slug("first", said["jobs"][0])).iterdir()}
     assert kept == {"job.json", "report.json", "audit.json", "results.jsonl", "results.csv", "provenance.jsonl"}
     assert not [request for request in requests if request.url.path == "/v1/comparison"], "one job is not compared"
     assert {request.method for request in requests} == {"GET"}
@@ -402,6 +403,6 @@ def test_without_the_extra_the_command_says_what_to_install(
     requests = server(serving(tmp_path))
     monkeypatch.setitem(sys.modules, missing, None)
     ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"))
-    assert ended.exit_code != Exit.DONE
-    assert "pip install 'mathrag-gate[report]'" in ended.stderr
+    assert ended.exit_code == Exit.USAGE
+    assert install_command("report") in ended.stderr
     assert not requests

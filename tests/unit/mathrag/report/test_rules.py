@@ -1,6 +1,6 @@
 """Rules as a report's lines show them."""
 
-from shared.pages.report_lines import guided
+from shared.pages.report_lines import list_guidance
 
 FIGURE = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
 
@@ -11,9 +11,9 @@ def test_a_report_says_what_rules_did() -> None:
     found = {
         "bank": "b", "used": 8, "unguided": 2, "with_rules": FIGURE, "without_rules": FIGURE, "rules": [rule] * 8,
     }  # fmt: skip
-    lines = dict(guided(found))
+    lines = dict(list_guidance(found))
     assert str(lines["rules"]).startswith("8 of b: 50.0 %")
     assert "2 without a rule: 50.0 %" in str(lines["rules"])
     assert str(lines["rule 7"]).startswith("[..] (0.500): 3 samples, 9 documents, 50.0 %")
-    assert len(list(guided(found))) == 1 + 5
-    assert list(guided(None)) == []
+    assert len(list(list_guidance(found))) == 1 + 5
+    assert list(list_guidance(None)) == []

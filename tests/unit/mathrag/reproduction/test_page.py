@@ -6,11 +6,11 @@ import pytest
 
 from mathrag.reproduction import paper
 from mathrag.reproduction import preset as presets
-from mathrag.reproduction.caveats import caveats, rho
-from mathrag.reproduction.drawings import cells, drawn, points, residencies
-from mathrag.reproduction.page import differences, endings, page
-from mathrag.reproduction.table import HEAD, line, percent, spread, table
-from shared.statistics.repeats import spread as over_repeats
+from mathrag.reproduction.caveats import describe_caveats, describe_rho
+from mathrag.reproduction.drawings import draw_figures, list_cells, list_points, list_residencies
+from mathrag.reproduction.page import list_differences, make_endings_table, write_page
+from mathrag.reproduction.table import HEAD, format_percent, format_spread, make_line, make_table
+from shared.statistics.repeats import measure_spread as over_repeats
 from tests.unit.reproductions import GATE, PROBLEMS, RESIDENCY, report, results, stage
 
 
@@ -22,7 +22,7 @@ def cells_of(row: str) -> dict[str, str]:
 def said(**jobs: Any) -> str:
     """All caveats of a run."""
     found = results(**jobs)
-    return "\n".join(caveats(found.lines, found.jobs, PROBLEMS.documents))
+    return "\n".join(describe_caveats(found.lines, found.jobs, PROBLEMS.documents))
 
 
 def test_the_papers_figures_are_those_of_its_table() -> None:
@@ -42,7 +42,7 @@ def test_the_papers_deviation_fits_a_hundred_questions() -> None:
 
 def test_a_line_holds_ours_and_the_papers() -> None:
     """Mean and deviation over repeats, apart from both intervals over questions."""
-    lines = table(results().lines).splitlines()
+    lines = make_table(results().lines).splitlines()
     assert cells_of(lines[5]) == {
         "": "gate",
         "accuracy, mean ± std over repeats": "87.00 ± 0.00 %",
@@ -62,8 +62,8 @@ def test_a_line_holds_ours_and_the_papers() -> None:
 def test_seconds_are_those_of_models_alone() -> None:
     """Searching and grading run beside them, on the processor."""
     stages = {"retrieve": stage(9.0), "judge": stage(100.0), "generate": stage(410.0), "grade": stage(30.0)}
-    assert line("gate", report(stages=stages)).latency_s == pytest.approx(5.1)
-    assert line("gate", report(stages={"generate": stage(None)})).latency_s is None
+    assert make_line("gate", report(stages=stages)).latency_s == pytest.approx(5.1)
+    assert make_line("gate", report(stages={"generate": stage(None)})).latency_s is None
 
 
 def drawing(*roles: str, **stages: Any) -> dict[str, Any]:
@@ -76,47 +76,51 @@ def drawing(*roles: str, **stages: Any) -> dict[str, Any]:
 def test_seconds_are_of_one_answer_where_every_repeat_draws_its_own() -> None:
     """Five answers to each of 100 questions in 2050 s are 4.1 s each; ratings that served all five count once."""
     stages = {"judge": stage(100.0), "generate": {**stage(2050.0), "made": 500}}
-    assert line("gate", drawing("generate", **stages)).latency_s == pytest.approx(1.0 + 4.1)
-    assert line("gate", drawing("generate", "judge", **stages)).latency_s == pytest.approx(0.2 + 4.1)
+    assert make_line("gate", drawing("generate", **stages)).latency_s == pytest.approx(1.0 + 4.1)
+    assert make_line("gate", drawing("generate", "judge", **stages)).latency_s == pytest.approx(0.2 + 4.1)
 
 
 def test_greedy_answers_to_contexts_that_the_judge_changed_are_counted_as_they_were_made() -> None:
     """Of 100 questions 50 met a second context: 150 answers, not 500."""
     stages = {"judge": stage(500.0), "generate": {**stage(615.0), "made": 140, "reused": 10}}
-    assert line("gate", drawing("judge", **stages)).latency_s == pytest.approx(1.0 + 4.1)
+    assert make_line("gate", drawing("judge", **stages)).latency_s == pytest.approx(1.0 + 4.1)
 
 
 @pytest.mark.parametrize(
     ("temperature", "drawn", "said"),
     [
         (0.0, [], "share their replies and are one measurement"),
-        (0.0, ["judge"], "is what the judge's temperature varies through the context"),
-        (0.7, ["generate"], "rated once for all, so that the judge varies nothing"),
-        (0.7, ["generate", "judge"], "documents rated anew in each"),
+        (0.0, ["judge"], "comes from the judge's temperature, through the context"),
+        (0.7, ["generate"], "rated once for all, so the judge causes no variation"),
+        (0.7, ["generate", "judge"], "documents rated again in each"),
     ],
 )
 def test_the_words_about_decoding_say_what_was_drawn_anew(temperature: float, drawn: list[str], said: str) -> None:
     """A standard deviation is of that alone."""
     found = drawing(*drawn, generate=stage(1.0))
     found["settings"]["params"]["generate"]["temperature"] = temperature
-    (words,) = [each for each in caveats([line("gate", found)], {"gate": found}, 7500) if each.startswith("decoding")]
+    (words,) = [
+        each
+        for each in describe_caveats([make_line("gate", found)], {"gate": found}, 7500)
+        if each.startswith("decoding")
+    ]
     assert said in words
 
 
 def test_recall_is_given_only_where_relevance_is_known_and_five_documents_are_shown() -> None:
     """The context's recall at another size is no Recall@5."""
     known = {"context": {"value": 0.99}}
-    assert line("dense", report(retrieval=known)).recall == 0.99
+    assert make_line("dense", report(retrieval=known)).recall == 0.99
     other = report(retrieval=known)
     other["settings"]["params"]["context_size"] = 1
-    assert line("dense", other).recall is None
-    assert "Recall@5: not given" in said()
+    assert make_line("dense", other).recall is None
+    assert "Recall@5: not measured" in said()
     assert "Recall@5" not in said(dense=report(retrieval=known))
 
 
 def test_a_variant_that_the_paper_has_not_stands_alone() -> None:
     """One may add others to a preset of one's own."""
-    row = cells_of(table([line("gate-rules", report())]).splitlines()[-1])
+    row = cells_of(make_table([make_line("gate-rules", report())]).splitlines()[-1])
     assert [row[key] for key in HEAD if key.startswith("paper")] == ["-", "-", "-"]
 
 
@@ -124,14 +128,14 @@ def test_what_is_not_known_is_a_dash() -> None:
     """Never 0 %."""
     nothing = {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "graded": 0}
     empty = {"accuracies": [None], "mean": None, "std": None}
-    row = line("dense", report(accuracy=nothing, strict=nothing, bootstrap=None, repeats=empty))
-    assert "| - | 0.0 to 100.0 | - |" in table([row])
-    assert (spread(0.5, None), percent(None)) == ("50.00 %", "-")
+    row = make_line("dense", report(accuracy=nothing, strict=nothing, bootstrap=None, repeats=empty))
+    assert "| - | 0.0 to 100.0 | - |" in make_table([row])
+    assert (format_spread(0.5, None), format_percent(None)) == ("50.00 %", "-")
 
 
 def test_greedy_repeats_are_said_to_be_one_measurement() -> None:
     """A deviation of 0 is no precision."""
-    assert "greedy, so that 5 repeats share their replies" in said()
+    assert "greedy, so 5 repeats share their replies" in said()
     sampled = report()
     sampled["settings"]["params"]["generate"]["temperature"] = 0.7
     assert "sampled at temperature 0.7, 5 repeats" in said(dense=sampled)
@@ -152,18 +156,18 @@ def test_corpus_and_contamination_are_said() -> None:
 
 def test_the_gates_finding_stands_beside_the_papers() -> None:
     """Only of a variant that has one."""
-    (found,) = rho(results().jobs)
+    (found,) = describe_rho(results().jobs)
     assert found == "gate: rho = 0.139 <= tau = 0.45: judge (the paper: rho = 0.139, so the judge)"
 
 
 def test_differences_are_in_the_comparisons_words() -> None:
     """No ranking of our own."""
-    assert list(differences(results())) == ["gate against hybrid: not separable at n = 100: +6.0 points"]
+    assert list(list_differences(results())) == ["gate against hybrid: not separable at n = 100: +6.0 points"]
 
 
 def test_endings_stand_side_by_side() -> None:
     """What a variant has none of is 0."""
-    shown = endings({"dense": report(endings={"correct": 3}), "gate": report(endings={"logic": 2})})
+    shown = make_endings_table({"dense": report(endings={"correct": 3}), "gate": report(endings={"logic": 2})})
     assert shown.splitlines() == [
         "|  | correct | logic |",
         "| --- | --- | --- |",
@@ -174,7 +178,7 @@ def test_endings_stand_side_by_side() -> None:
 
 def test_the_page_names_what_it_was_made_from() -> None:
     """Files and their digests, models and theirs; a note that all jobs have stands once."""
-    found = page("paper", presets.load("paper"), PROBLEMS, results(), [])
+    found = write_page("paper", presets.load("paper"), PROBLEMS, results(), [])
     assert "7,500 documents of train.jsonl, SHA-256 " + "c" * 64 in found
     assert "generate: qwen2.5-7b-instruct, ollama 0.40.2, digest 845dbda0ea48" in found
     assert "- dense, sparse, hybrid, gate: repeats shared their replies" in found
@@ -186,27 +190,27 @@ def test_the_page_names_what_it_was_made_from() -> None:
 
 def test_figures_are_the_papers_three_to_six() -> None:
     """Memory, accuracy, correlation; the grid of weights where it was run."""
-    assert [figure.name for figure in drawn(results())] == ["memory", "accuracy", "rho-gate"]
-    found = page("paper", presets.load("paper"), PROBLEMS, results(), list(drawn(results())))
+    assert [figure.name for figure in draw_figures(results())] == ["memory", "accuracy", "rho-gate"]
+    found = write_page("paper", presets.load("paper"), PROBLEMS, results(), list(draw_figures(results())))
     assert "](figures/rho-gate.svg)" in found
 
 
 def test_a_gate_that_was_told_who_scores_has_no_correlation_to_draw() -> None:
     """Nothing was calibrated."""
     told = {**GATE, "documents": [], "rule_scores": [], "judge_scores": [], "rho": None, "low": None, "high": None}
-    assert [figure.name for figure in drawn(results(gate=report(gate=told)))] == ["memory", "accuracy"]
+    assert [figure.name for figure in draw_figures(results(gate=report(gate=told)))] == ["memory", "accuracy"]
 
 
 def test_a_residency_is_drawn_once_however_many_jobs_it_answered() -> None:
     """By its epoch; what could not be measured has no height."""
     unknown = {**RESIDENCY, "epoch": 4, "memory_mib": {}}
-    rows = residencies({"dense": report(), "gate": report(residencies=[RESIDENCY, unknown])})
+    rows = list_residencies({"dense": report(), "gate": report(residencies=[RESIDENCY, unknown])})
     assert [(row.epoch, row.mib) for row in rows] == [(3, 5400.0), (4, None)]
 
 
 def test_the_papers_accuracy_is_drawn_beside_ours() -> None:
     """Where it has the variant."""
-    rows = points([line("gate", report()), line("gate-rules", report())])
+    rows = list_points([make_line("gate", report()), make_line("gate-rules", report())])
     assert [row.published for row in rows] == [0.868, None]
 
 
@@ -214,6 +218,6 @@ def test_cells_of_the_grid_keep_their_job_and_those_without_one_are_empty() -> N
     """0:0 orders nothing."""
     ran = {"point": {"rrf_weight": 0.1, "quality_weight": 0.9}, "job": "j", "result": report(right=50)}
     refused = {"point": {"rrf_weight": 0.0, "quality_weight": 0.0}, "job": None, "result": None}
-    full, empty = cells({"rows": [ran, refused]})
+    full, empty = list_cells({"rows": [ran, refused]})
     assert (full.value, full.job) == (0.5, "j")
     assert (empty.value, empty.n) == (None, 0)

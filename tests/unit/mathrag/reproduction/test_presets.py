@@ -19,10 +19,10 @@ DATA = Path("data")
 
 def changed(name: str = "paper", **changes: Any) -> presets.Preset:
     """A committed preset with these options."""
-    return presets.changed(presets.load(name), Changes(**changes), DATA)
+    return presets.apply_changes(presets.load(name), Changes(**changes), DATA)
 
 
-@pytest.mark.parametrize("name", presets.names())
+@pytest.mark.parametrize("name", presets.list_names())
 def test_a_committed_preset_is_a_configuration_and_an_experiment(name: str) -> None:
     """The service takes both, and knows every pipeline."""
     preset = changed(name)
@@ -120,7 +120,7 @@ def test_the_grid_of_weights_is_the_gates_alone_and_runs_once() -> None:
 def test_a_preset_of_ones_own_is_a_file(tmp_path: Path) -> None:
     """Begun with the text of a committed one."""
     file = tmp_path / "own.yaml"
-    file.write_text(presets.text("small").replace("items: 100", "items: 7"))
+    file.write_text(presets.read_text("small").replace("items: 100", "items: 7"))
     assert presets.load(str(file)).items == 7
 
 
@@ -143,6 +143,6 @@ def test_a_preset_that_is_not_there_is_said_with_those_that_are() -> None:
 def test_a_preset_that_is_wrong_is_refused_before_anything_runs(tmp_path: Path, wrong: str, said: str) -> None:
     """Parameters, fields and values are those of the service."""
     file = tmp_path / "own.yaml"
-    file.write_text(presets.text("small").replace(wrong, said))
+    file.write_text(presets.read_text("small").replace(wrong, said))
     with pytest.raises(Invalid, match=r"own.yaml"):
         presets.load(str(file))

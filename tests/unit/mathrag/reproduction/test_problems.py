@@ -69,7 +69,7 @@ def test_names_follow_the_content(data: Path) -> None:
 
 def test_a_corpus_of_another_size_is_noted_not_refused(data: Path) -> None:
     """Any part of it may be searched; a reader must know."""
-    assert read(data).notes == ("the corpus has 20 documents; MATH's training part has 7500",)
+    assert read(data).notes == ("the corpus has 20 documents; MATH's training set has 7500",)
 
 
 def test_questions_that_stand_in_the_corpus_are_counted(data: Path) -> None:
@@ -77,7 +77,7 @@ def test_questions_that_stand_in_the_corpus_are_counted(data: Path) -> None:
     write(data / "test.jsonl", range(100, 110))
     with (data / "test.jsonl").open("a") as opened:
         opened.write(json.dumps(problem(3, problem="what  is 3 + 3?")) + "\n")
-    assert any(note.startswith("1 of the 11 questions stand in the corpus") for note in read(data).notes)
+    assert any(note.startswith("1 of the 11 questions are in the corpus") for note in read(data).notes)
 
 
 def test_questions_without_subjects_may_not_be_math(data: Path) -> None:
@@ -88,7 +88,7 @@ def test_questions_without_subjects_may_not_be_math(data: Path) -> None:
 
 def test_a_corpus_that_holds_the_questions_is_the_wrong_file(data: Path) -> None:
     """The test part in the place of the training part."""
-    with pytest.raises(Invalid, match=r"10 of the 10 questions of .*test.jsonl stand in it") as refused:
+    with pytest.raises(Invalid, match=r"10 of the 10 questions of .*test.jsonl are in it") as refused:
         problems.read(data / "test.jsonl", data / "test.jsonl", None)
     assert refused.value.hint == problems.EXPECTED
 
@@ -96,14 +96,14 @@ def test_a_corpus_that_holds_the_questions_is_the_wrong_file(data: Path) -> None
 def test_passages_are_no_worked_solutions(data: Path) -> None:
     """A corpus without problems is somebody else's."""
     (data / "train.jsonl").write_text('{"id": "1", "text": "A passage."}\n')
-    with pytest.raises(Invalid, match="1 of its 1 documents are no problem with a solution"):
+    with pytest.raises(Invalid, match="1 of its 1 documents are not a problem with a solution"):
         read(data)
 
 
 def test_questions_without_answers_cannot_be_graded(data: Path) -> None:
     """They are counted before anything is uploaded."""
     (data / "test.jsonl").write_text('{"problem": "?", "answer": "1"}\n{"problem": "Why?"}\n')
-    with pytest.raises(Invalid, match="1 of its 2 questions have no answer"):
+    with pytest.raises(Invalid, match="1 of its 2 questions have no gold answer"):
         read(data)
 
 
@@ -128,7 +128,7 @@ def test_a_folder_without_the_files_says_what_is_looked_for(tmp_path: Path) -> N
     with pytest.raises(NotFound, match=r"train\.jsonl") as refused:
         read(tmp_path)
     assert "--corpus PATH" in (refused.value.hint or "")
-    with pytest.raises(NotFound, match="no problems are named"):
+    with pytest.raises(NotFound, match="no folder with problems is given"):
         problems.find(None, None, None)
 
 
@@ -137,4 +137,4 @@ def test_math_itself_is_well() -> None:
     """All 7,500 solutions; no question of the development part stands among them."""
     found = read(MATH, 100)
     assert (found.documents, found.items, found.of) == (problems.WHOLE, 100, 1000)
-    assert found.notes == ("100 of 1000 questions are asked: every subject has its share, seed 1 chooses",)
+    assert found.notes == ("100 of 1000 questions are asked, in proportion to the subjects, with seed 1",)

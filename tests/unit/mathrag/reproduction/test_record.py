@@ -26,7 +26,7 @@ def refusal(tmp_path: Path, **changed: Any) -> str:
     record.write(tmp_path, NOW)
     with pytest.raises(Conflict) as refused:
         record.check(tmp_path, msgspec.structs.replace(NOW, **changed))
-    assert refused.value.hint == f"--out {tmp_path}-2 begins a new one; or go back to what it was"
+    assert refused.value.hint == f"use --out {tmp_path}-2 for a new run, or undo the change"
     return refused.value.message
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from mathrag.client import stack_state
 from mathrag.stack import leftovers
-from mathrag.stack.birth import birth
+from mathrag.stack.birth import read_birth
 from mathrag.stack.process import Time
 from tests.faults.recording import Seen
 
@@ -47,7 +47,7 @@ def impatient() -> Time:
 async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) -> None:
     """The kernel has told it to end; where it does not, it is ended before anything starts."""
     async with living() as left:
-        record(tmp_path, left.pid, birth(left.pid))
+        record(tmp_path, left.pid, read_birth(left.pid))
         await leftovers.clear(tmp_path, time=impatient())
         assert await left.wait() == -signal.SIGKILL
 
@@ -59,18 +59,18 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
 ) -> None:
     """Its start tells it from the child that had the id before, also where the clock was set back since then."""
     async with living() as foreign:
-        seen.produced("the file of a killed supervisor names the id of a process that is older than the file")
-        record(tmp_path, foreign.pid, birth(os.getpid()) if born else "")
+        seen.describe("the file of a killed supervisor names the id of a process that is older than the file")
+        record(tmp_path, foreign.pid, read_birth(os.getpid()) if born else "")
         tomorrow = time.time() + 86_400
         os.utime(tmp_path / stack_state.FILE, (tomorrow, tomorrow))
         await leftovers.clear(tmp_path, time=impatient())
         assert foreign.returncode is None
-        assert birth(foreign.pid)
+        assert read_birth(foreign.pid)
     seen.note("the process lives, and nothing waits for it")
 
 
 async def test_a_process_that_is_gone_has_no_birth() -> None:
     """So nothing is taken for it."""
     async with living() as process:
-        assert birth(process.pid) == birth(process.pid) != birth(os.getpid())
-    assert birth(process.pid) == ""
+        assert read_birth(process.pid) == read_birth(process.pid) != read_birth(os.getpid())
+    assert read_birth(process.pid) == ""

@@ -15,7 +15,7 @@ from mathrag.client import stack_state
 from mathrag.stack import lock
 from mathrag.stack.keeper import Child
 from mathrag.stack.process import REAL, Time
-from mathrag.stack.supervisor import Chore, Step, Supervisor
+from mathrag.stack.supervisor import Chore, StartupTask, Supervisor
 from shared.errors import Conflict, Unavailable
 from tests.faults.limits import Disk, small_disk
 
@@ -36,7 +36,7 @@ def child(name: str, code: str = LIVES, **options: object) -> Child:
 class Ran:
     """A running supervisor and what it has told."""
 
-    def __init__(self, table: list[Child | Step | Chore], data_dir: Path, time: Time = REAL) -> None:
+    def __init__(self, table: list[Child | StartupTask | Chore], data_dir: Path, time: Time = REAL) -> None:
         self.told: list[str] = []
         self.running = asyncio.Event()
         self.supervisor = Supervisor(
@@ -52,7 +52,7 @@ class Ran:
 
 
 @asynccontextmanager
-async def supervised(table: list[Child | Step | Chore], data_dir: Path, time: Time = REAL) -> AsyncIterator[Ran]:
+async def supervised(table: list[Child | StartupTask | Chore], data_dir: Path, time: Time = REAL) -> AsyncIterator[Ran]:
     """Running inside the block, stopped after it."""
     ran = Ran(table, data_dir, time)
     task = asyncio.create_task(ran.supervisor.run())
@@ -80,7 +80,7 @@ async def test_starts_in_order(tmp_path: Path) -> None:
         alive_at_step.append((tmp_path / "logs" / "first.log").exists())
         alive_at_step.append((tmp_path / "logs" / "second.log").exists())
 
-    async with supervised([child("first"), Step(name="step", run=step), child("second")], tmp_path) as ran:
+    async with supervised([child("first"), StartupTask(name="step", run=step), child("second")], tmp_path) as ran:
         assert ran.told == ["first", "step", "second"]
     assert alive_at_step == [True, False]
 
@@ -149,7 +149,7 @@ async def test_stops_in_reverse(tmp_path: Path) -> None:
 
         return born
 
-    table: list[Child | Step | Chore] = [
+    table: list[Child | StartupTask | Chore] = [
         child(name, code.format(order=str(order), name=name), ready=ready(name)) for name in names
     ]
     async with supervised(table, tmp_path):
@@ -188,12 +188,12 @@ async def test_two_supervisors_refuse_each_other(tmp_path: Path) -> None:
     """One data directory, one supervisor; a second directory is free."""
     (tmp_path / "other").mkdir()
     async with supervised([child("one")], tmp_path):
-        assert lock.holder(tmp_path) == os.getpid()
+        assert lock.find_holder(tmp_path) == os.getpid()
         with pytest.raises(Conflict, match="already runs"):
             await Ran([], tmp_path).supervisor.run()
         async with supervised([child("one")], tmp_path / "other") as other:
             assert other.running.is_set()
-    assert lock.holder(tmp_path) is None
+    assert lock.find_holder(tmp_path) is None
 
 
 async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
     with lock.hold(disk.folder):
         pass  # a supervisor that ran here before
     disk.fill()
-    ran = Ran([Step(name="step", run=step)], disk.folder, Time(sleep=lambda _: asyncio.sleep(0.01)))
+    ran = Ran([StartupTask(name="step", run=step)], disk.folder, Time(sleep=lambda _: asyncio.sleep(0.01)))
     running = asyncio.create_task(ran.supervisor.run())
     await until(lambda: bool(tries))
     disk.relieve()

@@ -17,15 +17,15 @@ from mathrag.stack.process import Time
 def test_pause_doubles_up_to_ten_seconds() -> None:
     """A child that crashes again and again is started less and less often."""
     back_off = BackOff()
-    assert [back_off.after(0.0) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    assert [back_off.choose_pause(0.0) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
 def test_health_resets_the_pause() -> None:
     """Thirty seconds of health are forgiven everything."""
     back_off = BackOff()
     for _ in range(5):
-        back_off.after(0.0)
-    assert [back_off.after(29.9), back_off.after(30.0), back_off.after(1.0)] == [10.0, 0.5, 1.0]
+        back_off.choose_pause(0.0)
+    assert [back_off.choose_pause(29.9), back_off.choose_pause(30.0), back_off.choose_pause(1.0)] == [10.0, 0.5, 1.0]
 
 
 class FakeTime:

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mathrag.cli.main import app
-from mathrag.cli.up import scaled
+from mathrag.cli.up import apply_scale
 from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords, ports, privacy
-from mathrag.stack.children import stack
+from mathrag.stack.children import build_stack
 from mathrag.stack.keeper import Child
 from shared.device_settings import Device
 from shared.settings import Settings
@@ -56,24 +56,24 @@ def test_second_up_is_refused(tmp_path: Path) -> None:
     with lock.hold(tmp_path):
         code, said = run("up", "--data-dir", str(tmp_path), "--port", "0")
     assert code == 5
-    assert "runs already" in said
+    assert "already runs" in said
     assert f"mathrag down --data-dir {tmp_path}" in said
 
 
 def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
     """The same ports as last time; only one that somebody took is replaced."""
-    first = ports.remembered(tmp_path, ("a", "b"))
-    assert ports.remembered(tmp_path, ("a", "b")) == first
+    first = ports.load_ports(tmp_path, ("a", "b"))
+    assert ports.load_ports(tmp_path, ("a", "b")) == first
     with socket.create_server(("127.0.0.1", first["a"])):
-        second = ports.remembered(tmp_path, ("a", "b"))
+        second = ports.load_ports(tmp_path, ("a", "b"))
     assert second["a"] != first["a"]
     assert second["b"] == first["b"]
 
 
 def test_passwords_are_remembered(tmp_path: Path) -> None:
     """Made once, private, all different."""
-    first = passwords.remembered(tmp_path)
-    assert passwords.remembered(tmp_path) == first
+    first = passwords.load_passwords(tmp_path)
+    assert passwords.load_passwords(tmp_path) == first
     assert len({first.superuser, first.owner, first.app, first.redis}) == 4
     assert [path.name for path in tmp_path.iterdir()] == ["passwords.json"]
     assert (tmp_path / "passwords.json").stat().st_mode & 0o077 == 0
@@ -82,7 +82,7 @@ def test_passwords_are_remembered(tmp_path: Path) -> None:
 
 def test_scale_starts_so_many_workers(tmp_path: Path) -> None:
     """Each has a name of its own; the first keeps the service's."""
-    built = stack(scaled(Settings(), ["judge=3", "generator=0"]), data_dir=tmp_path, port=0)
+    built = build_stack(apply_scale(Settings(), ["judge=3", "generator=0"]), data_dir=tmp_path, port=0)
     names = [row.name for row in built.table()]
     assert [name for name in names if name.startswith(("judge", "generator"))] == ["judge", "judge-2", "judge-3"]
 
@@ -91,13 +91,13 @@ def test_scale_starts_so_many_workers(tmp_path: Path) -> None:
 def test_a_scale_that_is_none_is_refused(word: str) -> None:
     """Guards are not scaled: there is one a device."""
     with pytest.raises(Failed, match="judge=3"):
-        scaled(Settings(), [word])
+        apply_scale(Settings(), [word])
 
 
 def test_every_device_has_a_guard_of_its_own(tmp_path: Path) -> None:
     """With a name, a port and a log of its own; all services are told where they are."""
     settings = Settings(devices=(Device(id="cpu:1"), Device(id="far", guard_url="http://far:8082")))
-    built = stack(settings, data_dir=tmp_path, port=0)
+    built = build_stack(settings, data_dir=tmp_path, port=0)
     guards = {child.name: child for child in built.table() if isinstance(child, Child) and "guard" in child.name}
     assert set(guards) == {"guard", "guard-2"}  # the third one runs elsewhere
     assert [child.command()[-4:-2] for child in guards.values()] == [["--device", "cpu:0"], ["--device", "cpu:1"]]
@@ -109,7 +109,7 @@ def test_every_device_has_a_guard_of_its_own(tmp_path: Path) -> None:
 
 def test_one_device_is_started_as_ever(tmp_path: Path) -> None:
     """One guard, and nothing said of further devices."""
-    built = stack(Settings(), data_dir=tmp_path, port=0)
+    built = build_stack(Settings(), data_dir=tmp_path, port=0)
     assert [row.name for row in built.table() if "guard" in row.name] == ["guard"]
     assert "MATHRAG_DEVICES" not in built.environment()
 
@@ -118,7 +118,7 @@ def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
     """A new one from the start, and what an earlier release left open in an old one; that one keeps its own mode."""
     (old := tmp_path / "old").mkdir(mode=0o755)
     (old / "logs").mkdir(mode=0o755)
-    for data_dir, mode in ((old, 0o755), (tmp_path / "new", privacy._mode())):
-        stack(Settings(), data_dir=data_dir, port=0)
+    for data_dir, mode in ((old, 0o755), (tmp_path / "new", privacy._choose_mode())):
+        build_stack(Settings(), data_dir=data_dir, port=0)
         assert stat.S_IMODE(data_dir.stat().st_mode) == mode
         assert {stat.S_IMODE((data_dir / name).stat().st_mode) for name in privacy.FOLDERS} == {0o700}

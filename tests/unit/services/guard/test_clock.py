@@ -32,13 +32,13 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 def test_the_clock_starts_at_wall_time(hands: Hands) -> None:
     """Its stamps are times of day, in UTC."""
-    assert clock.Clock().now() == hands.wall
+    assert clock.GuardClock().now() == hands.wall
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)])
 def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta) -> None:
     """Only monotonic time passes: intervals of one guard's life compare."""
-    guard_clock = clock.Clock()
+    guard_clock = clock.GuardClock()
     start = hands.wall
     hands.wall += jump
     hands.seconds += 2.5
@@ -47,7 +47,7 @@ def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta)
 
 def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
     """The database's time counts, not the host's."""
-    guard_clock = clock.Clock()
+    guard_clock = clock.GuardClock()
     guard_clock.set(hands.wall + timedelta(hours=1))
     hands.seconds += 2.5
     assert guard_clock.now() == hands.wall + timedelta(hours=1, seconds=2.5)
@@ -55,4 +55,4 @@ def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
 
 def test_a_stamp_knows_its_zone() -> None:
     """A stamp without one would be read as local time by the database."""
-    assert clock.Clock().now().utcoffset() == timedelta(0)
+    assert clock.GuardClock().now().utcoffset() == timedelta(0)

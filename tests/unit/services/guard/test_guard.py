@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from services.guard.guard import Guard, Resident, StaleEpoch
+from services.guard.guard import Guard, ServedModel, StaleEpoch
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.contracts.replies import FailureKind
-from shared.models.chat import Away, ChatFailed, Unreached
+from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from tests.doubles.puppets import PuppetServer, StepClock
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ def chunk(*calls: ModelCall | int, epoch: int | None = EPOCH) -> RunRequest:
 def guard_with(*servers: PuppetServer, parallel: int = 8) -> Guard:
     """A guard whose epoch is open; the servers are models 1, 2, ..."""
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
-    guard.open(EPOCH, {n + 1: Resident(server, parallel) for n, server in enumerate(servers)})
+    guard.open(EPOCH, {n + 1: ServedModel(server, parallel) for n, server in enumerate(servers)})
     return guard
 
 
@@ -107,7 +107,7 @@ async def test_a_drain_that_begins_while_a_chunk_is_being_admitted_never_sees_an
 
     async def drain() -> int:
         guard.close()
-        await guard.idle()
+        await guard.wait_idle()
         return len(server.started) - len(server.finished)
 
     draining = asyncio.create_task(drain()) if drain_first else None
@@ -129,7 +129,7 @@ async def test_a_drain_waits_for_the_last_call_in_flight() -> None:
     running = sent(guard, chunk(1, 2))
     await server.has(2)
     guard.close()
-    idle = asyncio.create_task(guard.idle())
+    idle = asyncio.create_task(guard.wait_idle())
     server.answer("1")
     await turns()
     assert not idle.done()
@@ -201,7 +201,7 @@ async def test_after_an_abort_the_next_epoch_runs_as_usual() -> None:
     await guard.cancel()
     await running
     server = PuppetServer()
-    guard.open(EPOCH + 1, {JUDGE: Resident(server, 1)})
+    guard.open(EPOCH + 1, {JUDGE: ServedModel(server, 1)})
     again = sent(guard, chunk(1, epoch=EPOCH + 1))
     await server.has(1)
     server.answer()
@@ -226,7 +226,7 @@ async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running
     guard = guard_with(server, parallel=2)
     running = sent(guard, chunk(1, 2, 3))
     await server.has(2)
-    server.fail("1", Unreached("connection refused"))
+    server.fail("1", ServerUnreached("connection refused"))
     server.die()
     with anyio.fail_after(30):
         assert ends(await running) == [End.RELEASED, End.LAPSED, End.RELEASED]
@@ -270,8 +270,8 @@ async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_back
     assert (found.end, found.failure, found.detail) == (End.ANSWERED, FailureKind.CONNECTION, "reset")
 
 
-@pytest.mark.parametrize("away", [Away("HTTP 503: busy"), Unreached("connection refused")])
-async def test_a_call_waits_for_a_server_that_is_away(away: Away) -> None:
+@pytest.mark.parametrize("away", [ServerAway("HTTP 503: busy"), ServerUnreached("connection refused")])
+async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
     """Overloaded, or not to be reached though nothing of ours has died: no failure of the call."""
     server = PuppetServer()
     guard = guard_with(server)
@@ -320,14 +320,14 @@ async def test_receipts_lie_inside_the_residency() -> None:
     clock = StepClock()
     guard = Guard("cpu:0", clock)  # type: ignore[arg-type]
     opened = clock.now()
-    guard.open(EPOCH, {JUDGE: Resident(server, 1)})
+    guard.open(EPOCH, {JUDGE: ServedModel(server, 1)})
     running = sent(guard, chunk(1, 2, 3))
     for _ in range(3):
         await server.has(1)
         server.answer()
         await turns()
     guard.close()
-    await guard.idle()
+    await guard.wait_idle()
     closed = clock.now()
     found = sorted(await running, key=lambda each: each.started_at)
     stamps = [stamp for each in found for stamp in (each.started_at, each.ended_at)]
@@ -383,12 +383,12 @@ async def test_calls_of_remote_models_run_whatever_the_epoch(epoch: int | None) 
     """They need no lease: their receipts carry no epoch, they hold no drain, and no abort touches them."""
     server = PuppetServer()
     guard = guard_with(PuppetServer())
-    guard.serve_remote(REMOTE, Resident(server, 2))
+    guard.serve_remote(REMOTE, ServedModel(server, 2))
     guard.close()
     running = sent(guard, chunk(call(1, REMOTE), call(2, REMOTE), epoch=epoch))
     await server.has(2)
     assert guard.in_flight == 0
-    await guard.idle()
+    await guard.wait_idle()
     await guard.cancel()
     server.answer()
     assert [(each.end, each.epoch) for each in await running] == [(End.ANSWERED, None)] * 2
@@ -398,7 +398,7 @@ async def test_in_a_mixed_chunk_only_the_leased_calls_count() -> None:
     """The epoch is checked for them, and a drain waits for them."""
     local, remote = PuppetServer(), PuppetServer()
     guard = guard_with(local)
-    guard.serve_remote(REMOTE, Resident(remote, 2))
+    guard.serve_remote(REMOTE, ServedModel(remote, 2))
     with pytest.raises(StaleEpoch):
         await anext(guard.run(chunk(1, call(2, REMOTE), epoch=EPOCH - 1)))
     running = sent(guard, chunk(1, call(2, REMOTE)))
@@ -415,7 +415,7 @@ async def test_a_call_that_takes_too_long_is_broken_off_and_frees_its_slot() -> 
     """A server that sends a byte now and then would keep any client waiting; what waits for the slot is not charged."""
     server = PuppetServer()
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
-    guard.open(EPOCH, {JUDGE: Resident(server, 1, 0.05)})
+    guard.open(EPOCH, {JUDGE: ServedModel(server, 1, 0.05)})
     with anyio.fail_after(60):
         first, second = await completions(guard, chunk(1, 2))
     for each in (first, second):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from services.guard.__main__ import _see_only
+from services.guard.__main__ import _restrict_to_gpu
 from shared.settings import REPOSITORY
 
 
@@ -26,5 +26,5 @@ def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> Non
 def test_what_a_guard_starts_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch, device: str, seen: str) -> None:
     """Two guards of one box must not load onto the same one; a CPU device changes nothing."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    _see_only(device)
+    _restrict_to_gpu(device)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen

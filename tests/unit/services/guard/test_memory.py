@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.guard import memory
-from services.guard.memory import Declared, NotMeasured, Nvml, Process, Reading, memory_of
+from services.guard.memory import DeclaredMemory, DeviceProcess, MemoryReading, NotMeasured, NvmlMemory, make_meter
 from shared.device_settings import Device
 from tests.doubles.gpu import STAND_IN, STRANGER, Gpu
 
@@ -30,8 +30,8 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 async def test_a_reading_is_the_devices_and_names_who_is_there(gpu: Gpu) -> None:
     """In MiB; of a path, the command."""
     gpu.take(3072)
-    found = await Nvml(UUID).read()
-    assert found == Reading(4096, 3272, 824, (Process(STRANGER, "somebody", 3072),), "0.0 (stand-in)")
+    found = await NvmlMemory(UUID).read()
+    assert found == MemoryReading(4096, 3272, 824, (DeviceProcess(STRANGER, "somebody", 3072),), "0.0 (stand-in)")
     assert str(found.processes[0]) == f"somebody (pid {STRANGER}) holds 3072 MiB"
 
 
@@ -40,7 +40,7 @@ async def test_a_gpu_that_cannot_be_read_is_an_error_with_its_reason_and_is_read
     gpu: Gpu, error: str
 ) -> None:
     """Never a figure that nobody measured: the error says what NVML said, and the two ways on."""
-    nvml = Nvml(UUID)
+    nvml = NvmlMemory(UUID)
     await nvml.read()
     gpu.hide(error)
     with pytest.raises(NotMeasured, match=rf"{UUID} cannot be measured: NVML: {error} .*nvidia-smi.*memory: declared"):
@@ -55,7 +55,7 @@ async def test_the_library_stays_open_until_it_fails(gpu: Gpu, monkeypatch: pyte
 
     opened: list[None] = []
     monkeypatch.setattr(pynvml, "nvmlInit", lambda: opened.append(None))
-    nvml = Nvml(UUID)
+    nvml = NvmlMemory(UUID)
     for _ in range(3):
         await nvml.read()
     assert len(opened) == 1
@@ -70,14 +70,14 @@ async def test_the_library_stays_open_until_it_fails(gpu: Gpu, monkeypatch: pyte
 async def test_another_gpu_is_not_taken_for_it(gpu: Gpu) -> None:
     """The UUID decides, not the order of devices."""
     with pytest.raises(NotMeasured, match="GPU-other cannot be measured: NVML: Not Found"):
-        await Nvml("GPU-other").read()
+        await NvmlMemory("GPU-other").read()
 
 
 async def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an extra."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NotMeasured, match="pip install nvidia-ml-py"):
-        await Nvml(UUID).read()
+        await NvmlMemory(UUID).read()
 
 
 async def test_a_driver_that_does_not_tell_processes_still_tells_memory(
@@ -91,7 +91,7 @@ async def test_a_driver_that_does_not_tell_processes_still_tells_memory(
 
     gpu.take(1000)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses", too_old)
-    found = await Nvml(UUID).read()
+    found = await NvmlMemory(UUID).read()
     assert (found.used, found.processes) == (1200, ())
 
 
@@ -104,7 +104,7 @@ async def test_a_process_that_nobody_can_name_is_still_there(gpu: Gpu, monkeypat
 
     gpu.take(1000)
     monkeypatch.setattr(pynvml, "nvmlSystemGetProcessName", unknown)
-    assert [each.name for each in (await Nvml(UUID).read()).processes] == ["a process"]
+    assert [each.name for each in (await NvmlMemory(UUID).read()).processes] == ["a process"]
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ async def test_a_gpu_named_by_its_uuid_is_measured_unless_its_operator_says_othe
     device: Device, measured: bool
 ) -> None:
     """A name says nothing that NVML could look up; a setting wins over both."""
-    assert isinstance(memory_of(device), Nvml) is measured
-    assert measured or await Declared().read() is None
+    assert isinstance(make_meter(device), NvmlMemory) is measured
+    assert measured or await DeclaredMemory().read() is None
 
 
 def test_only_children_are_ours_and_only_they_are_killed() -> None:
     """Whoever else computes on the device is named, and left alone."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as child:
-        listed = [Process(pid, "?", 0) for pid in (child.pid, os.getpid(), os.getppid(), STRANGER)]
-        ours = memory.ours(listed)
+        listed = [DeviceProcess(pid, "?", 0) for pid in (child.pid, os.getpid(), os.getppid(), STRANGER)]
+        ours = memory.find_children(listed)
         child.kill()
     assert [each.pid for each in ours] == [child.pid]
     memory.kill(ours)  # gone already

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from services.guard.drivers.ports import DriverError
-from services.guard.memory import NotMeasured, Process, Reading
-from services.guard.verification import LOOK_S, LOOKS, Verification
+from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
+from services.guard.verification import MIN_READINGS, POLL_S, Verification
 from shared.device_settings import Device
 from tests.doubles.puppets import StepClock
 
@@ -18,22 +18,22 @@ pytestmark = pytest.mark.anyio
 
 TOTAL = 4096
 DEVICE = Device(id="GPU-1", budget_mib=3000, reserve_mib=200, free_timeout_s=2.0)
-SOMEBODY = Process(6_000_000, "somebody", 3000)
+SOMEBODY = DeviceProcess(6_000_000, "somebody", 3000)
 
 
-def full(used: float, *processes: Process) -> Reading:
+def full(used: float, *processes: DeviceProcess) -> MemoryReading:
     """A device of which so much is used."""
-    return Reading(TOTAL, used, TOTAL - used, processes, "570.1")
+    return MemoryReading(TOTAL, used, TOTAL - used, processes, "570.1")
 
 
 class Scripted:
     """Readings one after another, the last for ever; an error is raised."""
 
-    def __init__(self, *readings: Reading | Exception | None) -> None:
+    def __init__(self, *readings: MemoryReading | Exception | None) -> None:
         self.readings = list(readings)
         self.reads = 0
 
-    async def read(self) -> Reading | None:
+    async def read(self) -> MemoryReading | None:
         """The next."""
         self.reads += 1
         found = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
@@ -45,11 +45,11 @@ class Scripted:
 class Bench:
     """A verification whose time is counted, whose remedy is scripted, and whose row is a dictionary."""
 
-    def __init__(self, *readings: Reading | Exception | None, device: Device = DEVICE) -> None:
+    def __init__(self, *readings: MemoryReading | Exception | None, device: Device = DEVICE) -> None:
         self.memory = Scripted(*readings)
         self.slept = 0.0
         self.remedies = 0
-        self.after_remedy: list[Reading] = []
+        self.after_remedy: list[MemoryReading] = []
         self.row: dict[str, int] = {}
         self.writes = 0
         self.verification = Verification(self.memory, device, StepClock(), self._record, self._sleep)  # type: ignore[arg-type]
@@ -68,14 +68,14 @@ class Bench:
 
     async def free(self, needed: int | None) -> None:
         """Verify."""
-        await self.verification.free(needed, self._remedy)
+        await self.verification.verify_free(needed, self._remedy)
 
-    async def opened(self, *later: Reading | Exception) -> None:
+    async def opened(self, *later: MemoryReading | Exception) -> None:
         """A residency that has taken 1000 MiB; then these readings."""
         self.memory.readings = [full(300)]
         await self.free(1000)
         self.memory.readings = [full(1300)]
-        await self.verification.resident()
+        await self.verification.verify_resident()
         self.memory.readings = list(later) or [full(1300)]
 
     async def sampled(self, times: int = 1) -> None:
@@ -89,30 +89,30 @@ async def test_room_is_found_by_three_looks_in_a_row() -> None:
     """Two would do for a figure that is a moment old."""
     bench = Bench(full(300))
     await bench.free(3000)
-    assert (bench.memory.reads, bench.remedies) == (LOOKS, 0)
-    assert bench.slept == pytest.approx((LOOKS - 1) * LOOK_S)
+    assert (bench.memory.reads, bench.remedies) == (MIN_READINGS, 0)
+    assert bench.slept == pytest.approx((MIN_READINGS - 1) * POLL_S)
 
 
 async def test_a_figure_that_changes_back_is_not_believed() -> None:
     """Free, free, taken: it is counted from the beginning."""
     bench = Bench(full(300), full(300), full(2000), full(300))
     await bench.free(3000)
-    assert bench.memory.reads == 3 + LOOKS
+    assert bench.memory.reads == 3 + MIN_READINGS
 
 
 async def test_memory_that_lags_is_waited_for_without_a_remedy() -> None:
     """It is on its way."""
     bench = Bench(*[full(3300)] * 6, full(300))
     await bench.free(3000)
-    assert (bench.memory.reads, bench.remedies) == (6 + LOOKS, 0)
+    assert (bench.memory.reads, bench.remedies) == (6 + MIN_READINGS, 0)
 
 
 async def test_room_that_comes_at_the_last_look_is_looked_at_to_the_end() -> None:
     """The limit is for waiting, not for making sure."""
-    looks = round(DEVICE.free_timeout_s / LOOK_S)
+    looks = round(DEVICE.free_timeout_s / POLL_S)
     bench = Bench(*[full(3300)] * (looks - 1), full(300))
     await bench.free(3000)
-    assert (bench.memory.reads, bench.remedies) == (looks - 1 + LOOKS, 0)
+    assert (bench.memory.reads, bench.remedies) == (looks - 1 + MIN_READINGS, 0)
 
 
 async def test_memory_that_does_not_come_back_is_remedied_once() -> None:
@@ -126,7 +126,7 @@ async def test_memory_that_does_not_come_back_is_remedied_once() -> None:
 async def test_a_child_that_stays_on_the_device_is_killed_after_the_remedy() -> None:
     """Nothing of ours may be there; a stranger of whom nobody knows more than a number is left alone."""
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(3600)")
-    bench = Bench(full(3300, Process(child.pid, "vllm", 3000), SOMEBODY._replace(mib=0)))
+    bench = Bench(full(3300, DeviceProcess(child.pid, "vllm", 3000), SOMEBODY._replace(mib=0)))
     try:
         with pytest.raises(DriverError, match="1904 MiB are missing"):
             await bench.free(2500)
@@ -147,7 +147,7 @@ async def test_what_is_missing_is_said_in_mib_with_who_holds_it_and_what_to_do()
         assert part in said
     assert "nvidia-smi" in said
     assert bench.remedies == 1
-    assert bench.slept == pytest.approx(2 * (DEVICE.free_timeout_s - LOOK_S))
+    assert bench.slept == pytest.approx(2 * (DEVICE.free_timeout_s - POLL_S))
 
 
 async def test_memory_that_nobody_admits_to_is_said_as_well() -> None:
@@ -178,7 +178,7 @@ async def test_a_declared_device_is_believed_at_once() -> None:
     """And nothing is written down that nobody measured."""
     bench = Bench(None)
     await bench.free(9999)
-    await bench.verification.resident()
+    await bench.verification.verify_resident()
     await bench.verification.sample()
     assert (bench.row, bench.slept, bench.verification.driver) == ({}, 0, "")
 
@@ -207,7 +207,7 @@ async def test_a_load_beyond_the_budget_is_written_down_and_refused() -> None:
     await bench.free(1000)
     bench.memory.readings = [full(3400)]
     with pytest.raises(DriverError, match=r"3100 MiB were loaded, the budget is 3000 MiB"):
-        await bench.verification.resident()
+        await bench.verification.verify_resident()
     assert bench.row["loaded_mib"] == 3100
 
 
@@ -231,11 +231,11 @@ async def test_a_peak_over_the_budget_is_said(caplog: pytest.LogCaptureFixture) 
 
 async def test_what_strangers_take_is_theirs() -> None:
     """Who came after the load is no part of its peak; who was there before is."""
-    ours = Process(5_000_000, "ollama", 1000)
+    ours = DeviceProcess(5_000_000, "ollama", 1000)
     bench = Bench(full(300))
     await bench.free(1000)
     bench.memory.readings = [full(1300, ours)]
-    await bench.verification.resident()
+    await bench.verification.verify_resident()
     bench.memory.readings = [full(1400 + SOMEBODY.mib, ours._replace(mib=1100), SOMEBODY)]
     await bench.sampled()
     assert (bench.row["peak_mib"], bench.row["strangers_mib"]) == (1100, 3000)

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
-from services.guard.guard import Guard, Resident
+from services.guard.guard import Guard, ServedModel
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelCall, RunRequest
 from shared.models.openai_compatible import OpenAICompatible
@@ -22,7 +22,7 @@ EPOCH, QWEN = 7, 1
 def guard_with(server: PuppetServer) -> Guard:
     """A guard whose epoch is open for one model."""
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
-    guard.open(EPOCH, {QWEN: Resident(server, 2, name="qwen", driver="process")})
+    guard.open(EPOCH, {QWEN: ServedModel(server, 2, name="qwen", driver="process")})
     return guard
 
 
@@ -93,7 +93,7 @@ async def test_the_model_server_is_told_the_trace() -> None:
             with traces.span("chat qwen"):
                 await client.complete("a", Decoding(), seed=1)
             await client.close()
-    told = references.of_header(server.seen[0].headers["traceparent"])
+    told = references.parse_traceparent(server.seen[0].headers["traceparent"])
     assert told is not None
     assert (told.trace, told.span) == (
         spans.one("chat qwen").context.trace_id,

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_graph_is_read_from_its_files(folder: Path) -> None:
     """Names of any script, by number and in order."""
-    graph = mapped_graph.read(folder)
+    graph = mapped_graph.map_graph(folder)
     assert graph.triples.tolist() == [[0, 0, 1], [1, 1, 2]]
     assert graph.times is not None
     assert graph.times.tolist() == [3, -1]

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from services.judge.grades import Grades
-from services.judge.verifying import Verifying
+from services.judge.grade_executor import GradeExecutor
+from services.judge.verify_executor import VerifyExecutor
 from shared.contracts.grading import Rules
 from shared.contracts.replies import Failure, Graded, Reply, Verified
 from shared.contracts.requests import DocumentRef, Request
-from shared.runtime.claims import Claimed
+from shared.runtime.claims import ClaimedCall
 from shared.storage import library
 
 pytestmark = pytest.mark.anyio
@@ -79,10 +79,10 @@ class Patient:
         return VERDICT
 
 
-def calls(*requests: Request) -> list[Claimed]:
+def calls(*requests: Request) -> list[ClaimedCall]:
     """Claimed calls with these contents."""
     return [
-        Claimed(id=number, key=b"", role=each.role, model_id=1, request=msgspec.json.encode(each))
+        ClaimedCall(id=number, key=b"", role=each.role, model_id=1, request=msgspec.json.encode(each))
         for number, each in enumerate(requests)
     ]
 
@@ -101,7 +101,7 @@ async def test_an_executor_that_is_closed_early_leaves_no_task(what: str) -> Non
     pool, database = Pool(), Documents()
     given: Any = pool
     made: Any = database
-    executor = Grades(given) if what == "grades" else Verifying(made, given)
+    executor = GradeExecutor(given, lambda _: given) if what == "grades" else VerifyExecutor(made, given)
     chunk = calls(GRADE, GRADE, GRADE) if what == "grades" else calls(verify(1), verify(2), verify(3))
     before = asyncio.all_tasks()
     async with aclosing(executor.run(chunk, None)) as answers:
@@ -115,7 +115,7 @@ async def test_chunks_side_by_side_do_not_lose_each_others_documents(monkeypatch
     monkeypatch.setattr(library.LibraryCache.__init__, "__defaults__", (2,))
     pool: Any = Patient()
     database: Any = Documents()
-    executor = Verifying(database, pool)
+    executor = VerifyExecutor(database, pool)
 
     async def replies(start: int) -> list[Reply]:
         chunk = calls(*(verify(number) for number in range(start, start + 4)))

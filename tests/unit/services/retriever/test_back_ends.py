@@ -12,11 +12,11 @@ import pytest
 
 from services.retriever.dense import Faiss
 from services.retriever.elasticsearch.dense import ElasticsearchVectors
-from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.elasticsearch.sparse import ElasticsearchTerms
 from services.retriever.layouts import Hnsw, Ivf
 from services.retriever.sparse import Bm25
-from services.retriever.words import PAIRS, Words
+from services.retriever.words import PAIRS, TermCutter
 from shared.retrieval_settings import Dense, Elasticsearch
 from tests.doubles.search_server import search_server
 from tests.unit.retrieval import DenseConformance, HashedWords, SparseConformance
@@ -49,19 +49,19 @@ class TestBm25s(SparseConformance):
 class TestBm25sWithWords(SparseConformance):
     """With jieba's words and other parameters."""
 
-    backend = Bm25(Words("jieba"), k1=0.9, b=0.4)
+    backend = Bm25(TermCutter("jieba"), k1=0.9, b=0.4)
 
 
 @pytest.fixture(scope="class")
-def engine(request: pytest.FixtureRequest) -> Iterator[Server]:
+def engine(request: pytest.FixtureRequest) -> Iterator[ElasticsearchServer]:
     """The real one with a prefix of its own, or the double."""
     url = os.environ.get("ELASTICSEARCH_URL")
     if url is None:
         request.cls.behind = "a double: ELASTICSEARCH_URL names no server"
         with search_server() as double:
-            yield Server(Elasticsearch(url=double.url))
+            yield ElasticsearchServer(Elasticsearch(url=double.url))
         return
-    real = Server(Elasticsearch(prefix=f"mathrag-test-{uuid4().hex[:8]}"))
+    real = ElasticsearchServer(Elasticsearch(prefix=f"mathrag-test-{uuid4().hex[:8]}"))
     yield real
     for index in real.indexes():
         real.delete(index)
@@ -71,7 +71,7 @@ class TestElasticsearchTerms(SparseConformance):
     """BM25 by the server."""
 
     @pytest.fixture(autouse=True)
-    def _backend(self, engine: Server) -> None:
+    def _backend(self, engine: ElasticsearchServer) -> None:
         self.backend = ElasticsearchTerms(engine, PAIRS, k1=1.2, b=0.75)
 
 
@@ -81,5 +81,5 @@ class TestElasticsearchVectors(DenseConformance):
     precision = 1e-6
 
     @pytest.fixture(autouse=True)
-    def _backend(self, engine: Server) -> None:
+    def _backend(self, engine: ElasticsearchServer) -> None:
         self.backend = ElasticsearchVectors(engine, HashedWords(), Dense())

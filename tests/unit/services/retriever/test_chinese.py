@@ -14,16 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.retriever import chinese, tokens
-from services.retriever.backends import backends
+from services.retriever.backends import make_backends
 from services.retriever.sparse import Bm25
-from services.retriever.words import PAIRS, Words
+from services.retriever.words import PAIRS, TermCutter
 from shared.errors import Unavailable
+from shared.extras import install_command
 from shared.retrieval_settings import Retrieval, Sparse
 from shared.settings import REPOSITORY
 from tests.unit.retrieval import HashedWords
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
-JIEBA = Words("jieba")
+JIEBA = TermCutter("jieba")
 HAN = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FD5), max_size=20)
 
 
@@ -60,10 +61,10 @@ def test_no_character_is_lost_and_no_token_holds_a_blank(run: str) -> None:
 
 def test_the_setting_chooses_and_the_recipe_tells() -> None:
     """Pairs say nothing, so that indexes of before stay valid; words name jieba's version."""
-    assert Words("bigrams").recipe() == {"tokens": tokens.VERSION}
-    assert Words("jieba").recipe() == {"tokens": tokens.VERSION, "chinese": f"jieba {version('jieba')}"}
-    assert Words("auto").recipe() == Words("jieba").recipe()
-    _, sparse = backends(Retrieval(sparse=Sparse(chinese="bigrams", k1=0.5, b=0.1)), HashedWords())
+    assert TermCutter("bigrams").recipe() == {"tokens": tokens.VERSION}
+    assert TermCutter("jieba").recipe() == {"tokens": tokens.VERSION, "chinese": f"jieba {version('jieba')}"}
+    assert TermCutter("auto").recipe() == TermCutter("jieba").recipe()
+    _, sparse = make_backends(Retrieval(sparse=Sparse(chinese="bigrams", k1=0.5, b=0.1)), HashedWords())
     assert sparse.recipe() | {"backend": ""} == Bm25(PAIRS, k1=0.5, b=0.1).recipe() | {"backend": ""}
 
 
@@ -73,17 +74,17 @@ def _without_jieba(monkeypatch: pytest.MonkeyPatch) -> None:
     found = util.find_spec
     monkeypatch.setattr(chinese, "find_spec", lambda name: None if name == "jieba" else found(name))
     monkeypatch.setitem(sys.modules, "jieba", None)
-    monkeypatch.setattr(chinese, "_library", chinese._library.__wrapped__)
+    monkeypatch.setattr(chinese, "_import_jieba", chinese._import_jieba.__wrapped__)
 
 
 @pytest.mark.usefixtures("_without_jieba")
 def test_without_jieba_it_is_pairs_or_a_clear_refusal() -> None:
     """`auto` does without; who asks for jieba is told how to get it."""
-    assert Words("auto").recipe() == PAIRS.recipe()
-    assert Words("auto").of("面积") == PAIRS.of("面积")
-    with pytest.raises(Unavailable, match="jieba is not installed") as caught:
-        Words("jieba")
-    assert "mathrag-gate[zh]" in str(caught.value.hint)
+    assert TermCutter("auto").recipe() == PAIRS.recipe()
+    assert TermCutter("auto").of("面积") == PAIRS.of("面积")
+    with pytest.raises(Unavailable, match="`jieba` of the extra `zh` is not installed") as caught:
+        TermCutter("jieba")
+    assert caught.value.hint == install_command("zh")
 
 
 FRESH = """
@@ -92,9 +93,9 @@ from pathlib import Path
 warnings.simplefilter("error")
 tempfile.tempdir = sys.argv[1]
 (Path(sys.argv[1]) / "jieba.cache").write_bytes(b"poisoned")
-from services.retriever.words import Words
+from services.retriever.words import TermCutter
 assert "jieba" not in sys.modules
-words = Words("jieba")
+words = TermCutter("jieba")
 print(words.of("三角形面积"), sorted(file.name for file in Path(sys.argv[1]).iterdir()))
 """
 
@@ -118,16 +119,16 @@ def test_its_log_has_no_handlers_of_its_own() -> None:
 
 def test_several_threads_load_it_once() -> None:
     """Also when they are the first ones."""
-    chinese._loaded.cache_clear()
+    chinese._load_tokenizer.cache_clear()
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(JIEBA.of, ["三角形的面积"] * 16))
     assert all(each == found[0] for each in found)
-    assert chinese._loaded.cache_info().misses == 1
+    assert chinese._load_tokenizer.cache_info().misses == 1
 
 
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent")
 @pytest.mark.parametrize("words", [PAIRS, JIEBA], ids=["pairs", "words"])
-def test_half_of_a_problem_finds_it_among_a_thousand(words: Words) -> None:
+def test_half_of_a_problem_finds_it_among_a_thousand(words: TermCutter) -> None:
     """Known items of CMATH: with either cut nearly all of them come first."""
     lines = DATA.read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(json.loads(line)["question"] for line in lines))

@@ -8,14 +8,14 @@ import pytest
 
 from services.retriever import builds, files, hashes
 from services.retriever.dense import Faiss
-from services.retriever.ports import Backend, Index
+from services.retriever.ports import Backend, SearchIndex
 from services.retriever.sparse import Bm25
-from services.retriever.texts import indexed_text
+from services.retriever.texts import make_indexed_text
 from shared.contracts import canonical
 from shared.errors import Invalid, Unavailable
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
-BACKENDS: list[Backend[Index]] = [Bm25(), Faiss(HashedWords())]
+BACKENDS: list[Backend[SearchIndex]] = [Bm25(), Faiss(HashedWords())]
 CORPUS = "ab" * 32
 
 
@@ -26,20 +26,20 @@ class OtherWords(HashedWords):
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda backend: backend.kind)
-def backend(request: pytest.FixtureRequest) -> Backend[Index]:
+def backend(request: pytest.FixtureRequest) -> Backend[SearchIndex]:
     """Each kind in turn."""
-    chosen: Backend[Index] = request.param
+    chosen: Backend[SearchIndex] = request.param
     return chosen
 
 
-def write(root: Path, backend: Backend[Index], corpus: str = CORPUS) -> tuple[Path, dict[str, Any], bytes]:
+def write(root: Path, backend: Backend[SearchIndex], corpus: str = CORPUS) -> tuple[Path, dict[str, Any], bytes]:
     """A small index below `root`: folder, recipe, registered hash."""
-    recipe = builds.recipe(backend, corpus)
+    recipe = builds.make_recipe(backend, corpus)
     folder, file_hash = files.write(root, recipe, backend.build([DOCUMENTS]))
     return folder, recipe, file_hash
 
 
-def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[Index]) -> None:
+def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     """Which is the digest of the recipe."""
     folder, recipe, file_hash = write(tmp_path, backend)
     assert folder == tmp_path / canonical.digest(recipe).hex()
@@ -49,13 +49,13 @@ def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[I
     assert set(manifest.files) == {file.name for file in folder.iterdir()} - {files.MANIFEST}
 
 
-def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[Index]) -> None:
+def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     """A loaded index is the built one."""
     folder, _, _ = write(tmp_path, backend)
     assert backend.load(folder).search(QUESTIONS, 4) == backend.build([DOCUMENTS]).search(QUESTIONS, 4)
 
 
-def test_writing_is_repeatable(tmp_path: Path, backend: Backend[Index]) -> None:
+def test_writing_is_repeatable(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     """The same documents give the same bytes, and the second write takes the first one's place."""
     first = write(tmp_path, backend)
     assert write(tmp_path, backend) == first
@@ -64,7 +64,7 @@ def test_writing_is_repeatable(tmp_path: Path, backend: Backend[Index]) -> None:
 
 def test_recipe_names_everything_that_matters() -> None:
     """Kind, code, text fields, corpus, library, parameters, tokenizer or embedder."""
-    sparse, dense = (builds.recipe(backend, CORPUS) for backend in BACKENDS)
+    sparse, dense = (builds.make_recipe(backend, CORPUS) for backend in BACKENDS)
     assert sparse | {"backend": ""} == {
         "kind": "sparse",
         "version": builds.VERSION,
@@ -83,10 +83,10 @@ def test_recipe_names_everything_that_matters() -> None:
 def test_another_embedder_or_corpus_is_another_signature() -> None:
     """So a stale index is never taken for this one."""
     recipes = [
-        builds.recipe(Faiss(HashedWords()), CORPUS),
-        builds.recipe(Faiss(OtherWords()), CORPUS),
-        builds.recipe(Faiss(HashedWords()), "cd" * 32),
-        builds.recipe(Bm25(), CORPUS),
+        builds.make_recipe(Faiss(HashedWords()), CORPUS),
+        builds.make_recipe(Faiss(OtherWords()), CORPUS),
+        builds.make_recipe(Faiss(HashedWords()), "cd" * 32),
+        builds.make_recipe(Bm25(), CORPUS),
     ]
     assert len({canonical.digest(recipe) for recipe in recipes}) == len(recipes)
 
@@ -95,7 +95,7 @@ def test_an_index_of_another_embedder_is_refused(tmp_path: Path) -> None:
     """The message says what differs, the hint what to do."""
     folder, _, file_hash = write(tmp_path, BACKENDS[1])
     with pytest.raises(Unavailable, match=r"built with another embedder \(hashed-words, now other-words\)") as caught:
-        files.verify(folder, builds.recipe(Faiss(OtherWords()), CORPUS), file_hash)
+        files.verify(folder, builds.make_recipe(Faiss(OtherWords()), CORPUS), file_hash)
     assert caught.value.hint == "Build the corpus's indexes again: `mathrag corpus index NAME`"
 
 
@@ -108,7 +108,7 @@ def test_what_differs_is_named_with_both_values(tmp_path: Path) -> None:
         files.verify(folder, other, file_hash)
 
 
-def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[Index]) -> None:
+def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     """One flipped bit in any file, or the file gone."""
     folder, recipe, file_hash = write(tmp_path, backend)
     for file in folder.iterdir():
@@ -123,7 +123,7 @@ def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[Index]) 
     files.verify(folder, recipe, file_hash)
 
 
-def test_a_manifest_that_was_not_registered_is_refused(tmp_path: Path, backend: Backend[Index]) -> None:
+def test_a_manifest_that_was_not_registered_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     """A whole sound folder put in the place of another is noticed too."""
     folder, recipe, _ = write(tmp_path, backend)
     with pytest.raises(Unavailable, match="not the one that was registered"):
@@ -145,7 +145,7 @@ class Interrupted:
         raise OSError("no space left")
 
 
-def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backend: Backend[Index]) -> None:
+def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
     """All or nothing."""
     folder, recipe, file_hash = write(tmp_path, backend)
     with pytest.raises(Unavailable, match="no space left"):
@@ -164,12 +164,12 @@ def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
 
 def test_order_is_ascending_and_nothing_is_refused() -> None:
     """Positions, not hashes."""
-    assert hashes.ascending(["b", "a", "c"]) == [1, 0, 2]
+    assert hashes.sort_positions(["b", "a", "c"]) == [1, 0, 2]
     with pytest.raises(Invalid, match="no documents"):
-        hashes.ascending([])
+        hashes.sort_positions([])
 
 
 def test_indexed_text() -> None:
     """A passage has no problem, and then no empty line before it."""
-    assert indexed_text("p", "t") == "p\nt"
-    assert indexed_text("", "t") == "t"
+    assert make_indexed_text("p", "t") == "p\nt"
+    assert make_indexed_text("", "t") == "t"

@@ -9,8 +9,8 @@ import pytest
 
 from services.retriever import builds, files
 from services.retriever.dense import Faiss, FaissIndex
-from services.retriever.layouts import LEAST_PER_LIST, Flat, Hnsw, Ivf, Layout
-from services.retriever.ports import Match
+from services.retriever.layouts import LEAST_PER_LIST, Flat, Hnsw, Ivf, VectorLayout
+from services.retriever.ports import IndexMatch
 from shared.contracts import canonical
 from shared.errors import Unavailable
 from tests.unit.retrieval import HashedWords
@@ -26,20 +26,20 @@ HNSW = Hnsw(neighbours=16, build=100, search=100)
 IVF = Ivf(lists=0, probes=12)
 
 
-def built(layout: Layout, documents: list[tuple[str, str]] = DOCUMENTS) -> FaissIndex:
+def built(layout: VectorLayout, documents: list[tuple[str, str]] = DOCUMENTS) -> FaissIndex:
     """An index of them."""
     return Faiss(HashedWords(), layout).build([documents])
 
 
 @pytest.fixture(scope="module")
-def exact() -> list[list[Match]]:
+def exact() -> list[list[IndexMatch]]:
     """What there is to be found."""
     return built(Flat()).search(QUESTIONS, K)
 
 
 @pytest.mark.parametrize(("layout", "least"), [(HNSW, 0.95), (IVF, 0.5)], ids=["hnsw", "ivf"])
 def test_most_of_the_nearest_are_found_with_their_exact_scores(
-    layout: Layout, least: float, exact: list[list[Match]]
+    layout: VectorLayout, least: float, exact: list[list[IndexMatch]]
 ) -> None:
     """Random texts are the worst case of lists; a document that is found has the score of the exact search."""
     scores = [dict(matches) for matches in exact]
@@ -48,31 +48,31 @@ def test_most_of_the_nearest_are_found_with_their_exact_scores(
     assert all(match.score == scores[at][match.document] for at, matches in enumerate(found) for match in matches)
 
 
-def all_of(layout: Layout) -> list[list[Match]]:
+def all_of(layout: VectorLayout) -> list[list[IndexMatch]]:
     """The answers to all questions."""
     return built(layout).search(QUESTIONS, K)
 
 
-def test_more_probes_find_more(exact: list[list[Match]]) -> None:
+def test_more_probes_find_more(exact: list[list[IndexMatch]]) -> None:
     """All lists are everything."""
     assert built(Ivf(lists=20, probes=20)).search(QUESTIONS, K) == exact
     few, more = (overlap(built(Ivf(lists=20, probes=probes)).search(QUESTIONS, K), exact) for probes in (1, 8))
     assert few < more < 1
 
 
-def overlap(found: list[list[Match]], exact: list[list[Match]]) -> float:
+def overlap(found: list[list[IndexMatch]], exact: list[list[IndexMatch]]) -> float:
     """Recall against the exact search."""
     shared = [len({*map(first, a)} & {*map(first, b)}) for a, b in zip(found, exact, strict=True)]
     return sum(shared) / (K * len(exact))
 
 
-def first(match: Match) -> str:
+def first(match: IndexMatch) -> str:
     """Its document."""
     return match.document
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
-def test_the_same_documents_give_the_same_bytes(layout: Layout, tmp_path: Path) -> None:
+def test_the_same_documents_give_the_same_bytes(layout: VectorLayout, tmp_path: Path) -> None:
     """Also where the links of a graph or the seed of k-means could differ."""
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -82,14 +82,14 @@ def test_the_same_documents_give_the_same_bytes(layout: Layout, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
-def test_large_and_small_batches_agree_to_the_last_bit(layout: Layout) -> None:
+def test_large_and_small_batches_agree_to_the_last_bit(layout: VectorLayout) -> None:
     """FAISS changes its method at 20 questions; which lists are searched must not depend on it."""
     index = built(layout)
     assert index.search(QUESTIONS, K) == [index.search([question], K)[0] for question in QUESTIONS]
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
-def test_a_loaded_index_searches_as_it_was_built(layout: Layout, tmp_path: Path) -> None:
+def test_a_loaded_index_searches_as_it_was_built(layout: VectorLayout, tmp_path: Path) -> None:
     """Candidates and probes travel in the file."""
     built(layout).save(tmp_path)
     assert Faiss(HashedWords(), layout).load(tmp_path).search(QUESTIONS, K) == all_of(layout)
@@ -106,7 +106,9 @@ def test_lists_are_never_more_than_documents_can_fill(asked: int, documents: int
 
 @pytest.mark.parametrize("documents", [1, 2, LEAST_PER_LIST, 2 * LEAST_PER_LIST + 1])
 @pytest.mark.parametrize("layout", [HNSW, Ivf(lists=64, probes=64)], ids=["hnsw", "ivf"])
-def test_a_tiny_corpus_is_searched_whole(layout: Layout, documents: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_tiny_corpus_is_searched_whole(
+    layout: VectorLayout, documents: int, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Fewer documents than lists, links or probes, and no warning of FAISS's."""
     [found] = built(layout, DOCUMENTS[:documents]).search([TEXTS[0]], 1000)
     assert len(found) == documents
@@ -116,20 +118,20 @@ def test_a_tiny_corpus_is_searched_whole(layout: Layout, documents: int, capfd: 
 
 def test_every_parameter_is_another_signature() -> None:
     """What is searched and how deep determine the reply, so an index of other parameters is another one."""
-    layouts: list[Layout] = [
+    layouts: list[VectorLayout] = [
         Flat(), Hnsw(16, 100, 100), Hnsw(17, 100, 100), Hnsw(16, 101, 100), Hnsw(16, 100, 101),
         Ivf(0, 12), Ivf(1, 12), Ivf(0, 13),
     ]  # fmt: skip
-    recipes = [builds.recipe(Faiss(HashedWords(), layout), "ab" * 32) for layout in layouts]
+    recipes = [builds.make_recipe(Faiss(HashedWords(), layout), "ab" * 32) for layout in layouts]
     assert len({canonical.digest(recipe) for recipe in recipes}) == len(layouts)
 
 
 def test_an_index_of_another_layout_is_refused(tmp_path: Path) -> None:
     """Not searched as if it were this one."""
     backend = Faiss(HashedWords(), IVF)
-    folder, file_hash = files.write(tmp_path, builds.recipe(backend, "ab" * 32), built(IVF))
+    folder, file_hash = files.write(tmp_path, builds.make_recipe(backend, "ab" * 32), built(IVF))
     with pytest.raises(Unavailable, match="built with another backend"):
-        files.verify(folder, builds.recipe(Faiss(HashedWords()), "ab" * 32), file_hash)
+        files.verify(folder, builds.make_recipe(Faiss(HashedWords()), "ab" * 32), file_hash)
 
 
 def test_threads_are_given_back() -> None:

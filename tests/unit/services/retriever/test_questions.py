@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.retriever.questions import Questions, mean
+from services.retriever.questions import QuestionVectors, compute_mean_direction
 from shared.errors import Unavailable
 from tests.unit.retrieval import HashedWords
 
@@ -28,7 +28,7 @@ class Counting(HashedWords):
         return super().embed_queries(texts)
 
 
-def counts(questions: Questions) -> tuple[int, int]:
+def counts(questions: QuestionVectors) -> tuple[int, int]:
     """(asked, hits)."""
     return questions.counted.asked, questions.counted.hits
 
@@ -36,7 +36,7 @@ def counts(questions: Questions) -> tuple[int, int]:
 async def test_a_batch_is_embedded_at_once_and_each_question_once() -> None:
     """In the order in which they come first; vectors come in the order asked."""
     embedder = Counting()
-    questions = Questions(embedder, 10)
+    questions = QuestionVectors(embedder, 10)
     found = await questions.vectors(["circle", "prime", "circle"])
     assert embedder.asked == [["circle", "prime"]]
     np.testing.assert_array_equal(found, HashedWords().embed_documents(["circle", "prime", "circle"]))
@@ -46,7 +46,7 @@ async def test_a_batch_is_embedded_at_once_and_each_question_once() -> None:
 async def test_what_was_asked_before_is_not_embedded_again() -> None:
     """Only the new ones are."""
     embedder = Counting()
-    questions = Questions(embedder, 10)
+    questions = QuestionVectors(embedder, 10)
     await questions.vectors(["circle"])
     found = await questions.vectors(["prime", "circle"])
     assert embedder.asked == [["circle"], ["prime"]]
@@ -59,7 +59,7 @@ async def test_what_was_asked_before_is_not_embedded_again() -> None:
 async def test_what_was_asked_longest_ago_goes_first() -> None:
     """A question that is asked again is young again."""
     embedder = Counting()
-    questions = Questions(embedder, 2)
+    questions = QuestionVectors(embedder, 2)
     for text in ("circle", "prime", "circle", "area", "circle", "prime"):
         await questions.vectors([text])
     assert embedder.asked == [["circle"], ["prime"], ["area"], ["prime"]]
@@ -69,7 +69,7 @@ async def test_a_batch_larger_than_the_cache_is_answered_whole() -> None:
     """What does not fit is only not kept; a cache of none keeps nothing."""
     for size in (0, 1):
         embedder = Counting()
-        questions = Questions(embedder, size)
+        questions = QuestionVectors(embedder, size)
         assert len(await questions.vectors(["circle", "prime", "area"])) == 3
         await questions.vectors(["circle"])
         assert embedder.asked == [["circle", "prime", "area"], ["circle"]]
@@ -78,7 +78,7 @@ async def test_a_batch_larger_than_the_cache_is_answered_whole() -> None:
 async def test_an_embedder_that_is_away_leaves_nothing_behind() -> None:
     """Neither vectors nor counts; the next asker gets them."""
     embedder = Counting()
-    questions = Questions(embedder, 10)
+    questions = QuestionVectors(embedder, 10)
     await questions.vectors(["circle"])
     embedder.is_away = True
     with pytest.raises(Unavailable):
@@ -92,7 +92,7 @@ async def test_an_embedder_that_is_away_leaves_nothing_behind() -> None:
 async def test_no_question_no_request() -> None:
     """A search of words alone asks for no vector."""
     embedder = Counting()
-    questions = Questions(embedder, 10)
+    questions = QuestionVectors(embedder, 10)
     assert await questions.vectors([]) == []
     assert await questions.hypothetical([]) == {}
     assert embedder.asked == []
@@ -101,7 +101,7 @@ async def test_no_question_no_request() -> None:
 async def test_hypothetical_documents_are_embedded_as_documents() -> None:
     """Each once; they are neither kept nor counted."""
     embedder = Counting()
-    questions = Questions(embedder, 10)
+    questions = QuestionVectors(embedder, 10)
     found = await questions.hypothetical(["a circle", "a prime", "a circle"])
     assert list(found) == ["a circle", "a prime"]
     assert embedder.asked == []
@@ -111,7 +111,7 @@ async def test_hypothetical_documents_are_embedded_as_documents() -> None:
 def test_the_mean_is_a_direction() -> None:
     """Of length 1 again, as the index's vectors are."""
     vectors = HashedWords().embed_documents(["circle", "prime", "area"])
-    found = mean(list(vectors))
+    found = compute_mean_direction(list(vectors))
     assert np.linalg.norm(found) == pytest.approx(1, abs=1e-6)
     expected = vectors.mean(axis=0)
     np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-6)
@@ -120,4 +120,4 @@ def test_the_mean_is_a_direction() -> None:
 def test_vectors_that_cancel_out_have_no_direction() -> None:
     """Zeros, not NaN."""
     one = HashedWords().embed_documents(["circle"])[0]
-    assert not mean([one, -one]).any()
+    assert not compute_mean_direction([one, -one]).any()

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import ProgrammingError
 
 from services.retriever import reranks
-from services.retriever.reranks import Rerank, Reranks, identity
+from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
 from shared.contracts.replies import Failure, FailureKind, Scored
 from shared.models.ports import ModelFailed
 from shared.retrieval_settings import Reranker
@@ -31,22 +31,22 @@ class Lengths:
         return [1 / len(document) for document in documents]
 
 
-def asked(model: str, *documents: str) -> Rerank:
+def asked(model: str, *documents: str) -> RerankQuestion:
     """A request."""
-    return Rerank(model=model, question="q", documents=documents)
+    return RerankQuestion(model=model, question="q", documents=documents)
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
     """Not by its name, and not by how fast it is asked; another version of llama.cpp may score otherwise."""
     path = bert_file.write(tmp_path / "a.gguf", head=True)
-    found = identity(Reranker(kind="gguf", path=path))
+    found = identify_reranker(Reranker(kind="gguf", path=path))
     assert found.digest == hashlib.sha256(path.read_bytes()).hexdigest()
     assert found.version
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(path.read_bytes())
-    assert identity(Reranker(kind="gguf", path=copy, batch=3, threads=4)).hash == found.hash
+    assert identify_reranker(Reranker(kind="gguf", path=copy, batch=3, threads=4)).hash == found.hash
     other = bert_file.write(tmp_path / "b.gguf", head=True, seed=1)
-    assert identity(Reranker(kind="gguf", path=other)).hash != found.hash
+    assert identify_reranker(Reranker(kind="gguf", path=other)).hash != found.hash
 
 
 def test_a_model_of_the_hub_is_known_by_name_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,23 +54,25 @@ def test_a_model_of_the_hub_is_known_by_name_and_revision(monkeypatch: pytest.Mo
     monkeypatch.setattr(reranks, "version", lambda _: "6.2.0")  # the extra is not installed everywhere
     given: dict[str, Any] = {"kind": "sentence-transformers", "path": Path("/nowhere")}
     hashes = {
-        identity(Reranker(**given, model=name, revision=revision)).hash for name in "ab" for revision in ("", "1")
+        identify_reranker(Reranker(**given, model=name, revision=revision)).hash
+        for name in "ab"
+        for revision in ("", "1")
     }
     assert len(hashes) == 4
-    assert identity(Reranker(**given, model="a")).digest is None
+    assert identify_reranker(Reranker(**given, model="a")).digest is None
 
 
 def test_none_is_one_too() -> None:
     """Always the same."""
-    assert identity(Reranker()) == NO_RERANKER
+    assert identify_reranker(Reranker()) == NO_RERANKER
 
 
 async def test_scores_go_to_whom_they_belong() -> None:
     """To calls that were bound to this reranker."""
-    mine = identity(Reranker(kind="endpoint", url="http://server", revision="1"))
-    made = Reranks(mine, Lengths())
+    mine = identify_reranker(Reranker(kind="endpoint", url="http://server", revision="1"))
+    made = PinnedReranker(mine, Lengths())
     assert await made.answer(asked(mine.hash.hex(), "a", "bbbb")) == Scored(scores=(1.0, 0.25))
-    for other, model in ((made, "0" * 64), (Reranks(NO_RERANKER, None), mine.hash.hex())):
+    for other, model in ((made, "0" * 64), (PinnedReranker(NO_RERANKER, None), mine.hash.hex())):
         refused = await other.answer(asked(model, "a"))
         assert isinstance(refused, Failure)
         assert refused.kind is FailureKind.BACKEND_ERROR
@@ -78,8 +80,8 @@ async def test_scores_go_to_whom_they_belong() -> None:
 
 async def test_a_failure_of_the_model_keeps_its_kind() -> None:
     """The runtime tells content from infrastructure by it."""
-    mine = identity(Reranker(kind="endpoint", url="http://server"))
-    refused = await Reranks(mine, Lengths()).answer(asked(mine.hash.hex(), ""))
+    mine = identify_reranker(Reranker(kind="endpoint", url="http://server"))
+    refused = await PinnedReranker(mine, Lengths()).answer(asked(mine.hash.hex(), ""))
     assert refused == Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="too short")
 
 
@@ -97,5 +99,5 @@ async def test_a_database_that_refuses_stops_no_searches(caplog: pytest.LogCaptu
     """It is in the log; jobs keep being given what was registered before."""
     database: Any = Broken()
     with caplog.at_level(logging.ERROR):
-        await Reranks(NO_RERANKER, None).register(database)
+        await PinnedReranker(NO_RERANKER, None).register(database)
     assert "could not be registered" in caplog.text

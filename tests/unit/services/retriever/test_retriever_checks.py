@@ -27,7 +27,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
 async def looked(url: str, **settings: Any) -> Check:
     """What is said of the server at this address."""
     chosen = {"url": url, **settings}
-    return await checks.look("elasticsearch", Retrieval(elasticsearch=chosen))  # type: ignore[arg-type]
+    return await checks.check_part("elasticsearch", Retrieval(elasticsearch=chosen))  # type: ignore[arg-type]
 
 
 async def test_a_server_of_our_version_is_well(double: SearchServer) -> None:
@@ -46,7 +46,7 @@ async def test_a_server_of_another_version_is_not_well(double: SearchServer) -> 
     double.version = 8
     found = await looked(double.url)
     assert not found.ok
-    assert "does not speak the language of version 9" in found.detail
+    assert "is not supported" in found.detail
     assert "must name a server of version 9" in found.fix
 
 
@@ -55,8 +55,8 @@ async def test_another_product_is_not_well(double: SearchServer) -> None:
     double.product = None
     found = await looked(double.url)
     assert not found.ok
-    assert "is something else" in found.detail
-    assert "its forks are none" in found.fix
+    assert "is not an Elasticsearch" in found.detail
+    assert "forks such as OpenSearch are not supported" in found.fix
 
 
 async def test_a_server_that_refuses_us_ends_with_the_key(double: SearchServer) -> None:
@@ -79,12 +79,12 @@ async def test_a_server_that_is_down_is_to_be_started(double: SearchServer) -> N
 async def test_what_is_not_looked_at_here_is_not_found() -> None:
     """The names are those of the probes."""
     with pytest.raises(NotFound, match="elasticsearch"):
-        await checks.look("weather", Retrieval())
+        await checks.check_part("weather", Retrieval())
 
 
 async def test_other_errors_of_a_model_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of vectors that is not there."""
     chosen: Any = {"kind": "gguf", "path": "/nowhere.gguf"}
-    found = await checks.look("embeddings", Retrieval(embeddings=chosen))
+    found = await checks.check_part("embeddings", Retrieval(embeddings=chosen))
     assert (found.name, found.ok) == ("embeddings", False)
     assert "/nowhere.gguf" in found.detail

@@ -8,9 +8,9 @@ import pytest
 from msgspec import UNSET
 
 from services.retriever.dense import Faiss
-from services.retriever.ports import Index
-from services.retriever.questions import Questions, mean
-from services.retriever.searches import NO_VECTOR, SPARE, Search, Searcher
+from services.retriever.ports import SearchIndex
+from services.retriever.questions import QuestionVectors, compute_mean_direction
+from services.retriever.searches import NO_VECTOR, SPARE, IndexSearch, Searcher
 from services.retriever.sparse import Bm25
 from shared.contracts.documents import Document
 from shared.errors import Invalid, Unavailable
@@ -28,13 +28,13 @@ class Shelf:
     """Indexes without a database."""
 
     def __init__(self, embedder: HashedWords) -> None:
-        self.indexes: dict[int, Index] = {
+        self.indexes: dict[int, SearchIndex] = {
             DENSE: Faiss(embedder).build([MANY]),
             SPARSE: Bm25().build([MANY]),
             OTHER: Faiss(embedder).build([DOCUMENTS]),
         }
 
-    async def index(self, index: int) -> Index:
+    async def index(self, index: int) -> SearchIndex:
         """The one with this number."""
         return self.indexes[index]
 
@@ -55,15 +55,15 @@ def searcher(embedder: Any = None, twins: Iterable[str] = ()) -> Searcher:
     embedder = embedder or HashedWords()
     shelf: Any = Shelf(embedder)
     known: Any = Known(dict.fromkeys(twins, Document(problem=TWIN, text="")))
-    return Searcher(shelf, known, Questions(embedder, 100))
+    return Searcher(shelf, known, QuestionVectors(embedder, 100))
 
 
-def search(index: int, question: str = "prime circle", k: int = 5, **more: Any) -> Search:
+def search(index: int, question: str = "prime circle", k: int = 5, **more: Any) -> IndexSearch:
     """One."""
-    return Search(index=index, question=question, k=k, **more)
+    return IndexSearch(index=index, question=question, k=k, **more)
 
 
-async def found(made: Searcher, *searches: Search) -> list[list[tuple[int, str, float]]]:
+async def found(made: Searcher, *searches: IndexSearch) -> list[list[tuple[int, str, float]]]:
     """(rank, document, score) by search."""
     return [[(hit.rank, hit.document, hit.score) for hit in each.hits] for each in await made.answer(searches)]
 
@@ -139,7 +139,9 @@ async def test_hypothetical_documents_move_the_question() -> None:
     texts = ("circle 3 circle", "number of a circle")
     [moved] = await found(searcher(), search(DENSE, hypothetical=texts, k=60))
     vectors = HashedWords().embed_documents(["prime circle", *texts])
-    expected = HashedWords().embed_documents([text for _, text in MANY]).astype(np.float64) @ mean(list(vectors))
+    expected = HashedWords().embed_documents([text for _, text in MANY]).astype(np.float64) @ compute_mean_direction(
+        list(vectors)
+    )
     scores = {int(document, 16): score for _, document, score in moved}
     assert [scores[at] for at in range(60)] == pytest.approx(expected.tolist(), abs=1e-6)
 
@@ -161,7 +163,7 @@ async def test_a_hypothetical_document_is_never_a_hit() -> None:
 
 async def test_words_have_no_mean() -> None:
     """Refused with the field, and nothing is answered."""
-    with pytest.raises(Invalid, match=r"`searches\.1\.hypothetical`: index 2 finds words"):
+    with pytest.raises(Invalid, match=r"`searches\.1\.hypothetical`: index 2 is sparse"):
         await searcher().answer([search(DENSE), search(SPARSE, hypothetical=("circle",))])
 
 

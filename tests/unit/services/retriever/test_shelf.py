@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from services.retriever.shelf import Documents
+from services.retriever.shelf import DocumentCache
 from tests.unit.services.retriever.test_searches import MANY, TWIN
 
 pytestmark = pytest.mark.anyio
@@ -48,10 +48,10 @@ class Database:
         return [Row(each, TWIN) for each in values["hashes"]]
 
 
-def documents(database: Database, most_bytes: int) -> Documents:
+def documents(database: Database, most_bytes: int) -> DocumentCache:
     """The cache over a made-up database."""
     made: Any = database
-    return Documents(made, most_bytes)
+    return DocumentCache(made, most_bytes)
 
 
 async def test_what_a_search_has_found_is_not_lost_while_others_fill_the_cache() -> None:

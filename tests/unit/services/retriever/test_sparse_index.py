@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.retriever.ports import SparseIndex
-from services.retriever.sparse import Bm25, best
+from services.retriever.sparse import Bm25, find_best
 from services.retriever.tokens import tokenise
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS
 
@@ -118,4 +118,4 @@ def test_finds_by_command_power_and_chinese_pair() -> None:
 )
 def test_best(scores: Iterable[float], k: int, expected: list[int]) -> None:
     """Largest first, equals by position, nothing at zero."""
-    assert best(np.array(list(scores), dtype=np.float32), k).tolist() == expected
+    assert find_best(np.array(list(scores), dtype=np.float32), k).tolist() == expected

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from services.retriever import gpu
-from services.retriever.backends import backends
+from services.retriever.backends import make_backends
 from services.retriever.dense import Faiss, FaissIndex
 from services.retriever.layouts import Flat
 from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.retrieval_settings import Dense, Retrieval
-from shared.runtime.placement import narrowed
+from shared.runtime.placement import settings_for_device
 from shared.settings import Settings
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
@@ -91,25 +91,25 @@ def built(layout: Flat) -> FaissIndex:
 
 def test_it_is_used_where_faiss_counts_one_and_it_is_wanted(card: Gpu) -> None:
     """Not by the presence of functions."""
-    assert isinstance(gpu.flat("auto", 512), gpu.OnGpu)
-    assert type(gpu.flat("never", 512)) is Flat
+    assert isinstance(gpu.make_flat("auto", 512), gpu.GpuFlat)
+    assert type(gpu.make_flat("never", 512)) is Flat
 
 
 def test_functions_without_a_gpu_are_no_gpu(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """The package for GPUs has them everywhere."""
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 0)
-    assert type(gpu.flat("auto", 512)) is Flat
+    assert type(gpu.make_flat("auto", 512)) is Flat
 
 
 def test_the_installed_package_sees_none_here() -> None:
     """Not stood in for: `auto` is harmless on such a machine."""
     expected = faiss.get_num_gpus() > 0
-    assert isinstance(gpu.flat("auto", 512), gpu.OnGpu) is expected
+    assert isinstance(gpu.make_flat("auto", 512), gpu.GpuFlat) is expected
 
 
 def test_answers_are_those_of_the_cpu_to_the_last_bit(card: Gpu) -> None:
     """The scores are taken again, so the same index serves both, under one signature."""
-    on_gpu = Faiss(HashedWords(), gpu.OnGpu(512))
+    on_gpu = Faiss(HashedWords(), gpu.GpuFlat(512))
     assert on_gpu.recipe() == Faiss(HashedWords()).recipe()
     assert on_gpu.build([DOCUMENTS]).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert card.copies[0].searches == 1
@@ -117,13 +117,13 @@ def test_answers_are_those_of_the_cpu_to_the_last_bit(card: Gpu) -> None:
 
 def test_scratch_memory_is_bounded(card: Gpu) -> None:
     """By default FAISS takes a share of the GPU."""
-    gpu.OnGpu(512)
+    gpu.GpuFlat(512)
     assert Resources.scratch == gpu.SCRATCH_MIB << 20
 
 
 def test_what_does_not_fit_stays_on_the_cpu(card: Gpu, caplog: pytest.LogCaptureFixture) -> None:
     """Context and scratch memory count; the message names the setting."""
-    layout = gpu.OnGpu(int(FIXED))
+    layout = gpu.GpuFlat(int(FIXED))
     assert built(layout).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert card.copies == []
     assert "retrieval.dense.gpu_mib" in caplog.text
@@ -132,7 +132,7 @@ def test_what_does_not_fit_stays_on_the_cpu(card: Gpu, caplog: pytest.LogCapture
 def test_indexes_share_the_memory_and_give_it_back(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """One index fits; another does once the first is forgotten."""
     monkeypatch.setattr(gpu, "MIB", VECTORS)  # an index takes one of them
-    layout = gpu.OnGpu(int(FIXED) + 1)
+    layout = gpu.GpuFlat(int(FIXED) + 1)
     first = built(layout)
     assert layout.used_mib == FIXED + 1
     built(layout)
@@ -151,20 +151,20 @@ def test_what_the_gpu_fails_at_is_done_on_the_cpu(card: Gpu, broken: str, caplog
     """Somebody else may have taken its memory."""
     card.broken.append(broken)
     with caplog.at_level(logging.WARNING):
-        assert built(gpu.OnGpu(512)).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
+        assert built(gpu.GpuFlat(512)).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert "out of memory" in caplog.text
 
 
 def test_settings_choose_it(card: Gpu) -> None:
     """As the retriever starts."""
-    dense, _ = backends(Retrieval(dense=Dense(gpu="auto")), HashedWords())
+    dense, _ = make_backends(Retrieval(dense=Dense(gpu="auto")), HashedWords())
     dense.build([DOCUMENTS]).search(QUESTIONS, 1)
     assert card.copies[0].searches == 1
 
 
 def test_only_flat_is_searched_there() -> None:
     """A graph cannot be, and lists have no need of it."""
-    with pytest.raises(ValueError, match="`gpu: auto` is for backend `flat`, not `hnsw`"):
+    with pytest.raises(ValueError, match="`gpu: auto` needs backend `flat`, not `hnsw`"):
         Dense(backend="hnsw", gpu="auto")
 
 
@@ -178,8 +178,8 @@ def test_the_memory_is_taken_from_the_budget_of_the_first_gpu() -> None:
     cpu, card, other = Device(id="cpu:0"), Device(id="gpu:0", budget_mib=4000), Device(id="gpu:1", budget_mib=4000)
     made = settings(cpu, card, other, gpu="auto", gpu_mib=600)
     assert [device.models_mib for device in made.all_devices()] == [160, 3400, 4000]
-    once = narrowed(made, "gpu:0")
-    assert once.device.models_mib == narrowed(once, "gpu:0").device.models_mib == 3400
+    once = settings_for_device(made, "gpu:0")
+    assert once.device.models_mib == settings_for_device(once, "gpu:0").device.models_mib == 3400
     again = Settings.model_validate(made.model_dump())
     assert [device.models_mib for device in again.all_devices()] == [160, 3400, 4000]
 
@@ -192,5 +192,5 @@ def test_a_device_keeps_its_budget_where_vectors_stay_on_the_cpu() -> None:
 
 def test_a_budget_that_vectors_eat_up_is_refused() -> None:
     """Nothing could be loaded."""
-    with pytest.raises(ValueError, match="leaves no room for models"):
+    with pytest.raises(ValueError, match="leaves no memory for models"):
         settings(Device(id="gpu:0", budget_mib=512), gpu="auto", gpu_mib=512)

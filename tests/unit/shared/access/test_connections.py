@@ -18,7 +18,7 @@ from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from shared.limits import Limits
 from shared.settings import Settings
-from tests.doubles.listening import Listening, everything, listening, status, wait_until
+from tests.doubles.threaded_server import Listening, receive_all, serve_in_thread, status, wait_until
 from tests.faults.recording import Seen
 
 LIMITS = Limits(uploads=1, header_s=1, idle_s=1)
@@ -43,7 +43,7 @@ def api(limits: Limits) -> Any:
 @pytest.fixture
 def here() -> Iterator[Listening]:
     """The API with short limits."""
-    with listening(api(LIMITS), LIMITS) as running:
+    with serve_in_thread(api(LIMITS), LIMITS) as running:
         yield running
 
 
@@ -51,7 +51,7 @@ def asked(here: Listening, request: bytes) -> int | None:
     """The status of a request of its own connection."""
     with here.connect() as client:
         client.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) + b"\r\n")
-        return status(everything(client))
+        return status(receive_all(client))
 
 
 def flood(client: socket.socket, piece: bytes) -> int:
@@ -82,14 +82,14 @@ ENDLESS = {
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_has_no_end_is_cut_off_with_the_reason(here: Listening, seen: Seen, what: str) -> None:
     """After the bytes or fields that a header may have: 431, the connection is closed, and others are answered."""
-    seen.produced("header, request line, chunk size and trailer that never end, as fast as they are taken")
+    seen.describe("header, request line, chunk size and trailer that never end, as fast as they are taken")
     begun, piece = ENDLESS[what]
     with here.connect() as client:
         client.sendall(begun)
         accepted = flood(client, piece)
         assert accepted < MOST_ACCEPTED
         assert asked(here, HEALTH) == 200
-        assert status(everything(client)) == 431
+        assert status(receive_all(client)) == 431
     seen.figure("MB on the way when it was cut off", accepted / 1e6)
     seen.note("431, closed; others are answered meanwhile")
 
@@ -108,7 +108,7 @@ def test_a_header_has_64_kib_at_most(here: Listening, size: int, answer: int) ->
         for at in range(0, len(header), 1000):
             client.sendall(header[at : at + 1000])
         client.sendall(b"Connection: close\r\n\r\n")
-        assert status(everything(client)) == answer
+        assert status(receive_all(client)) == answer
 
 
 def trickle(client: socket.socket, piece: bytes) -> None:
@@ -142,11 +142,11 @@ def test_who_does_not_send_on_is_disconnected(
     here: Listening, seen: Seen, begun: bytes, then: bytes, answer: int | None
 ) -> None:
     """In the time that the header, or the next byte of a body, may take; who sent nothing is told nothing."""
-    seen.produced("connections that send nothing, a half or a byte now and then, of the header and of an upload")
+    seen.describe("connections that send nothing, a half or a byte now and then, of the header and of an upload")
     with here.connect() as client:
         client.sendall(begun)
         trickle(client, then)
-        assert status(everything(client)) == answer
+        assert status(receive_all(client)) == answer
     wait_until(lambda: here.connections == 0)
     seen.note("408, closed")
 
@@ -154,11 +154,11 @@ def test_who_does_not_send_on_is_disconnected(
 @pytest.mark.fault("X2")
 def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen: Seen) -> None:
     """The next one is taken as soon as it is cut off."""
-    seen.produced("idle uploads, as many as may run at once")
+    seen.describe("idle uploads, as many as may run at once")
     with here.connect() as idle:
         idle.sendall(UPLOAD + b"Content-Length: 1000\r\n\r\n")
         wait_until(lambda: asked(here, REFUSED_UPLOAD + b"Content-Length: 0\r\n") == 429)
-        assert status(everything(idle)) == 408
+        assert status(receive_all(idle)) == 408
         wait_until(lambda: asked(here, REFUSED_UPLOAD + b"Content-Length: 0\r\n") == 422)
     seen.note("an idle upload's place is free again")
 
@@ -166,13 +166,13 @@ def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen:
 @pytest.mark.fault("X3")
 def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(seen: Seen) -> None:
     """503 at once, whatever the others do with theirs; when one of them is closed, there is room."""
-    seen.produced("as many connections as are allowed, and one more")
+    seen.describe("as many connections as are allowed, and one more")
     limits = Limits(connections=8, header_s=600)
-    with listening(api(limits), limits) as here, ExitStack() as others:
+    with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
         clients = [others.enter_context(here.connect()) for _ in range(limits.connections)]
         wait_until(lambda: here.connections == limits.connections)
         with here.connect() as further:
-            assert status(everything(further)) == 503
+            assert status(receive_all(further)) == 503
         clients[0].close()
         wait_until(lambda: asked(here, HEALTH) == 200)
     seen.note("503, closed; there is room as soon as one of the others is closed")
@@ -183,7 +183,7 @@ def test_the_rest_of_a_refused_upload_is_not_waited_for(here: Listening) -> None
     with here.connect() as client:
         client.sendall(REFUSED_UPLOAD + b"Content-Length: 100000000000\r\n\r\n")
         trickle(client, b"a" * 10000)
-        assert status(everything(client)) == 422
+        assert status(receive_all(client)) == 422
     wait_until(lambda: here.connections == 0)
 
 
@@ -194,7 +194,7 @@ def test_a_connection_is_of_use_after_a_refusal_whose_body_came_late(here: Liste
         assert status(client.recv(1 << 16)) == 422
         client.sendall(b"12345")
         client.sendall(HEALTH + b"\r\n")
-        assert status(everything(client)) == 200
+        assert status(receive_all(client)) == 200
     wait_until(lambda: here.connections == 0)
 
 
@@ -202,7 +202,7 @@ def test_nonsense_is_answered_with_400(here: Listening) -> None:
     """As a problem, like every other error."""
     with here.connect() as client:
         client.sendall(b"nonsense\r\n\r\n")
-        answer = everything(client)
+        answer = receive_all(client)
     assert status(answer) == 400
     assert b"application/problem+json" in answer
 
@@ -244,7 +244,7 @@ class Answers:
 def answering(limits: Limits, use: Callable[[Listening, Answers], None]) -> None:
     """Run `use` with such an application."""
     answers = Answers()
-    with listening(answers.app, limits) as running:
+    with serve_in_thread(answers.app, limits) as running:
         use(running, answers)
 
 
@@ -254,7 +254,7 @@ def test_an_answer_may_take_as_long_as_it_likes() -> None:
     def use(running: Listening, _: Answers) -> None:
         with running.connect() as client:
             client.sendall(b"GET /slow HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n\r\n")
-            assert everything(client).count(b"1\r\n.\r\n") == 12
+            assert receive_all(client).count(b"1\r\n.\r\n") == 12
 
     answering(LIMITS, use)
 
@@ -268,7 +268,7 @@ def test_a_body_may_be_slow_but_not_too_slow() -> None:
             for _ in range(70):
                 client.sendall(b"a" * 1000)
                 time.sleep(0.1)
-            assert everything(client).endswith(b"70000")
+            assert receive_all(client).endswith(b"70000")
 
     answering(PATIENT, use)
 
@@ -284,7 +284,7 @@ def test_requests_may_be_sent_ahead_of_their_answers() -> None:
             while read.count(b"200 OK") < 10:
                 read += client.recv(1 << 16)
             client.sendall(body * 100)
-            assert everything(client).count(b"200 OK") < 100
+            assert receive_all(client).count(b"200 OK") < 100
 
     answering(PATIENT, use)
 

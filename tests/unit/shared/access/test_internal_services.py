@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 
 from shared.access import internal
-from shared.access.bodies import Bodies
+from shared.access.body_limit import BodyLimit
 from shared.access.internal import ServiceKey
 from shared.bearer import authorization
 from shared.settings import Settings
@@ -72,7 +72,7 @@ async def test_a_body_is_measured_before_it_is_read() -> None:
         raise AssertionError("was read")
         yield b""
 
-    limited = partial(Bodies, most=10, hint="send less")
+    limited = partial(BodyLimit, most=10, hint="send less")
     assert (await ask(limited, "POST", content=b"x" * 10)).status_code == 200
     for content in (b"x" * 11, unread()):
         reply = await ask(limited, "POST", content=content)

@@ -20,7 +20,7 @@ def test_on_loopback_nothing_is_needed(host: str) -> None:
     """Only this machine can ask."""
     assert binding.is_loopback(host)
     assert not binding.keys_required(Settings(host=host))
-    assert binding.refusal(Settings(), host) is None
+    assert binding.explain_refusal(Settings(), host) is None
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
@@ -28,10 +28,10 @@ def test_elsewhere_the_api_asks_for_keys_and_services_need_theirs(host: str) -> 
     """A name counts as elsewhere: nobody knows where it will point."""
     assert not binding.is_loopback(host)
     assert binding.keys_required(Settings(host=host))
-    refusal = binding.refusal(Settings(), host)
+    refusal = binding.explain_refusal(Settings(), host)
     assert refusal is not None
     assert "MATHRAG_SERVICE_KEY" in refusal
-    assert binding.refusal(Settings(service_key="s"), host) is None
+    assert binding.explain_refusal(Settings(service_key="s"), host) is None
 
 
 @pytest.mark.parametrize(("keys", "host", "required"), [("off", EVERYWHERE, False), ("required", "127.0.0.1", True)])
@@ -43,7 +43,7 @@ def test_the_operator_has_the_last_word(keys: Any, host: str, required: bool) ->
 def test_an_open_api_beyond_loopback_is_a_warning_at_start(caplog: pytest.LogCaptureFixture) -> None:
     """It was said explicitly, and whoever reads the log should know."""
     caplog.set_level(logging.INFO)
-    binding.announce(Settings(host=EVERYWHERE, access=Access(keys="off")))
+    binding.log_exposure(Settings(host=EVERYWHERE, access=Access(keys="off")))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "WITHOUT keys" in caplog.text
 
@@ -51,7 +51,7 @@ def test_an_open_api_beyond_loopback_is_a_warning_at_start(caplog: pytest.LogCap
 def test_an_api_with_keys_says_how_to_make_one(caplog: pytest.LogCaptureFixture) -> None:
     """Without one nobody gets in."""
     caplog.set_level(logging.INFO)
-    binding.announce(Settings(host=EVERYWHERE))
+    binding.log_exposure(Settings(host=EVERYWHERE))
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert "mathrag key create" in caplog.text
 
@@ -59,7 +59,7 @@ def test_an_api_with_keys_says_how_to_make_one(caplog: pytest.LogCaptureFixture)
 def test_on_loopback_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the setting."""
     caplog.set_level(logging.INFO)
-    binding.announce(Settings())
+    binding.log_exposure(Settings())
     assert not caplog.records
 
 

@@ -8,7 +8,7 @@ from shared.contracts.api_keys import Scope
 
 def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
     """Two are never alike, neither in their public parts."""
-    first, second = keys.issue(), keys.issue()
+    first, second = keys.issue_key(), keys.issue_key()
     assert first.key != second.key
     assert first.prefix != second.prefix
     assert len(bytes.fromhex(first.key.rsplit("_", 1)[1])) == 32
@@ -17,9 +17,9 @@ def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
 
 def test_what_is_kept_recognises_the_key_and_does_not_hold_it() -> None:
     """A digest, which is the same one the next time."""
-    issued = keys.issue()
-    assert keys.same(issued.key, issued.digest)
-    assert not keys.same(keys.issue().key, issued.digest)
+    issued = keys.issue_key()
+    assert keys.matches_digest(issued.key, issued.digest)
+    assert not keys.matches_digest(keys.issue_key().key, issued.digest)
     assert issued.key.rsplit("_", 1)[1].encode() not in issued.digest
 
 

@@ -17,12 +17,12 @@ def test_floats_that_json_has_no_word_for_are_refused_by_name(value: float) -> N
     with pytest.raises(ValueError, match="`temperature` must be a finite number"):
         Decoding(temperature=value)
     with pytest.raises(ValueError, match="`field` must be a finite number"):
-        canonical.finite(value, "field")
+        canonical.require_finite(value, "field")
 
 
 def test_finite_floats_pass() -> None:
     """Zero and very large ones, too."""
-    assert [canonical.finite(value, "field") for value in (0.0, -1.5, 1e308)] == [0.0, -1.5, 1e308]
+    assert [canonical.require_finite(value, "field") for value in (0.0, -1.5, 1e308)] == [0.0, -1.5, 1e308]
 
 
 def test_the_order_of_keys_does_not_matter() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.contracts.labels import KINDS, Value, What, parsed, place
+from shared.contracts.labels import KINDS, Value, What, find_position, parse_label
 from shared.rag.prompts import template
 
 
@@ -17,8 +17,8 @@ def test_labellers_are_told_what_the_judge_is_told(what: What) -> None:
 @pytest.mark.parametrize(("what", "typed", "value"), [("documents", "4", 4), ("answers", "tie", "tie")])
 def test_a_value_is_read_as_its_scale_has_it(what: What, typed: str, value: Value) -> None:
     """Ratings are numbers, verdicts are words."""
-    assert parsed(what, typed) == value
-    assert KINDS[what].scale[place(what, value)] == value
+    assert parse_label(what, typed) == value
+    assert KINDS[what].scale[find_position(what, value)] == value
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_a_value_is_read_as_its_scale_has_it(what: What, typed: str, value: Valu
 def test_what_is_not_on_the_scale_is_refused(what: What, typed: str) -> None:
     """The message has what is."""
     with pytest.raises(ValueError, match="is not on the scale: "):
-        parsed(what, typed)
+        parse_label(what, typed)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from shared.contracts.measures import Measured, measure
+from shared.contracts.measures import Measured, find_measure
 from shared.contracts.replies import Graded, Marked
 
 UNSET = msgspec.UNSET
@@ -15,7 +15,7 @@ UNSET = msgspec.UNSET
 def test_an_unknown_measure_is_refused_with_those_that_exist(name: str) -> None:
     """And none is guessed."""
     with pytest.raises(LookupError, match="accuracy, exact, score, answer@K with K from 1 to 1000"):
-        measure(name)
+        find_measure(name)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_verdict_is_worth_what_the_measure_reads_of_it(
     name: str, verdict: Graded | Marked | None, value: float | None
 ) -> None:
     """Nothing where it says nothing: no answer is no wrong answer."""
-    assert measure(name).value(Measured(verdict=verdict)) == value
+    assert find_measure(name).value(Measured(verdict=verdict)) == value
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_a_verdict_is_worth_what_the_measure_reads_of_it(
 def test_an_answer_counts_within_the_first_k(rank: int | msgspec.UnsetType | None, values: tuple[object, ...]) -> None:
     """Rank k included; what was not looked for has no value, with a verdict or without."""
     measured = Measured(verdict=Marked(correct=True), answer_rank=rank)
-    assert tuple(measure(f"answer@{k}").value(measured) for k in (1, 5, 1000)) == values
+    assert tuple(find_measure(f"answer@{k}").value(measured) for k in (1, 5, 1000)) == values

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.records import CallRecord, JobRecord, Named, SampleRecord, chained, genesis
+from shared.contracts.records import CallRecord, JobRecord, NamedContent, SampleRecord, chain_records, genesis
 from shared.device_settings import Device
 from shared.model_settings import Model, TokenPrice
 from shared.runtime.acceptance import DECIDING, configuration_hash
@@ -27,16 +27,17 @@ def job(**fields: object) -> JobRecord:
     """A job's record."""
     given = {
         "job": "6b0c", "pipeline": "hybrid", "pipeline_hash": "p" * 64, "params": msgspec.Raw(b"{}"),
-        "dataset": Named(name="d", hash="h"), "corpus": None, "pins": {}, "repeats": 1, "reuse": "all", "total": 2,
+        "dataset": NamedContent(name="d", hash="h"),
+        "corpus": None, "pins": {}, "repeats": 1, "reuse": "all", "total": 2,
         "code": {}, "prepared": None, "preparation": None, "created_at": NOON, **fields,
     }  # fmt: skip
     return JobRecord(**given)  # type: ignore[arg-type]
 
 
 def test_a_link_is_the_hash_before_and_the_record() -> None:
-    """What docs/api.md tells others to compute."""
+    """What docs/how-to/api.md tells others to compute."""
     head = genesis(job())
-    first, second = chained([sample(0), sample(1)], 0, head)
+    first, second = chain_records([sample(0), sample(1)], 0, head)
     assert first.hash == hashlib.sha256(head + first.record).digest()
     assert second.hash == hashlib.sha256(first.hash + second.record).digest()
     assert (first.previous, second.previous) == (head, first.hash)
@@ -45,8 +46,8 @@ def test_a_link_is_the_hash_before_and_the_record() -> None:
 
 def test_a_chain_goes_on_where_it_was_left() -> None:
     """In another process, after any link."""
-    whole = list(chained([sample(0), sample(1), sample(2)], 0, b"head"))
-    assert list(chained([sample(1), sample(2)], 1, whole[0].hash)) == whole[1:]
+    whole = list(chain_records([sample(0), sample(1), sample(2)], 0, b"head"))
+    assert list(chain_records([sample(1), sample(2)], 1, whole[0].hash)) == whole[1:]
 
 
 def test_a_record_leaves_out_what_did_not_happen() -> None:

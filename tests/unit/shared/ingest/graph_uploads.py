@@ -18,16 +18,16 @@ class Graph(NamedTuple):
 
 
 REFUSED = [
-    Graph("a missing column", FACTS + b"c\tknows\n", 3, "has 2 columns; a fact is subject, relation, object"),
-    Graph("blanks for tabs", b"a knows b\n", 1, "has 1 column; a fact is"),
+    Graph("a missing column", FACTS + b"c\tknows\n", 3, "has 2 columns; write subject, relation, object"),
+    Graph("blanks for tabs", b"a knows b\n", 1, "has 1 column; write subject"),
     Graph("a fifth column", b"a\tmet\tb\t1\t0\n", 1, "has 5 columns"),
-    Graph("a header", b"Subject\tRelation\tObject\n" + FACTS, 1, "is a header; remove the line"),
-    Graph("an OpenKE file alone", b"2\n0\t1\t0\n", 1, "of OpenKE, name the folder"),
+    Graph("a header", b"Subject\tRelation\tObject\n" + FACTS, 1, "is a header; remove it"),
+    Graph("an OpenKE file alone", b"2\n0\t1\t0\n", 1, "for OpenKE, name the folder"),
     Graph("an empty name", FACTS + b"\tknows\tb\n", 3, "has no subject"),
     Graph("a time like no other", TIMED + b"b\tmet\tc\t20.09.2014\n", 2, "write a date (YYYY-MM-DD) or a whole number"),
-    Graph("a time that is missing", TIMED + FACTS, 2, "has no time, the facts before have a date"),
-    Graph("an unexpected time", FACTS + TIMED, 3, "has a date, the facts before have no time"),
-    Graph("dates and steps", TIMED + b"b\tmet\tc\t7\n", 2, "has a whole number as time, the facts before have a date"),
+    Graph("a time that is missing", TIMED + FACTS, 2, "has no time, but the facts before it have a date"),
+    Graph("an unexpected time", FACTS + TIMED, 3, "has a date, but the facts before it have no time"),
+    Graph("dates and steps", TIMED + b"b\tmet\tc\t7\n", 2, "as time, but the facts before it have a date"),
     Graph("a NUL", FACTS + b"a\tkn\0ows\tb\n", 3, "NUL"),
     Graph("bytes that are no text", FACTS + b"a\t\xff\tb\n", 3, "is not UTF-8"),
     Graph("a surrogate in UTF-8", FACTS + b"a\t\xed\xa0\x80\tb\n", 3, "is not UTF-8"),

@@ -8,7 +8,7 @@ import pytest
 from bench.chinese_jobs import as_lines, last_clause, passages, questions
 from services.retriever.sparse import Bm25
 from shared.ingest.corpora import read_corpus_line
-from shared.rag.language import language, localised
+from shared.rag.language import detect_language, localised
 from shared.settings import REPOSITORY
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"
@@ -63,5 +63,5 @@ def test_every_question_of_the_collection_is_put_in_chinese(problems: list[dict[
     """Whole problems and last clauses alike, but for those that hold no words at all."""
     asked = [each["question"] for each in questions(problems, len(problems))]
     spoken = [text for text in asked + [each["question"] for each in problems] if not text.isascii()]
-    assert {language(text) for text in spoken} == {"zh"}
+    assert {detect_language(text) for text in spoken} == {"zh"}
     assert localised("cot", spoken[0]) == "cot-zh"

@@ -102,14 +102,14 @@ def test_gold_documents_as_list_or_with_grades(value: Any, expected: dict[str, i
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"answer": "4"}, "has no question; put it into `question`"),
+        ({"answer": "4"}, "has no question; write it into `question`"),
         ({"question": 4}, "`question` is a number"),
         ({"question": "q", "answer": {"a": "4"}}, "`answer` is an object; write it as a string or a number"),
         ({"question": "q", "answer": ["4", None]}, "`answer` is null; write it as a string or a number"),
-        ({"question": "q", "problem": "p"}, "has both `question` and `problem`, and they differ"),
-        ({"question": "q", "answer": "4", "gold": "5"}, "has both `answer` and `gold`, and they differ"),
-        ({"messages": [{"role": "user", "content": "a"}] * 2}, "`messages` holds more or less than one question"),
-        ({"messages": [{"role": "user"}]}, "`messages` holds more or less than one question"),
+        ({"question": "q", "problem": "p"}, "has both `question` and `problem` with different values"),
+        ({"question": "q", "answer": "4", "gold": "5"}, "has both `answer` and `gold` with different values"),
+        ({"messages": [{"role": "user", "content": "a"}] * 2}, "`messages` does not hold exactly one question"),
+        ({"messages": [{"role": "user"}]}, "`messages` does not hold exactly one question"),
         ({"messages": "hi"}, "has no question"),
         ({"user_input": [{"content": "hi"}]}, "`user_input` is an array; write it as a string"),
         ({"question": "q", "answer": "4", "contexts": ["c"]}, "may be a system's answer or the expected one"),
@@ -218,7 +218,7 @@ def test_beir_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> No
     write(tmp_path, {"queries.jsonl": QUERIES, "qrels/dev.tsv": "", "qrels/train.tsv": ""})
     with pytest.raises(Invalid, match="split 'test'") as caught:
         dataset_lines(tmp_path)
-    assert caught.value.hint == "Splits it has: dev, train"
+    assert caught.value.hint == "it has the splits dev, train"
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from shared.ingest import fact_documents, fact_rows, facts
 from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, Graph
 
 
-def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.Read:
+def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.ParsedGraph:
     """What these bytes hold."""
     return facts.read(fact_rows.read(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most)  # type: ignore[arg-type]
 
 
-def texts(found: facts.Read, *, inverse: bool = False) -> list[tuple[str | None, str]]:
+def texts(found: facts.ParsedGraph, *, inverse: bool = False) -> list[tuple[str | None, str]]:
     """Ids and texts of the corpus."""
     documents = fact_documents.documents(found.upload, inverse=inverse)
     return [(record.external_id, record.document.text) for record in documents]
@@ -37,7 +37,7 @@ def test_what_cannot_be_used_is_said_with_its_line(upload: Graph) -> None:
 @pytest.mark.parametrize("content", [b"", b"\n\n", b'{"relation": "r", "phrase": "p"}\n', gzip.compress(b"", mtime=0)])
 def test_a_graph_without_facts_is_refused(content: bytes) -> None:
     """Nothing can be mined from it, and nothing found in it."""
-    with pytest.raises(Invalid, match="holds no facts"):
+    with pytest.raises(Invalid, match="has no facts"):
         read(content)
 
 

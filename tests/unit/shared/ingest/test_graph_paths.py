@@ -11,7 +11,7 @@ from shared.errors import Invalid, InvalidLine, NotFound
 from shared.ingest import facts, graph_paths
 from shared.settings import REPOSITORY
 from shared.storage import graphs
-from shared.storage.graphs import Upload
+from shared.storage.graphs import GraphFacts
 from tests.unit.shared.ingest.graph_uploads import FACTS
 
 OPENKE = {
@@ -38,14 +38,14 @@ def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
     return tmp_path
 
 
-def read(path: Path, *splits: str) -> Upload:
+def read(path: Path, *splits: str) -> GraphFacts:
     """The facts there."""
     return facts.read(graph_paths.fact_lines(path, splits or ("train",)), path.name, 10**6).upload
 
 
 def lines(path: Path, *splits: str) -> list[str]:
     """The same as canonical lines."""
-    return list(graphs.tsv(read(path, *splits)))
+    return list(graphs.format_tsv(read(path, *splits)))
 
 
 def refused(path: Path, *splits: str) -> InvalidLine:
@@ -99,11 +99,11 @@ def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("layout", "name", "text", "line", "said"),
     [
-        (OPENKE, "train2id.txt", "3\n0 2 0\n2 1 0\n", 1, "says that 3 lines follow, and 2 do"),
+        (OPENKE, "train2id.txt", "3\n0 2 0\n2 1 0\n", 1, "says that 3 lines follow, but 2 do"),
         (OPENKE, "train2id.txt", "2\n0 2 0\n0 0 2\n", 3, "relation2id.txt does not have the number 2"),
         (OPENKE, "train2id.txt", "1\n0 2 0 5\n", 2, "is not three numbers"),
-        (OPENKE, "train2id.txt", "New York\tknows\tb\n", 1, "begin with how many lines follow"),
-        (OPENKE, "entity2id.txt", "2\nNew York\t0\n", 1, "says that 2 lines follow, and 1 do"),
+        (OPENKE, "train2id.txt", "New York\tknows\tb\n", 1, "is the number of lines that follow"),
+        (OPENKE, "entity2id.txt", "2\nNew York\t0\n", 1, "says that 2 lines follow, but 1 do"),
         (OPENKE, "entity2id.txt", "1\nNew York\n", 2, "write a name, a tab and its number"),
         (OPENKE, "relation2id.txt", "2\nknows\t0\nlikes\t0\n", 1, "two names the same number"),
         (OPENKE, "relation2id.txt", "2\nknows\t0\nknows\t1\n", 3, "repeats the name 'knows'"),
@@ -112,7 +112,7 @@ def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> No
         (TLOGIC, "valid.txt", "a\tmet\tb\t2015-01-01\n", 1, "ts2id.json does not have the time"),
         (TLOGIC, "valid.txt", "a\tmet\n", 1, "has 2 columns"),
         (TLOGIC, "valid.txt", "1\t0\t0\t14\t-1\n", 1, "has 5 columns"),
-        (TLOGIC, "entity2id.json", '["a", "b"]', 1, "is no JSON object of names and numbers"),
+        (TLOGIC, "entity2id.json", '["a", "b"]', 1, "is not a JSON object of names and numbers"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_said_with_file_and_line(

@@ -10,26 +10,26 @@ import pytest
 from shared.errors import InvalidLine, NotFound
 from shared.ingest import graph_paths
 from shared.ingest.lines import Row
-from shared.ingest.question_rows import Read, Reading
-from shared.questions.wording import Template
+from shared.ingest.question_rows import ParsedQuestions, QuestionReader
+from shared.questions.wording import QuestionTemplates
 from shared.storage import graphs
 
 FACT = {"subject": "a", "relation": "met", "object": "b"}
 TEMPLATE = {"relation": "met", "object_question": "Whom met {subject}?", "subject_question": "Who met {object}?"}
 
 
-def read(*lines: dict[str, Any], timed: bool = False) -> Read:
+def read(*lines: dict[str, Any], timed: bool = False) -> ParsedQuestions:
     """What JSON lines hold, for a graph with the relations `met` and `saw`."""
     rows: Sequence[Row] = [("upload", number, json.dumps(line)) for number, line in enumerate(lines, start=1)]
-    return Reading(frozenset(["met", "saw"]), timed).read(rows, "upload", 100)
+    return QuestionReader(frozenset(["met", "saw"]), timed).read(rows, "upload", 100)
 
 
 def test_templates_stand_among_facts() -> None:
     """In whatever order; a template may be for a relation that no held-out fact has."""
     found = read(FACT, TEMPLATE, {**TEMPLATE, "relation": "saw"}, FACT)
-    template = Template("Whom met {subject}?", "Who met {object}?")
+    template = QuestionTemplates("Whom met {subject}?", "Who met {object}?")
     assert found.templates == {"met": template, "saw": template}
-    assert (list(graphs.tsv(found.facts.upload)), found.facts.repeated) == (["a\tmet\tb\n"], 1)
+    assert (list(graphs.format_tsv(found.facts.upload)), found.facts.repeated) == (["a\tmet\tb\n"], 1)
 
 
 @pytest.mark.parametrize(

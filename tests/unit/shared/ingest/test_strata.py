@@ -4,14 +4,14 @@ from collections import Counter
 
 import pytest
 
-from shared.ingest.strata import stratified
+from shared.ingest.strata import draw_stratified
 
 LABELS = ["algebra"] * 60 + ["geometry"] * 30 + ["precalculus"] * 10
 
 
 def test_every_subject_has_its_share_of_a_sample() -> None:
     """Proportional to the whole, and in its order."""
-    chosen = stratified(LABELS, 20, seed=1)
+    chosen = draw_stratified(LABELS, 20, seed=1)
     assert Counter(LABELS[position] for position in chosen) == {"algebra": 12, "geometry": 6, "precalculus": 2}
     assert chosen == sorted(chosen)
 
@@ -19,23 +19,23 @@ def test_every_subject_has_its_share_of_a_sample() -> None:
 def test_a_sample_has_the_wanted_size_even_where_shares_are_no_whole_numbers() -> None:
     """The largest remainders get what is left over."""
     labels = [label for label in "abc" for _ in range(7)]
-    chosen = stratified(labels, 10, seed=1)
+    chosen = draw_stratified(labels, 10, seed=1)
     assert len(set(chosen)) == 10
     assert max(Counter(labels[position] for position in chosen).values()) == 4
 
 
 def test_a_sample_is_a_function_of_its_seed() -> None:
     """A run can be repeated on the same problems."""
-    assert stratified(LABELS, 20, seed=1) == stratified(LABELS, 20, seed=1)
-    assert stratified(LABELS, 20, seed=1) != stratified(LABELS, 20, seed=2)
+    assert draw_stratified(LABELS, 20, seed=1) == draw_stratified(LABELS, 20, seed=1)
+    assert draw_stratified(LABELS, 20, seed=1) != draw_stratified(LABELS, 20, seed=2)
 
 
 def test_all_of_them_are_a_sample_too() -> None:
     """In their order."""
-    assert stratified(LABELS, len(LABELS), seed=3) == list(range(len(LABELS)))
+    assert draw_stratified(LABELS, len(LABELS), seed=3) == list(range(len(LABELS)))
 
 
 def test_more_than_there_are_is_refused() -> None:
     """Not silently fewer."""
     with pytest.raises(ValueError, match="101 of 100"):
-        stratified(LABELS, 101, seed=1)
+        draw_stratified(LABELS, 101, seed=1)

@@ -57,7 +57,7 @@ def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
     next(unpacking)
     (process,) = set(children()) - set(before)
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(InvalidLine, match=r"exit status -9\); write it again, or as JSON lines"):
+    with pytest.raises(InvalidLine, match=r"exit status -9\); write it again, or convert it to JSON lines"):
         list(unpacking)
     assert children() == before
 
@@ -96,7 +96,7 @@ async def test_rows_are_stored_in_lists_that_are_bounded_in_bytes() -> None:
     """However long the rows are."""
     found: Iterator[Row] = reading(as_jsonl([{"id": str(n), "text": "x" * 900_000} for n in range(20)]))
     reader = Reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
-    async with aclosing(uploads.batches(reader)) as batches:
+    async with aclosing(uploads.read_batches(reader)) as batches:
         sizes = [len(batch) async for batch in batches]
     assert sum(sizes) == 20
     assert max(sizes) * 900_000 < uploads.BATCH_BYTES + MAX_LINE_BYTES

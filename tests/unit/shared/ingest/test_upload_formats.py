@@ -154,7 +154,7 @@ def test_the_delimiter_is_the_one_that_splits_the_header_into_known_names(delimi
 def test_a_delimiter_may_be_given() -> None:
     """Where the header leaves it open, it must be."""
     content = b"question,answer;text\n1,2;3\n"
-    with pytest.raises(InvalidLine, match="line 1: the header may be split at any of"):
+    with pytest.raises(InvalidLine, match="line 1: the header fits several delimiters"):
         rows_of(content)
     assert rows_of(content, delimiter="comma") == [("upload", 2, {"question": "1"})]
     with pytest.raises(Invalid, match="none of comma, semicolon, tab"):
@@ -246,7 +246,7 @@ def test_a_flashrag_folder_has_a_file_per_split(tmp_path: Path) -> None:
 def test_a_folder_that_may_mean_two_layouts_is_refused(tmp_path: Path) -> None:
     """Both are named, with the way out."""
     put(tmp_path, {"corpus.jsonl": b"{}", "corpus.parquet": b""})
-    with pytest.raises(Invalid, match=r"may mean any of corpus\.jsonl, corpus\.parquet") as caught:
+    with pytest.raises(Invalid, match=r"fits several layouts: corpus\.jsonl, corpus\.parquet") as caught:
         corpus_lines(tmp_path)
     assert "--from" in str(caught.value.hint)
 

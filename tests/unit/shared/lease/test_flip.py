@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from shared.lease.flip import STEPS, Effect, Event, FlipMachine, FlipState
+from shared.lease.flip import STEPS, Effect, FlipEvent, FlipMachine, FlipState
 
-S, E, F = FlipState, Event, Effect
+S, E, F = FlipState, FlipEvent, Effect
 Asked = tuple[Effect, ...]
 
 # Written out from the design, not from the code: OPEN -> DRAINING -> UNLOADING -> VERIFY_FREE -> LOADING ->
@@ -38,11 +38,11 @@ def machine(state: FlipState) -> FlipMachine:
 
 @pytest.mark.parametrize(("state", "event", "after", "effects"), ROUND)
 def test_every_transition_of_the_design(
-    state: FlipState, event: Event, after: FlipState, effects: tuple[Effect, ...]
+    state: FlipState, event: FlipEvent, after: FlipState, effects: tuple[Effect, ...]
 ) -> None:
     """Each event in its place leads one step on and names what is to be done, in order."""
     flip = machine(state)
-    assert flip.on(event) == effects
+    assert flip.handle(event) == effects
     assert flip.state is after
 
 
@@ -50,15 +50,15 @@ def test_every_transition_of_the_design(
 def test_any_failure_in_a_flip_quarantines(state: FlipState) -> None:
     """Calls are aborted, the reason is published, and what was loaded is freed."""
     flip = machine(state)
-    assert flip.on(E.FAILED) == (F.CANCEL, F.UNLOAD, F.QUARANTINE)
+    assert flip.handle(E.FAILED) == (F.CANCEL, F.UNLOAD, F.QUARANTINE)
     assert flip.state is S.QUARANTINED
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(set(product(S, E)) - PLACED))
-def test_an_event_out_of_place_does_nothing(state: FlipState, event: Event) -> None:
+def test_an_event_out_of_place_does_nothing(state: FlipState, event: FlipEvent) -> None:
     """A late or doubled event neither moves the machine nor asks for anything."""
     flip = machine(state)
-    assert flip.on(event) == ()
+    assert flip.handle(event) == ()
     assert flip.state is state
 
 
@@ -72,13 +72,15 @@ def test_the_steps_of_a_flip_include_all_between_two_residencies() -> None:
     assert set(IN_A_FLIP) <= set(STEPS)
 
 
-def walk(flip: FlipMachine, asked: tuple[Effect, ...], depth: int) -> Iterator[tuple[Event, FlipState, Effect, Asked]]:
+def walk(
+    flip: FlipMachine, asked: tuple[Effect, ...], depth: int
+) -> Iterator[tuple[FlipEvent, FlipState, Effect, Asked]]:
     """(event, state before it, effect, effects before it) of every sequence of up to `depth` further events."""
     if depth == 0:
         return
-    for event in Event:
+    for event in FlipEvent:
         then = machine(flip.state)
-        effects = then.on(event)
+        effects = then.handle(event)
         for n, effect in enumerate(effects):
             yield event, flip.state, effect, asked + effects[:n]
         yield from walk(then, asked + effects, depth - 1)
@@ -109,5 +111,5 @@ def test_no_sequence_of_events_takes_a_short_cut(start: FlipState) -> None:
 def test_a_drain_that_times_out_aborts_before_it_closes() -> None:
     """What is in flight ends inside its residency: the row is closed after the last call."""
     flip = machine(S.DRAINING)
-    effects = flip.on(E.DRAIN_TIMEOUT)
+    effects = flip.handle(E.DRAIN_TIMEOUT)
     assert effects.index(F.CANCEL) < effects.index(F.CLOSE) < effects.index(F.UNLOAD)

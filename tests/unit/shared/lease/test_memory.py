@@ -8,8 +8,8 @@ from shared.contracts.architecture import Architecture
 from shared.lease.estimates import MemoryEstimate
 from shared.lease.memory import (
     ASSUMED_MARGIN,
-    FAR,
     FAR_MIB,
+    FAR_RATIO,
     LEARNED_MARGIN,
     LearnedMemory,
     assume_memory,
@@ -100,14 +100,14 @@ def test_what_nobody_knows_counts_as_nothing() -> None:
 @pytest.mark.parametrize(("mib", "far"), [(5000, False), (6249, False), (6251, True), (3000, True), (3800, False)])
 def test_far_is_a_quarter_outside(mib: float, far: bool) -> None:
     """Above as below."""
-    assert FAR == 0.25
-    assert loads_of(4900, 5000).far(mib) is far
+    assert FAR_RATIO == 0.25
+    assert loads_of(4900, 5000).is_far(mib) is far
 
 
 def test_small_models_are_never_far_by_a_few_mib() -> None:
     """Processes differ by so much for no reason."""
-    assert not loads_of(40, 40).far(40 + FAR_MIB)
-    assert loads_of(40, 40).far(41 + FAR_MIB)
+    assert not loads_of(40, 40).is_far(40 + FAR_MIB)
+    assert loads_of(40, 40).is_far(41 + FAR_MIB)
 
 
 @given(st.lists(st.floats(1, 1e5), min_size=1))
@@ -115,9 +115,9 @@ def test_a_band_holds_all_that_widened_it(loads: list[float]) -> None:
     """And nothing that lies in it is far."""
     found = LearnedMemory(least_mib=loads[0], most_mib=loads[0])
     for mib in loads[1:]:
-        found = found.widened(mib)
+        found = found.include(mib)
     assert (found.least_mib, found.most_mib, found.loads) == (min(loads), max(loads), len(loads))
-    assert not any(found.far(mib) for mib in loads)
+    assert not any(found.is_far(mib) for mib in loads)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64), st.booleans())

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
 from shared.lease import options as module
-from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.demand import Demand, RetrievalDemand, Room
 from shared.lease.estimates import Estimate, MemoryEstimate
-from shared.lease.options import Option, assignments, options
+from shared.lease.options import Option, list_assignments, list_options
 from shared.lease.plan import plan
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
@@ -42,11 +42,11 @@ def room(budget: int, *resident: int, device: str = "gpu:0") -> Room:
 
 
 def found(
-    demands: Sequence[Demand], *rooms: Room, order: Sequence[int] = (), retrieval: Retrieval | None = None
+    demands: Sequence[Demand], *rooms: Room, order: Sequence[int] = (), retrieval: RetrievalDemand | None = None
 ) -> dict[str, Option]:
     """The cheapest of every name."""
     needed = order or [each.model_id for each in demands]
-    made = sorted(options(demands, rooms, needed, retrieval), key=lambda option: option.rank, reverse=True)
+    made = sorted(list_options(demands, rooms, needed, retrieval), key=lambda option: option.rank, reverse=True)
     return {option.name: option for option in made}
 
 
@@ -59,7 +59,7 @@ THREE = (*TWO, demand(REWRITER, fixed=500))
 )
 def test_slots_are_halved_down_to_one(parallel: int, tried: list[int]) -> None:
     """A model may always be served by one."""
-    assert demand(JUDGE, parallel=parallel).halvings() == tried
+    assert demand(JUDGE, parallel=parallel).list_halvings() == tried
 
 
 def test_half_the_slots_take_twice_as_long_where_they_share_the_weights() -> None:
@@ -127,7 +127,7 @@ def test_what_is_resident_with_what_comes_is_taken_as_it_is() -> None:
 
 def test_searches_take_room_beside_the_first_residency_only() -> None:
     """They are over when the second comes; on the CPU they take no room and more time."""
-    searches = Retrieval(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
+    searches = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
     made = found(TWO, room(5000), retrieval=searches)
     on_gpu, on_cpu = made["staged, retrieval on the GPU"], made["staged, retrieval on the CPU"]
     assert [(each.retrieval_mib, each.memory_mib) for each in on_gpu.residencies] == [(2300, 4100), (0, 4800)]
@@ -160,7 +160,7 @@ def test_with_several_devices_each_has_its_own_best_way() -> None:
 def test_a_device_that_nothing_is_put_on_is_not_in_the_plan() -> None:
     """Two models, three devices: one has nothing to do."""
     rooms = [room(9000, device=f"gpu:{n}") for n in range(3)]
-    made = list(assignments(TWO, rooms))
+    made = list(list_assignments(TWO, rooms))
     assert len(made) == 3**2
     assert max(len(assigned) for assigned in made) == 2
     assert all(there for assigned in made for _, there in assigned)
@@ -169,14 +169,14 @@ def test_a_device_that_nothing_is_put_on_is_not_in_the_plan() -> None:
 def test_a_pin_leaves_no_choice() -> None:
     """Of the other models all are tried."""
     pinned = [replace(TWO[0], device="gpu:1"), TWO[1]]
-    made = list(assignments(pinned, [room(9000), room(9000, device="gpu:1")]))
+    made = list(list_assignments(pinned, [room(9000), room(9000, device="gpu:1")]))
     placed = [{each.name: where.device for where, there in assigned for each in there} for assigned in made]
     assert placed == [{"generator": "gpu:0", "judge": "gpu:1"}, {"judge": "gpu:1", "generator": "gpu:1"}]
 
 
 def test_of_too_many_halvings_one_slot_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan is made while a device waits; what is found fits all the same."""
-    monkeypatch.setattr(module, "MOST_CHOICES", 3)
+    monkeypatch.setattr(module, "MAX_CHOICES", 3)
     option = found(TWO, room(5400))["together, fewer slots"]
     assert option.refused is None
     assert {model.parallel for model in option.residencies[0].models} == {1}

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.demand import Demand, Retrieval, Room
+from shared.lease.demand import Demand, RetrievalDemand, Room
 from shared.lease.estimates import Estimate, MemoryEstimate
 from shared.lease.plan import Plan, plan
-from shared.lease.policy import Group
+from shared.lease.policy import ModelGroup
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
@@ -62,7 +62,7 @@ def test_what_fits_together_is_held_together() -> None:
     """Neither costs more than the other; no flip is better than one."""
     found = plan(TWO, [room(6600)])
     assert chosen(found) == ("together", 2, 0, 40.0)
-    assert found.groups == {"gpu:0": (Group(parallel={}, models=(1, 2), memory_mib=6600, why=found.why),)}
+    assert found.groups == {"gpu:0": (ModelGroup(parallel={}, models=(1, 2), memory_mib=6600, why=found.why),)}
     assert [other.name for other in found.others] == ["staged"]
 
 
@@ -114,6 +114,15 @@ def test_what_is_resident_is_not_loaded() -> None:
     ]
 
 
+def test_what_is_resident_keeps_its_slots_though_its_estimate_exceeds_the_budget() -> None:
+    """It is there and works; only the model that has to be loaded gets fewer slots."""
+    found = plan(TWO, [room(4500, JUDGE)], order=(JUDGE, GENERATOR))
+    assert found.groups["gpu:0"][1].parallel == {GENERATOR: 4}
+    wide = [demand(JUDGE, fixed=4000), TWO[1]]
+    (first, second) = plan(wide, [room(4500, JUDGE)], order=(JUDGE, GENERATOR)).groups["gpu:0"]
+    assert (first.parallel, second.parallel) == ({}, {GENERATOR: 4})
+
+
 def test_a_stranger_that_is_resident_makes_a_flip() -> None:
     """It must go."""
     assert chosen(plan([demand(JUDGE)], [room(5000, 99)])) == ("alone", 1, 1, 20.0)
@@ -136,11 +145,11 @@ def test_a_pinned_model_stays_where_it_is() -> None:
     found = plan(pinned, [room(9000), room(5000, device="gpu:1")])
     assert chosen(found)[0] == "staged"
     assert list(found.groups) == ["gpu:1"]
-    with pytest.raises(ValueError, match="pinned to no device"):
+    with pytest.raises(ValueError, match="pinned to an unknown device"):
         plan([replace(TWO[0], device="gpu:7")], [room(9000)])
 
 
-SEARCHES = Retrieval(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
+SEARCHES = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +250,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Demand], list[Room], tuple[int, ...]]:
 def every_cost(demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int]) -> Iterator[float]:
     """What every way costs that fits, written down a second time: assignments, together or staged, halvings."""
     for where in product(rooms, repeat=len(demands)):
-        for slots in product(*(demand.halvings() for demand in demands)):
+        for slots in product(*(demand.list_halvings() for demand in demands)):
             costs = []
             for each in rooms:
                 there = {d.model_id: (d, n) for d, on, n in zip(demands, where, slots, strict=True) if on is each}

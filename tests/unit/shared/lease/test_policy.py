@@ -10,18 +10,33 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.policy import LONGEST_REST_S, RETRY_S, Held, Picture, Rules, Target, decide, staged, together
-from tests.unit.pictures import GENERATOR, JUDGE, held, load, picture
+from shared.lease.policy import (
+    MAX_RETRY_WAIT_S,
+    RETRY_S,
+    DeviceResidency,
+    FlipRules,
+    Target,
+    WorkloadSnapshot,
+    decide,
+    group_by_footprint,
+    group_singly,
+)
+from tests.unit.workloads import GENERATOR, JUDGE, held, load, picture
 
 PATIENCE = 30.0
 
 
 def decided(
-    work: Picture, device: Held | None, *, fitting: bool = False, budget_mib: int = 160, drained: bool = False
+    work: WorkloadSnapshot,
+    device: DeviceResidency | None,
+    *,
+    fitting: bool = False,
+    budget_mib: int = 160,
+    drained: bool = False,
 ) -> Target | None:
     """The decision of a staged device, or of one that holds what is `fitting`, without its explanation."""
-    groups = together(work.loads, budget_mib) if fitting else staged(work.loads)
-    target = decide(work, device, groups=groups, rules=Rules(patience_s=PATIENCE), drained=drained)
+    groups = group_by_footprint(work.loads, budget_mib) if fitting else group_singly(work.loads)
+    target = decide(work, device, groups=groups, rules=FlipRules(patience_s=PATIENCE), drained=drained)
     return target and replace(target, plan={})
 
 
@@ -45,13 +60,13 @@ def test_a_drained_device_flips_to_what_has_work() -> None:
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(JUDGE, state="closed", reason="server_exit")])
-def test_without_work_nothing_is_loaded(device: Held | None) -> None:
+def test_without_work_nothing_is_loaded(device: DeviceResidency | None) -> None:
     """An idle device keeps what it has."""
     assert decided(picture(), device) is None
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(JUDGE, state="closed")])
-def test_a_ready_sample_holds_a_flip(device: Held | None) -> None:
+def test_a_ready_sample_holds_a_flip(device: DeviceResidency | None) -> None:
     """It may ask for the resident model again; patience does not run out for it."""
     assert decided(picture(load(GENERATOR), ready=True), device) is None
     stalled = picture(load(GENERATOR), ready=True, cpu_calls=1, cpu_idle_s=PATIENCE + 1)
@@ -126,8 +141,8 @@ def test_a_quarantined_device_is_tried_again_after_a_pause_that_grows(failures: 
 def test_a_device_is_tried_on_for_ever_and_the_pause_is_bounded() -> None:
     """What is in its way may end at any time, however often it has failed."""
     work = picture(load(JUDGE))
-    early = held(JUDGE, state="quarantined", failures=1000, age_s=LONGEST_REST_S - 0.1)
-    late = held(JUDGE, state="quarantined", failures=1000, age_s=LONGEST_REST_S)
+    early = held(JUDGE, state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S - 0.1)
+    late = held(JUDGE, state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
     assert decided(work, early) is None
     assert decided(work, late) == Target(models=(JUDGE,), cause="retry")
 
@@ -150,13 +165,13 @@ EMPTY = Target(models=(), cause="drain")
     "work", [picture(), picture(load(JUDGE, 9)), picture(load(GENERATOR), ready=True, cpu_calls=3)]
 )
 @pytest.mark.parametrize("state", ["open", "closed", "quarantined"])
-def test_a_drained_device_is_emptied_whatever_waits_for_it(work: Picture, state: str) -> None:
+def test_a_drained_device_is_emptied_whatever_waits_for_it(work: WorkloadSnapshot, state: str) -> None:
     """An operator does not wait for a batch; what is queued stays queued. Nor does it matter why a device stands."""
     assert decided(work, held(JUDGE, state=state, failures=9), drained=True) == EMPTY
 
 
 @pytest.mark.parametrize("device", [None, held(), held(state="closed", reason="guard_restart"), held(state="wanted")])
-def test_an_empty_drained_device_is_left_alone(device: Held | None) -> None:
+def test_an_empty_drained_device_is_left_alone(device: DeviceResidency | None) -> None:
     """Emptied once, however often it is looked at, and also after a restart of its guard."""
     assert decided(picture(load(JUDGE), load(GENERATOR)), device, drained=True) is None
 
@@ -171,7 +186,7 @@ def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
     """As every other flip is."""
     early = held(state="quarantined", failures=1, age_s=RETRY_S - 0.1)
     late = held(state="quarantined", failures=1, age_s=RETRY_S)
-    often = held(state="quarantined", failures=1000, age_s=LONGEST_REST_S)
+    often = held(state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
     assert [decided(picture(), device, drained=True) for device in (early, late, often)] == [None, EMPTY, EMPTY]
 
 
@@ -207,7 +222,7 @@ def test_a_model_that_a_job_will_want_later_is_loaded_along_where_it_fits() -> N
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(GENERATOR)])
-def test_a_model_that_is_only_wanted_later_causes_no_flip(device: Held | None) -> None:
+def test_a_model_that_is_only_wanted_later_causes_no_flip(device: DeviceResidency | None) -> None:
     """Nothing is loaded for calls that are not there."""
     assert decided(picture(load(GENERATOR, 0)), device, fitting=True, budget_mib=192) is None
 
@@ -272,10 +287,10 @@ class Device:
         self._ready = set(range(len(samples)))
         self._open: dict[int, Counter[int]] = {}
         self._random = Random(seed)  # noqa: S311 - reproducible, not secret
-        self._held: Held | None = None
+        self._held: DeviceResidency | None = None
         self.loads: list[int] = []
 
-    def picture(self) -> Picture:
+    def picture(self) -> WorkloadSnapshot:
         """What the scheduler would see."""
         calls = sum(self._open.values(), Counter[int]())
         return picture(*(load(model, count) for model, count in calls.items() if count), ready=bool(self._ready))

@@ -6,27 +6,38 @@ import pytest
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.policy import AMORTISED, LEAST_S, Held, Picture, Rules, Target, decide, staged, stands_idle, together
-from tests.unit.pictures import GENERATOR, JUDGE, held, load, picture
+from shared.lease.policy import (
+    AMORTISED,
+    MIN_OPEN_S,
+    DeviceResidency,
+    FlipRules,
+    Target,
+    WorkloadSnapshot,
+    decide,
+    group_by_footprint,
+    group_singly,
+    stands_idle,
+)
+from tests.unit.workloads import GENERATOR, JUDGE, held, load, picture
 
-RULES = Rules(patience_s=30.0, max_residency_s=1800.0, max_wait_s=900.0, online_patience_s=10.0)
+RULES = FlipRules(patience_s=30.0, max_residency_s=1800.0, max_wait_s=900.0, online_patience_s=10.0)
 PAID = 20.0
 """Seconds that the resident's flip took."""
 WORTH = AMORTISED * PAID
 
 
-def decided(work: Picture, device: Held | None, **rules: float) -> Target | None:
+def decided(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> Target | None:
     """The decision of a staged device."""
-    return decide(work, device, groups=staged(work.loads), rules=replace(RULES, **rules))
+    return decide(work, device, groups=group_singly(work.loads), rules=replace(RULES, **rules))
 
 
-def flip(work: Picture, device: Held | None, **rules: float) -> tuple[tuple[int, ...], str] | None:
+def flip(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> tuple[tuple[int, ...], str] | None:
     """Models and cause of the decision."""
     target = decided(work, device, **rules)
     return target and (target.models, target.cause)
 
 
-def busy(**waits: float) -> Picture:
+def busy(**waits: float) -> WorkloadSnapshot:
     """A judge that never runs dry, samples that are always ready, and a generator that somebody waits for."""
     return picture(load(JUDGE, 1000), load(GENERATOR, **waits), ready=True, cpu_calls=3)
 
@@ -59,19 +70,19 @@ def test_a_residency_is_first_worth_its_loading(open_s: float) -> None:
 
 def test_a_residency_whose_loading_was_never_measured_lasts_a_moment() -> None:
     """As the first one does."""
-    assert flip(busy(starved_s=1e6), held(JUDGE, open_s=LEAST_S - 0.1)) is None
-    assert flip(busy(starved_s=1e6), held(JUDGE, open_s=LEAST_S)) == ((GENERATOR,), "aged")
+    assert flip(busy(starved_s=1e6), held(JUDGE, open_s=MIN_OPEN_S - 0.1)) is None
+    assert flip(busy(starved_s=1e6), held(JUDGE, open_s=MIN_OPEN_S)) == ((GENERATOR,), "aged")
 
 
 def test_bounds_of_nothing_are_none() -> None:
     """An operator may want every drain to end by itself."""
     opened = held(JUDGE, open_s=1e9, load_s=PAID)
     assert flip(busy(starved_s=1e9), opened, max_wait_s=0.0, max_residency_s=0.0) is None
-    assert decide(busy(starved_s=1e9), opened, groups=[], rules=Rules()) is None
+    assert decide(busy(starved_s=1e9), opened, groups=[], rules=FlipRules()) is None
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE, state="closed", reason="server_exit"), held()])
-def test_ready_samples_do_not_keep_a_closed_device_from_who_starves(device: Held | None) -> None:
+def test_ready_samples_do_not_keep_a_closed_device_from_who_starves(device: DeviceResidency | None) -> None:
     """A stream of them could, for ever."""
     assert flip(busy(starved_s=901.0), device) == ((GENERATOR,), "aged")
     assert flip(busy(starved_s=899.0), device) is None
@@ -96,7 +107,7 @@ def test_somebody_online_waits_for_his_patience_and_no_longer() -> None:
 def test_nor_does_somebody_online_find_a_device_that_only_flips() -> None:
     """What is loaded serves for as long as its loading took."""
     assert flip(busy(online_s=60.0), held(JUDGE, open_s=PAID - 0.1, load_s=PAID)) is None
-    assert flip(busy(online_s=60.0), held(JUDGE, open_s=LEAST_S - 0.1)) is None
+    assert flip(busy(online_s=60.0), held(JUDGE, open_s=MIN_OPEN_S - 0.1)) is None
 
 
 def test_the_way_back_from_an_answer_is_an_ordinary_flip() -> None:
@@ -215,7 +226,7 @@ def test_a_decision_says_what_it_was_made_of() -> None:
 def test_a_group_brings_all_its_models_and_its_slots() -> None:
     """What is resident together is decided by the plan, when to flip to it here."""
     loads = (load(JUDGE, 5), load(GENERATOR, 3), load(3, 1))
-    both = together(loads, 192)[0]
+    both = group_by_footprint(loads, 192)[0]
     target = decide(picture(*loads), None, groups=[replace(both, parallel={GENERATOR: 4})], rules=RULES)
     assert target is not None
     assert (target.models, target.parallel) == ((JUDGE, GENERATOR), {GENERATOR: 4})

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shared.lease.policy import AMORTISED, LEAST_S, Rules
-from tests.unit.pictures import GENERATOR, JUDGE
+from shared.lease.policy import AMORTISED, MIN_OPEN_S, FlipRules
 from tests.unit.timed_device import LOOK_S, TimedDevice, Work
+from tests.unit.workloads import GENERATOR, JUDGE
 
-BOUNDLESS = Rules()
-BOUNDED = Rules(max_wait_s=60.0, max_residency_s=120.0, online_patience_s=10.0)
+BOUNDLESS = FlipRules()
+BOUNDED = FlipRules(max_wait_s=60.0, max_residency_s=120.0, online_patience_s=10.0)
 
 ask = st.lists(st.sampled_from([JUDGE, GENERATOR]), min_size=1, max_size=4)
 asks = st.lists(st.sampled_from([JUDGE, GENERATOR, 3, 4]), min_size=1, max_size=5)
@@ -31,11 +31,11 @@ def stream(models: list[int], every_s: float, count: int, samples: int = 1) -> l
     return [Work(at=n * every_s, samples=[models] * samples) for n in range(count)]
 
 
-def starvation_s(load_s: dict[int, float], rules: Rules, others: int, call_s: float = 1.0) -> float:
+def starvation_s(load_s: dict[int, float], rules: FlipRules, others: int, call_s: float = 1.0) -> float:
     """The longest that a job may starve: the bound, and for every other model its least residency, a flip, and the call
     that is under way."""
     longest = max(load_s.values())
-    return rules.max_wait_s + others * (max(LEAST_S, AMORTISED * longest) + longest + call_s + LOOK_S)
+    return rules.max_wait_s + others * (max(MIN_OPEN_S, AMORTISED * longest) + longest + call_s + LOOK_S)
 
 
 @settings(max_examples=80, deadline=None)
@@ -44,7 +44,7 @@ def test_with_any_number_of_models_every_call_is_served_in_the_end(
     work: list[Work], asked: list[Work], load_s: dict[int, float], *, measured: bool
 ) -> None:
     """Under every bound at once; a device that flipped for ever would not come to an end."""
-    for rules in (BOUNDLESS, BOUNDED, Rules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)):
+    for rules in (BOUNDLESS, BOUNDED, FlipRules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)):
         device = TimedDevice(work + asked, rules, load_s, measured=measured).run()
         assert len(device.served) == sum(len(sample) for job in work + asked for sample in job.samples)
 
@@ -85,11 +85,11 @@ def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
 ) -> None:
     """However tight the bounds: a residency that is cut short was open for ten times what it took."""
     both = stream([JUDGE], every_s, count=150) + stream([GENERATOR], every_s, count=150)
-    rules = Rules(max_wait_s=tight, max_residency_s=tight)
+    rules = FlipRules(max_wait_s=tight, max_residency_s=tight)
     device = TimedDevice(both, rules, load_s).run()
     for before, flip in pairwise(device.flips):
         if flip.cause in ("aged", "bounded"):
-            assert flip.before_open_s >= max(LEAST_S, AMORTISED * before.took_s)
+            assert flip.before_open_s >= max(MIN_OPEN_S, AMORTISED * before.took_s)
 
 
 @settings(max_examples=40, deadline=None)
@@ -97,7 +97,7 @@ def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
 def test_bounds_cost_a_job_that_is_alone_nothing(samples: list[list[int]], load_s: dict[int, float]) -> None:
     """It waits for nobody but itself."""
     alone = [Work(at=0.0, samples=samples * 20)]
-    tight = Rules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)
+    tight = FlipRules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)
     bounded, boundless = (TimedDevice(alone, rules, load_s).run() for rules in (tight, BOUNDLESS))
     assert [flip.models for flip in bounded.flips] == [flip.models for flip in boundless.flips]
     assert bounded.idle_s == 0.0

@@ -8,9 +8,9 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from shared.lease.policy import Held, Rules, decide, staged
-from tests.unit.pictures import GENERATOR, JUDGE, held, load, picture
+from shared.lease.policy import DeviceResidency, FlipRules, decide, group_singly
 from tests.unit.timed_device import TimedDevice, Work
+from tests.unit.workloads import GENERATOR, JUDGE, held, load, picture
 
 Arrival = tuple[int, int]
 """When a call comes, and for which model. Calls take no time: what is paid for is flips, and waiting."""
@@ -42,13 +42,13 @@ def cheapest(arrivals: tuple[Arrival, ...], flip: int) -> int:
 def paid(arrivals: tuple[Arrival, ...], flip: int) -> int:
     """What the policy pays, which knows nothing of what will come; so many jobs that there is always a stream."""
     now, price, waiting = 0, 0, {model for at, model in arrivals if at == 0}
-    device: Held = held(JUDGE, open_s=inf)
+    device: DeviceResidency = held(JUDGE, open_s=inf)
     while now < LONG:
         waiting -= set(device.models)
         if not waiting and now >= max(at for at, _ in arrivals):
             return price
         work = replace(picture(*(load(model, call_s=0.0, load_s=float(flip)) for model in waiting)), lull_s=0.0)
-        target = decide(work, device, groups=staged(work.loads), rules=Rules())
+        target = decide(work, device, groups=group_singly(work.loads), rules=FlipRules())
         took = 1 if target is None else flip
         price += took if waiting else 0
         device = held(*target.models, open_s=inf) if target else replace(device, idle_s=device.idle_s + bool(waiting))
@@ -92,7 +92,7 @@ def test_in_a_stream_of_small_jobs_waiting_saves_loads() -> None:
     jobs = [Work(at=at, samples=[[JUDGE]]) for at in (0.0, 36.0)]
     jobs += [Work(at=40.0 + 4 * n, samples=[[JUDGE, GENERATOR]]) for n in range(6)]
     load_s = {JUDGE: 30.0, GENERATOR: 30.0}
-    eager, patient = (TimedDevice(jobs, Rules(), load_s, measured=measured).run() for measured in (False, True))
+    eager, patient = (TimedDevice(jobs, FlipRules(), load_s, measured=measured).run() for measured in (False, True))
     assert [len(device.flips) for device in (eager, patient)] == [4, 2]
     assert patient.idle_s <= 30.0
     assert patient.now < eager.now
@@ -102,4 +102,4 @@ def test_in_a_stream_of_small_jobs_waiting_saves_loads() -> None:
 def test_jobs_that_come_alone_wait_for_nobody(jobs: int) -> None:
     """Nothing could come for the resident model."""
     apart = [Work(at=500.0 * n, samples=[[JUDGE, GENERATOR]]) for n in range(jobs)]
-    assert TimedDevice(apart, Rules(), {JUDGE: 30.0, GENERATOR: 30.0}).run().idle_s == 0.0
+    assert TimedDevice(apart, FlipRules(), {JUDGE: 30.0, GENERATOR: 30.0}).run().idle_s == 0.0

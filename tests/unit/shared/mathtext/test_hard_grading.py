@@ -34,8 +34,9 @@ def test_the_table_is_large_and_repeats_nothing() -> None:
     assert len(pairs()) > 231
 
 
+@pytest.mark.slow
 def test_the_page_explains_each_difference_from_the_library() -> None:
-    """The table on docs/grading.md is the one that Math-Verify's own verdicts make."""
+    """The table on docs/reference/math-verify.md is the one that Math-Verify's own verdicts make."""
     assert on_page() == differences()
 
 
@@ -45,6 +46,7 @@ def test_whatever_is_identical_is_right() -> None:
         assert compare(text, text) is True
 
 
+@pytest.mark.slow
 def test_an_answer_of_any_length_is_graded() -> None:
     """What is longer than any answer is compared as it stands."""
     assert normal_form("5," * LONGEST) == "5," * LONGEST

@@ -7,7 +7,7 @@ import pytest
 
 from shared.model_settings import Model
 from shared.models import command_lines
-from shared.models.command_lines import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Asked, Launch
+from shared.models.command_lines import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Launch, LaunchRequest
 
 KEY = "a-secret-key"
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -21,7 +21,7 @@ def model(server: str, **fields: Any) -> Model:
 
 def launch(of: Model, parallel: int = 4) -> Launch:
     """How it would be started."""
-    return command_lines.launch(Asked("judge", of, parallel), port=4001, spare=4002, key=KEY)
+    return command_lines.build_launch(LaunchRequest("judge", of, parallel), port=4001, spare=4002, key=KEY)
 
 
 def told(arguments: tuple[str, ...], flag: str) -> str:
@@ -78,15 +78,15 @@ def test_a_deterministic_vllm_has_batch_invariant_kernels(of: Model) -> None:
     """By a variable of its environment, with as many slots as without; the row says it, as arguments do not."""
     assert launch(of).environment["VLLM_BATCH_INVARIANT"] == "1"
     assert "VLLM_BATCH_INVARIANT" not in launch(of.model_copy(update={"deterministic": False})).environment
-    assert command_lines.deterministic(of)["deterministic"] is True
+    assert command_lines.deterministic_options(of)["deterministic"] is True
 
 
 @pytest.mark.parametrize(("version", "refused"), [("0.11.0", True), ("0.11.1", False), ("0.20.0rc1", False)])
 def test_a_vllm_without_batch_invariant_kernels_is_not_taken_for_deterministic(version: str, *, refused: bool) -> None:
     """It would ignore the variable and say nothing."""
     page = {"data": [CARD], "version": version}
-    asked = Asked("judge", model("vllm", path=Path("/models/qwen"), context=2048, deterministic=True), 4)
-    found = VLLM.misfit(page, asked)
+    asked = LaunchRequest("judge", model("vllm", path=Path("/models/qwen"), context=2048, deterministic=True), 4)
+    found = VLLM.find_misfit(page, asked)
     assert (found == f"is vLLM {version}, which cannot be `deterministic`; install 0.11.1 or later") is refused
     assert (found is None) is not refused
 
@@ -135,7 +135,7 @@ def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None
 def test_a_vllm_command_has_room_for_the_model_behind_serve(command: tuple[str, ...], problem: str) -> None:
     """The guard puts it there, and only there."""
     with pytest.raises(ValueError, match=problem):
-        command_lines.program(model("vllm", command=command))
+        command_lines.select_program(model("vllm", command=command))
 
 
 @pytest.mark.parametrize(
@@ -156,22 +156,22 @@ def test_what_the_guard_says_nobody_else_says(server: str, given: str) -> None:
     """By whatever name: else a server could listen to everybody, or hold another context than its row has."""
     name = given.partition("=")[0].replace("_", "-")
     with pytest.raises(ValueError, match=rf"`command` must not hold {name}: the guard sets it"):
-        command_lines.program(model(server, command=(*PROGRAMS[server].command, given)))
+        command_lines.select_program(model(server, command=(*PROGRAMS[server].command, given)))
 
 
 def test_a_deterministic_llama_server_is_told_nothing_of_its_prompt_cache() -> None:
     """It is off then, and else the operator's."""
     command = ("llama-server", "--cache-prompt")
-    assert command_lines.program(model("llama.cpp", command=command)) is LLAMA
+    assert command_lines.select_program(model("llama.cpp", command=command)) is LLAMA
     with pytest.raises(ValueError, match="must not hold --cache-prompt: the guard sets it"):
-        command_lines.program(model("llama.cpp", command=command, deterministic=True))
+        command_lines.select_program(model("llama.cpp", command=command, deterministic=True))
 
 
 @pytest.mark.parametrize(("server", "fix"), [("llama.cpp", "needs a `path`$"), ("tgi", "a `path` or a `hub`")])
 def test_a_model_without_weights_is_refused_with_the_fix(server: str, fix: str) -> None:
     """llama.cpp downloads nothing."""
     with pytest.raises(ValueError, match=fix):
-        command_lines.program(model(server, path=None))
+        command_lines.select_program(model(server, path=None))
 
 
 PROPS = {"model_path": "/models/qwen", "total_slots": 4, "default_generation_settings": {"n_ctx": 2048}}
@@ -190,7 +190,7 @@ CARD = {"id": "judge", "root": "/models/qwen", "max_model_len": 2048}
         (TGI, INFO, None),
         (TGI, INFO | {"model_id": "gpt2"}, "serves gpt2"),
         (TGI, INFO | {"model_sha": "f" * 40}, "serves revision ffff"),
-        (TGI, INFO | {"model_sha": None}, "names no revision, as it could not ask the hub; take `revision` away"),
+        (TGI, INFO | {"model_sha": None}, "reports no revision, as it could not reach the hub; remove `revision`"),
         (TGI, INFO | {"max_total_tokens": 1024}, "set `context`"),
         (VLLM, {"data": [CARD]}, None),
         (VLLM, {"data": [CARD | {"root": "gpt2"}]}, "serves gpt2 as judge"),
@@ -202,8 +202,8 @@ def test_a_server_that_is_not_what_was_asked_for_is_found_out(
     kind: command_lines.Program, page: dict[str, Any], problem: str | None
 ) -> None:
     """By what it says of itself."""
-    asked = Asked("judge", model("tgi", hub="/models/qwen", path=None, context=2048, revision=SHA), 4)
-    found = kind.misfit(page, asked)
+    asked = LaunchRequest("judge", model("tgi", hub="/models/qwen", path=None, context=2048, revision=SHA), 4)
+    found = kind.find_misfit(page, asked)
     assert found is None if problem is None else problem in str(found)
 
 
@@ -221,7 +221,7 @@ def test_what_is_served_is_the_version_that_is_printed(
     kind: command_lines.Program, printed: str, page: dict[str, Any]
 ) -> None:
     """Without the lines around it, which have times in them: the version is part of the model's identity."""
-    found = kind.printed.search(printed)
+    found = kind.version_pattern.search(printed)
     assert found is not None
     assert "10:00" not in found[1]
     assert kind.version(page) in found[1]

@@ -18,8 +18,8 @@ from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible
-from shared.rag.provenance import answered
-from shared.rag.taxonomy import Facts, ending
+from shared.rag.provenance import make_outcome
+from shared.rag.taxonomy import SampleFacts, classify_ending
 from shared.runtime.prompting import read_reply
 from shared.settings import REPOSITORY
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
@@ -222,10 +222,10 @@ def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
     """In the reply, in the outcome, and in the reason of a wrong answer's ending."""
     reply = read_reply("generate", completion("So 4 = 4 = 4", ended))
     assert reply == Generated(text="So 4 = 4 = 4", truncated=True, truncated_by=ended)
-    outcome = answered(reply)
+    outcome = make_outcome(reply)
     assert (outcome.truncated, outcome.truncated_by) == (True, ended)
-    wrong = ending(Facts(correct=False, truncated=True, truncated_by=ended))
-    limit = ending(Facts(correct=False, truncated=True))
+    wrong = classify_ending(SampleFacts(correct=False, truncated=True, truncated_by=ended))
+    limit = classify_ending(SampleFacts(correct=False, truncated=True))
     assert wrong.ending is limit.ending
     assert wrong.reason != limit.reason
 
@@ -235,7 +235,7 @@ def test_answers_that_end_as_they_always_did_keep_their_bytes() -> None:
     for ended, truncated in (("stop", False), ("length", True)):
         reply = read_reply("generate", completion("So", ended))
         assert reply == Generated(text="So", truncated=truncated)
-        assert b"truncated_by" not in canonical.encode(reply) + canonical.encode(answered(reply))
+        assert b"truncated_by" not in canonical.encode(reply) + canonical.encode(make_outcome(reply))
 
 
 def test_a_rating_that_was_cut_off_is_truncated() -> None:

@@ -11,15 +11,15 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from services.judge.difficulty import card, figures, problems
-from services.judge.difficulty.figures import Evaluation
-from services.judge.difficulty.problems import Problem
+from services.judge.difficulty.figures import ClassifierEvaluation
+from services.judge.difficulty.problems import MathProblem
 from shared.errors import Unavailable
-from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read
+from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.static_embeddings import StaticEmbedder
 from shared.runtime.models import WEIGHTS
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 
-EVALUATION = msgspec.json.decode((WEIGHTS.parent / "evaluation.json").read_bytes(), type=Evaluation)
+EVALUATION = msgspec.json.decode((WEIGHTS.parent / "evaluation.json").read_bytes(), type=ClassifierEvaluation)
 RECORDED = [each.question for each in EVALUATION.recorded]
 TEST_DEV = DATA / "math" / "test-dev.jsonl"
 NEEDS_DATA = pytest.mark.skipif(not TEST_DEV.exists(), reason="MATH is not part of the repository")
@@ -28,12 +28,12 @@ NEEDS_DATA = pytest.mark.skipif(not TEST_DEV.exists(), reason="MATH is not part 
 @pytest.fixture(scope="module")
 def classifier() -> DifficultyClassifier:
     """The shipped one."""
-    return DifficultyClassifier(read(WEIGHTS), StaticEmbedder(EMBEDDINGS))
+    return DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS))
 
 
-def problem(number: int, level: int = 3, subject: str = "Algebra") -> Problem:
+def problem(number: int, level: int = 3, subject: str = "Algebra") -> MathProblem:
     """One of many."""
-    return Problem(f"train/{number}.json", f"What is {number}?", subject, level)
+    return MathProblem(f"train/{number}.json", f"What is {number}?", subject, level)
 
 
 def test_the_services_give_the_probabilities_of_the_library_that_fitted_them(classifier: DifficultyClassifier) -> None:
@@ -47,13 +47,13 @@ def test_a_probability_depends_on_nothing_but_the_question(classifier: Difficult
     """Not on its neighbours, nor on the classifier's past: to the last bit, for replies are kept by their question."""
     together = classifier.probabilities(RECORDED * 20)
     assert together == [classifier.probabilities([text])[0] for text in RECORDED] * 20
-    again = DifficultyClassifier(read(WEIGHTS), StaticEmbedder(EMBEDDINGS))
+    again = DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS))
     assert again.probabilities(RECORDED[::-1]) == together[: len(RECORDED)][::-1]
 
 
 def test_weights_that_were_fitted_to_another_embedder_are_refused() -> None:
     """Its vectors may have the same length and mean something else."""
-    regression = msgspec.structs.replace(read(WEIGHTS), embedder="0" * 64)
+    regression = msgspec.structs.replace(read_regression(WEIGHTS), embedder="0" * 64)
     with pytest.raises(Unavailable, match=r"fitted to embedder 000000000000…") as refusal:
         DifficultyClassifier(regression, StaticEmbedder(EMBEDDINGS))
     assert refusal.value.hint == "Fit it again: `python -m services.judge.difficulty`"
@@ -65,7 +65,7 @@ def test_weights_that_cannot_be_read_are_unavailable(tmp_path: Path, content: by
     if content is not None:
         (tmp_path / "weights.json").write_bytes(content)
     with pytest.raises(Unavailable, match=r"no weights of the difficulty classifier in '.*weights\.json'"):
-        read(tmp_path / "weights.json")
+        read_regression(tmp_path / "weights.json")
 
 
 @pytest.mark.parametrize("question", ["求 $x^2 = 4$ 的所有解。", "", "\u2603"])
@@ -99,10 +99,10 @@ def test_the_card_says_what_was_measured() -> None:
 @NEEDS_DATA
 def test_the_shipped_classifier_is_as_good_as_its_card_says(classifier: DifficultyClassifier) -> None:
     """On MATH's test-dev, of which nothing was fitted or chosen; the rest of the card comes from the same run."""
-    part = problems.read(TEST_DEV)
+    part = problems.read_problems(TEST_DEV)
     found = classifier.probabilities([each.text for each in part])
     assert None not in found
-    measured = figures.figures(part, np.array(found, dtype=np.float64))
+    measured = figures.measure_figures(part, np.array(found, dtype=np.float64))
     written = EVALUATION.parts["test-dev"].shipped
     assert (measured.n, measured.accuracy, measured.cuts) == (written.n, written.accuracy, written.cuts)
     assert msgspec.structs.astuple(measured.auc) == pytest.approx(msgspec.structs.astuple(written.auc))
@@ -124,8 +124,8 @@ def test_it_beats_what_is_trivial_and_not_what_reads_words() -> None:
 @NEEDS_DATA
 def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
     """And nothing is on both sides."""
-    everything = problems.read(DATA / "math" / "train.jsonl")
-    fitted, held_out = problems.split(everything)
+    everything = problems.read_problems(DATA / "math" / "train.jsonl")
+    fitted, held_out = problems.split_problems(everything)
     assert len(everything) == 7498
     assert len(fitted) == EVALUATION.fitted
     assert not {each.id for each in fitted} & {each.id for each in held_out}
@@ -136,7 +136,7 @@ def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
 def test_the_split_depends_on_the_problems_and_not_on_their_order() -> None:
     """So that it can be made again from any copy of MATH."""
     part = [problem(number, level=1 + number % 5) for number in range(100)]
-    there, back = problems.split(part), problems.split(part[::-1])
+    there, back = problems.split_problems(part), problems.split_problems(part[::-1])
     assert {each.id for each in there.held_out} == {each.id for each in back.held_out}
     assert len(there.held_out) == 20
 
@@ -149,7 +149,10 @@ def test_problems_without_a_level_are_left_out(tmp_path: Path) -> None:
     ]
     file = tmp_path / "problems.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [(each.id, each.level, each.hard) for each in problems.read(file)] == [("0", 3, False), ("2", 4, True)]
+    assert [(each.id, each.level, each.hard) for each in problems.read_problems(file)] == [
+        ("0", 3, False),
+        ("2", 4, True),
+    ]
 
 
 def test_the_area_is_the_rank_sum_statistic_of_mann_and_whitney() -> None:
@@ -159,11 +162,11 @@ def test_the_area_is_the_rank_sum_statistic_of_mann_and_whitney() -> None:
     expected = mannwhitneyu(probabilities[hard > 0], probabilities[hard == 0]).statistic / (
         hard.sum() * (1 - hard).sum()
     )
-    found = figures.area(hard, probabilities)
+    found = figures.measure_area(hard, probabilities)
     assert found.value == pytest.approx(expected)
     assert found.low < expected < found.high
-    assert figures.auc(hard, hard) == 1
-    assert figures.auc(hard, np.zeros(200)) == 0.5
+    assert figures.compute_auc(hard, hard) == 1
+    assert figures.compute_auc(hard, np.zeros(200)) == 0.5
 
 
 def test_an_advantage_is_of_the_same_problems() -> None:
@@ -171,16 +174,16 @@ def test_an_advantage_is_of_the_same_problems() -> None:
     rng = np.random.default_rng(2)
     hard = rng.integers(0, 2, 200).astype(float)
     noise = rng.random(200)
-    nothing, much = figures.advantage(hard, noise, noise), figures.advantage(hard, hard, noise)
+    nothing, much = figures.measure_advantage(hard, noise, noise), figures.measure_advantage(hard, hard, noise)
     assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
-    assert much.value == pytest.approx(1 - figures.auc(hard, noise))
+    assert much.value == pytest.approx(1 - figures.compute_auc(hard, noise))
     assert much.low > 0.3
 
 
 def test_calibration_puts_problems_of_like_probability_together() -> None:
     """Empty bins are left out; a probability of 1 is in the last one."""
     hard = np.array([0.0, 1.0, 0.0, 1.0])
-    bins = figures.calibration(hard, np.array([0.01, 0.05, 0.55, 1.0]))
+    bins = figures.measure_calibration(hard, np.array([0.01, 0.05, 0.55, 1.0]))
     assert [(each.n, each.hard.value) for each in bins] == [(2, 0.5), (1, 0.0), (1, 1.0)]
     assert bins[0].probability == pytest.approx(0.03)
 
@@ -188,7 +191,7 @@ def test_calibration_puts_problems_of_like_probability_together() -> None:
 def test_figures_say_what_a_threshold_would_do() -> None:
     """Who takes the rule path, and how many of those are hard; nobody below the lowest."""
     part = [problem(number, level) for number, level in enumerate((1, 3, 4, 5) * 25)]
-    found = figures.figures(part, np.array([0.15, 0.35, 0.25, 0.95] * 25))
+    found = figures.measure_figures(part, np.array([0.15, 0.35, 0.25, 0.95] * 25))
     cuts = {each.threshold: (each.easy.value, each.hard_among_easy.value) for each in found.cuts}
     assert (cuts[0.1], cuts[0.2], cuts[0.3], cuts[0.4]) == ((0, None), (0.25, 0), (0.5, 0.5), (0.75, 1 / 3))
     assert (found.n, found.hard, found.accuracy.value, found.auc.value) == (100, 0.5, 0.75, 0.75)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from shared.errors import TooLarge, Unavailable
 from shared.models import endpoint, retrieval_models
-from shared.models.embedding import directions
+from shared.models.embedding import normalise_vectors
 from shared.models.ports import Embedder, ModelFailed
 from shared.retrieval_settings import Embeddings
 from tests.doubles.chat_server import chat_server
@@ -40,7 +40,7 @@ class Setting:
     async def using(self, use: Any, **settings: Any) -> Any:
         """What `use` makes of an embedder, in a thread."""
         given = {"kind": self.kind, "url": self.url, "model": "small", **settings}
-        with retrieval_models.embedder(Embeddings(**given)) as made:
+        with retrieval_models.open_embedder(Embeddings(**given)) as made:
             return await to_thread.run_sync(use, made)
 
     @property
@@ -106,7 +106,7 @@ async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(served:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("few", r"1 vectors for 2 texts|numbered 1 vectors wrongly"),
+        ("few", r"1 vectors for 2 texts|sent 1 vectors with wrong numbers"),
         ("another_dimension", "vectors of 63 numbers where 64 were expected"),
         ("ragged", "vectors of 63 and 64 numbers where 64 were expected"),
         ("nan", "cannot be read"),
@@ -139,7 +139,7 @@ async def test_two_vectors_of_one_number_are_refused() -> None:
             double.tell("twice")
             made.embed_documents(TEXTS[:2])
 
-        with pytest.raises(Unavailable, match="numbered 2 vectors wrongly for 2 texts"):
+        with pytest.raises(Unavailable, match="sent 2 vectors with wrong numbers for 2 texts"):
             await Setting(double, server.url, "openai").using(use)
 
 
@@ -272,7 +272,7 @@ async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPa
 def test_a_key_that_is_not_set_is_refused_at_the_start() -> None:
     """Not at the first search."""
     settings = Embeddings(kind="openai", url="http://127.0.0.1:1", model="m", api_key_env="NOT_SET_ANYWHERE")
-    with pytest.raises(Unavailable, match="NOT_SET_ANYWHERE"), retrieval_models.embedder(settings):
+    with pytest.raises(Unavailable, match="NOT_SET_ANYWHERE"), retrieval_models.open_embedder(settings):
         pass
 
 
@@ -297,15 +297,15 @@ def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
 def test_numbers_that_are_none_are_refused(wrong: float) -> None:
     """From models in this process they come as such."""
     with pytest.raises(ModelFailed, match="NaN or infinity"):
-        directions([[1.0, wrong]], 1)
+        normalise_vectors([[1.0, wrong]], 1)
 
 
 def test_empty_vectors_are_refused() -> None:
     """They have no direction."""
     with pytest.raises(ModelFailed, match="vectors of 0 numbers"):
-        directions([[], []], 2)
+        normalise_vectors([[], []], 2)
 
 
 def test_long_vectors_keep_their_direction() -> None:
     """Squares of large numbers do not overflow."""
-    np.testing.assert_allclose(directions([[3e30, 4e30]], 1), [[0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(normalise_vectors([[3e30, 4e30]], 1), [[0.6, 0.8]], rtol=1e-6)

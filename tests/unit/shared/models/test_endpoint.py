@@ -7,7 +7,7 @@ from anyio import to_thread
 
 from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
-from shared.models.endpoint import TRIES, Endpoint, key_of
+from shared.models.endpoint import MAX_ATTEMPTS, Endpoint, read_key
 from shared.models.ports import ModelFailed
 from tests.doubles.chat_server import Reply, Seen, as_json, chat_server
 
@@ -80,7 +80,7 @@ async def test_the_last_of_a_few_tries_says_what_the_server_said() -> None:
     with pytest.raises(ModelFailed, match=r"HTTP 503: .*overloaded") as caught:
         await asked(script)
     assert (caught.value.kind, caught.value.what[:14]) == (FailureKind.UNAVAILABLE, "the server at ")
-    assert len(script.seen) == TRIES
+    assert len(script.seen) == MAX_ATTEMPTS
 
 
 async def test_all_tries_share_one_deadline() -> None:
@@ -171,9 +171,9 @@ def test_a_base_url_may_end_in_v1(given: str) -> None:
 def test_a_key_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its variable, with what to do; without a name there is no key."""
     monkeypatch.setenv("EMBEDDING_KEY", KEY)
-    assert key_of("EMBEDDING_KEY") == KEY
-    assert key_of(None) == ""
+    assert read_key("EMBEDDING_KEY") == KEY
+    assert read_key(None) == ""
     monkeypatch.delenv("EMBEDDING_KEY")
     with pytest.raises(Unavailable, match="EMBEDDING_KEY is not set") as caught:
-        key_of("EMBEDDING_KEY")
+        read_key("EMBEDDING_KEY")
     assert "export EMBEDDING_KEY" in str(caught.value.hint)

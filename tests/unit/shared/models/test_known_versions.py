@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.models.known_versions import warning
+from shared.models.known_versions import find_warning
 
 
 @pytest.mark.parametrize(
@@ -11,7 +11,7 @@ from shared.models.known_versions import warning
 )
 def test_a_version_that_loses_answers_is_warned_of(version: str) -> None:
     """By its number or, where it was built without one, by its commit."""
-    said = warning("llama.cpp", version)
+    said = find_warning("llama.cpp", version)
     assert said is not None
     assert version in said
     assert "install another version" in said
@@ -23,4 +23,4 @@ def test_a_version_that_loses_answers_is_warned_of(version: str) -> None:
 )
 def test_nothing_is_said_of_other_versions(backend: str, version: str) -> None:
     """Nor of another server's with the same number."""
-    assert warning(backend, version) is None
+    assert find_warning(backend, version) is None

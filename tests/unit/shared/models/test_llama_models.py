@@ -35,14 +35,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def embedder(folder: Path) -> Iterator[Embedder]:
     """The encoder."""
-    with retrieval_models.embedder(Embeddings(kind="gguf", path=folder / "encoder.gguf", batch=7)) as made:
+    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=folder / "encoder.gguf", batch=7)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def reranker(folder: Path) -> Iterator[Reranker]:
     """The cross-encoder."""
-    with retrieval_models.reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
+    with retrieval_models.open_reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
         assert made is not None
         yield made
 
@@ -78,7 +78,7 @@ def test_a_text_that_does_not_fit_is_refused_and_the_next_is_answered(embedder: 
 def test_texts_that_are_cut_fit(folder: Path) -> None:
     """The way out that the refusal names."""
     settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", max_chars=200)
-    with retrieval_models.embedder(settings) as made:
+    with retrieval_models.open_embedder(settings) as made:
         assert made.embed_documents(["circle " * 900]).any()
 
 
@@ -86,12 +86,12 @@ def test_a_text_of_too_many_tokens_is_cut_by_the_models_own_count(folder: Path) 
     """To the beginning that just fits, beside texts that fit as they are; another cut is another index."""
     fits = " ".join(["circle"] * (bert_file.CONTEXT - 2))
     path = folder / "encoder.gguf"
-    with retrieval_models.embedder(Embeddings(kind="gguf", path=path, too_long="cut")) as made:
+    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path, too_long="cut")) as made:
         short, full, cut = made.embed_documents(["radius", fits, f"{fits} {'power ' * 900}"])
         np.testing.assert_allclose(cut, full, atol=1e-4)
         assert abs(short - full).max() > 0.01
         signature = made.signature
-    with retrieval_models.embedder(Embeddings(kind="gguf", path=path)) as refusing:
+    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path)) as refusing:
         assert refusing.signature != signature
 
 
@@ -99,7 +99,7 @@ def test_a_prefix_that_fills_the_model_leaves_nothing_to_cut(folder: Path) -> No
     """The beginning of an instruction is no vector of a text."""
     prefix = "circle " * bert_file.CONTEXT
     settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", too_long="cut", document_prefix=prefix)
-    with retrieval_models.embedder(settings) as made, pytest.raises(TooLarge, match="too large to process"):
+    with retrieval_models.open_embedder(settings) as made, pytest.raises(TooLarge, match="too large to process"):
         made.embed_documents(["radius"])
 
 
@@ -107,7 +107,7 @@ def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: 
     """Not its name's."""
 
     def signature(path: Path) -> str:
-        with retrieval_models.embedder(Embeddings(kind="gguf", path=path, batch=7)) as made:
+        with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path, batch=7)) as made:
             return made.signature
 
     copy = tmp_path / "copy.gguf"
@@ -118,8 +118,8 @@ def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: 
 
 def test_a_model_that_names_no_pooling_is_averaged() -> None:
     """The shipped judge was never meant to embed, and does all the same."""
-    assert gguf.pooling(JUDGE) is None
-    with retrieval_models.embedder(Embeddings(kind="gguf", path=JUDGE)) as made:
+    assert gguf.read_pooling(JUDGE) is None
+    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=JUDGE)) as made:
         found = made.embed_documents(["What is 2+2?", "What is 2+3?"])
     assert found.shape == (2, 128)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
@@ -127,8 +127,8 @@ def test_a_model_that_names_no_pooling_is_averaged() -> None:
 
 def test_the_header_names_the_pooling(folder: Path) -> None:
     """By the first token, as bge's models do; and the tensors are listed behind it."""
-    assert gguf.pooling(folder / "encoder.gguf") == bert_file.FIRST_TOKEN
-    assert gguf.tensors(folder / "reranker.gguf") - gguf.tensors(folder / "encoder.gguf") == {
+    assert gguf.read_pooling(folder / "encoder.gguf") == bert_file.FIRST_TOKEN
+    assert gguf.read_tensor_names(folder / "reranker.gguf") - gguf.read_tensor_names(folder / "encoder.gguf") == {
         "cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"
     }  # fmt: skip
 
@@ -153,17 +153,17 @@ def test_a_pair_that_does_not_fit_is_refused(reranker: Reranker) -> None:
 
 def test_an_encoder_does_not_rerank(folder: Path) -> None:
     """It has no head: llama.cpp would take the first number of a vector for a score, and say nothing."""
-    with pytest.raises(Unavailable, match=r"encoder\.gguf is no reranker: it lacks cls\.output\.weight"):
+    with pytest.raises(Unavailable, match=r"encoder\.gguf is not a reranker: it lacks cls\.output\.weight"):
         LlamaCrossEncoder(folder / "encoder.gguf", threads=1)
 
 
 def test_probabilities_that_llama_cpp_makes_itself_get_no_sigmoid(tmp_path: Path) -> None:
     """Applied to them it would leave nothing outside of .5 to .731; refused at the start, with the setting."""
     path = bert_file.write(tmp_path / "qwen.gguf", head=True, family="qwen3")
-    with pytest.raises(Unavailable, match="makes probabilities of the scores") as caught:
-        retrieval_models.reranker(Reranking(kind="gguf", path=path)).__enter__()
+    with pytest.raises(Unavailable, match="already turns the scores") as caught:
+        retrieval_models.open_reranker(Reranking(kind="gguf", path=path)).__enter__()
     assert "activation: none" in str(caught.value.hint)
-    with retrieval_models.reranker(Reranking(kind="gguf", path=path, activation="none")) as made:
+    with retrieval_models.open_reranker(Reranking(kind="gguf", path=path, activation="none")) as made:
         assert made is not None
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: by
         path.write_bytes(content)
     with (
         pytest.raises(Unavailable, match=r"model\.gguf"),
-        retrieval_models.embedder(Embeddings(kind="gguf", path=path)),
+        retrieval_models.open_embedder(Embeddings(kind="gguf", path=path)),
     ):
         pass
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_broken_off_says_so_when_it_is_loaded(folder: Path, tmp_p
     path = tmp_path / "broken.gguf"
     path.write_bytes((folder / "encoder.gguf").read_bytes()[:-2000])
     with (
-        retrieval_models.embedder(Embeddings(kind="gguf", path=path)) as made,
+        retrieval_models.open_embedder(Embeddings(kind="gguf", path=path)) as made,
         pytest.raises(Unavailable, match=r"cannot load broken\.gguf"),
     ):
         made.embed_queries(["circle"])

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from services.guard.drivers.scripted import ScriptedServer
-from services.guard.guard import Guard, Resident
+from services.guard.guard import Guard, ServedModel
 from shared.contracts.calls import Decoding, Generate
 from shared.contracts.guard import Completion, ModelAnswer, ModelCall, RunRequest
 from shared.contracts.params import Params
 from shared.contracts.replies import FailureKind, Generated, Token
 from shared.models.chat import ChatFailed
-from shared.models.logprobs import LEAST, tokens
+from shared.models.logprobs import MIN_LOGPROB, parse_tokens
 from shared.models.ollama import Ollama
 from shared.models.openai_compatible import OpenAICompatible
 from shared.pipelines.binding import Binding, Pin, bind
@@ -97,7 +97,7 @@ async def test_the_scripted_model_is_certain() -> None:
 async def test_the_guard_passes_them_on_both_ways() -> None:
     """The call says how many alternatives, the completion holds the tokens."""
     puppet, guard = PuppetServer(), Guard("cpu:0", StepClock())  # type: ignore[arg-type]
-    guard.open(7, {1: Resident(puppet, 8)})
+    guard.open(7, {1: ServedModel(puppet, 8)})
     calls = [ModelCall(id=n, model_id=1, prompt=str(n), decoding=GREEDY, seed=0, logprobs=n) for n in (0, 5)]
     sent = asyncio.create_task(ended(guard, RunRequest(epoch=7, calls=tuple(calls))))
     await puppet.has(2)
@@ -146,28 +146,28 @@ def test_a_call_that_wants_them_is_another_call() -> None:
 @pytest.mark.parametrize("content", [None, [], "none", [{"token": "a"}], [{"token": 1, "logprob": -1}], {"token": "a"}])
 def test_what_cannot_be_read_is_none(content: object) -> None:
     """Half of the tokens would be taken for all of them."""
-    assert tokens(content) == ()
+    assert parse_tokens(content) == ()
 
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [(-1.5, -1.5), (0, 0.0), (0.25, 0.0), (-1e300, LEAST), (-math.inf, LEAST), (math.nan, LEAST)],
+    [(-1.5, -1.5), (0, 0.0), (0.25, 0.0), (-1e300, MIN_LOGPROB), (-math.inf, MIN_LOGPROB), (math.nan, MIN_LOGPROB)],
 )
 def test_a_log_probability_is_a_number_that_can_be_stored(given: float, kept: float) -> None:
     """Never above 0, and never below what OpenAI calls very unlikely."""
-    [token] = tokens([{"token": "a", "logprob": given, "top_logprobs": [{"token": "b", "logprob": given}]}])
+    [token] = parse_tokens([{"token": "a", "logprob": given, "top_logprobs": [{"token": "b", "logprob": given}]}])
     assert (token.logprob, token.top) == (kept, {"b": kept})
 
 
 def test_of_alternatives_that_read_alike_the_likeliest_stands() -> None:
     """Parts of one character are all shown by the same sign."""
     top = [{"token": "\ufffd", "logprob": -3.0}, {"token": "\ufffd", "logprob": -1.0}, {"token": "b", "logprob": -2.0}]
-    assert tokens([{"token": "b", "logprob": -2.0, "top_logprobs": top}])[0].top == {"\ufffd": -1.0, "b": -2.0}
+    assert parse_tokens([{"token": "b", "logprob": -2.0, "top_logprobs": top}])[0].top == {"\ufffd": -1.0, "b": -2.0}
 
 
 def test_what_a_database_cannot_hold_is_replaced() -> None:
     """NUL, and half of a surrogate pair."""
-    assert [token.text for token in tokens([{"token": each, "logprob": -1} for each in ("\0", "a\ud83d")])] == [
+    assert [token.text for token in parse_tokens([{"token": each, "logprob": -1} for each in ("\0", "a\ud83d")])] == [
         "\ufffd",
         "a?",
     ]

@@ -11,8 +11,8 @@ from shared.contracts.calls import Decoding
 from shared.contracts.replies import FailureKind
 from shared.models import ollama
 from shared.models.chat import ChatFailed
-from shared.models.ollama import Ollama, OllamaFailed, full_tag
-from shared.models.ollama_answers import Reloaded
+from shared.models.ollama import Ollama, OllamaFailed, make_full_tag
+from shared.models.ollama_answers import ModelReloaded
 from shared.models.sampling import OLLAMA
 from tests.doubles.chat_server import Reply, as_json, chat_server
 from tests.doubles.ollama_faults import DEATHS
@@ -46,22 +46,22 @@ Server = tuple[Double, Ollama]
 )
 def test_a_name_without_a_tag_is_the_latest(name: str, listed: str) -> None:
     """A port is no tag."""
-    assert full_tag(name) == listed
+    assert make_full_tag(name) == listed
 
 
 async def test_a_pulled_model_is_known_by_its_manifest(server: Server) -> None:
     """Digest and quantisation; another pull has another digest."""
     double, api = server
-    first = await api.pulled(TAG)
+    first = await api.require_pulled(TAG)
     assert (first.digest, first.details.quantization_level) == (double.pulled[TAG], "Q4_K_M")
     double.pull(TAG, "v2")
-    assert (await api.pulled(TAG)).digest != first.digest
+    assert (await api.require_pulled(TAG)).digest != first.digest
 
 
 async def test_a_model_that_is_not_pulled_comes_with_its_command(server: Server) -> None:
     """The name that the operator wrote."""
     with pytest.raises(OllamaFailed, match=r"'llama3\.2': ollama pull llama3\.2$"):
-        await server[1].pulled("llama3.2")
+        await server[1].require_pulled("llama3.2")
 
 
 @pytest.mark.parametrize("version", ["0.12.6", "0.13.0-rc1", "0.40.2", "1.0"])
@@ -69,7 +69,7 @@ async def test_a_server_that_refuses_long_prompts_is_taken(server: Server, versi
     """From the first version that knows `truncate` and `shift`."""
     double, api = server
     double.version = version
-    assert await api.version() == version
+    assert await api.require_version() == version
 
 
 @pytest.mark.parametrize("version", ["0.12.5", "0.11.10", "0.0.0", "unknown"])
@@ -77,8 +77,8 @@ async def test_a_server_that_cuts_prompts_in_silence_is_refused(server: Server, 
     """Or one that does not say."""
     double, api = server
     double.version = version
-    with pytest.raises(OllamaFailed, match=r"cuts prompts in silence.*0\.12\.6"):
-        await api.version()
+    with pytest.raises(OllamaFailed, match=r"silently truncates prompts.*0\.12\.6"):
+        await api.require_version()
 
 
 async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(server: Server) -> None:
@@ -93,7 +93,7 @@ async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(serve
     assert [body["stream"] for body in double.bodies] == [False, True, True]
     assert all(body | launch == body and body["options"] | OPTIONS == body["options"] for body in (load, *calls))
     assert double.loads == [TAG]
-    (resident,) = await api.resident()
+    (resident,) = await api.list_resident()
     assert (resident.digest, resident.context_length) == (double.pulled[TAG], 64)
 
 
@@ -183,7 +183,7 @@ async def test_a_call_that_had_its_model_loaded_is_told_apart(server: Server) ->
     double, api = server
     await api.load(TAG)
     double.kill()
-    with pytest.raises(Reloaded, match=r"loaded again.*0\.8 s"):
+    with pytest.raises(ModelReloaded, match=r"loaded again.*0\.8 s"):
         await api.chat(TAG, "p", DECODING, 0)
 
 
@@ -192,15 +192,15 @@ async def test_a_prompt_between_the_context_and_its_multiple_of_256_is_not_calle
     double, api = server
     await api.load(TAG)
     assert (await api.chat(TAG, "word " * 100, DECODING, 0)).prompt_tokens == 100
-    assert not await api.cuts(TAG)
+    assert not await api.truncates_prompts(TAG)
     double.wrong.left["cut"] = None
-    assert await api.cuts(TAG)
+    assert await api.truncates_prompts(TAG)
 
 
 async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a call, and for a look."""
     double, first = server
-    monkeypatch.setattr(ollama, "LOOK_S", 0.05)
+    monkeypatch.setattr(ollama, "QUERY_S", 0.05)
     double.chat = [Reply(hang=True)]
     await first.load(TAG)
     async with Ollama(first.url, OPTIONS, 0.05) as api:
@@ -209,7 +209,7 @@ async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypat
     assert caught.value.kind is FailureKind.TIMEOUT
     async with chat_server(lambda _: Reply(hang=True)) as silent, Ollama(silent.url, OPTIONS) as api:
         with pytest.raises(OllamaFailed, match="does not answer") as failed:
-            await api.resident()
+            await api.list_resident()
         assert not failed.value.away
 
 
@@ -226,7 +226,7 @@ async def test_a_load_may_take_as_long_as_it_takes(server: Server, monkeypatch: 
     monkeypatch.setattr(first._client, "request", noted)
     await first.load(TAG)
     await first.unload(TAG)
-    assert seen == [None, ollama.LOOK_S]
+    assert seen == [None, ollama.QUERY_S]
 
 
 async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
@@ -235,7 +235,7 @@ async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
         pass
     async with Ollama(gone.url, OPTIONS) as api:
         with pytest.raises(OllamaFailed, match=rf"no Ollama at {gone.url}.*ollama serve") as failed:
-            await api.version()
+            await api.require_version()
         assert failed.value.away
         with pytest.raises(ChatFailed) as caught:
             await api.chat(TAG, "p", DECODING, 0)
@@ -246,8 +246,8 @@ async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
 async def test_an_address_of_something_else_is_said(body: bytes) -> None:
     """Whatever answers there."""
     async with chat_server(lambda _: Reply(body=body)) as other, Ollama(f"{other.url}/", {}) as api:
-        with pytest.raises(OllamaFailed, match=f"{other.url}/api/ps is no answer of Ollama"):
-            await api.resident()
+        with pytest.raises(OllamaFailed, match=f"{other.url}/api/ps does not answer as Ollama"):
+            await api.list_resident()
 
 
 async def test_an_unload_is_asked_for_without_a_message(server: Server) -> None:
@@ -256,7 +256,7 @@ async def test_an_unload_is_asked_for_without_a_message(server: Server) -> None:
     await api.load(TAG)
     await api.unload(TAG)
     assert (double.bodies[-1]["messages"], double.bodies[-1]["keep_alive"]) == ([], 0)
-    assert await api.resident() == ()
+    assert await api.list_resident() == ()
     await api.unload(TAG)
     with pytest.raises(OllamaFailed, match="HTTP 404"):
         await api.unload("nobody")

@@ -16,7 +16,7 @@ from shared.contracts.replies import FailureKind
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models import openai_compatible
-from shared.models.chat import Away, ChatFailed, Unreached
+from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
 from shared.models.openai_compatible import ForeignHost, OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND, TGI
 from tests.doubles.chat_server import ChatServer, Reply, Seen, answer, as_json, chat_server
@@ -184,7 +184,7 @@ async def test_what_a_prompt_says_does_not_make_an_overload_a_content_failure(se
 async def test_a_server_that_refuses_everybody_for_now_is_away(server: ChatServer, status: int) -> None:
     """Overloaded, loading or behind a proxy: that says nothing about the call."""
     failed = await failure(server, as_json({"error": "Model is overloaded"}, status))
-    assert isinstance(failed, Away)
+    assert isinstance(failed, ServerAway)
     assert failed.kind is FailureKind.UNAVAILABLE
     assert f"HTTP {status}" in failed.detail
 
@@ -215,7 +215,7 @@ async def test_every_other_refusal_is_the_servers_and_says_which(
 async def test_a_server_that_refuses_everybody_is_away(server: ChatServer, status: int, said: str) -> None:
     """Which is no failure of the call; its words are kept."""
     failed = await failure(server, as_json({"error": said}, status))
-    assert isinstance(failed, Away)
+    assert isinstance(failed, ServerAway)
     assert said in failed.detail
 
 
@@ -223,7 +223,7 @@ async def test_a_server_may_say_within_its_stream_that_it_is_overloaded(server: 
     """As text-generation-inference does."""
     said = b'data: {"error": {"message": "Model is overloaded", "http_status_code": 422}}\n\n'
     failed = await failure(server, Reply(body=said, headers={"Content-Type": "text/event-stream"}))
-    assert isinstance(failed, Away)
+    assert isinstance(failed, ServerAway)
 
 
 async def test_one_request_is_made_per_completion(server: ChatServer) -> None:
@@ -267,14 +267,14 @@ async def test_a_connection_lost_in_the_middle_of_a_reply_is_a_lost_connection(
     """The guard asks then whether the server still lives."""
     failed = await failure(server, reply)
     assert failed.kind is FailureKind.CONNECTION
-    assert not isinstance(failed, Unreached)
+    assert not isinstance(failed, ServerUnreached)
 
 
 async def test_a_server_that_is_not_there_is_a_lost_connection_that_has_not_seen_the_call() -> None:
     """Refused at the door."""
     async with chat_server(lambda _: answer("hi")) as gone:
         pass
-    with pytest.raises(Unreached) as caught:
+    with pytest.raises(ServerUnreached) as caught:
         await ask(gone)
     assert caught.value.kind is FailureKind.CONNECTION
 

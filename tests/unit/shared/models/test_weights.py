@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared.models import weights
-from shared.models.weights import NoWeights
+from shared.models.weights import WeightsMissing
 
 
 @pytest.fixture
@@ -64,5 +64,5 @@ def test_a_copy_that_keeps_size_and_time_is_another_file(folder: Path) -> None:
 def test_nothing_is_no_model(tmp_path: Path, name: str) -> None:
     """The message names the path and the fix."""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NoWeights, match=rf"{name}.*put .* there"):
+    with pytest.raises(WeightsMissing, match=rf"{name}.*put .* there"):
         weights.digest(tmp_path / name)

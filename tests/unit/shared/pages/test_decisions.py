@@ -3,7 +3,7 @@
 import pytest
 
 from shared.contracts.samples import Decision
-from shared.pages.decisions import BY_ACTION, BY_STAGE, SENTENCES, sentence
+from shared.pages.decisions import BY_ACTION, BY_STAGE, SENTENCES, describe_decision
 
 HASH = "ab" * 32
 
@@ -11,22 +11,26 @@ HASH = "ab" * 32
 def test_a_sentence_names_the_figures_that_it_was_decided_by() -> None:
     """Documents by their names, long lists by their beginning."""
     easy = Decision(stage="route", action="easy", detail={"probability": 0.23456, "threshold": 0.5})
-    assert sentence(easy, {}).startswith("The question looks easy (hard with probability 0.235, below 0.5)")
+    assert describe_decision(easy, {}).startswith("The question looks easy (hard with probability 0.235, below 0.5)")
     drop = Decision(stage="context", action="drop", detail={"document": HASH, "reason": "too long"}, fallback="f")
-    assert sentence(drop, {HASH: "doc-7"}) == "Document doc-7 did not fit into the prompt: too long. Fallback: f."
+    assert (
+        describe_decision(drop, {HASH: "doc-7"}) == "Document doc-7 did not fit into the prompt: too long. Fallback: f."
+    )
     dropped = Decision(stage="dedupe", action="dropped", detail={"documents": [HASH] * 7})
-    assert sentence(dropped, {}).endswith(f"{HASH[:12]} and 2 more.")
+    assert describe_decision(dropped, {}).endswith(f"{HASH[:12]} and 2 more.")
 
 
 def test_a_loop_says_its_round() -> None:
     """From 1."""
-    assert sentence(Decision(stage="refine", action="deeper", round=2, detail={"new": 3.0}), {}).startswith("Round 2: ")
+    assert describe_decision(Decision(stage="refine", action="deeper", round=2, detail={"new": 3.0}), {}).startswith(
+        "Round 2: "
+    )
 
 
 def test_what_has_no_sentence_is_named_as_the_trace_names_it() -> None:
     """Braces in a text of a model are text."""
     unknown = Decision(stage="dowse", action="with a rod", detail={"said": "{x}", "sure": True, "where": None})
-    assert sentence(unknown, {}) == "Dowse: with a rod (said {x}, sure yes, where not known)."
+    assert describe_decision(unknown, {}) == "Dowse: with a rod (said {x}, sure yes, where not known)."
 
 
 @pytest.mark.parametrize(
@@ -35,4 +39,4 @@ def test_what_has_no_sentence_is_named_as_the_trace_names_it() -> None:
 def test_every_sentence_can_be_said_of_a_decision_without_figures(known: str) -> None:
     """As another release may have written it."""
     stage, _, action = known.partition(" ")
-    assert sentence(Decision(stage=stage, action=action, detail={}), {})
+    assert describe_decision(Decision(stage=stage, action=action, detail={}), {})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.pages.words import finding
+from shared.pages.formatting import format_headline
 
 GRADED = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
 
@@ -19,4 +19,4 @@ GRADED = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 
 )
 def test_a_report_begins_with_what_was_found(accuracy: Any, failed: int, said: str) -> None:
     """Failed samples are in no accuracy, so they are said beside it."""
-    assert finding({"accuracy": accuracy, "request_counts": {"failed": failed}}) == said
+    assert format_headline({"accuracy": accuracy, "request_counts": {"failed": failed}}) == said

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.lease import policy
-from shared.pages import flips, words
+from shared.pages import flips, formatting
 
 
 def waiting(**fields: Any) -> dict[str, Any]:
@@ -15,18 +15,18 @@ def waiting(**fields: Any) -> dict[str, Any]:
 
 def test_what_the_next_flip_waits_for_is_said_with_its_time() -> None:
     """Between two bounds; not more than is known."""
-    assert flips.next_in_words(waiting()).startswith(
-        "42 calls left for what is resident; 500 wait for b: flip in 1.8 to 4.2 min"
+    assert flips.describe_next_flip(waiting()).startswith(
+        "42 calls left for the resident models; 500 wait for b: flip in 1.8 to 4.2 min"
     )
-    assert "Too few calls" in flips.next_in_words(waiting(low_s=None, high_s=None))
-    assert flips.next_in_words(waiting(left=0)) == "500 wait for b; the flip is due."
-    assert flips.next_in_words(None) == "No call waits for another model."
+    assert "Too few calls" in flips.describe_next_flip(waiting(low_s=None, high_s=None))
+    assert flips.describe_next_flip(waiting(left=0)) == "500 wait for b; the flip is due."
+    assert flips.describe_next_flip(None) == "No call waits for another model."
 
 
 def test_every_cause_that_is_decided_on_has_words() -> None:
     """Another one, of another release, is shown as it is."""
     assert set(policy.DECIDED) <= flips.CAUSES.keys()
-    assert flips.why({"models": [], "cause": "moon"}) == "nothing, because moon"
+    assert flips.explain_flip({"models": [], "cause": "moon"}) == "nothing, because moon"
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_every_cause_that_is_decided_on_has_words() -> None:
 )
 def test_times_are_said_in_the_unit_that_is_read_at_once(low: float, high: float, said: str) -> None:
     """Two digits."""
-    assert words.seconds_between(low, high) == said
+    assert formatting.format_duration_range(low, high) == said

@@ -12,6 +12,7 @@ from shared.contracts import canonical
 from shared.contracts.calls import (
     Call,
     Decoding,
+    Embed,
     Estimate,
     Generate,
     Grade,
@@ -26,9 +27,9 @@ from shared.contracts.params import Params
 from shared.contracts.requests import DocumentRef, Request, seed_of
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder, bind
 from shared.rag import prompts
-from shared.rag.prompts import template_reference
+from shared.rag.prompts import make_template_reference
 
-ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "verify", "estimate")
+ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "embed", "verify", "estimate")
 PINS = {role: Pin(model_id=number, hash=f"{number:064x}") for number, role in enumerate(ROLES)}
 DOCUMENT = "ab" * 32
 JUDGE = Judge(rubric="reasoning-quality", document=DOCUMENT)
@@ -88,6 +89,7 @@ def test_the_stored_request_hashes_to_the_key(call: Call) -> None:
         (GENERATE, "generate", "generate", Lane.GENERATE),
         (GRADE, "grade", "grade", Lane.JUDGE),
         (Rerank(question="?", documents=()), "rerank", "rerank", Lane.JUDGE),
+        (Embed(text="?"), "embed", "embed", Lane.JUDGE),
         (VERIFY, "verify", "verify", Lane.JUDGE),
         (ESTIMATE, "estimate", "estimate", Lane.JUDGE),
     ],
@@ -157,7 +159,7 @@ def test_what_an_unpinned_model_says_is_kept_inside_the_job() -> None:
 def test_a_request_names_its_template_by_id_and_hash() -> None:
     """A changed text is another call."""
     assert request(GENERATE).template == f"cot@{prompts.template('cot').hash}"
-    assert request(JUDGE).template == template_reference("reasoning-quality")
+    assert request(JUDGE).template == make_template_reference("reasoning-quality")
 
 
 def test_a_changed_template_text_is_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +167,11 @@ def test_a_changed_template_text_is_another_call(monkeypatch: pytest.MonkeyPatch
     before = bound(GENERATE).key
     changed = msgspec.structs.replace(prompts.template("cot"), text="Do it. {{context}}{{question}}")
     monkeypatch.setattr(prompts, "template", lambda _: changed)
-    template_reference.cache_clear()
+    make_template_reference.cache_clear()
     try:
         assert bound(GENERATE).key != before
     finally:
-        template_reference.cache_clear()
+        make_template_reference.cache_clear()
 
 
 def test_an_anchor_of_the_job_replaces_the_rubrics_own() -> None:
@@ -259,7 +261,7 @@ def test_the_seed_is_31_bits_of_the_key() -> None:
 def test_decoding_compares_as_json_does() -> None:
     """Params come out of the database with the types they went in with."""
     params = msgspec.convert({"generate": {"temperature": 0}}, Params)
-    assert params.generate == Decoding(temperature=0.0, max_tokens=512)
+    assert params.generate.decoding == Decoding(temperature=0.0, max_tokens=512)
     assert isinstance(params.generate.temperature, float)
 
 
@@ -300,7 +302,7 @@ def test_a_call_may_have_a_temperature_of_its_own() -> None:
 @pytest.mark.parametrize("call", [*draws(1), msgspec.structs.replace(GENERATE, temperature=0.0, draw=1)])
 def test_a_draw_of_a_greedy_generation_is_refused(call: Call) -> None:
     """Every draw would be the same answer, unnoticed."""
-    with pytest.raises(ValueError, match=r"draw 1 of a greedy generation.*`generate.temperature` has to be above 0"):
+    with pytest.raises(ValueError, match=r"draw 1 of a greedy generation.*set `generate.temperature` above 0"):
         bound(call, params={"generate": {"temperature": 0.8}} if call.temperature is not None else {})  # type: ignore[union-attr]
 
 
@@ -309,7 +311,7 @@ def test_a_draw_that_could_be_another_repeats_is_refused(draw: int) -> None:
     """The next repeat's draws begin at 1000."""
     write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"}, draw=draw)
     for call in (*draws(draw), msgspec.structs.replace(JUDGE, draw=draw), write):
-        with pytest.raises(ValueError, match=rf"a draw is from 0 to 999, not {draw}"):
+        with pytest.raises(ValueError, match=rf"draw {draw} is out of range: use 0 to 999"):
             bound(call, params=SAMPLED)
 
 

@@ -9,8 +9,8 @@ from shared.contracts.documents import Document, Hit
 from shared.contracts.params import GradingParams, Params
 from shared.contracts.replies import Generated, Marked, Reply, Retrieved
 from shared.contracts.samples import Item, Library, Outcome, Steps
-from shared.pipelines.grading import graded
-from shared.rag.provenance import answered, single_trace
+from shared.pipelines.grading import run_and_grade
+from shared.rag.provenance import make_outcome, make_single_trace
 from shared.runtime.replay import Replay
 
 ITEM = Item(ordinal=0, question="Who visits Kenya?", gold="Barack Obama")
@@ -23,17 +23,17 @@ def searching() -> Steps:
     """Both documents, best first, and an answer."""
     found = yield Retrieve(index="dense", question=ITEM.question, k=2)
     generated = yield Generate(template="cot", question=ITEM.question)
-    return answered(generated, trace=single_trace(found, "dense", Params()))
+    return make_outcome(generated, trace=make_single_trace(found, "dense", Params()))
 
 
 def closed_book() -> Steps:
     """An answer alone."""
-    return answered((yield Generate(template="cot", question=ITEM.question)))
+    return make_outcome((yield Generate(template="cot", question=ITEM.question)))
 
 
 def outcome(steps: Steps, *replies: Reply, item: Item = ITEM, grading: GradingParams = TEXT) -> Outcome:
     """What came out."""
-    replay = Replay(graded(steps, item, LIBRARY, grading))
+    replay = Replay(run_and_grade(steps, item, LIBRARY, grading))
     for reply in (*replies, Generated(text="Answer: Obama"), Marked(correct=False)):
         if replay.calls:
             replay.answer([reply])
@@ -75,7 +75,7 @@ def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, gradi
 def test_a_document_that_is_gone_fails_the_sample() -> None:
     """No answer can be looked for in it, which is no miss."""
     gone: Library = {}
-    replay = Replay(graded(searching(), ITEM, gone, TEXT))
+    replay = Replay(run_and_grade(searching(), ITEM, gone, TEXT))
     replay.answer([hits(*DOCUMENTS)])
     replay.answer([Generated(text="Answer: Obama")])
     assert replay.failure is not None

@@ -24,7 +24,19 @@ VARIANTS: tuple[dict[str, Any], ...] = (
 """Settings that switch on a part which reads other parameters."""
 PINS = {
     role: Pin(model_id=1, hash="aa")
-    for role in ("dense", "sparse", "fallback", "rerank", "judge", "generate", "grade", "verify", "estimate", "rules")
+    for role in (
+        "dense",
+        "sparse",
+        "fallback",
+        "rerank",
+        "embed",
+        "judge",
+        "generate",
+        "grade",
+        "verify",
+        "estimate",
+        "rules",
+    )
 }
 SEEN: set[str] = set()
 
@@ -102,8 +114,8 @@ def test_what_comes_after_every_pipeline_is_accepted_for_each() -> None:
 def test_the_same_parameters_can_be_cut_to_what_each_pipeline_reads() -> None:
     """Groups that hold nothing of it are left out."""
     params = {"context_size": 3, "generate": {"max_tokens": 9}, "verify": {"modulus": 10}, "gate": {"tau": 0.3}}
-    assert registry.get("closed-book").only_read(params) == {"generate": {"max_tokens": 9}, "verify": {"modulus": 10}}
-    assert registry.get("mathrag-gate").only_read(params) == params
+    assert registry.get("closed-book").select_read(params) == {"generate": {"max_tokens": 9}, "verify": {"modulus": 10}}
+    assert registry.get("mathrag-gate").select_read(params) == params
 
 
 def test_one_of_several_pipelines_has_to_read_a_parameter() -> None:

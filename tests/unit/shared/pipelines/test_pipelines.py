@@ -18,7 +18,7 @@ from shared.contracts.samples import Extraction, GateDecision, Item, Outcome, Sa
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
 from shared.rag.gate import JudgeUnusable
-from shared.rag.rule_rqp import rule_score
+from shared.rag.rule_rqp import score_text
 
 WORKED = r"Step 1. Since {} is given, x = {}. Step 2. Therefore 2 * x = 14 and the answer is \boxed{{14}}."
 DOCUMENTS = [Document(problem=f"p{i}", text=("so " * i) + WORKED.format(i, i) * (i % 3)) for i in range(60)]
@@ -230,7 +230,7 @@ def test_rules_score_without_a_call() -> None:
     outcome, asked = run("mathrag-gate", strategy=Strategy.RULES)
     assert [type(call) for step in asked for call in step] == [Retrieve, Retrieve, Generate]
     for entry in outcome.trace.candidates:
-        scored = rule_score(LIBRARY[entry.document].text)
+        scored = score_text(LIBRARY[entry.document].text)
         assert (entry.quality, entry.features) == (scored.score, scored.features)
 
 
@@ -358,7 +358,7 @@ def test_calibration_scores_each_document_by_both() -> None:
     """The vectors are in the order of the documents."""
     decided, _ = calibrate(40)
     for document, rule, judge in zip(decided.documents, decided.rule_scores, decided.judge_scores, strict=True):
-        assert rule == rule_score(LIBRARY[document].text).score
+        assert rule == score_text(LIBRARY[document].text).score
         assert judge == world(Judge(rubric="reasoning-quality", document=document)).quality  # type: ignore[union-attr]
 
 

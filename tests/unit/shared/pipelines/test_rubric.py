@@ -12,9 +12,9 @@ from shared.contracts.replies import Failure, FailureKind, Generated, Marked, Ra
 from shared.contracts.requests import Request
 from shared.contracts.samples import Item, Outcome, Yielded
 from shared.pipelines.binding import Binding, Pin, bind
-from shared.pipelines.grading import graded
+from shared.pipelines.grading import run_and_grade
 from shared.rag.parsing import parse_grade
-from shared.rag.provenance import answered
+from shared.rag.provenance import make_outcome
 from shared.runtime.replay import Replay
 
 RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
@@ -24,12 +24,12 @@ ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=E
 def pipeline() -> Generator[Yielded, Any, Outcome]:
     """Asks the generator once."""
     generated = yield Generate(template="cot", question=ITEM.question)
-    return answered(generated)
+    return make_outcome(generated)
 
 
 def asked(item: Item = ITEM, grading: GradingParams = RUBRIC, text: str = "The capital is Paris.") -> Replay[Outcome]:
     """A sample whose text was generated."""
-    replay = Replay(graded(pipeline(), item, {}, grading))
+    replay = Replay(run_and_grade(pipeline(), item, {}, grading))
     replay.answer([Generated(text=text)])
     return replay
 

@@ -26,7 +26,7 @@ from shared.contracts.replies import (
 from shared.contracts.rules import Atom, Rule
 from shared.contracts.samples import Decision, Item, Outcome, Sample
 from shared.pipelines import registry
-from shared.runtime.price import dry_run, made_up_job
+from shared.runtime.price import dry_run, make_placeholder_job
 from tests.unit.shared.pipelines.test_pipelines import BROKEN, Answer, drive, found
 
 FACTS = (
@@ -449,12 +449,12 @@ def test_a_long_question_leaves_room_for_a_search() -> None:
 def test_the_price_counts_what_may_be_asked(rulerag: dict[str, Any], roles: set[str]) -> None:
     """A judge model that may be asked is priced; the longest rules make the most searches."""
     params = msgspec.convert({"rules": "bank", "rulerag": rulerag}, Params)
-    rounds = list(dry_run(made_up_job("rulerag", params), Item(ordinal=0, question="?")))
+    rounds = list(dry_run(make_placeholder_job("rulerag", params), Item(ordinal=0, question="?")))
     assert {call.role for calls in rounds for call in calls} == roles
 
 
 def test_a_query_for_each_rule_is_priced() -> None:
     """One call a rule, and the one for the relation."""
     params = msgspec.convert({"rulerag": {"query": "rewritten", "most": 5}}, Params)
-    rounds = list(dry_run(made_up_job("rulerag", params), Item(ordinal=0, question="?")))
+    rounds = list(dry_run(make_placeholder_job("rulerag", params), Item(ordinal=0, question="?")))
     assert sum(call.role == "write" for calls in rounds for call in calls) == 5 + 1

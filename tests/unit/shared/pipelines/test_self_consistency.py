@@ -12,8 +12,8 @@ from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated
 from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Extraction, Item, Outcome
 from shared.pipelines.binding import Binding, SampleBinder
-from shared.rag.voting import candidates, pairs
-from shared.runtime.price import drawn_roles, dry_run, made_up_job
+from shared.rag.voting import count_votes, pair_answers
+from shared.runtime.price import dry_run, list_drawn_roles, make_placeholder_job
 from tests.unit.shared.pipelines.test_binding import PINS
 from tests.unit.shared.pipelines.test_pipelines import C, run, world
 
@@ -118,7 +118,7 @@ def test_answers_that_mean_the_same_vote_together() -> None:
     assert outcome.answer == "1/2"
     assert counted(outcome) == {"1/2": 3, "3": 2}
     assert {(call.gold, call.answer) for call in asked[2] if isinstance(call, Grade)} == set(
-        pairs(["3", "1/2", "0.5", r"\frac12"])
+        pair_answers(["3", "1/2", "0.5", r"\frac12"])
     )
     (result,) = stages(outcome, "vote")
     assert result.action == "majority"
@@ -173,19 +173,19 @@ def test_equivalence_that_is_not_transitive_gives_the_same_candidates_every_time
     """b is like a and like c, which are not alike: whoever was drawn first decides."""
     alike, other = Graded(math_verify=True, strict=False), Graded(math_verify=None, strict=False)
     verdicts = {("a", "b"): alike, ("a", "c"): other, ("b", "c"): alike}
-    assert [each.written for each in candidates(["a", "b", "c"], verdicts)] == [("a", "b"), ("c",)]
+    assert [each.written for each in count_votes(["a", "b", "c"], verdicts)] == [("a", "b"), ("c",)]
 
 
 def test_a_dry_run_prices_every_draw_and_every_comparison() -> None:
     """Five draws that all differ are ten comparisons; with 20 they are 190."""
     for draws, comparisons in ((5, 10), (20, 190)):
         params = Params(self_consistency=SelfConsistencyParams(draws=draws))
-        rounds = list(dry_run(made_up_job("self-consistency", params), Item(ordinal=0, question="?")))
+        rounds = list(dry_run(make_placeholder_job("self-consistency", params), Item(ordinal=0, question="?")))
         assert [len(round_) for round_ in rounds] == [2, draws, comparisons]
 
 
 def test_every_repeat_draws_its_own_answers() -> None:
     """Although `generate.temperature` is 0; what is found and compared is the same for all."""
-    assert drawn_roles("self-consistency", Params(), "all") == {"generate"}
-    assert drawn_roles("hybrid", Params(), "all") == set()
-    assert drawn_roles("mathrag-gate", Params(), "none") == {"generate", "judge"}
+    assert list_drawn_roles("self-consistency", Params(), "all") == {"generate"}
+    assert list_drawn_roles("hybrid", Params(), "all") == set()
+    assert list_drawn_roles("mathrag-gate", Params(), "none") == {"generate", "judge"}

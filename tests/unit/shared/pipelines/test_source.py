@@ -13,12 +13,12 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from services.orchestrator.api.views import edit_warnings
+from services.orchestrator.api.views import list_edit_warnings
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.pipelines import registry
-from shared.pipelines.source import Change, changes, covered, imported
-from shared.runtime.price import dry_run, made_up_job
+from shared.pipelines.source import Change, collect_files, list_changes, read_as_imported
+from shared.runtime.price import dry_run, make_placeholder_job
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, job, mathrag, says
 from tests.unit.shared.pipelines.test_pipeline_reads import VARIANTS
@@ -32,7 +32,7 @@ assert Path(registry.__file__).is_relative_to(Path.cwd()), registry.__file__
 before = registry.pipeline_hash("dense") if sys.argv[1] == "asked" else None
 for file in map(Path, sys.argv[2:]):
     file.write_text(file.read_text() + chr(10) + "# edited" + chr(10))
-print(registry.pipeline_hash("dense"), *(change.file for change in registry.changed_files("dense")))
+print(registry.pipeline_hash("dense"), *(change.file for change in registry.list_changed_files("dense")))
 assert before in (None, registry.pipeline_hash("dense"))
 """
 OWN, RAG, TEMPLATE = "shared/pipelines/dense.py", "shared/rag/fusion.py", "shared/rag/templates/cot-zh.toml"
@@ -40,7 +40,7 @@ HASHES = """
 from shared.pipelines import registry
 print(registry.source_hash(), *(f"{name}={registry.pipeline_hash(name)}" for name in registry.names()))
 """
-RUNTIME = ("shared/runtime/", "shared/pipelines/binding.py")
+RUNTIME = ("shared/runtime/", "shared/pipelines/binding.py", "shared/processes/processor_time.py")
 """What drives every pipeline, and turns its calls into requests."""
 LOADED = """
 import sys
@@ -115,17 +115,17 @@ def test_an_edit_changes_the_pipelines_that_use_the_file_and_no_other(
 def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_other(name: str) -> None:
     """As a new process imports them that runs this pipeline alone."""
     module = registry.get(name).run.__module__
-    files = {file for file in covered(module, imported) if file.endswith(".py")}
+    files = {file for file in collect_files(module, read_as_imported) if file.endswith(".py")}
     assert files == set(printed(LOADED.format(module=module), REPOSITORY))
 
 
-@pytest.mark.parametrize("name", registry.offered())
+@pytest.mark.parametrize("name", registry.list_offered())
 def test_the_hash_covers_every_file_that_the_pipeline_runs_or_reads(name: str, used: Callable[[str], set[str]]) -> None:
     """In dry runs of all its parts, in both languages, with nothing in any cache."""
     files = used(name)
     assert registry.get(name).run.__module__.replace(".", "/") + ".py" in files
     assert any(file.endswith(".toml") for file in files)
-    assert files <= covered(registry.get(name).run.__module__, imported).keys()
+    assert files <= collect_files(registry.get(name).run.__module__, read_as_imported).keys()
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +168,14 @@ def forget_what_was_read() -> None:
 def run_all_parts(name: str) -> None:
     """Dry runs of a pipeline with every setting that switches on a part."""
     for variant, question in product(VARIANTS, ("What is the sum of 2 and 3?", "2 加 3 等于多少？")):
-        job = made_up_job(name, msgspec.convert(variant, Params))
+        job = make_placeholder_job(name, msgspec.convert(variant, Params))
         for _ in dry_run(job, Item(ordinal=0, question=question, gold="5")):
             pass
 
 
 def test_files_that_came_and_went_are_changes_too() -> None:
     """By path; hashes tell which text is which."""
-    found = changes({"a.py": "1", "b.py": "2", "c.py": "3"}, {"b.py": "2", "c.py": "4", "d.py": "5"})
+    found = list_changes({"a.py": "1", "b.py": "2", "c.py": "3"}, {"b.py": "2", "c.py": "4", "d.py": "5"})
     assert [(each.file, each.imported is None, each.on_disk is None) for each in found] == [
         ("a.py", False, True), ("c.py", False, False), ("d.py", True, False),
     ]  # fmt: skip
@@ -187,11 +187,11 @@ CHANGE = Change(file=OWN, imported="a" * 64, on_disk="b" * 64)
 
 def test_a_warning_names_the_file_both_hashes_and_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a file, however many pipelines stand on it; none where nothing was edited."""
-    monkeypatch.setattr(registry, "changed_files", lambda _: [CHANGE])
-    (warning,) = edit_warnings(["dense", "hybrid"])
+    monkeypatch.setattr(registry, "list_changed_files", lambda _: [CHANGE])
+    (warning,) = list_edit_warnings(["dense", "hybrid"])
     assert all(word in warning for word in (OWN, "a" * 12, "b" * 12, "restart the service"))
-    monkeypatch.setattr(registry, "changed_files", lambda _: [])
-    assert edit_warnings(["dense"]) == []
+    monkeypatch.setattr(registry, "list_changed_files", lambda _: [])
+    assert list_edit_warnings(["dense"]) == []
 
 
 def test_submit_prints_the_services_warnings_on_standard_error(server: Server) -> None:

@@ -11,7 +11,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Reply, Verified
 from shared.contracts.samples import GateDecision, Item, Sample, Strategy
 from shared.pipelines import registry
-from shared.rag.truth import ground_truth
+from shared.rag.truth import compare_with_truth
 from tests.unit.shared.pipelines.test_pipelines import HASHES, LIBRARY, drive, neighbours, world
 
 LOST = Failure(kind=FailureKind.VERIFIER_TIMEOUT)
@@ -142,7 +142,7 @@ def test_the_truth_is_recomputed_to_the_same_bytes() -> None:
 def test_a_judge_that_knows_right_from_wrong_agrees_with_the_truth_and_constant_rules_do_not() -> None:
     """Where there is no correlation it says why."""
     found = [Verified(verified=n, refuted=3 - n, unknown=0) for n in (0, 1, 2, 3)]
-    truth = ground_truth([0.5] * 4, [0.1, 0.2, 0.3, 0.4], found)
+    truth = compare_with_truth([0.5] * 4, [0.1, 0.2, 0.3, 0.4], found)
     assert truth.judge.rho == pytest.approx(1.0)
     assert (truth.rules.rho, truth.rules.undefined) == (None, "the rules gave every document 0.5")
 
@@ -150,7 +150,7 @@ def test_a_judge_that_knows_right_from_wrong_agrees_with_the_truth_and_constant_
 def test_vectors_of_different_lengths_are_refused() -> None:
     """They would be of different documents."""
     with pytest.raises(ValueError, match="2 rule, 1 judge scores, 1 checked"):
-        ground_truth([0.1, 0.2], [0.3], [LOST])
+        compare_with_truth([0.1, 0.2], [0.3], [LOST])
 
 
 def test_the_modulus_by_which_all_numbers_are_equal_is_refused() -> None:

@@ -267,7 +267,7 @@ replies = child_process.claim_stdout()
 print("from python")
 sys.stdout.flush()
 os.write(1, b"from C")
-child_process.say(replies, {"ready": True})
+child_process.send(replies, {"ready": True})
 """
 
 
@@ -292,6 +292,6 @@ def test_a_grader_that_raises_has_no_verdict(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_reply_is_one_line_of_json() -> None:
     """Whatever is in it."""
     out = io.StringIO()
-    child_process.say(out, {"text": "a\nb\ud800"})
+    child_process.send(out, {"text": "a\nb\ud800"})
     assert out.getvalue().count("\n") == 1
     assert json.loads(out.getvalue()) == {"text": "a\nb\ud800"}

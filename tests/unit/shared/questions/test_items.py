@@ -14,7 +14,7 @@ from shared.ingest.rules import reading
 from shared.questions.items import ANSWERS, LINKS, Bank, Choice, QuestionSet
 from shared.questions.wording import Wording
 from shared.settings import REPOSITORY
-from shared.storage.graphs import Upload
+from shared.storage.graphs import GraphFacts
 from tests.unit.shared.questions.toys import by_question, golds, graph_of, set_of
 
 DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "kg"
@@ -153,7 +153,7 @@ def test_a_limit_draws_evenly_by_the_seed_whatever_the_order_of_the_file() -> No
     assert few != list(set_of(graph, held_out, Choice(limit=5, seed=1)).items())
 
 
-def upload(path: Path, split: str = "test") -> Upload:
+def upload(path: Path, split: str = "test") -> GraphFacts:
     """Facts of a file or folder."""
     return facts.read(graph_paths.fact_lines(path, [split]), path.name, 10**6).upload
 

@@ -9,8 +9,8 @@ import pytest
 from shared.contracts.graphs import FactQuery, Lead
 from shared.contracts.rules import Atom, Rule
 from shared.questions.evidence import Told
-from shared.questions.training import DOCUMENTS, Form, Known, Question, lines
-from shared.rag.rule_sentences import rule_sentence
+from shared.questions.training import DOCUMENTS, Form, Known, TrainingQuestion, lines
+from shared.rag.rule_sentences import write_rule
 
 FACTS = {
     "0": ("ann", "parent", "cat"), "1": ("cat", "brother", "dan_1"), "2": ("ann", "brother", "gil"),
@@ -26,14 +26,14 @@ def rule(*body: Atom) -> Rule:
 
 
 RULES = {4: rule(Atom("parent", 0, 2), Atom("brother", 2, 1)), 7: rule(Atom("brother", 0, 1))}
-SENTENCES = {number: rule_sentence(each, {}) for number, each in RULES.items()}
+SENTENCES = {number: write_rule(each, {}) for number, each in RULES.items()}
 LEADS = (Lead(rule=4, documents=("0", "1")), Lead(rule=7, documents=("2",)))
 KNOWN = Known(RULES, SENTENCES, TEXTS, lambda document: Told(document, *FACTS[document]))
 QUERY = FactQuery(relation="uncle", entity="ann", bank="ab", leads=LEADS)
-QUESTION = Question("Whose uncle?", ("dan 1", "gil"), QUERY, ("3", "4", "5", "6", "7"), (0, 0))
+QUESTION = TrainingQuestion("Whose uncle?", ("dan 1", "gil"), QUERY, ("3", "4", "5", "6", "7"), (0, 0))
 
 
-def made(form: Form, question: Question = QUESTION, known: Known = KNOWN, **options: Any) -> list[Any]:
+def made(form: Form, question: TrainingQuestion = QUESTION, known: Known = KNOWN, **options: Any) -> list[Any]:
     """The lines."""
     return list(lines(form, question, known, **options))
 

@@ -4,7 +4,7 @@ import pytest
 
 from shared.contracts.graphs import Phrase
 from shared.questions.leads import Side
-from shared.questions.wording import Template, Wording, check
+from shared.questions.wording import QuestionTemplates, Wording, check
 
 PHRASES = {"met": Phrase(relation="met", phrase="has met")}
 
@@ -30,7 +30,7 @@ def test_the_graphs_phrase_comes_first() -> None:
 
 def test_a_template_replaces_both_questions_of_its_relation() -> None:
     """A time goes where the template has it, else before it; names with braces stay as they are."""
-    templates = {"met": Template("Whom did {subject} meet on {time}?", "Who met {object}?")}
+    templates = {"met": QuestionTemplates("Whom did {subject} meet on {time}?", "Who met {object}?")}
     wording = Wording(PHRASES, templates, "day")
     assert wording.question("met", "object", "{time}", "2014-11-11") == "Whom did {time} meet on 2014-11-11?"
     assert wording.question("met", "subject", "b", "2014-11-11") == "On 2014-11-11, Who met b?"

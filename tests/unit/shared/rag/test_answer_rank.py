@@ -8,7 +8,7 @@ from shared.contracts.documents import Document
 from shared.contracts.grading import Expected
 from shared.contracts.params import GradingParams
 from shared.contracts.samples import Candidate, Item, Library
-from shared.rag.answer_rank import answer_rank, answers_of
+from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
 
 TEXTS = ("Time 3 Barack Obama visit Kenya.", "Time 4 Angela Merkel host the U.S. president.", "Paris, in France")
 LIBRARY = {str(place): Document(text=text) for place, text in enumerate(TEXTS)}
@@ -19,7 +19,7 @@ def rank(gold: str, *golds: str, grader: str = "text", library: Library = LIBRAR
     """The rank at which an item of these gold answers is found; the candidates come in no order."""
     item = Item(ordinal=0, question="?", gold=gold, expected=Expected(golds=golds))
     grading = GradingParams(grader=grader, separators=separators)  # type: ignore[arg-type]
-    return answer_rank(CANDIDATES[::-1], answers_of(item, grading), library)
+    return find_answer_rank(CANDIDATES[::-1], list_answer_phrases(item, grading), library)
 
 
 @pytest.mark.parametrize(
@@ -60,15 +60,15 @@ def test_a_problem_is_a_part_of_its_document() -> None:
 def test_gold_answers_that_are_no_texts_are_not_looked_for(grader: str) -> None:
     """A document says 0.5 where the gold answer is 1/2; a letter occurs everywhere."""
     item = Item(ordinal=0, question="?", gold="Kenya")
-    assert answers_of(item, GradingParams(grader=grader)) == set()  # type: ignore[arg-type]
+    assert list_answer_phrases(item, GradingParams(grader=grader)) == set()  # type: ignore[arg-type]
 
 
 def test_an_item_without_gold_answers_has_nothing_to_look_for() -> None:
     """Nor one whose answer is empty, or a set without members."""
     text, sets = GradingParams(grader="text"), GradingParams(grader="set")
-    assert answers_of(Item(ordinal=0, question="?"), text) == set()
-    assert answers_of(Item(ordinal=0, question="?", gold=" "), text) == set()
-    assert answers_of(Item(ordinal=0, question="?", gold="{}"), sets) == set()
+    assert list_answer_phrases(Item(ordinal=0, question="?"), text) == set()
+    assert list_answer_phrases(Item(ordinal=0, question="?", gold=" "), text) == set()
+    assert list_answer_phrases(Item(ordinal=0, question="?", gold="{}"), sets) == set()
 
 
 class Read(dict[str, Document]):

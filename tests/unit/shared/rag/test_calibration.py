@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mathrag.cli.job_calibrate import lines, threshold
+from mathrag.cli.job_calibrate import describe_calibration, format_threshold
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
-from shared.rag.calibration import FEWEST, TooFew, calibrate
-from shared.runtime.calibrating import gold_labels, observations
-from shared.storage.samples import SampleRow
+from shared.rag.calibration import MIN_OBSERVATIONS, TooFewObservations, calibrate
+from shared.runtime.crag_calibration import gold_labels, observations
 
 SCORE = st.integers(0, 20).map(lambda score: score / 20)
 PAIRS = st.tuples(
-    st.lists(SCORE.map(lambda score: (score, True)), min_size=FEWEST, max_size=60),
-    st.lists(SCORE.map(lambda score: (score, False)), min_size=FEWEST, max_size=60),
+    st.lists(SCORE.map(lambda score: (score, True)), min_size=MIN_OBSERVATIONS, max_size=60),
+    st.lists(SCORE.map(lambda score: (score, False)), min_size=MIN_OBSERVATIONS, max_size=60),
 ).map(lambda both: both[0] + both[1])
 
 
@@ -64,10 +64,10 @@ def test_where_no_score_can_be_trusted_there_is_no_threshold() -> None:
     assert (found.lower.value, found.lower.high, found.lower.met) == (None, None, 0.0)
 
 
-@pytest.mark.parametrize(("relevant", "others"), [(FEWEST - 1, 100), (100, FEWEST - 1), (0, 0)])
+@pytest.mark.parametrize(("relevant", "others"), [(MIN_OBSERVATIONS - 1, 100), (100, MIN_OBSERVATIONS - 1), (0, 0)])
 def test_too_few_of_either_kind_are_refused(relevant: int, others: int) -> None:
     """The message says how many there are."""
-    with pytest.raises(TooFew, match=f"{relevant} relevant and {others} irrelevant"):
+    with pytest.raises(TooFewObservations, match=f"{relevant} relevant and {others} irrelevant"):
         calibrate(separated(relevant, others) if relevant + others else [])
 
 
@@ -158,18 +158,18 @@ def test_a_confidence_that_is_not_the_evaluators_own_is_skipped() -> None:
 def test_thresholds_are_printed_with_what_to_submit() -> None:
     """A threshold that does not exist is not submitted."""
     found = calibrate(separated())
-    printed = dict(lines({"skipped": 1, "calibration": msgspec.to_builtins(found)}))
+    printed = dict(describe_calibration({"skipped": 1, "calibration": msgspec.to_builtins(found)}))
     assert printed["lists"] == "50 with a relevant document, 50 without"
-    assert printed["skipped"] == "1, without a confidence of the evaluator's own"
+    assert printed["skipped"] == "1, without a confidence from the evaluator"
     assert str(printed["submit with"]).startswith("--set crag.upper=0.3")
     alike = calibrate([(0.5, True)] * 30 + [(0.5, False)] * 30)
-    printed = dict(lines({"skipped": 0, "calibration": msgspec.to_builtins(alike)}))
-    assert (printed["crag.upper"], printed["submit with"]) == ("none is good enough", "")
+    printed = dict(describe_calibration({"skipped": 0, "calibration": msgspec.to_builtins(alike)}))
+    assert (printed["crag.upper"], printed["submit with"]) == ("no threshold is good enough", "")
 
 
 def test_a_threshold_that_not_every_resample_has_says_so() -> None:
     """An interval of those that have one is not of all."""
-    text = threshold({"value": 0.5, "low": 0.25, "high": math.pi / 4, "met": 0.9})
+    text = format_threshold({"value": 0.5, "low": 0.25, "high": math.pi / 4, "met": 0.9})
     assert text == "0.5 (0.25 to 0.785, bootstrap 95 %; found in 90 % of the resamples)"
 
 

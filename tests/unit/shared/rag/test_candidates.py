@@ -3,7 +3,7 @@
 import pytest
 
 from shared.contracts.samples import Candidate, Extraction, Outcome, Strategy, Trace
-from shared.rag.candidates import found_order, moved, scored_by
+from shared.rag.candidates import find_scorer, is_context_reranked, sort_as_found
 
 
 def outcome(context: tuple[str, ...], *candidates: Candidate) -> Outcome:
@@ -18,18 +18,18 @@ def test_documents_are_ordered_as_they_were_found() -> None:
         Candidate(document="b", rank=3, fused=0.1), Candidate(document="a", rank=4, fused=0.3),
         Candidate(document="e", rank=5, paths={"rule 3": 1}),
     ]  # fmt: skip
-    assert [each.document for each in found_order(found)] == ["a", "b", "c", "e", "d"]
+    assert [each.document for each in sort_as_found(found)] == ["a", "b", "c", "e", "d"]
 
 
 def test_a_prompt_moved_where_reranking_changed_its_documents_or_their_order() -> None:
     """Not where the same documents stand as they were found, and not without documents."""
     first, second = Candidate(document="a", rank=1, fused=0.2), Candidate(document="b", rank=2, fused=0.1)
-    assert moved(outcome(("b",), first, second))
-    assert moved(outcome(("b", "a"), first, second))
-    assert not moved(outcome(("a", "b"), first, second))
-    assert not moved(outcome(("a",), first, second))
-    assert not moved(outcome((), first))
-    assert not moved(outcome(()))
+    assert is_context_reranked(outcome(("b",), first, second))
+    assert is_context_reranked(outcome(("b", "a"), first, second))
+    assert not is_context_reranked(outcome(("a", "b"), first, second))
+    assert not is_context_reranked(outcome(("a",), first, second))
+    assert not is_context_reranked(outcome((), first))
+    assert not is_context_reranked(outcome(()))
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_prompt_moved_where_reranking_changed_its_documents_or_their_order() -
 )
 def test_who_scored_is_told_from_what_the_scores_were_made_of(trace: Trace, who: Strategy | None) -> None:
     """Also where every score failed."""
-    assert scored_by(trace) is who
+    assert find_scorer(trace) is who

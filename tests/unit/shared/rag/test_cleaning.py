@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shared.contracts.calls import MAX_QUESTION
 from shared.rag.cleaning import clean
-from shared.rag.sentences import formulas
+from shared.rag.sentences import find_formulas
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_cleaning_twice_is_cleaning_once(asked: str) -> None:
 def test_no_formula_is_ever_touched(parts: list[str]) -> None:
     """Not their blanks, not their characters."""
     asked = " ".join(parts)
-    held = [asked[start:end] for start, end in formulas(asked)]
+    held = [asked[start:end] for start, end in find_formulas(asked)]
     cleaned = clean(asked)
-    assert [cleaned[start:end] for start, end in formulas(cleaned)] == held
+    assert [cleaned[start:end] for start, end in find_formulas(cleaned)] == held

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from shared.contracts.documents import Document
 from shared.contracts.params import CompressParams
-from shared.rag.compression import Compressed, compress
-from shared.rag.prompts import shown
-from shared.rag.sentences import sentences, tokens
+from shared.rag.compression import CompressedContext, compress
+from shared.rag.prompts import show_documents
+from shared.rag.sentences import estimate_tokens, split_sentences
 
 QUESTION = "What is the area of the triangle?"
 LONG = (
@@ -25,16 +25,18 @@ BODIES = st.lists(SENTENCES, max_size=8).map("".join)
 DOCUMENTS = st.lists(st.builds(Document, problem=st.sampled_from(["", "A problem?"]), text=BODIES), max_size=4)
 
 
-def compressed(*documents: Document, question: str = QUESTION, ratio: float = 0.7, size: int = 4000) -> Compressed:
+def compressed(
+    *documents: Document, question: str = QUESTION, ratio: float = 0.7, size: int = 4000
+) -> CompressedContext:
     """The documents under a ratio and so many tokens."""
     library = {document.hash: document for document in documents}
     return compress(question, list(library), library, CompressParams(ratio=ratio, tokens=size))
 
 
-def context(found: Compressed, *documents: Document) -> str:
+def context(found: CompressedContext, *documents: Document) -> str:
     """What a prompt shows of it."""
     library = {document.hash: document for document in documents}
-    return found.passage or shown([library[each] for each in found.documents])
+    return found.passage or show_documents([library[each] for each in found.documents])
 
 
 def test_what_has_nothing_to_do_with_the_question_goes_first() -> None:
@@ -54,10 +56,10 @@ def test_the_figures_of_a_compression_are_recorded() -> None:
     document = Document(problem="Find it", text=LONG)
     found = compressed(document)
     detail = found.decision.detail
-    before, after = tokens(shown([document])), tokens(found.passage)
+    before, after = estimate_tokens(show_documents([document])), estimate_tokens(found.passage)
     assert (found.decision.stage, found.decision.action) == ("compress", "compressed")
     assert (detail["tokens before"], detail["tokens after"], detail["ratio"]) == (before, after, after / before)
-    assert (detail["sentences"], detail["dropped"]) == (6.0, 6.0 - len(sentences(found.passage)))
+    assert (detail["sentences"], detail["dropped"]) == (6.0, 6.0 - len(split_sentences(found.passage)))
 
 
 def test_a_repeated_sentence_goes_and_the_first_one_stays() -> None:
@@ -123,7 +125,7 @@ def test_a_problem_that_alone_is_too_long_takes_its_document_along() -> None:
 def test_the_tokens_are_never_exceeded(documents: list[Document], ratio: float, size: int) -> None:
     """Problems and the empty lines between documents included."""
     found = compressed(*documents, ratio=ratio, size=size)
-    assert tokens(context(found, *documents)) <= size
+    assert estimate_tokens(context(found, *documents)) <= size
 
 
 @settings(deadline=None)
@@ -136,7 +138,7 @@ def test_what_stays_are_whole_sentences_in_order(documents: list[Document], rati
     for hash_ in found.documents:
         if library[hash_].problem:
             rest = rest.removeprefix(f"Problem: {library[hash_].problem}\nSolution: ")
-        for sentence in sentences(library[hash_].text):
+        for sentence in split_sentences(library[hash_].text):
             rest = rest.lstrip().removeprefix(sentence.strip())
         rest = rest.lstrip()
     assert rest.strip() == ""

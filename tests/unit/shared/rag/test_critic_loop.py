@@ -16,13 +16,17 @@ from shared.contracts.params import CriticParams, Params
 from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved
 from shared.contracts.samples import Candidate, Decision, Item, Outcome, Sample
 from shared.pipelines import registry
-from shared.rag.critic import Action, Round, Verdict, decide
+from shared.rag.critic import CriticAction, Round, RoundDecision, decide
 from tests.unit.shared.pipelines.test_pipelines import drive
 
 QUESTION = "What is x?"
 NEVER = Failure(kind=FailureKind.UNPARSED, detail="no single [[1]] to [[5]]")
-GENERATE, REWRITE, CONTINUE = Verdict(Action.GENERATE), Verdict(Action.REWRITE), Verdict(Action.CONTINUE)
-FORCED = Verdict(Action.GENERATE, forced=True)
+GENERATE, REWRITE, CONTINUE = (
+    RoundDecision(CriticAction.GENERATE),
+    RoundDecision(CriticAction.REWRITE),
+    RoundDecision(CriticAction.CONTINUE),
+)
+FORCED = RoundDecision(CriticAction.GENERATE, forced=True)
 BETTER = "x better"
 """Another query; it is about the same thing."""
 TWIN = "the twin"
@@ -37,7 +41,7 @@ def page(*relevance: float | None) -> list[Candidate]:
     ]
 
 
-def after(attempt: int, relevant: int, *relevance: float | None, **params: Any) -> Verdict:
+def after(attempt: int, relevant: int, *relevance: float | None, **params: Any) -> RoundDecision:
     """The decision after a round."""
     return decide(Round(attempt, "q", page(*relevance), relevant), CriticParams(**params))
 
@@ -57,7 +61,7 @@ def after(attempt: int, relevant: int, *relevance: float | None, **params: Any) 
     ],
 )
 def test_every_row_of_the_decision_table(
-    aggregate: Any, row: str, attempt: int, relevant: int, relevance: Sequence[float], expected: Verdict
+    aggregate: Any, row: str, attempt: int, relevant: int, relevance: Sequence[float], expected: RoundDecision
 ) -> None:
     """Section 3.2 of the document: with its own rule and with ours."""
     assert after(attempt, relevant, *relevance, aggregate=aggregate) == expected, row
@@ -79,9 +83,9 @@ def test_every_row_of_the_decision_table(
     ],
 )
 def test_what_the_table_leaves_open_is_decided(
-    gap: str, attempt: int, relevant: int, relevance: Sequence[float | None], expected: Verdict
+    gap: str, attempt: int, relevant: int, relevance: Sequence[float | None], expected: RoundDecision
 ) -> None:
-    """And written down in decision 48."""
+    """And written down in decision 27."""
     assert after(attempt, relevant, *relevance) == expected, gap
 
 
@@ -106,7 +110,7 @@ def test_thresholds_are_reached_by_equality() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "expected"), [(1, CONTINUE), (2, CONTINUE), (3, REWRITE)])
-def test_a_query_may_be_rewritten_from_an_attempt_on(attempt: int, expected: Verdict) -> None:
+def test_a_query_may_be_rewritten_from_an_attempt_on(attempt: int, expected: RoundDecision) -> None:
     """MIN_ATTEMPTS_FOR_REWRITE in the document's table."""
     assert after(attempt, 0, 0.0, rewrite_from=3, attempts=5) == expected
 
@@ -156,7 +160,7 @@ def test_a_failed_rating_counts_in_no_aggregate() -> None:
     ("aggregate", "expected"),
     [("count", GENERATE), ("mean", CONTINUE), ("minimum", REWRITE), ("maximum", GENERATE), ("weighted", GENERATE)],
 )
-def test_the_aggregate_decides(aggregate: str, expected: Verdict) -> None:
+def test_the_aggregate_decides(aggregate: str, expected: RoundDecision) -> None:
     """Two relevant documents and a bad one, after the second attempt."""
     assert after(2, 2, 0.75, 0.75, 0.0, aggregate=aggregate) == expected
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.rag.dictionary import Dictionary, dictionary, is_generic, one_edit_apart
-from shared.rag.sentences import formulas
+from shared.rag.dictionary import Dictionary, is_generic, is_one_edit_apart, make_dictionary
+from shared.rag.sentences import find_formulas
 from shared.settings import REPOSITORY
 
 MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
@@ -17,7 +17,7 @@ MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
 @pytest.fixture(scope="module")
 def shipped() -> Dictionary:
     """The packaged terms alone."""
-    return dictionary({})
+    return make_dictionary({})
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_a_question_is_not_drowned_in_synonyms(shipped: Dictionary) -> None:
 
 def test_a_job_brings_its_own_terms() -> None:
     """In either language, beside the shipped ones; its words are corrected to, too."""
-    own = dictionary({"snark number": ("boojum", "蛇鲨数")})
+    own = make_dictionary({"snark number": ("boojum", "蛇鲨数")})
     assert own.synonyms("Find the boojum") == ("snark number",)
     assert own.synonyms("蛇鲨数是多少个呢") == ("snark number", "boojum")
-    assert own.corrected("find the bojum").corrections == {}
-    assert own.corrected("find the booojum").corrections == {"booojum": "boojum"}
+    assert own.correct("find the bojum").corrections == {}
+    assert own.correct("find the booojum").corrections == {"booojum": "boojum"}
     assert own.synonyms("gcd")
 
 
@@ -72,7 +72,7 @@ def test_a_job_brings_its_own_terms() -> None:
 )
 def test_a_misspelt_term_is_put_right(shipped: Dictionary, typed: str, meant: str) -> None:
     """A letter less, more, other, or two swapped."""
-    assert shipped.corrected(f"Find the {typed} of it") == (f"Find the {meant} of it", {typed: meant})
+    assert shipped.correct(f"Find the {typed} of it") == (f"Find the {meant} of it", {typed: meant})
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_a_misspelt_term_is_put_right(shipped: Dictionary, typed: str, meant: st
 )
 def test_what_is_not_surely_wrong_stays(shipped: Dictionary, question: str) -> None:
     """Other words, inflected terms, names, formulas, short words, Chinese."""
-    assert shipped.corrected(question) == (question, {})
+    assert shipped.correct(question) == (question, {})
 
 
 def test_a_word_near_two_terms_stays() -> None:
     """Nobody knows which was meant."""
-    own = dictionary({"snarkle": (), "snarkie": ()})
-    assert own.corrected("the snarkue").corrections == {}
+    own = make_dictionary({"snarkle": (), "snarkie": ()})
+    assert own.correct("the snarkue").corrections == {}
 
 
 @pytest.mark.skipif(not MATH.exists(), reason="the MATH dataset is not here")
@@ -103,7 +103,7 @@ def test_no_right_word_of_math_is_corrected(shipped: Dictionary) -> None:
     """Nor is there a misspelt one in the first 2,000 questions of its training set."""
     with MATH.open() as lines:
         questions = [json.loads(line)["problem"] for line in islice(lines, 2000)]
-    corrections = [shipped.corrected(question).corrections for question in questions]
+    corrections = [shipped.correct(question).corrections for question in questions]
     assert [found for found in corrections if found] == []
 
 
@@ -123,7 +123,7 @@ def test_no_right_word_of_math_is_corrected(shipped: Dictionary) -> None:
 )
 def test_one_edit(left: str, right: str, near: bool) -> None:
     """Either way round."""
-    assert one_edit_apart(left, right) is one_edit_apart(right, left) is near
+    assert is_one_edit_apart(left, right) is is_one_edit_apart(right, left) is near
 
 
 WORDS = st.text("abc", max_size=6)
@@ -135,7 +135,7 @@ def test_one_edit_is_what_one_edit_makes(left: str, right: str) -> None:
     """Against all edits, written out."""
     made = {left[:i] + c + left[j:] for i in range(len(left) + 1) for j in (i, i + 1) for c in ("", *"abc")}
     made |= {left[:i] + left[i + 1] + left[i] + left[i + 2 :] for i in range(len(left) - 1)}
-    assert one_edit_apart(left, right) is (right in made and right != left)
+    assert is_one_edit_apart(left, right) is (right in made and right != left)
 
 
 @settings(deadline=None)
@@ -145,9 +145,9 @@ def test_one_edit_is_what_one_edit_makes(left: str, right: str) -> None:
 def test_no_formula_is_corrected(parts: list[str]) -> None:
     """Whatever stands beside it."""
     asked = " ".join(parts)
-    held = [asked[start:end] for start, end in formulas(asked)]
-    put_right = dictionary({}).corrected(asked).question
-    assert [put_right[start:end] for start, end in formulas(put_right)] == held
+    held = [asked[start:end] for start, end in find_formulas(asked)]
+    put_right = make_dictionary({}).correct(asked).question
+    assert [put_right[start:end] for start, end in find_formulas(put_right)] == held
     assert put_right.count("x^traingle") == asked.count("x^traingle")
 
 

@@ -7,10 +7,10 @@ from typing import get_args
 import pytest
 
 from services.retriever.dense import Faiss
-from services.retriever.ports import Match
-from services.retriever.searches import SPARE, Search, without_duplicates
+from services.retriever.ports import IndexMatch
+from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
 from services.retriever.sparse import Bm25
-from services.retriever.texts import indexed_text
+from services.retriever.texts import make_indexed_text
 from shared.contracts.calls import Duplicates
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import Document
@@ -18,7 +18,7 @@ from shared.ingest.corpora import read_corpus
 from shared.ingest.datasets import read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.static_embeddings import StaticEmbedder
-from shared.rag.duplicates import has_answer, is_left_out, is_near_duplicate, same_text, same_words
+from shared.rag.duplicates import has_answer, has_same_words, is_left_out, is_near_duplicate, is_same_text
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
@@ -54,7 +54,7 @@ def twin(question: str) -> Document:
 )
 def test_spelling_blanks_and_formatting_make_no_other_text(question: str, problem: str) -> None:
     """Also LaTeX's, and the forms of characters."""
-    assert same_text(question, problem)
+    assert is_same_text(question, problem)
     assert is_near_duplicate(question, problem)
 
 
@@ -94,12 +94,12 @@ def test_another_number_operator_or_relation_is_another_problem(one: str, other:
 def test_a_reworded_problem_keeps_four_fifths_of_its_shingles(problem: str, *, near: bool) -> None:
     """And all of its mathematics; it is not the same text."""
     assert is_near_duplicate(f"{LONG} 7", problem) is near
-    assert not same_text(f"{LONG} 7", problem)
+    assert not is_same_text(f"{LONG} 7", problem)
 
 
 def test_a_passage_without_a_problem_is_nobodys_duplicate() -> None:
     """Not even an empty question's."""
-    assert not same_text("", "")
+    assert not is_same_text("", "")
     assert not is_near_duplicate("", "")
 
 
@@ -143,9 +143,9 @@ def test_each_rule_leaves_out_what_it_says(rule: Duplicates, gold: str, left_out
 
 def test_ranks_count_from_one_after_dropping() -> None:
     """What was dropped leaves no gap."""
-    matches = [Match(document(number), 1 / (number + 1)) for number in range(5)]
-    search = Search(index=1, question=TEN, k=3)
-    reply = without_duplicates(search, matches, {document(0): twin(TEN), document(2): twin(TEN)})
+    matches = [IndexMatch(document(number), 1 / (number + 1)) for number in range(5)]
+    search = IndexSearch(index=1, question=TEN, k=3)
+    reply = drop_duplicates(search, matches, {document(0): twin(TEN), document(2): twin(TEN)})
     assert reply.duplicates == (document(0), document(2))
     assert [(hit.document, hit.rank) for hit in reply.hits] == [
         (document(number), rank) for rank, number in enumerate((1, 3, 4), start=1)
@@ -155,32 +155,33 @@ def test_ranks_count_from_one_after_dropping() -> None:
 
 def test_looks_at_the_spare_matches_and_no_deeper() -> None:
     """k + 10 are fetched: so many duplicates are made up for, and the reply depends on k alone."""
-    matches = [Match(document(number), 1.0) for number in range(50)]
+    matches = [IndexMatch(document(number), 1.0) for number in range(50)]
     twins = {document(number): twin(TEN) for number in range(SPARE)}
-    reply = without_duplicates(Search(index=1, question=TEN, k=2), matches, twins)
+    reply = drop_duplicates(IndexSearch(index=1, question=TEN, k=2), matches, twins)
     assert [hit.document for hit in reply.hits] == [document(SPARE), document(SPARE + 1)]
-    late = without_duplicates(Search(index=1, question=TEN, k=2), matches, {document(SPARE + 2): twin(TEN)})
+    late = drop_duplicates(IndexSearch(index=1, question=TEN, k=2), matches, {document(SPARE + 2): twin(TEN)})
     assert late.duplicates == ()
 
 
 def test_a_document_that_is_no_longer_known_is_kept() -> None:
     """Nothing says that it is a duplicate."""
-    reply = without_duplicates(Search(index=1, question=TEN, k=1), [Match(document(1), 1.0)], {})
+    reply = drop_duplicates(IndexSearch(index=1, question=TEN, k=1), [IndexMatch(document(1), 1.0)], {})
     assert len(reply.hits) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_word() -> None:
     """Release 0.1 left out 20 others for 15 questions, whose answers were not the question's, and showed this one."""
     found = {record.document.hash: record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))}
     items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
-    texts = [(number, indexed_text(each.problem, each.text)) for number, each in found.items()]
+    texts = [(number, make_indexed_text(each.problem, each.text)) for number, each in found.items()]
     matches = Bm25().build([texts]).search([item.question for item in items], 10 + SPARE)
     left_out = {
         rule: {
             (number, document)
             for number, (item, each) in enumerate(zip(items, matches, strict=True))
-            for document in without_duplicates(search(item, rule), each, found).duplicates
+            for document in drop_duplicates(search(item, rule), each, found).duplicates
         }
         for rule in rules()
     }
@@ -192,10 +193,10 @@ def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_wor
     assert (number, document) not in left_out["same-words"]
 
 
-def search(item: DatasetItem, rule: Duplicates) -> Search:
+def search(item: DatasetItem, rule: Duplicates) -> IndexSearch:
     """As a job with this rule asks."""
     gold = item.gold or "" if rule == "same-answer" else ""
-    return Search(index=1, question=item.question, k=10, duplicates=rule, gold=gold)
+    return IndexSearch(index=1, question=item.question, k=10, duplicates=rule, gold=gold)
 
 
 def rules() -> tuple[Duplicates, ...]:
@@ -210,7 +211,7 @@ def test_dense_search_finds_the_twin_of_a_problem() -> None:
         record.document for _, record in zip(range(300), read_corpus(corpus_lines(MATH / "train.jsonl")), strict=False)
     ]
     backend = Faiss(StaticEmbedder(REPOSITORY / "models" / "static-embeddings"))
-    index = backend.build([[(each.hash, indexed_text(each.problem, each.text)) for each in records]])
+    index = backend.build([[(each.hash, make_indexed_text(each.problem, each.text)) for each in records]])
     found = index.search([each.problem for each in records], 1)
     right = sum(matches[0].document == each.hash for matches, each in zip(found, records, strict=True))
     assert right > 0.9 * len(records)
@@ -233,4 +234,4 @@ TEXT = "the product of all of the roots of this monic polynomial is its last coe
 )
 def test_release_0_1_compared_words_alone(question: str, problem: str, *, same: bool) -> None:
     """Signs and capitals do not count; a passage without a problem never does."""
-    assert same_words(question, problem) is same
+    assert has_same_words(question, problem) is same

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts.params import FusionParams
-from shared.rag.fusion import Ranked, best_ranks, fuse, rrf, weighted_sum
+from shared.rag.fusion import Ranked, find_best_ranks, fuse, rrf, weighted_sum
 from shared.rag.normalise import NORMALISERS, sigmoid, z_score
 from tests.unit import fusion_oracle
 
@@ -46,7 +46,7 @@ def test_a_document_in_one_list_keeps_its_single_term() -> None:
 def test_a_repeated_document_counts_once_at_its_best_rank() -> None:
     """A list cannot vote twice for one document, and those after it keep their places."""
     assert dict(rrf([["a", "a", "b"]])) == {"a": 1 / 61, "b": 1 / 63}
-    assert best_ranks(["a", "b", "a"]) == {"a": 1, "b": 2}
+    assert find_best_ranks(["a", "b", "a"]) == {"a": 1, "b": 2}
 
 
 def test_nothing_fuses_to_nothing() -> None:

@@ -7,9 +7,9 @@ from shared.contracts.params import GradingParams, Params
 from shared.contracts.replies import Marked
 from shared.contracts.samples import Extraction, Outcome
 from shared.rag import graders
-from shared.rag.graders import InvalidGold, grader, mark
-from shared.rag.wording import words
-from shared.storage.provenance import extracting, written
+from shared.rag.graders import InvalidGold, get_grader, mark
+from shared.rag.wording import normalise_words
+from shared.storage.provenance import find_answering_text, find_extractor
 
 CITIES = ("Bern", "Paris", "Rome")
 
@@ -32,17 +32,17 @@ CITIES = ("Bern", "Paris", "Rome")
 )
 def test_each_grader_finds_the_answer_in_a_reply(name: str, reply: str, answer: str) -> None:
     """A box, else what is stated as the answer, else the whole reply; mathematics takes the box alone."""
-    assert grader(name).extract(reply) == (answer, Extraction.OK)
+    assert get_grader(name).extract(reply) == (answer, Extraction.OK)
 
 
 def test_mathematics_finds_no_answer_without_a_box() -> None:
     """As it always did."""
-    assert grader("math").extract("The answer is 5") == (None, Extraction.MISSING)
+    assert get_grader("math").extract("The answer is 5") == (None, Extraction.MISSING)
 
 
 def test_a_reply_with_nothing_in_it_has_no_answer() -> None:
     """Quotes around nothing are nothing."""
-    assert grader("text").extract('""') == (None, Extraction.MISSING)
+    assert get_grader("text").extract('""') == (None, Extraction.MISSING)
 
 
 @pytest.mark.parametrize(
@@ -138,17 +138,17 @@ def test_what_is_no_regular_expression_is_refused_in_words(gold: str) -> None:
 def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:
     """By the one lookup that there is."""
     with pytest.raises(LookupError, match="there is no grader 'fuzzy'; there are: math, exact, text"):
-        grader("fuzzy")
+        get_grader("fuzzy")
 
 
 def test_words_are_never_nothing() -> None:
     """An answer of articles and punctuation is compared as it stands."""
-    assert (words("The"), words("?!"), words("")) == (["the"], ["?!"], [])
+    assert (normalise_words("The"), normalise_words("?!"), normalise_words("")) == (["the"], ["?!"], [])
 
 
 @pytest.mark.parametrize(("name", "text"), [("text", "Answer: Paris"), ("math", "Answer: Rome")])
 def test_of_several_texts_the_one_with_the_answer_is_shown_as_the_jobs_grader_reads_it(name: str, text: str) -> None:
     """Mathematics finds a box in neither, and takes the last."""
     outcome = Outcome(answer="Paris", extraction=Extraction.OK)
-    extract = extracting(Params(grading=GradingParams(grader=name)))  # type: ignore[arg-type]
-    assert written(["Answer: Paris", "Answer: Rome"], outcome, extract) == text
+    extract = find_extractor(Params(grading=GradingParams(grader=name)))  # type: ignore[arg-type]
+    assert find_answering_text(["Answer: Paris", "Answer: Rome"], outcome, extract) == text

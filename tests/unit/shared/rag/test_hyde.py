@@ -11,7 +11,7 @@ from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated
 from shared.contracts.samples import Decision, Item, Outcome, Sample
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin, bind
-from shared.rag.hyde import drafts, hypotheses
+from shared.rag.hyde import draft_hypotheses, read_hypotheses
 from tests.unit.shared.pipelines.test_pipelines import A, B, drive, found
 
 QUESTION = "What is x?"
@@ -65,12 +65,12 @@ def test_the_search_is_made_with_all_texts_in_the_order_of_their_draws() -> None
 
 def test_a_passage_is_written_where_the_style_asks_for_one() -> None:
     """The authors' prompt for web search."""
-    assert {call.template for call in drafts("q", HydeParams(style="passage"))} == {"hyde-passage"}
+    assert {call.template for call in draft_hypotheses("q", HydeParams(style="passage"))} == {"hyde-passage"}
 
 
 def test_a_chinese_question_is_answered_in_chinese() -> None:
     """What is written must lie near to what is searched."""
-    assert {call.template for call in drafts("求 $x$ 的值是多少？", HydeParams())} == {"hyde-solution-zh"}
+    assert {call.template for call in draft_hypotheses("求 $x$ 的值是多少？", HydeParams())} == {"hyde-solution-zh"}
 
 
 def test_without_hypothetical_documents_it_asks_what_dense_asks() -> None:
@@ -119,17 +119,17 @@ def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
 )
 def test_a_text_ends_where_the_authors_stop(written: str, searched: str) -> None:
     """At two empty lines: what follows is another text. Blank lines before the first word end nothing."""
-    assert hypotheses("What comes first?", [Generated(text=written)]).texts == (searched,)
+    assert read_hypotheses("What comes first?", [Generated(text=written)]).texts == (searched,)
 
 
 def test_a_truncated_text_is_searched_with() -> None:
     """It need not be whole to lie near to documents."""
-    assert hypotheses("Since when?", [Generated(text="Step 1. Since", truncated=True)]).texts == ("Step 1. Since",)
+    assert read_hypotheses("Since when?", [Generated(text="Step 1. Since", truncated=True)]).texts == ("Step 1. Since",)
 
 
 def test_a_text_that_would_flood_the_retriever_is_cut() -> None:
     """A search takes so many characters of a text; one too long would fail those beside it, too."""
-    [text] = hypotheses("x?", [Generated(text="x " * MAX_QUESTION)]).texts
+    [text] = read_hypotheses("x?", [Generated(text="x " * MAX_QUESTION)]).texts
     assert len(text) == MAX_QUESTION
 
 
@@ -143,6 +143,6 @@ def test_a_failed_search_ends_the_sample() -> None:
 def test_hypothetical_documents_are_written_in_the_judges_lane() -> None:
     """The judge model writes them while it is resident: no further load; every draw is a call of its own."""
     pins = {"judge": Pin(model_id=1, hash="aa")}
-    bound = [bind(call, Binding(pins=pins, params=Params()), 0) for call in drafts(QUESTION, HydeParams())]
+    bound = [bind(call, Binding(pins=pins, params=Params()), 0) for call in draft_hypotheses(QUESTION, HydeParams())]
     assert {call.lane for call in bound} == {Lane.JUDGE}
     assert len({call.key for call in bound}) == 8

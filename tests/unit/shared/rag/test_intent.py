@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from shared.contracts.params import EnhanceParams, FusionParams
-from shared.rag.enhancement import enhanced
-from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, intent, weights
-from shared.rag.vagueness import vagueness
+from shared.rag.enhancement import enhance
+from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, choose_weights, classify_intent
+from shared.rag.vagueness import classify_vagueness
 from shared.settings import REPOSITORY
 
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -46,18 +46,18 @@ DATA = REPOSITORY.parent / "shared" / "data"
 )
 def test_intents(question: str, wanted: str) -> None:
     """In both languages, the first rule that matches."""
-    assert intent(question) == wanted
+    assert classify_intent(question) == wanted
 
 
 def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
     """Concepts to vectors, exact terms to words, anything else as the job has it."""
     own = FusionParams(dense=0.6, sparse=0.4, by_intent=True)
-    assert [weights(wanted, own) for wanted in ("define", "calculate", "other")] == [
+    assert [choose_weights(wanted, own) for wanted in ("define", "calculate", "other")] == [
         CONCEPT_WEIGHTS,
         EXACT_WEIGHTS,
         (0.6, 0.4),
     ]
-    assert weights("define", FusionParams()) == (0.5, 0.5)
+    assert choose_weights("define", FusionParams()) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
 )
 def test_questions_that_say_too_little(question: str, vague: str | None) -> None:
     """Document 003's "Hello", "system", "test"; formulas say something."""
-    assert vagueness(question) == vague
+    assert classify_vagueness(question) == vague
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
@@ -87,13 +87,13 @@ def test_hardly_any_real_problem_says_too_little() -> None:
     """Ten short ones among MATH's 7,500, such as "Simplify $\\sqrt{180}$."; none among CMATH's."""
     math = (DATA / "math" / "train.jsonl").read_text("utf-8").splitlines()
     cmath = (DATA / "zh" / "cmath-test.jsonl").read_text("utf-8").splitlines()
-    assert Counter(vagueness(json.loads(line)["problem"]) for line in math) == {None: 7490, "short": 10}
-    assert Counter(vagueness(json.loads(line)["question"]) for line in cmath) == {None: 1098}
+    assert Counter(classify_vagueness(json.loads(line)["problem"]) for line in math) == {None: 7490, "short": 10}
+    assert Counter(classify_vagueness(json.loads(line)["question"]) for line in cmath) == {None: 1098}
 
 
 def test_rules_make_a_question_ready() -> None:
     """Cleaned, corrected, widened, and each of it written down."""
-    ready = enhanced("Please find the gcd and the probablity of 3", EnhanceParams(), FusionParams())
+    ready = enhance("Please find the gcd and the probablity of 3", EnhanceParams(), FusionParams())
     assert ready.question == "find the gcd and the probability of 3"
     assert ready.widened.startswith("find the gcd and the probability of 3 greatest common divisor ")
     assert [(decision.stage, decision.action) for decision in ready.decisions] == [
@@ -107,7 +107,7 @@ def test_rules_make_a_question_ready() -> None:
 
 def test_parts_can_be_left_out() -> None:
     """Only cleaning is always done."""
-    ready = enhanced(
+    ready = enhance(
         "Please find the gcd and the probablity of 3", EnhanceParams(synonyms=False, correct=False), FusionParams()
     )
     assert ready.question == ready.widened == "find the gcd and the probablity of 3"
@@ -115,6 +115,6 @@ def test_parts_can_be_left_out() -> None:
 
 def test_a_generic_question_is_not_searched_by_words() -> None:
     """Unless there are only words."""
-    assert enhanced("Hello", EnhanceParams(), FusionParams()).sparse == 0
-    assert enhanced("Hello", EnhanceParams(), FusionParams(dense=0)).sparse == 0.5
-    assert enhanced("prime", EnhanceParams(), FusionParams()).sparse == 0.5
+    assert enhance("Hello", EnhanceParams(), FusionParams()).sparse == 0
+    assert enhance("Hello", EnhanceParams(), FusionParams(dense=0)).sparse == 0.5
+    assert enhance("prime", EnhanceParams(), FusionParams()).sparse == 0.5

@@ -8,9 +8,9 @@ from shared.contracts.calls import Call, Generate
 from shared.contracts.params import Params
 from shared.contracts.samples import Item, Sample, Strategy
 from shared.pipelines import registry
-from shared.rag.language import language, localised
-from shared.rag.prompts import template, template_ids
-from shared.rag.prose import in_prose, mathematics, prose
+from shared.rag.language import detect_language, localised
+from shared.rag.prompts import list_template_ids, template
+from shared.rag.prose import change_prose, find_mathematics, list_prose
 from tests.unit.shared.pipelines.test_pipelines import LIBRARY, decision, drive
 
 CHINESE = "小明有3个苹果，小红有5个，一共有多少个？"
@@ -32,7 +32,7 @@ CHINESE = "小明有3个苹果，小红有5个，一共有多少个？"
 )
 def test_the_script_tells_the_language(question: str, expected: str) -> None:
     """Formulas do not count, and a name in another script does not decide."""
-    assert language(question) == expected
+    assert detect_language(question) == expected
 
 
 def test_a_chinese_question_takes_the_chinese_template_where_there_is_one() -> None:
@@ -44,7 +44,7 @@ def test_a_chinese_question_takes_the_chinese_template_where_there_is_one() -> N
 
 def test_chinese_templates_take_the_slots_of_the_english_ones() -> None:
     """So that a call may be bound to either."""
-    chinese = [name for name in template_ids() if name.endswith("-zh")]
+    chinese = [name for name in list_template_ids() if name.endswith("-zh")]
     assert {"cot-zh", "rewrite-zh", "decompose-zh", "relevance-zh", "keywords-zh"} <= set(chinese)
     for name in chinese:
         ours, theirs = template(name), template(name.removesuffix("-zh"))
@@ -81,14 +81,14 @@ def test_baselines_ask_in_the_language_of_the_question(name: str) -> None:
 )
 def test_mathematics_is_found(text: str, held: list[str]) -> None:
     """Between dollars, after commands, and bare."""
-    assert [text[start:end] for start, end in mathematics(text)] == held
+    assert [text[start:end] for start, end in find_mathematics(text)] == held
 
 
 @settings(deadline=None)
 @given(st.text(alphabet="ab x$\\{}^1+求值,. ", max_size=40))
 def test_prose_and_mathematics_make_up_the_text(text: str) -> None:
     """Nothing is lost and nothing is touched: changing nothing in the prose changes nothing."""
-    spans = mathematics(text)
-    assert sum(map(len, prose(text))) + sum(end - start for start, end in spans) == len(text)
-    assert in_prose(text, lambda part: part) == text
-    assert in_prose(text, lambda _: "") == "".join(text[start:end] for start, end in spans)
+    spans = find_mathematics(text)
+    assert sum(map(len, list_prose(text))) + sum(end - start for start, end in spans) == len(text)
+    assert change_prose(text, lambda part: part) == text
+    assert change_prose(text, lambda _: "") == "".join(text[start:end] for start, end in spans)

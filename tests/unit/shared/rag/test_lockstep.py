@@ -3,8 +3,8 @@
 import pytest
 
 from shared.contracts.calls import Estimate
-from shared.rag.interleaving import first_of_each, interleaved
-from shared.rag.lockstep import Part, in_step
+from shared.rag.interleaving import interleave, keep_first_of_each
+from shared.rag.lockstep import Part, run_in_step
 from tests.unit.shared.pipelines.test_pipelines import drive
 
 
@@ -19,7 +19,7 @@ def part(name: str, rounds: int, each: int = 1) -> Part[list[str]]:
 def test_what_parts_wait_for_is_asked_together_and_each_gets_its_own_replies() -> None:
     """As many rounds as the longest needs; results in the order of the parts."""
     parts = [part("a", 1), part("b", 0), part("c", 2, each=2)]
-    results, asked = drive(in_step(parts), lambda call: call.question)  # type: ignore[union-attr,arg-type,return-value]
+    results, asked = drive(run_in_step(parts), lambda call: call.question)  # type: ignore[union-attr,arg-type,return-value]
     assert results == [["a00"], [], ["c00", "c01", "c10", "c11"]]
     assert [[call.question for call in step] for step in asked] == [["a00", "c00", "c01"], ["c10", "c11"]]  # type: ignore[union-attr]
 
@@ -27,12 +27,12 @@ def test_what_parts_wait_for_is_asked_together_and_each_gets_its_own_replies() -
 def test_no_parts_wait_for_nothing() -> None:
     """The result is there at once."""
     with pytest.raises(StopIteration) as ended:
-        next(in_step([]))
+        next(run_in_step([]))
     assert ended.value.value == []
 
 
 def test_lists_are_merged_by_turns() -> None:
     """Short ones run out; a key counts where it is first."""
-    merged = list(interleaved(["ab", "", "cde"]))  # type: ignore[list-item]
+    merged = list(interleave(["ab", "", "cde"]))  # type: ignore[list-item]
     assert merged == ["a", "c", "b", "d", "e"]
-    assert first_of_each(["bb", "a", "b"], len) == ["bb", "a"]
+    assert keep_first_of_each(["bb", "a", "b"], len) == ["bb", "a"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shared.errors import Invalid
 from shared.rag import metrics
-from shared.rag.metrics import per_query
+from shared.rag.metrics import measure_per_query
 
 NAMES = ("nDCG@5", "nDCG@3", "Recall@5", "Precision@5", "F1@5", "MAP", "MAP@5", "MRR", "MRR@5")
 DOCUMENTS = [f"d{n}" for n in range(8)]
@@ -19,7 +19,7 @@ RANKED = st.permutations(DOCUMENTS).flatmap(lambda each: st.integers(0, 8).map(l
 
 def one(grades: Mapping[str, int], ranked: Sequence[str], *names: str) -> dict[str, float]:
     """The measures of a single query."""
-    return per_query({"q": grades}, {"q": ranked}, names)["q"]
+    return measure_per_query({"q": grades}, {"q": ranked}, names)["q"]
 
 
 def by_hand(grades: Mapping[str, int], ranked: Sequence[str]) -> dict[str, float]:
@@ -62,7 +62,7 @@ def test_measures_are_what_their_definitions_say(grades: dict[str, int], ranked:
 
 def test_a_query_that_was_not_answered_counts_0() -> None:
     """Whether its list is empty or missing."""
-    found = per_query({"a": {"d": 1}, "b": {"d": 1}}, {"a": []}, ["nDCG@10", "F1@10", "MRR@10"])
+    found = measure_per_query({"a": {"d": 1}, "b": {"d": 1}}, {"a": []}, ["nDCG@10", "F1@10", "MRR@10"])
     assert found == {query: {"nDCG@10": 0, "F1@10": 0, "MRR@10": 0} for query in ("a", "b")}
 
 
@@ -74,18 +74,18 @@ def test_the_order_of_a_list_counts_not_the_names_in_it() -> None:
 
 def test_a_query_that_nobody_judged_is_in_no_figure() -> None:
     """A run may answer more than was asked."""
-    assert list(per_query({"a": {"d": 1}}, {"a": ["d"], "b": ["d"]}, ["MAP"])) == ["a"]
+    assert list(measure_per_query({"a": {"d": 1}}, {"a": ["d"], "b": ["d"]}, ["MAP"])) == ["a"]
 
 
 @pytest.mark.parametrize(("name", "depth"), [("nDCG@10", 10), ("MAP", None), ("MAP@100", 100), ("F1@3", 3)])
 def test_a_name_says_how_deep_it_looks(name: str, depth: int | None) -> None:
     """So that a run can be deep enough."""
-    assert metrics.cutoff(name) == depth
+    assert metrics.get_cutoff(name) == depth
 
 
 @pytest.mark.parametrize("name", ["ndcg@10", "nDCG", "Recall@0", "Recall", "Bleu@4", "MAP@", "nDCG@10 "])
 def test_an_unknown_measure_is_refused_in_words(name: str) -> None:
     """With those that there are."""
     with pytest.raises(Invalid, match="no measure") as refused:
-        metrics.cutoff(name)
+        metrics.get_cutoff(name)
     assert "nDCG@10" in str(refused.value.hint)

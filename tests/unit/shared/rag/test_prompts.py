@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.contracts.documents import Document
-from shared.rag.prompts import Template, TemplateError, render, template, template_ids
+from shared.rag.prompts import Template, TemplateError, list_template_ids, render, template
 
 APPLES = Document(problem="How many apples?", text=r"There are $\frac{4}{2}$, so \boxed{2}.")
 PASSAGE = Document(text="A plain passage.")
@@ -85,8 +85,8 @@ def test_values_are_never_expanded_again(text: str) -> None:
 
 def test_an_unknown_template_lists_the_known_ones() -> None:
     """The error helps."""
-    assert {"cot", "cot-zh", "reasoning-quality", "relevance", "rewrite"} <= set(template_ids())
-    with pytest.raises(TemplateError, match=f"^no template 'cott'; there are: {', '.join(template_ids())}$"):
+    assert {"cot", "cot-zh", "reasoning-quality", "relevance", "rewrite"} <= set(list_template_ids())
+    with pytest.raises(TemplateError, match=f"^no template 'cott'; there are: {', '.join(list_template_ids())}$"):
         template("cott")
 
 
@@ -99,7 +99,7 @@ def test_an_id_is_not_a_path(path: str) -> None:
 
 def test_every_packaged_template_loads_under_its_own_id() -> None:
     """File name and id agree, and slots match the text."""
-    assert {template(name).id for name in template_ids()} == set(template_ids())
+    assert {template(name).id for name in list_template_ids()} == set(list_template_ids())
 
 
 def test_the_hash_changes_with_everything_that_it_covers() -> None:

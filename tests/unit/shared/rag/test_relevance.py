@@ -9,8 +9,8 @@ from shared.contracts.calls import Grade
 from shared.contracts.params import Params, RerankParams
 from shared.contracts.replies import Failure, FailureKind, Graded, Scored
 from shared.contracts.samples import Candidate, Decision, Extraction, Item, Steps, Trace
-from shared.pipelines.grading import graded
-from shared.rag.relevance import Ranking, above_floor, by_relevance, ranked_trace, refused
+from shared.pipelines.grading import run_and_grade
+from shared.rag.relevance import Ranking, keep_above_floor, make_ranked_trace, make_refusal_outcome, rank_by_relevance
 
 GONE = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker")
 PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)
@@ -19,7 +19,7 @@ PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)
 def ranking(*scores: float, size: int = 1, threshold: float = 0.4, refuse: bool = False) -> Ranking:
     """Documents "a", "b" ... with these probabilities."""
     params = Params(context_size=size, rerank=RerankParams(threshold=threshold, refuse=refuse))
-    return by_relevance("abcdefgh"[: len(scores)], Scored(scores=scores), params)
+    return rank_by_relevance("abcdefgh"[: len(scores)], Scored(scores=scores), params)
 
 
 def test_the_most_relevant_document_comes_first_and_the_irrelevant_go() -> None:
@@ -72,7 +72,7 @@ def test_a_threshold_of_zero_keeps_all() -> None:
 
 def test_a_failed_reranking_leaves_the_order_and_refuses_nothing() -> None:
     """Nobody has said that the documents are irrelevant."""
-    found = by_relevance("cab", GONE, Params(rerank=RerankParams(refuse=True)))
+    found = rank_by_relevance("cab", GONE, Params(rerank=RerankParams(refuse=True)))
     assert (found.order, found.kept, found.refusal) == (tuple("cab"), tuple("cab"), None)
     assert found.relevance == {}
     assert found.decisions == (Decision(stage="rerank", action="original order", fallback="not_configured"),)
@@ -81,21 +81,21 @@ def test_a_failed_reranking_leaves_the_order_and_refuses_nothing() -> None:
 def test_a_score_too_few_is_an_error() -> None:
     """Whose score it was could only be guessed."""
     with pytest.raises(ValueError, match="shorter"):
-        by_relevance("ab", Scored(scores=(0.5,)), Params())
+        rank_by_relevance("ab", Scored(scores=(0.5,)), Params())
     with pytest.raises(ValueError, match="shorter"):
-        above_floor("ab", Scored(scores=(0.5,)), 0.5)
+        keep_above_floor("ab", Scored(scores=(0.5,)), 0.5)
 
 
 def test_the_floor_is_in_itself_enough() -> None:
     """What is below is not rated; the order stays."""
-    found = above_floor("abc", Scored(scores=(0.5, 0.49, 0.9)), 0.5)
+    found = keep_above_floor("abc", Scored(scores=(0.5, 0.49, 0.9)), 0.5)
     assert (found.rated, found.relevance) == (("a", "c"), {"a": 0.5, "b": 0.49, "c": 0.9})
     assert found.decisions == (Decision(stage="floor", action="floor", detail={"floor": 0.5, "below": 1.0}),)
 
 
 def test_without_a_reranker_there_is_no_floor() -> None:
     """All are rated, as if none had been asked for, and the trace says why."""
-    found = above_floor("abc", GONE, 0.5)
+    found = keep_above_floor("abc", GONE, 0.5)
     assert (found.rated, found.relevance) == (tuple("abc"), {})
     assert found.decisions == (Decision(stage="floor", action="none", fallback="not_configured"),)
 
@@ -105,7 +105,7 @@ def test_a_trace_takes_the_rankings_order() -> None:
     before = Decision(stage="rewrite", action="rewritten")
     fused = (("a", 0.3), ("b", 0.2), ("c", 0.1))
     candidates = tuple(Candidate(document=d, rank=i, fused=f, score=f) for i, (d, f) in enumerate(fused, start=1))
-    trace = ranked_trace(Trace(candidates=candidates, decisions=(before,)), ranking(0.1, 0.9, 0.5))
+    trace = make_ranked_trace(Trace(candidates=candidates, decisions=(before,)), ranking(0.1, 0.9, 0.5))
     assert [(c.document, c.rank, c.fused, c.relevance, c.score) for c in trace.candidates] == [
         ("b", 1, 0.2, 0.9, 0.9),
         ("c", 2, 0.1, 0.5, 0.5),
@@ -117,13 +117,13 @@ def test_a_trace_takes_the_rankings_order() -> None:
 def test_a_trace_without_probabilities_keeps_its_scores() -> None:
     """A fallback adds its decision and nothing else."""
     trace = Trace(candidates=(Candidate(document="a", rank=1, score=0.3),))
-    again = ranked_trace(trace, by_relevance("a", GONE, Params()))
+    again = make_ranked_trace(trace, rank_by_relevance("a", GONE, Params()))
     assert again == msgspec.structs.replace(trace, decisions=again.decisions)
 
 
 def test_a_refused_question_has_no_answer_and_is_no_failure() -> None:
     """Its extraction says so, too: an answer that is missing was looked for."""
-    outcome = refused("no document was found", Trace())
+    outcome = make_refusal_outcome("no document was found", Trace())
     assert (outcome.answer, outcome.extraction, outcome.refusal) == (
         None,
         Extraction.REFUSED,
@@ -137,15 +137,15 @@ def test_a_refused_question_is_graded_as_not_answered() -> None:
 
     def refusing() -> Steps:
         yield from ()
-        return refused("no document was found", Trace())
+        return make_refusal_outcome("no document was found", Trace())
 
-    steps = graded(refusing(), Item(ordinal=0, question="q", gold="6"), {})
+    steps = run_and_grade(refusing(), Item(ordinal=0, question="q", gold="6"), {})
     assert next(steps) == Grade(answer=None, gold="6")
     with pytest.raises(StopIteration) as ended:
         steps.send(Graded(math_verify=False, strict=False))
     assert (ended.value.value.refusal, ended.value.value.verdict.math_verify) == ("no document was found", False)
     with pytest.raises(StopIteration) as ended:
-        next(graded(refusing(), Item(ordinal=0, question="q"), {}))
+        next(run_and_grade(refusing(), Item(ordinal=0, question="q"), {}))
     assert ended.value.value.verdict is None
 
 
@@ -165,5 +165,5 @@ def test_a_higher_floor_never_rates_more(scores: list[float], floor: float, high
     """It saves calls, or costs none."""
     low, high = sorted((floor, higher))
     documents = "abcdefgh"[: len(scores)]
-    rated = [set(above_floor(documents, Scored(scores=tuple(scores)), each).rated) for each in (low, high)]
+    rated = [set(keep_above_floor(documents, Scored(scores=tuple(scores)), each).rated) for each in (low, high)]
     assert rated[1] <= rated[0]

@@ -7,20 +7,28 @@ from hypothesis import strategies as st
 from shared.contracts.calls import Write
 from shared.contracts.params import EnhanceParams
 from shared.contracts.replies import Failure, FailureKind, Generated
-from shared.rag.rewriting import Written, decompose, decomposed, keywords, named, rewrite, rewritten
+from shared.rag.rewriting import (
+    WrittenQueries,
+    ask_for_keywords,
+    decompose,
+    read_keywords,
+    read_rewrite,
+    read_subqueries,
+    rewrite,
+)
 
 QUESTION = "What is the greatest common divisor of 12 and 18?"
 PARAMS = EnhanceParams()
 
 
-def read(text: str, *, truncated: bool = False) -> Written:
+def read(text: str, *, truncated: bool = False) -> WrittenQueries:
     """A rewriting of the question."""
-    return rewritten(QUESTION, Generated(text=text, truncated=truncated))
+    return read_rewrite(QUESTION, Generated(text=text, truncated=truncated))
 
 
-def split(text: str, question: str = QUESTION, *, truncated: bool = False) -> Written:
+def split(text: str, question: str = QUESTION, *, truncated: bool = False) -> WrittenQueries:
     """Its sub-queries."""
-    return decomposed(question, Generated(text=text, truncated=truncated), PARAMS)
+    return read_subqueries(question, Generated(text=text, truncated=truncated), PARAMS)
 
 
 def test_the_judge_is_asked_in_the_language_of_the_question() -> None:
@@ -67,8 +75,8 @@ def test_what_cannot_be_searched_with_leaves_the_original(text: str) -> None:
 def test_a_failed_call_leaves_the_original() -> None:
     """Seed document 001: enhancement failed, so the original query is used."""
     gone = Failure(kind=FailureKind.CONNECTION)
-    assert rewritten(QUESTION, gone).decision.fallback == "connection"
-    assert decomposed(QUESTION, gone, PARAMS).decision.fallback == "connection"
+    assert read_rewrite(QUESTION, gone).decision.fallback == "connection"
+    assert read_subqueries(QUESTION, gone, PARAMS).decision.fallback == "connection"
 
 
 def test_a_line_that_was_cut_off_is_left_out() -> None:
@@ -99,8 +107,8 @@ def test_sub_queries_that_say_nothing_are_left_out() -> None:
 def test_no_reply_is_too_odd(question: str, text: str, truncated: bool) -> None:
     """Nothing raises; what comes out is new, different and short enough; and either queries or a reason."""
     for written in (
-        rewritten(question, Generated(text=text, truncated=truncated)),
-        decomposed(question, Generated(text=text, truncated=truncated), PARAMS),
+        read_rewrite(question, Generated(text=text, truncated=truncated)),
+        read_subqueries(question, Generated(text=text, truncated=truncated), PARAMS),
     ):
         assert len(written.queries) <= 3
         assert len(set(written.queries)) == len(written.queries)
@@ -113,13 +121,13 @@ def test_no_reply_is_too_odd(question: str, text: str, truncated: bool) -> None:
 def test_keywords_are_read_like_a_query(text: str) -> None:
     """One line, without the label that the prompt ends with."""
     question = "What is the area of the triangle?"
-    found = named(question, Generated(text=text))
+    found = read_keywords(question, Generated(text=text))
     assert found.queries == ("area, triangle",)
     assert (found.decision.stage, found.decision.action) == ("keywords", "written")
 
 
 def test_keywords_of_something_else_leave_the_question() -> None:
     """As a rewritten query would."""
-    found = named("What is the area of the triangle?", Generated(text="loud music"))
+    found = read_keywords("What is the area of the triangle?", Generated(text="loud music"))
     assert (found.queries, found.decision.fallback) == ((), "unparsed")
-    assert keywords("What is it?", EnhanceParams()).template == "keywords"
+    assert ask_for_keywords("What is it?", EnhanceParams()).template == "keywords"

@@ -6,8 +6,8 @@ from shared.contracts.calls import Call, Estimate, Generate, Judge, Retrieve
 from shared.contracts.params import Params, RerankParams, RouteParams
 from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
 from shared.contracts.samples import Decision, Outcome, Strategy
-from shared.rag.routing import Route, estimates, routed
-from shared.runtime.price import _made_up
+from shared.rag.routing import Route, choose_route, make_estimates
+from shared.runtime.price import _make_up_reply
 from tests.unit.shared.pipelines.test_pipelines import Answer, run, world
 
 ROUTED = Params(route=RouteParams(enabled=True, threshold=0.4))
@@ -90,8 +90,8 @@ def test_where_rules_score_anyway_nobody_estimates() -> None:
 
 def test_easy_questions_need_no_verifier_either() -> None:
     """Whoever is dearer than rules is spared."""
-    assert routed([Estimated(probability=0.1)], Strategy.VERIFIER, ROUTED.route).strategy is Strategy.RULES
-    assert routed([Estimated(probability=0.9)], Strategy.VERIFIER, ROUTED.route).strategy is Strategy.VERIFIER
+    assert choose_route([Estimated(probability=0.1)], Strategy.VERIFIER, ROUTED.route).strategy is Strategy.RULES
+    assert choose_route([Estimated(probability=0.9)], Strategy.VERIFIER, ROUTED.route).strategy is Strategy.VERIFIER
 
 
 @pytest.mark.parametrize(("threshold", "strategy"), [(0.0, Strategy.JUDGE), (1.0, Strategy.RULES)])
@@ -99,13 +99,13 @@ def test_the_ends_of_the_threshold_send_all_questions_one_way(threshold: float, 
     """Whatever they look like, short of certainty."""
     params = RouteParams(enabled=True, threshold=threshold)
     for probability in (0.000001, 0.5, 0.999999):
-        assert routed([Estimated(probability=probability)], Strategy.JUDGE, params).strategy is strategy
+        assert choose_route([Estimated(probability=probability)], Strategy.JUDGE, params).strategy is strategy
 
 
 def test_nothing_asked_nothing_changed() -> None:
     """The route of a job that does not route."""
-    assert estimates("q", Strategy.JUDGE, RouteParams()) == ()
-    assert routed([], Strategy.JUDGE, RouteParams()) == Route(Strategy.JUDGE, ())
+    assert make_estimates("q", Strategy.JUDGE, RouteParams()) == ()
+    assert choose_route([], Strategy.JUDGE, RouteParams()) == Route(Strategy.JUDGE, ())
 
 
 def test_the_route_stands_before_the_other_decisions() -> None:
@@ -124,6 +124,6 @@ def _or_gone(call: Call, gone: Failure) -> Reply:
 def test_a_dry_run_prices_the_dearer_path() -> None:
     """At whatever threshold: nobody knows yet what the questions look like."""
     params = Params(route=RouteParams(enabled=True, threshold=1.0))
-    outcome, asked = run("mathrag-gate", looks(_made_up(Estimate(question="q"))), params)
+    outcome, asked = run("mathrag-gate", looks(_make_up_reply(Estimate(question="q"))), params)
     assert judged(asked) == 4
     assert outcome.trace.decisions[0].action == "hard"

@@ -3,7 +3,7 @@
 import pytest
 
 from shared.contracts.rules import Atom, Rule
-from shared.rag.rule_chains import Hop, Path, hops, other_end
+from shared.rag.rule_chains import ChainPath, Hop, find_other_end, order_hops
 from shared.rag.rule_choice import Side
 
 UNCLE = Hop("uncle")
@@ -13,7 +13,7 @@ FORTH = Atom("h", 0, 1)
 def words(side: Side, *body: Atom, head: Atom = FORTH) -> list[str]:
     """The relations in the order in which they are searched for."""
     rule = Rule(head=head, body=body, support=1, body_size=1, confidence=1.0)
-    return [hop.phrase for hop in hops(rule, side, {})]
+    return [hop.phrase for hop in order_hops(rule, side, {})]
 
 
 @pytest.mark.parametrize(("side", "order"), [("object", "abc"), ("", "abc"), ("subject", "cba")])
@@ -40,7 +40,7 @@ def test_an_atom_that_shares_nothing_comes_last() -> None:
     rule = Rule(
         head=Atom("h", 0, 1), body=(Atom("b", 4, 5), Atom("a", 0, "New_York")), support=1, body_size=1, confidence=1.0
     )
-    assert hops(rule, "", {"a": "lives in"}) == (Hop("lives in", ("New York",), 0), Hop("b"))
+    assert order_hops(rule, "", {"a": "lives in"}) == (Hop("lives in", ("New York",), 0), Hop("b"))
 
 
 @pytest.mark.parametrize(
@@ -49,22 +49,22 @@ def test_an_atom_that_shares_nothing_comes_last() -> None:
         ("person 15 uncle person 22.", "person 15", "person 22"),
         ("person 22 uncle person 15.", "person 15", "person 22"),
         ("Time 2014-09-20 Ann Lee uncle Bo.", "Ann Lee", "Bo"),
-        ("Time 2014-09-20 Bo uncle Ann Lee.", Path("who is ann lee uncle", is_question=True), "Bo"),
+        ("Time 2014-09-20 Bo uncle Ann Lee.", ChainPath("who is ann lee uncle", is_question=True), "Bo"),
         ("Ann uncle Bo.", "Ann Lee", None),
         ("Ann uncle Ann.", "Ann", "Ann"),
         ("Bo uncle Cy.", "Ann", None),
         ("Ann likes Bo.", "Ann", None),
-        ("Her uncle is called Bo", Path("who is her uncle", is_question=True), "is called Bo"),
+        ("Her uncle is called Bo", ChainPath("who is her uncle", is_question=True), "is called Bo"),
         ("", "Ann", None),
     ],
 )
-def test_a_chain_goes_on_from_the_other_end_of_a_fact(sentence: str, known: str | Path, end: str | None) -> None:
+def test_a_chain_goes_on_from_the_other_end_of_a_fact(sentence: str, known: str | ChainPath, end: str | None) -> None:
     """Whatever its time; of other texts from their new words, and from nothing where the atom does not hold."""
-    assert other_end(sentence, UNCLE, known if isinstance(known, Path) else Path(known)) == end
+    assert find_other_end(sentence, UNCLE, known if isinstance(known, ChainPath) else ChainPath(known)) == end
 
 
 @pytest.mark.parametrize(("end", "found"), [(0, ["Bo", None]), (1, [None, "Cy"]), (None, ["Bo", "Cy"])])
 def test_a_fact_holds_in_one_direction(end: int | None, found: list[str | None]) -> None:
     """Where the chain comes to the atom at its subject, the known entity has to be the subject."""
     sentences = ("Ann uncle Bo.", "Cy uncle Ann.")
-    assert [other_end(sentence, Hop("uncle", (), end), Path("Ann")) for sentence in sentences] == found
+    assert [find_other_end(sentence, Hop("uncle", (), end), ChainPath("Ann")) for sentence in sentences] == found

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shared.contracts.calls import RuleChoice
 from shared.contracts.replies import NumberedRule
 from shared.contracts.rules import Atom, Miner, Rule
-from shared.rag.rule_choice import Asked, Side, choose, draw, predicted_side
+from shared.rag.rule_choice import RuleRequest, Side, choose, draw, get_predicted_side
 
 BODY = (Atom("b", 0, 1),)
 HEAD = Atom("h", 0, 1)
@@ -23,7 +23,7 @@ def numbered(number: int, head: Atom = HEAD, **fields: Any) -> NumberedRule:
 
 def taken(rules: list[NumberedRule], side: Side = "", miner: Miner = "amie", **choice: Any) -> list[int]:
     """The numbers of the rules that are taken for relation h."""
-    asked = Asked("h", side, RuleChoice(**{"most": 20, **choice}))
+    asked = RuleRequest("h", side, RuleChoice(**{"most": 20, **choice}))
     return [each.number for each in choose(rules, asked, miner)]
 
 
@@ -62,7 +62,7 @@ def test_rules_of_other_relations_are_none() -> None:
 @given(st.permutations(RANKED), st.integers(0, 6), st.integers(0, 6))
 def test_the_choice_is_the_same_from_parts_and_in_any_order(rules: list[NumberedRule], cut: int, most: int) -> None:
     """A bank is read in batches."""
-    asked = Asked("h", "", RuleChoice(most=most))
+    asked = RuleRequest("h", "", RuleChoice(most=most))
     first = choose(rules[:cut], asked, "amie")
     assert choose((*rules[cut:], *first), asked, "amie") == choose(RANKED, asked, "amie")
 
@@ -82,7 +82,7 @@ def test_the_choice_is_the_same_from_parts_and_in_any_order(rules: list[Numbered
 )
 def test_a_temporal_rule_predicts_one_end(head: Atom, body: tuple[Atom, ...], side: str) -> None:
     """As its head says, and of a frequent partner its body."""
-    assert predicted_side(numbered(0, head, body=body).rule) == side
+    assert get_predicted_side(numbered(0, head, body=body).rule) == side
 
 
 def test_a_temporal_rule_serves_questions_for_the_end_that_it_predicts() -> None:

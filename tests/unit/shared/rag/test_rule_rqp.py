@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from shared.contracts.documents import Document
 from shared.rag import rule_rqp
-from shared.rag.rule_rqp import document_score, rule_score
+from shared.rag.rule_rqp import score_document, score_text
 
 FILLER = "we look at the words of this sentence and then at those of the next one and so on until it ends "
 PIECES = st.sampled_from(
@@ -30,7 +30,7 @@ TEXTS = st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=60).map("".jo
 @given(TEXTS)
 def test_score_and_features_lie_between_0_and_1(text: str) -> None:
     """Whatever the text, every number is a share."""
-    scored = rule_score(text)
+    scored = score_text(text)
     assert all(0 <= value <= 1 for value in [scored.score, *scored.features.values()])
 
 
@@ -38,7 +38,7 @@ def test_score_and_features_lie_between_0_and_1(text: str) -> None:
 @given(TEXTS)
 def test_score_is_the_papers_weighted_sum_scaled_by_length(text: str) -> None:
     """The weights are 0.3, 0.3, 0.25 and 0.15."""
-    s = rule_score(text)
+    s = score_text(text)
     form = 0.3 * s.logic + 0.3 * s.structure + 0.25 * s.math + 0.15 * s.box
     assert s.score == pytest.approx(s.length * form)
 
@@ -46,13 +46,13 @@ def test_score_is_the_papers_weighted_sum_scaled_by_length(text: str) -> None:
 def test_the_weights_add_up_to_one() -> None:
     """A text with every feature at its best and a fitting length scores 1."""
     text = r"Step 1. Since \( x = 1 \) Step 2. Therefore \( y = 2 \). Hence \( x + y = 3 \) = \boxed{3} * 4 + 5 = 17"
-    assert rule_score(text).score == pytest.approx(1.0)
+    assert score_text(text).score == pytest.approx(1.0)
 
 
 def test_the_empty_text_scores_nothing() -> None:
     """No tokens, no score, and no division by zero."""
-    assert rule_score("").score == 0
-    assert rule_score("  \n ").math == 0
+    assert score_text("").score == 0
+    assert score_text("  \n ").math == 0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_empty_text_scores_nothing() -> None:
 )  # fmt: skip
 def test_each_connective_counts_once(connective: str) -> None:
     """One connective is a third of full marks for logic."""
-    assert rule_score(f"a {connective} b").logic == pytest.approx(1 / 3)
+    assert score_text(f"a {connective} b").logic == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_each_connective_counts_once(connective: str) -> None:
 )
 def test_words_that_only_look_like_connectives_do_not_count(word: str) -> None:
     """Connectives are whole words."""
-    assert rule_score(f"a {word} b").logic == 0
+    assert score_text(f"a {word} b").logic == 0
 
 
 def test_logic_grows_with_connectives_and_saturates_at_three() -> None:
     """Three connectives are as good as ten."""
-    marks = [rule_score("Thus x. " * n).logic for n in range(6)]
+    marks = [score_text("Thus x. " * n).logic for n in range(6)]
     assert marks == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1])
 
 
@@ -85,7 +85,7 @@ def test_logic_grows_with_connectives_and_saturates_at_three() -> None:
 )  # fmt: skip
 def test_each_structure_marker_counts_once(marker: str) -> None:
     """One marker is half of full marks for structure."""
-    assert rule_score(f"{marker} and so on").structure == 0.5
+    assert score_text(f"{marker} and so on").structure == 0.5
 
 
 @pytest.mark.parametrize(
@@ -93,30 +93,30 @@ def test_each_structure_marker_counts_once(marker: str) -> None:
 )
 def test_text_that_only_looks_structured_does_not_count(text: str) -> None:
     """A decimal, an ordinal in a sentence or a bare word is no marker."""
-    assert rule_score(text).structure == 0
+    assert score_text(text).structure == 0
 
 
 def test_structure_saturates_at_two() -> None:
     """Two steps are structure enough."""
-    assert [rule_score("Step 1 " * n).structure for n in range(4)] == [0, 0.5, 1, 1]
+    assert [score_text("Step 1 " * n).structure for n in range(4)] == [0, 0.5, 1, 1]
 
 
 def test_mathematics_is_judged_by_its_share_of_the_tokens() -> None:
     """A quarter of the tokens is half the marks; half of them all."""
-    assert rule_score("one two three 4").math == pytest.approx(0.5)
-    assert rule_score("one two + 4").math == 1
-    assert rule_score("one two three four").math == 0
+    assert score_text("one two three 4").math == pytest.approx(0.5)
+    assert score_text("one two + 4").math == 1
+    assert score_text("one two three four").math == 0
 
 
 def test_prose_dilutes_mathematics() -> None:
     """The same formula in more words has a lower density."""
-    assert rule_score("so x = 2" + " word" * 20).math < rule_score("so x = 2" + " word" * 10).math
+    assert score_text("so x = 2" + " word" * 20).math < score_text("so x = 2" + " word" * 10).math
 
 
 def test_letters_that_are_words_are_not_variables() -> None:
     """'a' and 'I' are English; 'x' is mathematics."""
-    assert rule_score("a A I").math == 0
-    assert rule_score("x").math == 1
+    assert score_text("a A I").math == 0
+    assert score_text("x").math == 1
 
 
 @pytest.mark.parametrize(
@@ -124,21 +124,21 @@ def test_letters_that_are_words_are_not_variables() -> None:
 )
 def test_a_box_is_there_or_not(text: str, box: float) -> None:
     """The indicator of the paper: an answer box."""
-    assert rule_score(text).box == box
+    assert score_text(text).box == box
 
 
 def test_short_texts_are_scaled_down_in_proportion() -> None:
     """Below 20 tokens the factor is tokens / 20."""
-    assert rule_score("word " * 5).length == pytest.approx(0.25)
-    assert rule_score("word " * 19).length < 1
-    assert rule_score("word " * 20).length == 1
+    assert score_text("word " * 5).length == pytest.approx(0.25)
+    assert score_text("word " * 19).length < 1
+    assert score_text("word " * 20).length == 1
 
 
 def test_overlong_texts_lose_a_fifth_at_most() -> None:
     """Above 400 tokens the factor is 400 / tokens, with a floor of 0.8."""
-    assert rule_score("word " * 400).length == 1
-    assert rule_score("word " * 450).length == pytest.approx(400 / 450)
-    assert rule_score("word " * 5000).length == 0.8
+    assert score_text("word " * 400).length == 1
+    assert score_text("word " * 450).length == pytest.approx(400 / 450)
+    assert score_text("word " * 5000).length == 0.8
 
 
 @settings(deadline=None)
@@ -147,32 +147,32 @@ def test_more_connectives_never_lower_a_text_of_fitting_length(fewer: int, more:
     """Logic is monotone, and so is the score while the rest stays the same."""
     low, high = sorted((fewer, more))
     texts = [FILLER + "therefore " * n + "moreover " * (5 - n) for n in (low, high)]
-    assert rule_score(texts[0]).score <= rule_score(texts[1]).score
+    assert score_text(texts[0]).score <= score_text(texts[1]).score
 
 
 def test_a_box_raises_the_score() -> None:
     """A stated answer is worth its weight."""
     plain = FILLER + "the answer is 14"
-    assert rule_score(plain + r" \boxed{14}").score > rule_score(plain).score
+    assert score_text(plain + r" \boxed{14}").score > score_text(plain).score
 
 
 def test_worked_steps_beat_a_bare_answer() -> None:
     """The judge's own anchors come out in their order."""
     worked = r"Step 1. Since multiplication comes first, 3*4=12. Step 2. Therefore 2+12=14. The answer is \boxed{14}."
-    assert rule_score("The answer is 5.").score < 0.1
-    assert rule_score(worked).score > 0.8
+    assert score_text("The answer is 5.").score < 0.1
+    assert score_text(worked).score > 0.8
 
 
 def test_a_document_is_scored_by_its_solution_alone() -> None:
     """A problem that says 'therefore' is not reasoning."""
     document = Document(problem=r"Step 1. Therefore \boxed{1}", text="The answer is 5.")
-    assert document_score(document) == rule_score("The answer is 5.")
+    assert score_document(document) == score_text("The answer is 5.")
 
 
 def test_a_document_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal documents share one score, which replays rely on."""
     calls: list[str] = []
-    monkeypatch.setattr(rule_rqp, "rule_score", lambda text: calls.append(text) or rule_score(text))
+    monkeypatch.setattr(rule_rqp, "score_text", lambda text: calls.append(text) or score_text(text))
     for _ in range(3):
-        document_score(Document(problem="p", text="scored once only"))
+        score_document(Document(problem="p", text="scored once only"))
     assert calls == ["scored once only"]

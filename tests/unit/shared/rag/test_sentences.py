@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.rag.sentences import formulas, sentences, tokens
+from shared.rag.sentences import estimate_tokens, find_formulas, split_sentences
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math" / "train.jsonl"
@@ -42,7 +42,7 @@ TEXTS = st.lists(PIECES, max_size=40).map("".join)
 )
 def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]) -> None:
     """Not at decimals, abbreviations, initials, items of a list, or ends of lines."""
-    assert sentences(text) == expected
+    assert split_sentences(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,42 +66,42 @@ def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]) 
 )  # fmt: skip
 def test_no_sentence_ends_inside_a_formula(text: str, expected: list[str]) -> None:
     """Half a formula is worse than none; a formula's own full stop still ends the sentence."""
-    assert sentences(text) == expected
+    assert split_sentences(text) == expected
 
 
 def test_an_amount_of_money_begins_no_formula() -> None:
     """Two prices are not a formula between them, and an escaped dollar is never one."""
-    assert sentences("It costs $5. She pays $6. Done.") == ["It costs $5. ", "She pays $6. ", "Done."]
-    assert sentences(r"It costs \$5. She pays \$6.") == [r"It costs \$5. ", r"She pays \$6."]
+    assert split_sentences("It costs $5. She pays $6. Done.") == ["It costs $5. ", "She pays $6. ", "Done."]
+    assert split_sentences(r"It costs \$5. She pays \$6.") == [r"It costs \$5. ", r"She pays \$6."]
 
 
 def test_what_never_closes_is_no_formula() -> None:
     """A truncated text still has sentences."""
-    assert sentences(r"Let $x. So \[y. And {z. End") == ["Let $x. ", r"So \[y. ", "And {z. ", "End"]
+    assert split_sentences(r"Let $x. So \[y. And {z. End") == ["Let $x. ", r"So \[y. ", "And {z. ", "End"]
 
 
 def test_chinese_sentences_need_no_blank() -> None:
     """Closing quotation marks belong to what they close."""
     text = "鸭子每天下 16 颗蛋。她吃 3.5 颗！“真的？”他问。"
-    assert sentences(text) == ["鸭子每天下 16 颗蛋。", "她吃 3.5 颗！", "“真的？”", "他问。"]
+    assert split_sentences(text) == ["鸭子每天下 16 颗蛋。", "她吃 3.5 颗！", "“真的？”", "他问。"]
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_nothing_is_lost_and_no_formula_is_cut(text: str) -> None:
     """Joined, sentences are the text; none of them is empty; no cut lies inside a formula."""
-    found = sentences(text)
+    found = split_sentences(text)
     assert "".join(found) == text
     assert all(found)
     ends = {sum(map(len, found[:count])) for count in range(1, len(found))}
-    assert not any(start < end < stop for end in ends for start, stop in formulas(text))
+    assert not any(start < end < stop for end in ends for start, stop in find_formulas(text))
 
 
 @settings(deadline=None)
 @given(TEXTS)
 def test_formulas_are_in_order_and_apart(text: str) -> None:
     """Overlapping ones are one."""
-    spans = formulas(text)
+    spans = find_formulas(text)
     assert all(start < end for start, end in spans)
     assert all(left[1] <= right[0] for left, right in pairwise(spans))
 
@@ -109,7 +109,7 @@ def test_formulas_are_in_order_and_apart(text: str) -> None:
 @pytest.mark.parametrize("hostile", ["!" * 50_000 + "x", r"\[" * 20_000 + "}" * 20_000, "$a" * 20_000, ". " * 20_000])
 def test_a_hostile_text_is_cut_in_a_moment(hostile: str) -> None:
     """Time grows with the length, not with its square: a square would take minutes here."""
-    assert "".join(sentences(hostile)) == hostile
+    assert "".join(split_sentences(hostile)) == hostile
 
 
 @pytest.mark.skipif(not MATH.is_file(), reason="the data folder is not here (set MATHRAG_SHARED)")
@@ -117,7 +117,7 @@ def test_every_solution_of_math_comes_back_whole() -> None:
     """On real texts: nothing lost, and most of them have several sentences."""
     with MATH.open(encoding="utf-8") as file:
         solutions = [json.loads(line)["solution"] for line, _ in zip(file, range(1000), strict=False)]
-    found = [sentences(solution) for solution in solutions]
+    found = [split_sentences(solution) for solution in solutions]
     assert ["".join(each) for each in found] == solutions
     assert sum(len(each) > 1 for each in found) > 800
 
@@ -127,11 +127,11 @@ def test_every_solution_of_math_comes_back_whole() -> None:
 )
 def test_tokens_are_letters_by_four_and_signs_by_one(text: str, expected: int) -> None:
     """An estimate without a tokenizer."""
-    assert tokens(text) == expected
+    assert estimate_tokens(text) == expected
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_two_texts_never_have_more_tokens_together_than_apart(left: str, right: str) -> None:
     """So a budget that the parts keep is kept by the whole."""
-    assert tokens(left + right) <= tokens(left) + tokens(right)
+    assert estimate_tokens(left + right) <= estimate_tokens(left) + estimate_tokens(right)

@@ -2,42 +2,42 @@
 
 import pytest
 
-from shared.rag.diversity import diversity
-from shared.rag.shingles import alike, shingles
+from shared.rag.diversity import measure_diversity
+from shared.rag.shingles import are_alike, make_shingles
 
 TEXT = "the product of all of the roots of this monic polynomial is its last coefficient"
 
 
 def test_shingles_are_three_neighbours() -> None:
     """A shorter text is one shingle, an empty one none."""
-    assert shingles("abcd") == {("a", "b", "c"), ("b", "c", "d")}
-    assert shingles("ab") == {("a", "b")}
-    assert shingles("") == frozenset()
+    assert make_shingles("abcd") == {("a", "b", "c"), ("b", "c", "d")}
+    assert make_shingles("ab") == {("a", "b")}
+    assert make_shingles("") == frozenset()
 
 
 def test_texts_are_alike_from_four_fifths_on() -> None:
     """8 of 10 shingles; nothing is not like nothing."""
-    ten = shingles("abcdefghijkl")
+    ten = make_shingles("abcdefghijkl")
     assert len(ten) == 10
-    assert alike(ten, shingles("abcdefghij"))
-    assert not alike(ten, shingles("abcdefghi"))
-    assert not alike(frozenset(), frozenset())
-    assert not alike(ten, frozenset())
+    assert are_alike(ten, make_shingles("abcdefghij"))
+    assert not are_alike(ten, make_shingles("abcdefghi"))
+    assert not are_alike(frozenset(), frozenset())
+    assert not are_alike(ten, frozenset())
 
 
 def test_copies_are_not_diverse_and_strangers_are() -> None:
     """From 0 to 1."""
-    assert diversity([TEXT, TEXT, TEXT]) == pytest.approx(0)
-    assert diversity(["one two", "three four"]) == 1
-    assert 0 < diversity([TEXT, "the roots of this polynomial are real"]) < 1
+    assert measure_diversity([TEXT, TEXT, TEXT]) == pytest.approx(0)
+    assert measure_diversity(["one two", "three four"]) == 1
+    assert 0 < measure_diversity([TEXT, "the roots of this polynomial are real"]) < 1
 
 
 def test_one_document_is_not_diverse() -> None:
     """Nor is none."""
-    assert diversity([TEXT]) == diversity([]) == 0
+    assert measure_diversity([TEXT]) == measure_diversity([]) == 0
 
 
 def test_order_does_not_change_diversity() -> None:
     """It is a mean over pairs."""
     texts = [TEXT, "the roots are real", "music"]
-    assert diversity(texts) == pytest.approx(diversity(texts[::-1]))
+    assert measure_diversity(texts) == pytest.approx(measure_diversity(texts[::-1]))

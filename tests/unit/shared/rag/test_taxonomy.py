@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.samples import Candidate, Extraction
-from shared.rag.taxonomy import RULES, Ending, Facts, ending
+from shared.rag.taxonomy import RULES, Ending, SampleFacts, classify_ending
 
 OTHER, GOOD, UNRATED = "a" * 64, "b" * 64, "c" * 64
-WRONG_ANSWER = Facts(correct=False, strict=False)
-SHOWN = Facts(
+WRONG_ANSWER = SampleFacts(correct=False, strict=False)
+SHOWN = SampleFacts(
     correct=False,
     strict=False,
     searched=True,
@@ -35,21 +35,21 @@ def unrated(*, fused: float, rank: int = 3) -> Candidate:
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts(failure="context_exceeded"), Ending.FAILED),
-        (Facts(failure="refused"), Ending.REFUSED),
-        (Facts(refusal="nothing was relevant", extraction=Extraction.REFUSED), Ending.REFUSED),
-        (Facts(extraction=Extraction.REFUSED), Ending.REFUSED),
-        (Facts(correct=True, strict=True), Ending.CORRECT),
-        (Facts(correct=True, strict=False), Ending.CORRECT),
-        (Facts(correct=True, truncated=True), Ending.CORRECT),
-        (Facts(correct=False, truncated=True), Ending.TRUNCATED),
-        (Facts(truncated=True, extraction=Extraction.UNBALANCED, gold=False), Ending.TRUNCATED),
-        (Facts(truncated=True, gold=False), Ending.UNGRADED),
-        (Facts(correct=False, extraction=Extraction.MISSING), Ending.EXTRACTION),
-        (Facts(extraction=Extraction.UNBALANCED, gold=False), Ending.EXTRACTION),
-        (Facts(gold=False), Ending.UNGRADED),
-        (Facts(correct=None, strict=True), Ending.UNGRADED),
-        (Facts(correct=False, strict=True), Ending.UNGRADED),
+        (SampleFacts(failure="context_exceeded"), Ending.FAILED),
+        (SampleFacts(failure="refused"), Ending.REFUSED),
+        (SampleFacts(refusal="nothing was relevant", extraction=Extraction.REFUSED), Ending.REFUSED),
+        (SampleFacts(extraction=Extraction.REFUSED), Ending.REFUSED),
+        (SampleFacts(correct=True, strict=True), Ending.CORRECT),
+        (SampleFacts(correct=True, strict=False), Ending.CORRECT),
+        (SampleFacts(correct=True, truncated=True), Ending.CORRECT),
+        (SampleFacts(correct=False, truncated=True), Ending.TRUNCATED),
+        (SampleFacts(truncated=True, extraction=Extraction.UNBALANCED, gold=False), Ending.TRUNCATED),
+        (SampleFacts(truncated=True, gold=False), Ending.UNGRADED),
+        (SampleFacts(correct=False, extraction=Extraction.MISSING), Ending.EXTRACTION),
+        (SampleFacts(extraction=Extraction.UNBALANCED, gold=False), Ending.EXTRACTION),
+        (SampleFacts(gold=False), Ending.UNGRADED),
+        (SampleFacts(correct=None, strict=True), Ending.UNGRADED),
+        (SampleFacts(correct=False, strict=True), Ending.UNGRADED),
         (replace(SHOWN, relevant=frozenset({UNRATED})), Ending.RETRIEVAL_MISS),
         (replace(SHOWN, unscored=True), Ending.JUDGE_FAILURE),
         (replace(SHOWN, refuted=("8+7=4",)), Ending.ARITHMETIC),
@@ -57,38 +57,42 @@ def unrated(*, fused: float, rank: int = 3) -> Candidate:
         (WRONG_ANSWER, Ending.LOGIC),
     ],
 )
-def test_each_rule_has_its_ending(facts: Facts, expected: Ending) -> None:
+def test_each_rule_has_its_ending(facts: SampleFacts, expected: Ending) -> None:
     """One fact at a time."""
-    assert ending(facts).ending is expected
+    assert classify_ending(facts).ending is expected
 
 
 def test_nothing_is_a_retrieval_miss_unless_it_is_known_what_should_have_been_found() -> None:
     """No qrels, none for this item, or nothing searched: nobody can say."""
     missed = replace(SHOWN, relevant=frozenset({UNRATED}))
-    assert ending(missed).ending is Ending.RETRIEVAL_MISS
+    assert classify_ending(missed).ending is Ending.RETRIEVAL_MISS
     for unknown in (replace(missed, relevant=None), replace(missed, relevant=frozenset())):
-        assert ending(unknown).ending is Ending.LOGIC
-    assert ending(replace(missed, searched=False, candidates=(), context=())).ending is Ending.LOGIC
+        assert classify_ending(unknown).ending is Ending.LOGIC
+    assert classify_ending(replace(missed, searched=False, candidates=(), context=())).ending is Ending.LOGIC
 
 
 def test_a_search_that_finds_nothing_misses_what_is_relevant() -> None:
     """An empty list is a miss, too."""
     nothing = replace(SHOWN, candidates=(), context=())
-    assert ending(nothing) == (Ending.RETRIEVAL_MISS, "none of the relevant documents (1) was found")
+    assert classify_ending(nothing) == (Ending.RETRIEVAL_MISS, "none of the relevant documents (1) was found")
 
 
 def test_a_relevant_document_that_was_found_but_not_shown_is_no_retrieval_miss() -> None:
     """Noise was ranked above it: the paper counts that as logic, and the reason says where it was."""
-    assert ending(SHOWN).reason.endswith("the best relevant document was ranked 2 and did not stand in the prompt")
-    assert ending(replace(SHOWN, context=(GOOD,))).reason.endswith("a relevant document stood in the prompt")
-    assert ending(replace(SHOWN, relevant=None)).reason.endswith("it is not known which documents are relevant")
-    assert ending(WRONG_ANSWER).reason.endswith("there was no document in the prompt")
+    assert classify_ending(SHOWN).reason.endswith(
+        "the best relevant document was ranked 2 and did not stand in the prompt"
+    )
+    assert classify_ending(replace(SHOWN, context=(GOOD,))).reason.endswith("a relevant document stood in the prompt")
+    assert classify_ending(replace(SHOWN, relevant=None)).reason.endswith(
+        "it is not known which documents are relevant"
+    )
+    assert classify_ending(WRONG_ANSWER).reason.endswith("there was no document in the prompt")
 
 
 def test_a_missing_rating_counts_where_it_cost_a_document_its_place() -> None:
     """By fused score it came first; unrated it came last."""
     displaced = replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.9)))
-    assert ending(displaced) == (
+    assert classify_ending(displaced) == (
         Ending.JUDGE_FAILURE,
         f"document {UNRATED[:12]} would have stood in the prompt, unscored: unparsed",
     )
@@ -96,13 +100,13 @@ def test_a_missing_rating_counts_where_it_cost_a_document_its_place() -> None:
 
 def test_a_missing_rating_far_down_the_list_decides_nothing() -> None:
     """Fusion would not have shown the document either."""
-    assert ending(replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.1)))).ending is Ending.LOGIC
+    assert classify_ending(replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.1)))).ending is Ending.LOGIC
 
 
 def test_a_document_that_is_shown_without_a_rating_is_a_judge_failure() -> None:
     """There were too few rated ones."""
     shown = replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.1)), context=(OTHER, GOOD, UNRATED))
-    assert "stands in the prompt, unscored: unparsed" in ending(shown).reason
+    assert "stands in the prompt, unscored: unparsed" in classify_ending(shown).reason
 
 
 def test_without_fused_scores_the_best_rank_of_any_list_says_what_would_have_been_shown() -> None:
@@ -110,9 +114,9 @@ def test_without_fused_scores_the_best_rank_of_any_list_says_what_would_have_bee
     unscored = Candidate(document=UNRATED, rank=9, dense_rank=1, failure="timeout")
     shown = Candidate(document=OTHER, rank=1, dense_rank=7, sparse_rank=2)
     facts = replace(SHOWN, candidates=(shown, unscored), relevant=None)
-    assert ending(facts).ending is Ending.JUDGE_FAILURE
+    assert classify_ending(facts).ending is Ending.JUDGE_FAILURE
     deeper = replace(unscored, dense_rank=None, paths={"rewrite": 3})
-    assert ending(replace(facts, candidates=(shown, deeper))).ending is Ending.LOGIC
+    assert classify_ending(replace(facts, candidates=(shown, deeper))).ending is Ending.LOGIC
 
 
 def test_the_search_is_asked_before_the_judge_and_the_judge_before_the_text() -> None:
@@ -120,7 +124,7 @@ def test_the_search_is_asked_before_the_judge_and_the_judge_before_the_text() ->
     everything = replace(SHOWN, relevant=frozenset({UNRATED}), unscored=True, refuted=("1+1=3",))
     found = replace(everything, relevant=SHOWN.relevant)
     scored = replace(found, unscored=False)
-    endings = [ending(facts).ending for facts in (everything, found, scored, replace(scored, refuted=()))]
+    endings = [classify_ending(facts).ending for facts in (everything, found, scored, replace(scored, refuted=()))]
     assert endings == [Ending.RETRIEVAL_MISS, Ending.JUDGE_FAILURE, Ending.ARITHMETIC, Ending.LOGIC]
 
 
@@ -136,7 +140,7 @@ CANDIDATES = st.lists(
 ).map(tuple)
 DOCUMENTS = st.lists(st.sampled_from([OTHER, GOOD, UNRATED]), max_size=3, unique=True)
 FACTS = st.builds(
-    Facts,
+    SampleFacts,
     failure=st.sampled_from([None, None, None, "timeout", "refused"]),
     refusal=st.sampled_from([None, None, None, "nothing is relevant"]),
     correct=st.sampled_from([None, False, False, True]),
@@ -154,9 +158,9 @@ FACTS = st.builds(
 
 
 @given(facts=FACTS)
-def test_every_combination_ends_in_exactly_one_way(facts: Facts) -> None:
+def test_every_combination_ends_in_exactly_one_way(facts: SampleFacts) -> None:
     """What each ending promises holds, and for no other ending's samples: the promises exclude each other."""
-    found, reason = ending(facts)
+    found, reason = classify_ending(facts)
     assert reason
     ended = facts.failure is None and facts.refusal is None and facts.extraction is not Extraction.REFUSED
     assert (found is Ending.CORRECT) == (ended and facts.correct is True)
@@ -176,17 +180,17 @@ def test_every_combination_ends_in_exactly_one_way(facts: Facts) -> None:
 
 
 @given(facts=FACTS)
-def test_the_first_rule_that_applies_decides(facts: Facts) -> None:
+def test_the_first_rule_that_applies_decides(facts: SampleFacts) -> None:
     """And the last one always applies, so that there is one."""
     applying = [found for rule in RULES if (found := rule(facts)) is not None]
-    assert ending(facts) == applying[0]
+    assert classify_ending(facts) == applying[0]
     assert applying[-1].ending is Ending.LOGIC
 
 
 @given(facts=FACTS)
-def test_without_relevant_documents_a_sample_ends_as_if_nothing_had_been_missed(facts: Facts) -> None:
+def test_without_relevant_documents_a_sample_ends_as_if_nothing_had_been_missed(facts: SampleFacts) -> None:
     """Qrels change a retrieval miss into what it would be without them, and nothing else."""
-    with_them, without = ending(facts).ending, ending(replace(facts, relevant=None)).ending
+    with_them, without = classify_ending(facts).ending, classify_ending(replace(facts, relevant=None)).ending
     assert without is not Ending.RETRIEVAL_MISS
     assert with_them in (without, Ending.RETRIEVAL_MISS)
 
@@ -195,7 +199,7 @@ def test_wrong_endings_are_those_of_answers_that_somebody_could_have_got_right()
     """Over the product of what completed samples can be: never both wrong and correct, refused or ungraded."""
     verdicts = (None, False, True)
     for correct, strict, extraction, truncated in product(verdicts, verdicts, Extraction, (False, True)):
-        facts = Facts(correct=correct, strict=strict, extraction=extraction, truncated=truncated)
-        found = ending(facts).ending
+        facts = SampleFacts(correct=correct, strict=strict, extraction=extraction, truncated=truncated)
+        found = classify_ending(facts).ending
         wrong = not correct and (extraction is not Extraction.OK or (correct is False and not strict))
         assert (found in WRONG) == (wrong and extraction is not Extraction.REFUSED)

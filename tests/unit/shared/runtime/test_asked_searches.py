@@ -6,10 +6,10 @@ import pytest
 
 from shared.contracts import canonical
 from shared.contracts.calls import Duplicates, Estimate, Retrieve
-from shared.contracts.params import Params, stored_params
+from shared.contracts.params import Params, decode_params
 from shared.contracts.replies import Retrieved
 from shared.contracts.samples import Item
-from shared.runtime.duplicates import without_duplicates
+from shared.runtime.duplicates import exclude_duplicates
 from shared.runtime.replay import Replay
 
 ITEM = Item(ordinal=0, question="What is 2+3?", gold="5")
@@ -28,7 +28,7 @@ def asked(rule: Duplicates, items: list[Item], *yielded: Any) -> list[Any]:
             replies.append(reply)
         return replies
 
-    replay, found = Replay(without_duplicates(steps(), rule, items)), []
+    replay, found = Replay(exclude_duplicates(steps(), rule, items)), []
     while replay.calls:
         found.append(replay.calls)
         replay.answer([ANSWER] * len(replay.calls))
@@ -68,7 +68,7 @@ def test_gold_answers_are_left_out_where_nothing_is_compared_with_them(rule: Dup
 def test_a_job_of_release_0_1_asks_as_it_always_did() -> None:
     """Its row has no rule: the calls, and so their keys, are those that it stored."""
     old = canonical.encode(Params()).replace(b'"duplicates":"same-answer",', b"")
-    params = stored_params(old)
+    params = decode_params(old)
     assert params.duplicates == "same-words"
     assert asked(params.duplicates, [ITEM], SEARCH) == [(SEARCH,)]
-    assert stored_params(canonical.encode(Params())) == Params()
+    assert decode_params(canonical.encode(Params())) == Params()

@@ -7,7 +7,7 @@ from pathlib import Path
 from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.model_settings import Model
-from shared.runtime.configured_memory import memory_of, memory_of_all
+from shared.runtime.configured_memory import estimate_all, estimate_one
 from shared.settings import REPOSITORY
 
 JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
@@ -21,26 +21,26 @@ def model(path: Path | None, **options: int) -> Model:
 
 def test_what_is_declared_is_believed_without_a_look_at_the_file(tmp_path: Path) -> None:
     """It may lie on another machine."""
-    assert memory_of(model(tmp_path / "far.gguf", footprint_mib=1700), on_gpu=True) == 1700
+    assert estimate_one(model(tmp_path / "far.gguf", footprint_mib=1700), on_gpu=True) == 1700
 
 
 def test_a_file_tells_what_is_not_declared() -> None:
     """More slots or longer ones take more."""
-    one = memory_of(model(JUDGE, parallel=1), on_gpu=False)
-    assert 0 < one < memory_of(model(JUDGE, parallel=8), on_gpu=False)
-    assert one < memory_of(model(JUDGE, parallel=1, context=8192), on_gpu=False)
+    one = estimate_one(model(JUDGE, parallel=1), on_gpu=False)
+    assert 0 < one < estimate_one(model(JUDGE, parallel=8), on_gpu=False)
+    assert one < estimate_one(model(JUDGE, parallel=1, context=8192), on_gpu=False)
 
 
 def test_what_tells_nothing_counts_as_nothing(tmp_path: Path) -> None:
     """No path, no file, no model in it: nobody is refused for what is not known."""
     for path in (None, tmp_path / "far.gguf", REPOSITORY / "LICENSE", tmp_path):
-        assert memory_of(model(path), on_gpu=True) == 0
+        assert estimate_one(model(path), on_gpu=True) == 0
 
 
 def test_with_a_gpu_among_the_devices_its_context_counts() -> None:
     """Where the model will be is not decided yet."""
     models = {"j": model(JUDGE), "g": model(None, footprint_mib=96)}
-    (small, declared), (large, same) = (memory_of_all(models, some).values() for some in ([CPU], [CPU, GPU]))
+    (small, declared), (large, same) = (estimate_all(models, some).values() for some in ([CPU], [CPU, GPU]))
     assert (declared, same) == (96, 96)
     assert large - small >= CUDA_CONTEXT_MIB
 
@@ -49,8 +49,8 @@ def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     """The doctor looks at it again and again, in one process."""
     file = tmp_path / "m.gguf"
     shutil.copy(JUDGE, file)
-    before = memory_of(model(file), on_gpu=False)
+    before = estimate_one(model(file), on_gpu=False)
     file.write_bytes(b"no model")
     os.utime(file, ns=(1, 1))  # another time than before, however fast this was
     assert before > 0
-    assert memory_of(model(file), on_gpu=False) == 0
+    assert estimate_one(model(file), on_gpu=False) == 0

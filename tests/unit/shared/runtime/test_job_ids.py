@@ -5,9 +5,9 @@ import uuid
 import pytest
 
 from shared.errors import BadRequest, Invalid
-from shared.runtime.job_names import next_name
+from shared.runtime.job_names import make_next_name
 from shared.storage import jobs, pages
-from shared.storage.names import checked
+from shared.storage.names import check_name
 
 ID = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 
@@ -37,7 +37,7 @@ def test_what_cannot_begin_an_id_spans_nothing(reference: str) -> None:
 )
 def test_counts_always_add_up(state: str, failed: int, cancelled: int, in_progress: int) -> None:
     """Samples that never existed because their job ended share its fate."""
-    counts = jobs.counts(state, total=10, completed=3, failed=1, cancelled=0, unparsed=1)
+    counts = jobs.count_requests(state, total=10, completed=3, failed=1, cancelled=0, unparsed=1)
     assert (counts.failed, counts.cancelled, counts.in_progress) == (failed, cancelled, in_progress)
     assert counts.completed + counts.failed + counts.cancelled + counts.in_progress == counts.total
 
@@ -45,71 +45,81 @@ def test_counts_always_add_up(state: str, failed: int, cancelled: int, in_progre
 @pytest.mark.parametrize("name", ["a", "math-500", "run_1.2", "A" * 100])
 def test_a_plain_name_is_usable(name: str) -> None:
     """Letters, digits, dots, underscores and dashes."""
-    assert checked(name) == name
+    assert check_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", ".", "a b", "a/b", "ä", "a\n", "A" * 101, "../x"])
 def test_a_name_that_would_need_quoting_is_refused(name: str) -> None:
     """It stands in URLs and on command lines."""
-    with pytest.raises(Invalid, match="no usable name"):
-        checked(name)
+    with pytest.raises(Invalid, match="is not a valid name"):
+        check_name(name)
 
 
-SCOPE = pages.scope("jobs", state=None, name="first")
+SCOPE = pages.cursor_scope("jobs", state=None, name="first")
 
 
 @pytest.mark.parametrize("key", [(7,), (-1, 0), (pages.LARGEST_KEY, 3)])
 def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
     """Whatever row it names."""
-    assert pages.decode(pages.encode(SCOPE, *key), SCOPE, len(key)) == key
+    assert pages.decode_cursor(pages.encode_cursor(SCOPE, *key), SCOPE, len(key)) == key
 
 
 @pytest.mark.parametrize(
     "cursor",
-    ["", "x", "%%%", "é", "\0", pages.encode(SCOPE, 1, 2), pages.encode(SCOPE, 1 << 31), "WyJhIl0", "WyJhIixbMV0sM10"],
+    [
+        "",
+        "x",
+        "%%%",
+        "é",
+        "\0",
+        pages.encode_cursor(SCOPE, 1, 2),
+        pages.encode_cursor(SCOPE, 1 << 31),
+        "WyJhIl0",
+        "WyJhIixbMV0sM10",
+    ],
 )
 def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
     """Nothing of it reaches the database."""
     with pytest.raises(BadRequest, match="cursor"):
-        pages.decode(cursor, SCOPE, 1)
+        pages.decode_cursor(cursor, SCOPE, 1)
 
 
 def test_a_cursor_gives_back_the_text_that_rows_are_sorted_by() -> None:
     """Before the key."""
-    assert pages.decode_sorted(pages.encode(SCOPE, 7, sorted_by="näme"), SCOPE) == ("näme", 7)
+    assert pages.decode_sorted_cursor(pages.encode_cursor(SCOPE, 7, sorted_by="näme"), SCOPE) == ("näme", 7)
 
 
-@pytest.mark.parametrize("cursor", [pages.encode(SCOPE, 7, sorted_by="a\0"), pages.encode(SCOPE, 1, 2)])
+@pytest.mark.parametrize("cursor", [pages.encode_cursor(SCOPE, 7, sorted_by="a\0"), pages.encode_cursor(SCOPE, 1, 2)])
 def test_a_forged_text_to_sort_by_is_refused(cursor: str) -> None:
     """PostgreSQL cannot read a NUL."""
     with pytest.raises(BadRequest, match="cursor"):
-        pages.decode_sorted(cursor, SCOPE)
+        pages.decode_sorted_cursor(cursor, SCOPE)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pages.scope("jobs", state="running", name="first"),
-        pages.scope("jobs", state=None, name="second"),
-        pages.scope("corpora", state=None, name="first"),
+        pages.cursor_scope("jobs", state="running", name="first"),
+        pages.cursor_scope("jobs", state=None, name="second"),
+        pages.cursor_scope("corpora", state=None, name="first"),
     ],
 )
 def test_a_cursor_is_refused_where_it_would_leave_rows_out(other: str) -> None:
     """Another filter, another list: the hint says what to repeat."""
     with pytest.raises(BadRequest, match="other filters") as raised:
-        pages.decode(pages.encode(SCOPE, 7), other, 1)
+        pages.decode_cursor(pages.encode_cursor(SCOPE, 7), other, 1)
     assert "filters" in str(raised.value.hint)
 
 
 def test_the_order_of_filters_does_not_matter() -> None:
     """A client may name them as it likes."""
-    assert pages.scope("jobs", name="first", state=None) == SCOPE
+    assert pages.cursor_scope("jobs", name="first", state=None) == SCOPE
 
 
 def test_a_page_knows_whether_there_is_another() -> None:
     """One row more is asked for than is given."""
-    assert pages.page([3, 2, 1], 2, SCOPE, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode(SCOPE, 2))
-    assert pages.page([3, 2], 2, SCOPE, 2).next_cursor is None
+    assert pages.make_page([3, 2, 1], 2, SCOPE, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode_cursor(SCOPE, 2))
+    assert pages.make_page([3, 2], 2, SCOPE, 2).next_cursor is None
 
 
 @pytest.mark.parametrize(
@@ -124,4 +134,4 @@ def test_a_page_knows_whether_there_is_another() -> None:
 )
 def test_a_requeued_job_has_a_name_of_its_own(name: str, following: str) -> None:
     """Numbered, and still usable as a name."""
-    assert checked(next_name(name)) == following
+    assert check_name(make_next_name(name)) == following

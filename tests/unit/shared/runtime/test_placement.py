@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.device_settings import Device
 from shared.errors import Invalid
 from shared.model_settings import Model
-from shared.runtime.placement import narrowed, placement, problems
+from shared.runtime.placement import find_problems, place_models, settings_for_device
 from shared.settings import REPOSITORY, Settings
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}
@@ -42,7 +42,7 @@ def ollama(url: str | None = None, device: str | None = None) -> Model:
 
 def placed(models: Mapping[str, Model], roles: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
     """By what the models declare."""
-    return placement(models, roles, devices, {name: model.footprint_mib for name, model in models.items()})
+    return place_models(models, roles, devices, {name: model.footprint_mib for name, model in models.items()})
 
 
 def settings(models: Mapping[str, Model], *devices: Device) -> Settings:
@@ -126,7 +126,7 @@ def test_one_device_has_everything(footprints: list[int]) -> None:
 def test_a_guard_sees_its_own_device_and_models_only() -> None:
     """As if nothing else were configured."""
     whole = settings({"j": model(), "g": model()}, *TWINS)
-    seen = [narrowed(whole, device.id) for device in TWINS]
+    seen = [settings_for_device(whole, device.id) for device in TWINS]
     assert [(each.device.id, set(each.models), each.devices) for each in seen] == [
         ("cpu:0", {"j"}, ()),
         ("cpu:1", {"g"}, ()),
@@ -136,22 +136,22 @@ def test_a_guard_sees_its_own_device_and_models_only() -> None:
 def test_the_guard_of_the_only_device_sees_everything() -> None:
     """A configuration of one device is the one it always was."""
     only = settings({"j": model(), "g": model(), "far": remote()}, SMALL)
-    seen = narrowed(only, "GPU-small")
+    seen = settings_for_device(only, "GPU-small")
     assert (seen.device.id, seen.models) == ("GPU-small", only.models)
 
 
 def test_a_guard_of_a_device_that_is_not_configured_is_told_which_are() -> None:
     """Rather than to start without a model."""
     with pytest.raises(Invalid, match=r"no device 'cpu:9'; there are cpu:0, cpu:1"):
-        narrowed(settings({}, *TWINS), "cpu:9")
+        settings_for_device(settings({}, *TWINS), "cpu:9")
 
 
 def test_a_model_that_declares_nothing_counts_with_what_its_file_lets_expect() -> None:
     """The judge's cache makes it the larger one: it gets the larger device, though it declares less."""
     models = {"j": shipped("judge", context=100_000), "g": shipped("generator")}
     wanted = settings(models, *(each.model_copy(update={"id": f"cpu:{n}"}) for n, each in enumerate((SMALL, LARGE))))
-    assert [set(narrowed(wanted, device).models) for device in ("cpu:0", "cpu:1")] == [{"g"}, {"j"}]
-    (name, said), *more = problems(settings(models, *TWINS))
+    assert [set(settings_for_device(wanted, device).models) for device in ("cpu:0", "cpu:1")] == [{"g"}, {"j"}]
+    (name, said), *more = find_problems(settings(models, *TWINS))
     assert (name, more) == ("j", [])
     assert re.fullmatch(r"by its file needs 1\d\d\d MiB and does not fit on any device, .* has 160 MiB", said)
 
@@ -159,14 +159,14 @@ def test_a_model_that_declares_nothing_counts_with_what_its_file_lets_expect() -
 def test_a_model_whose_file_is_elsewhere_counts_as_nothing(tmp_path: Path) -> None:
     """As ever: what is declared is the same on every machine."""
     models = {"j": Model(driver="process", path=tmp_path / "far.gguf"), "g": model(10, device="cpu:0")}
-    assert list(problems(settings(models, *TWINS))) == []
-    assert set(narrowed(settings(models, *TWINS), "cpu:1").models) == {"j"}
+    assert list(find_problems(settings(models, *TWINS))) == []
+    assert set(settings_for_device(settings(models, *TWINS), "cpu:1").models) == {"j"}
 
 
 def test_what_fits_nowhere_is_said() -> None:
     """With the figures."""
     models = {"j": model(9_000, device="GPU-small"), "g": model(25_000), "far": remote()}
-    found = dict(problems(settings(models, SMALL, LARGE)))
+    found = dict(find_problems(settings(models, SMALL, LARGE)))
     assert found == {
         "j": "declares 9000 MiB and does not fit on GPU-small, which has 8000 MiB",
         "g": "declares 25000 MiB and does not fit on any device, the largest of which has 24000 MiB",
@@ -176,9 +176,9 @@ def test_what_fits_nowhere_is_said() -> None:
 def test_an_ollama_server_belongs_to_one_device() -> None:
     """It puts its models where it likes."""
     apart = {"j": ollama(), "g": ollama(url="http://127.0.0.1:11434")}
-    assert [name for name, _ in problems(settings(apart, *TWINS))] == ["g"]
+    assert [name for name, _ in find_problems(settings(apart, *TWINS))] == ["g"]
     for well in (
         {"j": ollama(), "g": ollama(url="http://127.0.0.1:11435")},
         {"j": ollama(device="cpu:1"), "g": ollama(device="cpu:1")},
     ):
-        assert list(problems(settings(well, *TWINS))) == []
+        assert list(find_problems(settings(well, *TWINS))) == []

@@ -11,7 +11,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Generated
 from shared.pipelines.binding import Binding, Pin
 from shared.runtime.jobs import JobSpec
-from shared.runtime.progress import Answer, Progress, answer
+from shared.runtime.progress import SampleProgress, StoredAnswer, decode_answer
 from shared.runtime.replay import Replay
 
 JOB = JobSpec(
@@ -26,7 +26,7 @@ JOB = JobSpec(
 A, B, C = (Generate(template="cot", question=question) for question in "abc")
 
 
-def progress(*yields: Any, recorded: int = 0) -> Progress:
+def progress(*yields: Any, recorded: int = 0) -> SampleProgress:
     """A sample whose pipeline yields these, and returns its replies."""
 
     def steps() -> Any:
@@ -35,12 +35,12 @@ def progress(*yields: Any, recorded: int = 0) -> Progress:
             replies.append((yield each))  # noqa: PERF401 - a comprehension cannot yield
         return replies
 
-    return Progress(7, JOB, 0, recorded, Replay(steps()))
+    return SampleProgress(7, JOB, 0, recorded, Replay(steps()))
 
 
-def stored(text: str, call_id: int = 1) -> Answer:
+def stored(text: str, call_id: int = 1) -> StoredAnswer:
     """A reply as it stands in the database."""
-    return answer(call_id, canonical.encode(Generated(text=text)))
+    return decode_answer(call_id, canonical.encode(Generated(text=text)))
 
 
 def test_what_a_fresh_sample_asks_is_to_be_recorded() -> None:
@@ -139,5 +139,5 @@ def test_a_call_that_cannot_be_bound_fails_the_sample() -> None:
 
 def test_an_answer_without_a_reply_is_a_call_that_is_still_open() -> None:
     """Its id is known, its reply is not."""
-    assert answer(3, None) == Answer(3, None, None)
-    assert answer(3, b'{"type":"generated","text":"x"}').reply == Generated(text="x")
+    assert decode_answer(3, None) == StoredAnswer(3, None, None)
+    assert decode_answer(3, b'{"type":"generated","text":"x"}').reply == Generated(text="x")

@@ -1,6 +1,9 @@
 """A replay is the pipeline run until it waits for a reply that is not there: pure, and never raising."""
 
-from collections.abc import Generator
+import contextlib
+import re
+import signal
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -8,7 +11,8 @@ import pytest
 from shared.contracts.calls import Generate, Grade
 from shared.contracts.replies import Failure, FailureKind, Generated, Graded, require
 from shared.contracts.samples import Extraction, Item, Outcome, Steps
-from shared.pipelines.grading import graded, with_verdict
+from shared.pipelines.grading import run_and_grade, with_verdict
+from shared.runtime import replay as replays
 from shared.runtime.replay import Replay
 
 A, B = (Generate(template="cot", question=question) for question in "ab")
@@ -158,7 +162,7 @@ def pipeline() -> Steps:
 
 def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
     """Every pipeline is followed by the same grade call."""
-    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?", gold="4"), {}))
+    replay = Replay(run_and_grade(pipeline(), Item(ordinal=0, question="?", gold="4"), {}))
     replay.answer([REPLY])
     assert replay.calls == (Grade(answer="4", gold="4"),)
     verdict = Graded(math_verify=True, strict=False)
@@ -169,7 +173,7 @@ def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
 
 def test_without_a_gold_answer_nothing_is_graded() -> None:
     """The outcome is the pipeline's own."""
-    replay = Replay(graded(pipeline(), Item(ordinal=0, question="?"), {}))
+    replay = Replay(run_and_grade(pipeline(), Item(ordinal=0, question="?"), {}))
     replay.answer([REPLY])
     assert replay.result == OUTCOME
 
@@ -193,3 +197,50 @@ def test_what_was_away_for_too_long_ends_the_sample_whatever_its_pipeline_would_
     replay = Replay(goes_on())
     replay.answer([Failure(kind=FailureKind.BACKEND_ERROR)])
     assert replay.result == "went on without"
+
+
+def _loop() -> None:
+    while True:
+        pass
+
+
+def _loop_over_errors() -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            _loop()
+
+
+def _match_slowly() -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+@pytest.mark.parametrize("endless", [_loop, _loop_over_errors, _match_slowly])
+def test_a_step_that_does_not_end_fails_its_sample(
+    endless: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stop the worker, and so all jobs; the detail names the line that was running."""
+    monkeypatch.setattr(replays, "STEP_S", 0.05)
+
+    def steps() -> Generator[Any, Any, Any]:
+        yield A
+        endless()
+
+    stuck = Replay(steps())
+    stuck.answer([REPLY])
+    assert stuck.failure is not None
+    kind, detail = stuck.failure
+    assert kind == "pipeline_error"
+    assert "it did not end within 0.05 s of processor time" in detail
+    assert endless.__name__ in detail
+
+
+def test_processor_time_is_limited_in_a_step_alone() -> None:
+    """Neither the handler nor the timer remains."""
+    before = signal.getsignal(signal.SIGPROF)
+    Replay(_one_call())
+    assert signal.getsignal(signal.SIGPROF) is before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def _one_call() -> Generator[Any, Any, Any]:
+    yield A

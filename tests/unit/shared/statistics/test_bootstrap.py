@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from shared.statistics import shares
-from shared.statistics.bootstrap import AT_ONCE, RESAMPLES, bootstrap
+from shared.statistics.bootstrap import RESAMPLES, RESAMPLES_AT_ONCE, bootstrap
 from shared.statistics.intervals import Interval
 
 SHARES = st.fractions(0, 1, max_denominator=5)
@@ -51,7 +51,7 @@ def test_it_is_scipys_percentile_interval(values: shares.Values) -> None:
 def test_strata_are_drawn_apart_and_every_item_counts_alike() -> None:
     """Two seeds of the world, one easy and one hard: how far they lie apart is no uncertainty."""
     easy, hard = {Fraction(1): 95, Fraction(0): 5}, {Fraction(1): 10, Fraction(0): 290}
-    together, apart = drawn(shares.merged([easy, hard])), drawn(easy, hard)
+    together, apart = drawn(shares.merge_strata([easy, hard])), drawn(easy, hard)
     assert apart.value == together.value == pytest.approx(105 / 400)
     assert apart.high - apart.low < 0.6 * (together.high - together.low)
     spread = np.sqrt(100 * 0.95 * 0.05 + 300 * (1 / 30) * (29 / 30)) / 400
@@ -94,7 +94,7 @@ def test_repeats_do_not_narrow_it() -> None:
     """Five equal answers to a question are one answer."""
     once = Counter({(1, 1): 60, (0, 1): 40})
     five = Counter({(5, 5): 60, (0, 5): 40})
-    assert drawn(shares.values(once)) == drawn(shares.values(five))
+    assert drawn(shares.count_values(once)) == drawn(shares.count_values(five))
 
 
 def test_more_items_narrow_it_with_their_square_root() -> None:
@@ -138,4 +138,4 @@ def test_a_hundred_thousand_items_take_no_more_memory_than_a_hundred() -> None:
 
 def test_all_resamples_are_drawn() -> None:
     """In equal parts."""
-    assert RESAMPLES % AT_ONCE == 0
+    assert RESAMPLES % RESAMPLES_AT_ONCE == 0

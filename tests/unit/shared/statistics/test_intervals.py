@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.statistics.intervals import Interval, poisson, wilson
+from shared.statistics.intervals import Interval, poisson_interval, wilson
 
 Z = 1.959963984540054
 COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
@@ -81,11 +81,11 @@ def test_a_confidence_in_per_cent_is_refused(confidence: float) -> None:
 )
 def test_the_interval_of_a_count_is_garwoods(count: int, low: float, high: float) -> None:
     """Garwood 1936, as tabulated since (Pearson and Hartley, Biometrika Tables, table 40)."""
-    assert poisson(count) == (pytest.approx(low, abs=6e-4), pytest.approx(high, abs=6e-4))
+    assert poisson_interval(count) == (pytest.approx(low, abs=6e-4), pytest.approx(high, abs=6e-4))
 
 
 @pytest.mark.parametrize(("count", "confidence"), [(-1, 0.95), (3, 0.0), (3, 1.0)])
 def test_an_impossible_count_or_confidence_is_refused(count: int, confidence: float) -> None:
     """Before anything is computed."""
     with pytest.raises(ValueError, match="must be"):
-        poisson(count, confidence)
+        poisson_interval(count, confidence)

@@ -12,9 +12,17 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_effectsize
 
-from shared.statistics.pairs import MOST_CORRECTED, Pair, compared, effect, p_value, reversed_pair, words
-from shared.statistics.shares import Table, differences
-from shared.statistics.significance import holm, together
+from shared.statistics.pairs import (
+    MAX_CORRECTED,
+    PairComparison,
+    cohens_h,
+    compare_pair,
+    compute_p,
+    describe_pair,
+    reverse_pair,
+)
+from shared.statistics.shares import Table, subtract_sides
+from shared.statistics.significance import adjust_holm, correct_family
 
 YES, NO = Fraction(1), Fraction(0)
 COUNT = st.integers(0, 40)
@@ -26,12 +34,12 @@ def table(gained: int, lost: int, both: int = 0, neither: int = 0) -> Table:
     return Counter({(YES, NO): gained, (NO, YES): lost, (YES, YES): both, (NO, NO): neither})
 
 
-def pair(gained: int, lost: int, both: int = 0, neither: int = 0) -> Pair:
+def pair(gained: int, lost: int, both: int = 0, neither: int = 0) -> PairComparison:
     """The pair of it."""
-    return compared([table(gained, lost, both, neither)])
+    return compare_pair([table(gained, lost, both, neither)])
 
 
-def value(found: Pair) -> float:
+def value(found: PairComparison) -> float:
     """Its difference, which exists."""
     assert found.difference is not None
     assert found.difference.value is not None
@@ -69,12 +77,12 @@ def repeated(items: int, seed: int, shift: float) -> Table:
 @pytest.mark.parametrize(("seed", "shift"), [(0, 0.0), (1, 0.05), (2, 0.08)])
 def test_repeats_are_tested_by_signs_of_items_as_scipy_does(seed: int, shift: float) -> None:
     """Its permutation test of the same differences, with other draws."""
-    found = differences(repeated(120, seed, shift))
+    found = subtract_sides(repeated(120, seed, shift))
     spelled = [float(each) for each, count in found.items() for _ in range(count)]
     theirs = stats.permutation_test(
         (spelled,), np.mean, permutation_type="samples", n_resamples=20_000, batch=500, rng=np.random.default_rng(3)
     )
-    assert p_value(found) == pytest.approx(theirs.pvalue, abs=0.015)
+    assert compute_p(found) == pytest.approx(theirs.pvalue, abs=0.015)
 
 
 @pytest.mark.parametrize("shares", [(5, 5, 2), (5, 4, 3, 2, 1), (5, -4, 3, 2, 2, 1, 1), (3,) * 9 + (1,) * 7])
@@ -82,24 +90,24 @@ def test_where_few_items_differ_every_sign_is_tried(shares: tuple[int, ...]) -> 
     """Exactly as scipy's permutation test does, with nothing drawn; items that agree do not count."""
     found = Counter({Fraction(share, 5): shares.count(share) for share in shares}) + Counter({Fraction(0): 50})
     theirs = stats.permutation_test((shares,), np.mean, permutation_type="samples", n_resamples=np.inf, batch=10_000)
-    assert p_value(found) == pytest.approx(theirs.pvalue)
+    assert compute_p(found) == pytest.approx(theirs.pvalue)
 
 
 def test_the_test_of_repeats_has_the_level_that_it_says() -> None:
     """Of 200 pairs without a difference some 5 % are told apart, at random."""
-    false = sum(p_value(differences(repeated(60, seed, 0.0))) < 0.05 for seed in range(200))
+    false = sum(compute_p(subtract_sides(repeated(60, seed, 0.0))) < 0.05 for seed in range(200))
     assert stats.binomtest(false, 200, 0.05).pvalue > 0.001
 
 
 def test_repeats_that_agree_are_one_verdict() -> None:
     """Five copies say what one says, exactly."""
-    assert p_value(differences(table(9, 1, 30, 10))) == pytest.approx(2 * (1 + 10) * 0.5**10)
+    assert compute_p(subtract_sides(table(9, 1, 30, 10))) == pytest.approx(2 * (1 + 10) * 0.5**10)
 
 
 def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
     """Nine repeats in ten of every item, or every repeat of nine items in ten: the means are the same."""
     often, sometimes = Fraction(9, 10), YES
-    found = compared([Counter({(often, sometimes): 90, (often, NO): 10})])
+    found = compare_pair([Counter({(often, sometimes): 90, (often, NO): 10})])
     assert (value(found), found.p > 0.5, found.separable) == (0.0, True, False)
 
 
@@ -108,7 +116,7 @@ def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
 def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
     """With the sign."""
     items = repeated(50, seed, shift)
-    one, other = compared([items]), compared([Counter({(b, a): count for (a, b), count in items.items()})])
+    one, other = compare_pair([items]), compare_pair([Counter({(b, a): count for (a, b), count in items.items()})])
     assert value(one) == pytest.approx(-value(other))
     assert (one.p, one.gained, one.lost, one.needed) == (other.p, other.lost, other.gained, other.needed)
 
@@ -116,7 +124,7 @@ def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
 def test_strata_are_pooled_item_by_item() -> None:
     """Gained and lost add up; the interval knows nothing of how far the datasets lie apart."""
     one, other = table(10, 2, 80, 8), table(3, 1, 5, 291)
-    found = compared([one, other])
+    found = compare_pair([one, other])
     assert (found.items, found.gained, found.lost) == (400, 13, 3)
     assert found.p == pytest.approx(mcnemar([[0, 13], [3, 0]], exact=True).pvalue)
     assert value(found) == pytest.approx(10 / 400)
@@ -124,16 +132,16 @@ def test_strata_are_pooled_item_by_item() -> None:
 
 def test_an_experiment_that_has_not_begun_has_no_difference() -> None:
     """And is no proof that there is none."""
-    found = compared([{}, {}])
+    found = compare_pair([{}, {}])
     assert (found.items, found.difference, found.effect, found.needed, found.p) == (0, None, None, None, 1.0)
-    assert words(found).startswith("nothing to compare")
+    assert describe_pair(found).startswith("nothing to compare")
 
 
 @settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_the_effect_is_cohens_h(left: float, right: float) -> None:
     """As statsmodels computes it."""
-    assert effect(left, right) == pytest.approx(proportion_effectsize(left, right))
+    assert cohens_h(left, right) == pytest.approx(proportion_effectsize(left, right))
 
 
 def scored(items: int, shift: float) -> Table:
@@ -148,41 +156,41 @@ def scored(items: int, shift: float) -> Table:
 
 def test_scores_are_tested_by_signs_of_items_as_scipy_does() -> None:
     """However many values there are: a hundred items with a hundred differences."""
-    found = differences(scored(100, 0.07))
+    found = subtract_sides(scored(100, 0.07))
     spelled = [float(each) for each, count in found.items() for _ in range(count)]
     theirs = stats.permutation_test(
         (spelled,), np.mean, permutation_type="samples", n_resamples=20_000, batch=500, rng=np.random.default_rng(3)
     )
-    assert p_value(found) == pytest.approx(theirs.pvalue, abs=0.015)
+    assert compute_p(found) == pytest.approx(theirs.pvalue, abs=0.015)
 
 
 def test_the_effect_of_a_score_is_cohens_d_of_the_differences() -> None:
     """Their mean in standard deviations, as numpy has it; a share of right answers has Cohen's h."""
     items = scored(100, 0.07)
     spelled = [float(one - other) for (one, other), count in items.items() for _ in range(count)]
-    found = compared([items], degrees=True)
+    found = compare_pair([items], degrees=True)
     assert found.effect == pytest.approx(np.mean(spelled) / np.std(spelled, ddof=1))
-    assert found.effect != pytest.approx(compared([items]).effect)
+    assert found.effect != pytest.approx(compare_pair([items]).effect)
 
 
 @pytest.mark.parametrize("equal", [{}, {(YES, NO): 1}, {(YES, NO): 3}])
 def test_differences_that_are_all_equal_have_no_standardised_effect(equal: Table) -> None:
     """They show no spread."""
-    assert compared([equal], degrees=True).effect is None
+    assert compare_pair([equal], degrees=True).effect is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_holm_is_statsmodels(count: int) -> None:
     """In the order of the tests."""
     p = np.random.default_rng(count).beta(0.3, 1, count).tolist()
-    assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
+    assert adjust_holm(p) == pytest.approx(multipletests(p, method="holm")[1])
 
 
 def test_pairs_are_corrected_as_one_family() -> None:
     """What is separable alone may not be among others; what was no test is left out."""
     alone = pair(9, 1, 20, 10)
     assert alone.separable
-    family = together([alone, None, pair(3, 3), pair(0, 0, 5)])
+    family = correct_family([alone, None, pair(3, 3), pair(0, 0, 5)])
     assert family[1] is None
     assert family[0] is not None
     assert (family[0].adjusted, family[0].separable) == (pytest.approx(3 * alone.p), False)
@@ -191,20 +199,23 @@ def test_pairs_are_corrected_as_one_family() -> None:
 
 def test_words_rank_only_what_the_test_separates() -> None:
     """With the figures that a reader would ask for."""
-    assert words(pair(30, 2, 60, 8)) == "better: +28.0 points (+18.0 to +37.0), +30 -2 of 100, p < 0.001"
-    assert words(pair(2, 30, 60, 8)).startswith("worse: -28.0 points (")
-    (found,) = together([pair(9, 1, 20, 10)])
+    assert describe_pair(pair(30, 2, 60, 8)) == "better: +28.0 points (+18.0 to +37.0), +30 -2 of 100, p < 0.001"
+    assert describe_pair(pair(2, 30, 60, 8)).startswith("worse: -28.0 points (")
+    (found,) = correct_family([pair(9, 1, 20, 10)])
     assert found is not None
-    assert ", p = 0.021" in words(found)
-    said = words(pair(21, 17, 289, 173))
+    assert ", p = 0.021" in describe_pair(found)
+    said = describe_pair(pair(21, 17, 289, 173))
     assert said.startswith("not separable at n = 500: +0.8 points (-")
     assert said.endswith("p = 0.627; a difference like this needs about 9,319 items")
 
 
 def test_words_do_not_call_equal_what_did_not_differ() -> None:
     """It is not separable on these items; no number of items would be needed to see a difference of nothing."""
-    assert words(pair(0, 0, 30, 10)) == "not separable: no difference on any of 40 items"
-    assert words(pair(4, 4, 30, 2)) == "not separable at n = 40: +0.0 points (-15.0 to +15.0), +4 -4 of 40, p = 1.000"
+    assert describe_pair(pair(0, 0, 30, 10)) == "not separable: no difference on any of 40 items"
+    assert (
+        describe_pair(pair(4, 4, 30, 2))
+        == "not separable at n = 40: +0.0 points (-15.0 to +15.0), +4 -4 of 40, p = 1.000"
+    )
 
 
 def test_the_corrected_interval_worked_out_by_hand() -> None:
@@ -213,7 +224,7 @@ def test_the_corrected_interval_worked_out_by_hand() -> None:
     That is less than 0.025 and more than 0.05 / 3 / 2 = 0.0083: of one comparison the interval begins at one item of
     six, of three at none.
     """
-    alone, one_of_three = (compared([table(3, 0, both=3)], tests=tests) for tests in (1, 3))
+    alone, one_of_three = (compare_pair([table(3, 0, both=3)], tests=tests) for tests in (1, 3))
     assert alone.corrected == alone.difference
     assert alone.difference is not None
     assert one_of_three.difference == alone.difference
@@ -225,8 +236,8 @@ def test_the_corrected_interval_worked_out_by_hand() -> None:
 def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() -> None:
     """A bound between the two most extreme draws would be chance."""
     counts = table(9, 1, both=20)
-    assert compared([counts], tests=MOST_CORRECTED).corrected is not None
-    assert compared([counts], tests=MOST_CORRECTED + 1).corrected is None
+    assert compare_pair([counts], tests=MAX_CORRECTED).corrected is not None
+    assert compare_pair([counts], tests=MAX_CORRECTED + 1).corrected is None
 
 
 @settings(deadline=None, max_examples=25)
@@ -234,7 +245,7 @@ def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() 
 def test_a_reversed_pair_is_that_of_the_sides_changed(counts: tuple[int, int, int, int]) -> None:
     """Up to the draws, which are of other counts; the mean is exact."""
     gained, lost, both, neither = counts
-    found, changed = reversed_pair(pair(*counts)), pair(lost, gained, both, neither)
+    found, changed = reverse_pair(pair(*counts)), pair(lost, gained, both, neither)
     assert (found.gained, found.lost) == (changed.gained, changed.lost)
     assert (found.p, found.needed) == (changed.p, changed.needed)
     assert value(found) == pytest.approx(value(changed))

@@ -1,7 +1,7 @@
 """What the MathRAG-Gate paper's main table tells apart: 86.80 ± 0.0110 for the gate, 86.00 for dense, 81.00 for hybrid.
 
 The table does not say which items were right, nor whether n is 100 or 500, so splits of the items that give its
-accuracies are looked at. The published runs say both. docs/statistics.md quotes these figures.
+accuracies are looked at. The published runs say both. docs/reference/paper-table.md quotes these figures.
 """
 
 from collections import Counter
@@ -10,8 +10,8 @@ from fractions import Fraction
 import pytest
 
 from shared.statistics.intervals import wilson
-from shared.statistics.pairs import Pair, compared, words
-from shared.statistics.repeats import spread
+from shared.statistics.pairs import PairComparison, compare_pair, describe_pair
+from shared.statistics.repeats import measure_spread
 
 RUNS = (86, 86, 86, 88, 88)
 """Right answers of a hundred in five runs that give the table's mean and deviation."""
@@ -28,16 +28,16 @@ PUBLISHED = {
 items of the hundred are the same on both sides."""
 
 
-def split(right: int, other: int, lost: int, n: int) -> Pair:
+def split(right: int, other: int, lost: int, n: int) -> PairComparison:
     """Two systems with so many right answers of `n`, of which the first one loses `lost` that the other one has."""
     gained = right - other + lost
     both = other - lost
     assert min(gained, lost, both, n - both - gained - lost) >= 0
     items = {(SURE, NEVER): gained, (NEVER, SURE): lost, (SURE, SURE): both, (NEVER, NEVER): n - both - gained - lost}
-    return compared([Counter(items)])
+    return compare_pair([Counter(items)])
 
 
-def best(right: int, other: int, n: int) -> Pair:
+def best(right: int, other: int, n: int) -> PairComparison:
     """The split that separates most: nothing is lost."""
     return split(right, other, 0, n)
 
@@ -45,14 +45,14 @@ def best(right: int, other: int, n: int) -> Pair:
 @pytest.mark.parametrize(("runs", "n"), [(RUNS, 100), (OF_FIVE_HUNDRED, 500)])
 def test_the_table_fits_a_hundred_questions_and_five_hundred(runs: tuple[int, ...], n: int) -> None:
     """The same mean and deviation: the table alone does not say which it was."""
-    found = spread([(right, n) for right in runs])
+    found = measure_spread([(right, n) for right in runs])
     assert found.mean == pytest.approx(0.868)
     assert f"{found.std:.4f}" == "0.0110"
 
 
 def test_the_deviation_is_that_of_five_runs_and_no_interval() -> None:
     """Two more right answers in two runs of a hundred."""
-    found = spread([(right, 100) for right in RUNS])
+    found = measure_spread([(right, 100) for right in RUNS])
     assert found.std is not None
     interval = wilson(86, 100)
     assert interval.high - interval.low > 12 * found.std
@@ -73,12 +73,12 @@ def test_86_8_and_86_0_of_500_are_not_separable_whichever_items_were_right() -> 
     splits = [split(434, 430, lost, 500) for lost in range(67)]
     assert splits[0].p == min(each.p for each in splits) == pytest.approx(0.125)
     assert not any(each.separable for each in splits)
-    assert words(splits[0]).startswith("not separable at n = 500: +0.8 points")
+    assert describe_pair(splits[0]).startswith("not separable at n = 500: +0.8 points")
 
 
 def test_four_more_items_each_in_one_of_five_runs_are_not_separable_from_dense() -> None:
     """Another split of the same table: of those in which nothing is lost, the one that differs on most items."""
-    found = compared([Counter({(SURE, SURE): 86, (Fraction(1, 5), NEVER): 4, (NEVER, NEVER): 10})])
+    found = compare_pair([Counter({(SURE, SURE): 86, (Fraction(1, 5), NEVER): 4, (NEVER, NEVER): 10})])
     assert found.difference is not None
     assert found.difference.value == pytest.approx(0.008)
     assert found.p == pytest.approx(0.125)
@@ -96,13 +96,13 @@ def test_the_published_runs_separate_the_gate_from_no_other_method(other: str, s
     """Item by item, all five runs."""
     items = Counter({(Fraction(gate, 5), Fraction(theirs, 5)): n for (gate, theirs), n in PUBLISHED[other].items()})
     items[SURE, SURE] += 100 - items.total()
-    assert words(compared([items])).startswith(said)
+    assert describe_pair(compare_pair([items])).startswith(said)
 
 
 def test_86_8_and_86_0_of_a_hundred_are_not_separable_by_the_same_two_items_either() -> None:
     """Dense is deterministic; the gate has two more items right, in two of its five runs."""
     items = {(SURE, SURE): 86, (Fraction(2, 5), NEVER): 2, (NEVER, NEVER): 12}
-    found = compared([Counter(items)])
+    found = compare_pair([Counter(items)])
     assert found.difference is not None
     assert found.difference.value == pytest.approx(0.008)
     assert (found.gained, found.lost, found.p, found.separable) == (2, 0, 0.5, False)
@@ -124,6 +124,6 @@ def test_86_8_and_81_0_are_separable_with_500_items_whichever_were_right() -> No
 def test_86_8_and_81_0_of_a_hundred_are_separable_in_some_splits() -> None:
     """Alone, if nothing is lost; and no longer if three items are."""
     items = {(SURE, SURE): 81, (SURE, NEVER): 5, (Fraction(2, 5), NEVER): 2, (NEVER, NEVER): 12}
-    assert compared([Counter(items)]).p == 2 / 2**7
+    assert compare_pair([Counter(items)]).p == 2 / 2**7
     assert split(87, 81, 0, 100).separable
     assert not split(87, 81, 3, 100).separable

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.power import TTestPower
 
-from shared.statistics.pairs import p_value
-from shared.statistics.power import needed
+from shared.statistics.pairs import compute_p
+from shared.statistics.power import estimate_needed_items
 from shared.statistics.shares import Values
 
 
@@ -31,41 +31,45 @@ def test_it_is_that_of_a_paired_test_on_the_same_effect(values: Values) -> None:
     """statsmodels' t-test of differences with the same mean and deviation; small effects, where the two are one."""
     items = np.array([float(value) for value, count in values.items() for _ in range(count)])
     theirs = TTestPower().solve_power(effect_size=abs(items.mean()) / items.std(), power=0.8, alpha=0.05)
-    assert needed(values) == pytest.approx(theirs, rel=0.02)
+    assert estimate_needed_items(values) == pytest.approx(theirs, rel=0.02)
 
 
 @pytest.mark.parametrize(("gained", "lost", "same"), [(10, 4, 86), (12, 3, 85), (6, 1, 93)])
 def test_with_so_many_items_four_of_five_studies_find_it(gained: int, lost: int, same: int) -> None:
     """Simulated: so many items from the observed ones, tested exactly, 2,000 times."""
     values = differing(gained, lost, same)
-    count = needed(values)
+    count = estimate_needed_items(values)
     assert count is not None
     draws = np.random.default_rng(0).multinomial(count, np.array([gained, lost, same]) / 100, 2000)
     often = Counter((int(more), int(less)) for more, less, _ in draws)
-    found = sum(n for (more, less), n in often.items() if p_value({Fraction(1): more, Fraction(-1): less}) < 0.05)
+    found = sum(n for (more, less), n in often.items() if compute_p({Fraction(1): more, Fraction(-1): less}) < 0.05)
     assert 0.74 < found / 2000 < 0.83  # the exact test is a little shy
 
 
 def test_of_repeats_four_of_five_studies_find_it_as_well() -> None:
     """Shares instead of verdicts."""
     values = {Fraction(k, 5): count for k, count in ((-2, 5), (-1, 15), (0, 45), (1, 20), (2, 15))}
-    count = needed(values)
+    count = estimate_needed_items(values)
     assert count is not None
     draws = np.random.default_rng(1).multinomial(count, np.array(list(values.values())) / 100, 200)
-    found = sum(p_value(dict(zip(values, map(int, drawn), strict=True))) < 0.05 for drawn in draws)
+    found = sum(compute_p(dict(zip(values, map(int, drawn), strict=True))) < 0.05 for drawn in draws)
     assert 0.7 < found / 200 < 0.89
 
 
 def test_connors_example_by_hand() -> None:
     """A tenth of the items differs, 7 to 3: (1.96 √0.1 + 0.8416 √(0.1 - 0.0016))² / 0.0016."""
-    assert needed(differing(7, 3, 90)) == 489
+    assert estimate_needed_items(differing(7, 3, 90)) == 489
 
 
 def test_more_power_or_a_stricter_level_needs_more_items() -> None:
     """And a clearer difference fewer."""
     values = differing(7, 3, 90)
-    usual, sure, strict = needed(values), needed(values, power=0.95), needed(values, level=0.01)
-    clear = needed(differing(9, 1, 90))
+    usual, sure, strict = (
+        estimate_needed_items(values),
+        estimate_needed_items(values, power=0.95),
+        estimate_needed_items(values, level=0.01),
+    )
+    clear = estimate_needed_items(differing(9, 1, 90))
     assert usual is not None
     assert sure is not None
     assert strict is not None
@@ -78,12 +82,16 @@ def test_more_power_or_a_stricter_level_needs_more_items() -> None:
 def test_it_does_not_depend_on_how_many_were_asked_or_which_side_is_left(gained: int, lost: int, same: int) -> None:
     """Only on how items differ; no difference can be separated by any number."""
     values = differing(gained, lost, same)
-    assert needed(values) == needed(differing(lost, gained, same)) == needed(differing(3 * gained, 3 * lost, 3 * same))
-    assert (needed(values) is None) == (gained == lost)
+    assert (
+        estimate_needed_items(values)
+        == estimate_needed_items(differing(lost, gained, same))
+        == estimate_needed_items(differing(3 * gained, 3 * lost, 3 * same))
+    )
+    assert (estimate_needed_items(values) is None) == (gained == lost)
 
 
 @pytest.mark.parametrize(("power", "level"), [(1, 0.05), (0, 0.05), (0.8, 0), (80, 0.05), (0.8, 5)])
 def test_impossible_wishes_are_refused(power: float, level: float) -> None:
     """Certainty takes infinitely many."""
     with pytest.raises(ValueError, match="`power` and `level`"):
-        needed(differing(7, 3, 90), power, level)
+        estimate_needed_items(differing(7, 3, 90), power, level)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from shared.statistics.significance import Difference, holm, mean, paired, together
+from shared.statistics.significance import Difference, adjust_holm, compare_paired, correct_family, estimate_mean
 
 LEFT = np.random.default_rng(0).beta(4, 4, 80).tolist()
 RIGHT = (np.asarray(LEFT) - np.random.default_rng(1).normal(0.025, 0.08, 80)).clip(0, 1).tolist()
@@ -12,7 +12,7 @@ RIGHT = (np.asarray(LEFT) - np.random.default_rng(1).normal(0.025, 0.08, 80)).cl
 
 def compared(left: list[float], right: list[float]) -> Difference:
     """A test that exists."""
-    found = paired(left, right)
+    found = compare_paired(left, right)
     assert found is not None
     return found
 
@@ -91,40 +91,40 @@ def test_one_size_of_difference_is_the_sign_test_however_many_questions() -> Non
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_questions_are_no_test(n: int) -> None:
     """They have no spread."""
-    assert paired([1.0] * n, [0.0] * n) is None
+    assert compare_paired([1.0] * n, [0.0] * n) is None
 
 
 def test_other_questions_are_refused() -> None:
     """A pair has two sides."""
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        paired([1.0, 0.5], [1.0])
+        compare_paired([1.0, 0.5], [1.0])
 
 
 def test_a_mean_has_students_interval_inside_0_and_1() -> None:
     """As scipy gives it, cut where no measure lies."""
     low, high = stats.t.interval(0.95, 79, np.mean(LEFT), stats.sem(LEFT))
-    found = mean(LEFT)
+    found = estimate_mean(LEFT)
     assert (found.value, found.low, found.high, found.n) == pytest.approx((np.mean(LEFT), low, high, 80))
-    assert (mean([0.0, 1.0]).low, mean([0.0, 1.0]).high) == (0, 1)
+    assert (estimate_mean([0.0, 1.0]).low, estimate_mean([0.0, 1.0]).high) == (0, 1)
 
 
 def test_a_mean_of_one_value_has_no_interval() -> None:
     """And of none no value."""
-    assert (mean([0.5]).value, mean([0.5]).low) == (0.5, None)
-    assert (mean([]).value, mean([]).n) == (None, 0)
+    assert (estimate_mean([0.5]).value, estimate_mean([0.5]).low) == (0.5, None)
+    assert (estimate_mean([]).value, estimate_mean([]).n) == (None, 0)
 
 
 def test_equal_values_have_a_mean_and_no_interval() -> None:
     """Three questions that are all answered perfectly do not show that the next one will be."""
-    found = mean([1.0, 1.0, 1.0])
+    found = estimate_mean([1.0, 1.0, 1.0])
     assert (found.value, found.low, found.high, found.n) == (1, None, None, 3)
 
 
 def test_holms_correction() -> None:
     """The smallest counts for all, the next for all but one; never below the one before, never above 1."""
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1, 1]
-    assert holm([]) == []
+    assert adjust_holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert adjust_holm([0.9, 0.8]) == [1, 1]
+    assert adjust_holm([]) == []
 
 
 def test_what_is_separable_alone_may_not_be_among_others() -> None:
@@ -132,7 +132,7 @@ def test_what_is_separable_alone_may_not_be_among_others() -> None:
     alone = compared(LEFT, RIGHT)
     assert alone.p < 0.05
     assert alone.separable
-    many = together([alone, None, *([compared(LEFT, LEFT)] * 50)])
+    many = correct_family([alone, None, *([compared(LEFT, LEFT)] * 50)])
     assert many[1] is None
     assert many[0] is not None
     assert many[0].adjusted == pytest.approx(min(1, 51 * alone.p))

@@ -4,20 +4,20 @@ import re
 
 import pytest
 
-from mathrag.cli.parameters import parameters
+from mathrag.cli.parameters import parse_parameters
 from services.orchestrator.api.submissions import JobRequest
 from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.runtime.parameters import params_of
+from shared.runtime.parameters import parse_params
 from shared.settings import REPOSITORY
-from shared.storage.configurations import DEEPEST, Configuration, merged, pruned
+from shared.storage.configurations import DEEPEST, Configuration, merge, prune
 
 
 def test_a_change_is_laid_over_what_is_there_object_by_object() -> None:
     """Neighbours stay; a list, or something of another kind, is replaced."""
     under = {"gate": {"tau": 0.3, "top": 3}, "enhance": {"terms": {"gcd": ["a"]}}, "seed": 1}
     over = {"gate": {"tau": 0.5}, "enhance": {"terms": {"gcd": ["b"], "lcm": []}}, "seed": {}}
-    assert merged(under, over) == {
+    assert merge(under, over) == {
         "gate": {"tau": 0.5, "top": 3}, "enhance": {"terms": {"gcd": ["b"], "lcm": []}}, "seed": {},
     }  # fmt: skip
     assert under["gate"] == {"tau": 0.3, "top": 3}
@@ -25,7 +25,7 @@ def test_a_change_is_laid_over_what_is_there_object_by_object() -> None:
 
 def test_a_null_takes_a_parameter_away() -> None:
     """And the object that held nothing else."""
-    assert pruned({"gate": {"tau": None}, "crag": {"upper": 0.8, "lower": None}, "seed": 0}) == {
+    assert prune({"gate": {"tau": None}, "crag": {"upper": 0.8, "lower": None}, "seed": 0}) == {
         "crag": {"upper": 0.8}, "seed": 0,
     }  # fmt: skip
 
@@ -35,12 +35,12 @@ def test_what_is_nested_deeper_than_parameters_is_not_walked_through() -> None:
     deep: dict[str, object] = {}
     for _ in range(100_000):
         deep = {"gate": deep}
-    assert pruned({"a": None, **deep}, 0) == deep
-    found = pruned(merged({"gate": {"tau": 0.1}}, deep))
+    assert prune({"a": None, **deep}, 0) == deep
+    found = prune(merge({"gate": {"tau": 0.1}}, deep))
     for _ in range(DEEPEST + 2):
         found = found["gate"]
     with pytest.raises(Invalid, match=r"`params\.gate"):
-        params_of(deep)
+        parse_params(deep)
     while deep:  # a deep object is taken apart by hand: Python frees it recursively
         deep = deep.pop("gate")  # type: ignore[assignment]
 
@@ -48,22 +48,22 @@ def test_what_is_nested_deeper_than_parameters_is_not_walked_through() -> None:
 def test_a_jobs_own_parameters_win_over_the_configured_ones_and_these_over_the_defaults() -> None:
     """At every level."""
     configured = {"gate": {"tau": 0.3, "top": 3}, "candidates": 20}
-    params = params_of({"gate": {"tau": 0.5}}, configured)
+    params = parse_params({"gate": {"tau": 0.5}}, configured)
     assert (params.gate.tau, params.gate.top, params.gate.items) == (0.5, 3, Params().gate.items)
     assert params.candidates == 20
 
 
 def test_a_null_of_a_job_is_a_value_of_its_own() -> None:
     """The evaluator's threshold, where null means that; elsewhere it is refused, and not silently the default."""
-    assert params_of({"crag": {"upper": None}}, {"crag": {"upper": 0.8}}).crag.upper is None
+    assert parse_params({"crag": {"upper": None}}, {"crag": {"upper": 0.8}}).crag.upper is None
     with pytest.raises(Invalid, match=r"`params\.candidates`: expected `int`, got `null`"):
-        params_of({"candidates": None}, {"candidates": 20})
+        parse_params({"candidates": None}, {"candidates": 20})
 
 
 def test_what_does_not_fit_together_is_named() -> None:
     """Although the job did not name it."""
     with pytest.raises(Invalid, match=r"`params\.context_size`: must be between 0 and 3, not 5"):
-        params_of({"candidates": 3}, {"context_size": 5})
+        parse_params({"candidates": 3}, {"context_size": 5})
 
 
 DOCUMENTED = {
@@ -79,17 +79,17 @@ DOCUMENTED = {
 
 def test_the_source_documents_configuration_can_be_set() -> None:
     """All of it; what the documentation has `config set` say is all of it that is not the default."""
-    page = (REPOSITORY / "docs" / "api.md").read_text("utf-8")
-    (line,) = re.findall(r"^    mathrag config set (.*)$", page, re.MULTILINE)
-    said = parameters(line.split())
-    assert params_of(said) == params_of(DOCUMENTED)
+    page = (REPOSITORY / "docs" / "how-to" / "api.md").read_text("utf-8")
+    (line,) = re.findall(r"^mathrag config set (.*)$", page, re.MULTILINE)
+    said = parse_parameters(line.split())
+    assert parse_params(said) == parse_params(DOCUMENTED)
 
 
 @pytest.mark.parametrize("bound", [float("nan"), float("inf")])
 def test_a_threshold_is_a_number(bound: float) -> None:
     """JSON would silently keep null of it."""
     with pytest.raises(Invalid, match=r"`params\.crag\.upper`: must be a finite number"):
-        params_of({"crag": {"upper": bound}})
+        parse_params({"crag": {"upper": bound}})
 
 
 def test_a_submission_says_which_configuration_filled_it_in() -> None:

@@ -5,7 +5,7 @@ from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from shared.storage.database import Database
-from shared.storage.outages import PAUSES_S, again, concerns_rows, passing
+from shared.storage.outages import PAUSES_S, concerns_rows, is_passing, retry_through_outage
 from tests.faults.proxy import HOST
 
 pytestmark = pytest.mark.anyio
@@ -40,23 +40,23 @@ class Clock:
 )
 def test_what_the_moment_is_to_blame_for_passes(sqlstate: str) -> None:
     """No connection, read-only, rolled back for another's sake, disk or connections used up, a restart."""
-    assert passing(error(sqlstate))
+    assert is_passing(error(sqlstate))
 
 
 @pytest.mark.parametrize("sqlstate", [None, "23503", "23505", "42601", "42P01", "57014", "P0001"])
 def test_what_the_statement_is_to_blame_for_does_not(sqlstate: str | None) -> None:
     """It would fail again."""
-    assert not passing(error(sqlstate))
-    assert not passing(ProgrammingError("SELECT 1", {}, Said(sqlstate)))
+    assert not is_passing(error(sqlstate))
+    assert not is_passing(ProgrammingError("SELECT 1", {}, Said(sqlstate)))
 
 
 def test_a_connection_that_was_cut_and_a_pool_without_one_pass_too() -> None:
     """Whatever the driver says; a program's own errors do not."""
-    assert passing(error(None, cut=True))
-    assert passing(DBAPIError("SELECT 1", {}, ConnectionResetError()))
-    assert passing(PoolTimeoutError("QueuePool limit"))
-    assert not passing(TimeoutError())
-    assert not passing(KeyError("x"))
+    assert is_passing(error(None, cut=True))
+    assert is_passing(DBAPIError("SELECT 1", {}, ConnectionResetError()))
+    assert is_passing(PoolTimeoutError("QueuePool limit"))
+    assert not is_passing(TimeoutError())
+    assert not is_passing(KeyError("x"))
 
 
 async def test_it_is_done_again_until_the_outage_is_over() -> None:
@@ -69,7 +69,7 @@ async def test_it_is_done_again_until_the_outage_is_over() -> None:
             raise error("57P03")
         return "done"
 
-    assert await again(do, 60, clock.pause) == "done"
+    assert await retry_through_outage(do, 60, clock.pause) == "done"
     assert clock.slept == [*PAUSES_S, PAUSES_S[-1], PAUSES_S[-1]]
 
 
@@ -81,7 +81,7 @@ async def test_patience_ends_with_the_last_error() -> None:
         raise error("57P03")
 
     with pytest.raises(DBAPIError):
-        await again(do, 3, clock.pause)
+        await retry_through_outage(do, 3, clock.pause)
     assert 3 <= sum(clock.slept) < 4.5
 
 
@@ -93,7 +93,7 @@ async def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
         raise error("23505")
 
     with pytest.raises(DBAPIError):
-        await again(do, 60, clock.pause)
+        await retry_through_outage(do, 60, clock.pause)
     assert not clock.slept
 
 
@@ -103,7 +103,7 @@ async def test_a_server_that_is_not_there_is_an_outage() -> None:
     with pytest.raises(DBAPIError, match="Connect call failed") as raised:
         async with database.transaction():
             pass
-    assert passing(raised.value)
+    assert is_passing(raised.value)
     await database.close()
 
 

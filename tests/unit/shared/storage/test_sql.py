@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.storage.sql import NAMES, fill
+from shared.storage.sql import NAMES, fill_names
 
 REPOSITORY = Path(__file__).parents[4]
 SOURCES = sorted(
@@ -78,4 +78,4 @@ def test_other_statements_are_not(text: str) -> None:
 def test_an_unknown_name_is_refused_while_its_module_loads() -> None:
     """A misspelt state does not wait for its statement to be executed."""
     with pytest.raises(KeyError, match="WAITNG"):
-        fill("SELECT id FROM samples WHERE state = {WAITNG}")
+        fill_names("SELECT id FROM samples WHERE state = {WAITNG}")

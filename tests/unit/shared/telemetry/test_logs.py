@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from shared.redaction import redacted
+from shared.redaction import redact
 from shared.settings import Telemetry
 from shared.telemetry import logs, traces
 from tests.unit.tracing import tracing
@@ -57,7 +57,7 @@ def test_a_json_line_says_who_and_when() -> None:
 def test_a_text_line_is_for_a_person() -> None:
     """No braces, the message readable, fields behind it."""
     stream = configured("text")
-    with logs.bound(epoch=3):
+    with logs.bind_in_block(epoch=3):
         logging.getLogger("a").info("opened")
     assert "{" not in stream.getvalue()
     assert "opened" in stream.getvalue()
@@ -68,7 +68,7 @@ def test_what_is_bound_is_on_every_line_and_goes_again() -> None:
     """Fields of a block end with it; None takes a field away; `extra` is for one line."""
     stream = configured()
     log = logging.getLogger("a")
-    with logs.bound(device="cpu:0"):
+    with logs.bind_in_block(device="cpu:0"):
         logs.bind(epoch=3, job_id=None)
         log.info("inside", extra={"calls": 2})
     logs.bind(epoch=None)
@@ -83,7 +83,7 @@ def test_a_line_names_the_trace_it_belongs_to() -> None:
     stream = configured()
     with tracing(), traces.span("a"):
         logging.getLogger("a").info("inside")
-        current = traces.current()
+        current = traces.find_current()
     assert current is not None
     assert only(stream)["trace_id"] == current.trace_id
 
@@ -149,7 +149,7 @@ def test_auto_is_json_in_a_container(in_container: bool, as_json: bool, monkeypa
 )
 def test_secrets_are_taken_out(text: str, shown: str) -> None:
     """Passwords of URLs, bearer tokens, API keys; what tells them apart stays."""
-    assert redacted(text) == shown
+    assert redact(text) == shown
 
 
 def test_no_field_and_no_traceback_holds_a_secret() -> None:

@@ -33,12 +33,12 @@ def test_off_is_off() -> None:
     with traces.span("a", {"b": 1}) as span:
         span.set_attributes({"c": 2})
         traces.fail(span, "broken")
-        traces.link(references.job(JOB))
-        traces.past("job", AT, AT, {}, ref=references.job(JOB), failure="refused")
+        traces.link(references.make_job_ref(JOB))
+        traces.add_past_span("job", AT, AT, {}, ref=references.make_job_ref(JOB), failure="refused")
         request = httpx2.Request("GET", "http://guard/run")
         asyncio.run(add_trace_headers(request))
-        assert (span.get_span_context().is_valid, trace_headers(), traces.current()) == (False, {}, None)
-    assert not traces.on()
+        assert (span.get_span_context().is_valid, trace_headers(), traces.find_current()) == (False, {}, None)
+    assert not traces.is_on()
     assert request.headers.keys() == {"host"}
 
 
@@ -52,7 +52,7 @@ def test_off_imports_nothing_of_the_sdk() -> None:
 def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator who knows OpenTelemetry needs to learn no setting of ours."""
     started: list[str] = []
-    monkeypatch.setattr("shared.telemetry.exporting.export", lambda service, settings: started.append(service))
+    monkeypatch.setattr("shared.telemetry.exporter.start_export", lambda service, settings: started.append(service))
     telemetry.start_traces("guard", Telemetry())
     assert not started
     monkeypatch.setenv(variable, "http://collector:4318")
@@ -62,23 +62,23 @@ def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatc
 
 def test_a_jobs_trace_has_the_jobs_id() -> None:
     """Whoever knows a job knows its trace; samples have the ids of their rows in it."""
-    assert references.job(JOB).trace_id == JOB.hex
-    assert references.sample(JOB, 12) == (JOB.int, 12)
-    assert references.job(JOB).span != references.sample(JOB, 2**63 - 1).span
+    assert references.make_job_ref(JOB).trace_id == JOB.hex
+    assert references.make_sample_ref(JOB, 12) == (JOB.int, 12)
+    assert references.make_job_ref(JOB).span != references.make_sample_ref(JOB, 2**63 - 1).span
 
 
 def test_a_traceparent_is_read_and_anything_else_is_not() -> None:
     """A header of another make costs a link and nothing else."""
     with tracing(), traces.span("outer"):
-        assert references.of_header(trace_headers()["traceparent"]) == traces.current()
-    assert references.of_header(None) is None
-    assert references.of_header("00-zz-1-01") is None
+        assert references.parse_traceparent(trace_headers()["traceparent"]) == traces.find_current()
+    assert references.parse_traceparent(None) is None
+    assert references.parse_traceparent("00-zz-1-01") is None
 
 
 def test_spans_nest_and_roots_do_not() -> None:
     """A root has a trace of its own, and links to what it belongs to."""
     with tracing() as spans, traces.span("outer"):
-        outer = traces.current()
+        outer = traces.find_current()
         with traces.span("inner"):
             pass
         with traces.span("root", links=[outer, None], root=True):
@@ -105,15 +105,25 @@ def test_a_failure_is_a_word_and_never_a_message() -> None:
 def test_what_has_ended_is_a_span_under_a_known_id() -> None:
     """Its times are those of the rows, its id the one that others have linked to."""
     with tracing() as spans, traces.span("elsewhere"):
-        traces.past("job", AT, AT.replace(second=9), {}, ref=references.job(JOB), events=[("running", AT)])
-        traces.past("s", AT, AT, {}, ref=references.sample(JOB, 3), parent=references.job(JOB), failure="refused")
-        traces.past("call", AT, AT, {})
+        traces.add_past_span(
+            "job", AT, AT.replace(second=9), {}, ref=references.make_job_ref(JOB), events=[("running", AT)]
+        )
+        traces.add_past_span(
+            "s",
+            AT,
+            AT,
+            {},
+            ref=references.make_sample_ref(JOB, 3),
+            parent=references.make_job_ref(JOB),
+            failure="refused",
+        )
+        traces.add_past_span("call", AT, AT, {})
     job, sample, call = spans.one("job"), spans.one("s"), spans.one("call")
-    assert (job.context.trace_id, job.context.span_id, job.parent) == (*references.job(JOB), None)
+    assert (job.context.trace_id, job.context.span_id, job.parent) == (*references.make_job_ref(JOB), None)
     assert job.end_time - job.start_time == 9_000_000_000
     assert [event.name for event in job.events] == ["running"]
     assert (sample.context.trace_id, sample.context.span_id) == (JOB.int, 3)
-    assert sample.parent.span_id == references.job(JOB).span
+    assert sample.parent.span_id == references.make_job_ref(JOB).span
     assert sample.attributes["error.type"] == "refused"
     assert call.parent.span_id == spans.one("elsewhere").context.span_id
 
@@ -121,7 +131,7 @@ def test_what_has_ended_is_a_span_under_a_known_id() -> None:
 def test_an_open_span_can_be_linked_later() -> None:
     """The request that submits a job learns its id only then."""
     with tracing() as spans, traces.span("request"):
-        traces.link(references.job(JOB))
+        traces.link(references.make_job_ref(JOB))
     assert [link.context.trace_id for link in spans.one("request").links] == [JOB.int]
 
 
@@ -138,14 +148,14 @@ async def test_requests_carry_the_current_span() -> None:
         async with httpx2.AsyncClient(transport=transport, event_hooks={"request": [add_trace_headers]}) as client:
             with traces.span("outer"):
                 await client.get("http://guard/run")
-                assert references.of_header(sent[0].headers["traceparent"]) == traces.current()
+                assert references.parse_traceparent(sent[0].headers["traceparent"]) == traces.find_current()
 
 
 def test_a_model_call_speaks_genai_and_openinference() -> None:
     """Names, tokens and parameters, for any viewer; no text of the user."""
     answer = ModelAnswer(text="5", finish_reason="stop", prompt_tokens=4, completion_tokens=1)
-    with tracing() as spans, model_calls.span(CALL, model="qwen", backend="process", concurrency=2) as span:
-        model_calls.note(span, CALL, answer)
+    with tracing() as spans, model_calls.open_span(CALL, model="qwen", backend="process", concurrency=2) as span:
+        model_calls.record_answer(span, CALL, answer)
     made = spans.one("chat qwen")
     attributes = dict(made.attributes)
     assert attributes[gen_ai.GEN_AI_REQUEST_MODEL] == attributes["llm.model_name"] == "qwen"
@@ -161,9 +171,9 @@ def test_content_is_there_when_it_is_asked_for() -> None:
     """Prompt and answer, in both conventions."""
     with (
         tracing(content=True) as spans,
-        model_calls.span(CALL, model="qwen", backend="process", concurrency=1) as span,
+        model_calls.open_span(CALL, model="qwen", backend="process", concurrency=1) as span,
     ):
-        model_calls.note(span, CALL, ModelAnswer(text="5"))
+        model_calls.record_answer(span, CALL, ModelAnswer(text="5"))
     attributes = spans.one("chat qwen").attributes
     assert (attributes["input.value"], attributes["output.value"]) == ("What is 2+3?", "5")
     assert '"content": "What is 2+3?"' in attributes["gen_ai.input.messages"]
@@ -179,8 +189,8 @@ def test_content_is_there_when_it_is_asked_for() -> None:
 )
 def test_a_model_call_that_fails_says_how(answer: ModelAnswer, word: str | None) -> None:
     """With the kind that stands in the database, too."""
-    with tracing() as spans, model_calls.span(CALL, model="qwen", backend="process", concurrency=1) as span:
-        model_calls.note(span, CALL, answer)
+    with tracing() as spans, model_calls.open_span(CALL, model="qwen", backend="process", concurrency=1) as span:
+        model_calls.record_answer(span, CALL, answer)
     assert spans.one("chat qwen").attributes.get("error.type") == word
 
 
@@ -195,4 +205,4 @@ def test_the_conventions_are_the_installed_ones() -> None:
 @pytest.mark.parametrize(("path", "traced"), [("/v1/jobs", True), ("/healthz", False), ("/metrics", False)])
 def test_what_machines_poll_is_not_traced(path: str, *, traced: bool) -> None:
     """A span every second for nothing would bury the others."""
-    assert traces.server()["exclude"]({"path": path}) is not traced
+    assert traces.make_server_options()["exclude"]({"path": path}) is not traced

@@ -1,8 +1,7 @@
 """What follows from documents and rules."""
 
-import pytest
-
 from shared.contracts import rules as contracts
+from shared.rag.rule_sentences import write_rule
 from world.relations.scene import Atom, Fact, Finding, Rule, Scene, find_answer
 
 OWN = Rule((Atom(1, "bakes for", 2),), "greets")
@@ -68,7 +67,6 @@ def test_facts_and_rules_read_as_the_system_writes_them() -> None:
 
 def test_a_rule_reads_as_the_rules_of_a_bank_do() -> None:
     """What the generator was trained on is what it is asked with."""
-    sentences = pytest.importorskip("shared.rag.rule_sentences")
     body = (contracts.Atom("b", 0, 2), contracts.Atom("s", 1, 2))
     rule = contracts.Rule(head=contracts.Atom("g", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
-    assert sentences.rule_sentence(rule, {"b": "bakes for", "s": "sells to", "g": "greets"}) == str(CHAIN)
+    assert write_rule(rule, {"b": "bakes for", "s": "sells to", "g": "greets"}) == str(CHAIN)

@@ -10,7 +10,7 @@ import pytest
 
 from services.orchestrator.experiments.grid import expand
 from shared.contracts.experiments import Experiment
-from shared.pages.blocks import named, regenerated
+from shared.pages.computed_blocks import find_block_names, rewrite_blocks
 from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
@@ -18,7 +18,7 @@ from world.reproduction import drawing, findings, tables
 from world.reproduction.studies import MAIN, PILOT, SCALES, Study, model_files, studies
 
 FULL = {study.name: study for study in studies(SCALES["full"])}
-DOCS = REPOSITORY / "docs"
+DOCS = REPOSITORY / "docs" / "reference"
 
 
 def test_every_committed_setting_is_compared_over_five_worlds_and_five_hundred_questions() -> None:
@@ -115,7 +115,7 @@ def test_a_score_is_of_all_questions_of_all_worlds() -> None:
     assert found["gate-judge"].value == 0.65
     assert found["gate-judge"].bounds == pytest.approx((0.5816, 0.7127), abs=1e-3)
     assert found["gate-judge"].spread == pytest.approx(0.0707, abs=1e-3)
-    assert findings.Score("x", 0, 0, 0, ()).value is None
+    assert findings.VariantAccuracy("x", 0, 0, 0, ()).value is None
 
 
 def test_worlds_in_which_a_knob_differs_are_told_apart() -> None:
@@ -176,7 +176,7 @@ def test_worlds_are_pooled_only_over_settings_with_distractors() -> None:
 
 def test_ratings_asked_for_are_those_made_and_those_reused() -> None:
     """Jobs of one experiment share them: who made a call says nothing about who needs it."""
-    assert findings.judged(TWO, "gate") == 84
+    assert findings.count_ratings(TWO, "gate") == 84
 
 
 def test_a_gate_s_regret_is_a_world_in_which_the_other_choice_answers_more() -> None:
@@ -197,7 +197,7 @@ def test_nothing_is_better_or_worse_that_the_test_does_not_tell_apart(
 
 def test_the_page_names_only_blocks_that_are_computed() -> None:
     """And each once."""
-    names = named((DOCS / "reproduction.md").read_text())
+    names = find_block_names((DOCS / "reproduction.md").read_text())
     assert set(names) <= set(tables.BLOCKS)
     assert len(set(names)) == len(names)
 
@@ -232,7 +232,7 @@ def invented_study(rng: Random, of: Study) -> dict[str, Any]:
 
 def test_every_block_of_the_page_is_computed_from_results() -> None:
     """Nothing of the page stays as it was before the run."""
-    new = regenerated((DOCS / "reproduction.md").read_text(), tables.blocks(invented()))
+    new = rewrite_blocks((DOCS / "reproduction.md").read_text(), tables.blocks(invented()))
     assert "Nothing was measured yet" not in new
     assert {f"`{file.stem}`" for file in (REPOSITORY / "world/settings").iterdir()} <= set(re.findall("`[a-z]+`", new))
 
@@ -275,7 +275,7 @@ def results() -> Any:
 def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
     """The text is what its own results make of it."""
     text = (DOCS / "reproduction.md").read_text()
-    assert regenerated(text, tables.blocks(results())) == text
+    assert rewrite_blocks(text, tables.blocks(results())) == text
 
 
 def test_the_committed_results_are_of_the_settings_as_they_are() -> None:

@@ -108,8 +108,8 @@ def test_worlds_are_written_once(tmp_path: Path) -> None:
 
 def test_the_oracles_stay_where_they_were(tmp_path: Path) -> None:
     """Their address is part of what they are: on another port their ratings would be another model's."""
-    port = running._configured(tmp_path)
-    assert running._configured(tmp_path) == port
+    port = running._choose_port(tmp_path)
+    assert running._choose_port(tmp_path) == port
     models = json.loads((tmp_path / "mathrag.yaml").read_text())["models"]
     assert set(models) == {"world-judge", "world-generator", *(f"oracle-{noise}" for noise in NOISES)}
 

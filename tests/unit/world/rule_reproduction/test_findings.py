@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.pages.blocks import named, regenerated
+from shared.pages.computed_blocks import find_block_names, rewrite_blocks
 from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY
 from tests.unit.world.rule_reproduction import invented
 from world.rule_reproduction import drawing, findings, setting, tables
 
 SETTING = setting.read()
-DOCS = REPOSITORY / "docs"
+DOCS = REPOSITORY / "docs" / "reference"
 PAGE = DOCS / "rule-reproduction.md"
 
 
@@ -63,19 +63,19 @@ def test_an_arm_that_was_left_out_is_neither_help_nor_harm() -> None:
     found = invented.results(SETTING, {("ft", "standard"): None})
     assert "ft" not in findings.arms(found)
     assert "ft" not in findings.never_higher(found, "standard")
-    assert "not measured" in tables.published(found)
+    assert "not measured" in tables.tabulate_published(found)
 
 
 def test_gains_stand_beside_those_of_the_authors() -> None:
     """With the interval of the paired difference; theirs have none."""
-    text = tables.published(invented.results(SETTING, {("icl", "standard"): 0.101}))
+    text = tables.tabulate_published(invented.results(SETTING, {("icl", "standard"): 0.101}))
     assert "| RuleQA-I (ICEWS14) | 14.1 → 24.2 (+10.1), 5.2 → 9.8 (+4.6) | 14.1 → 45.1 (+31.0)," in text
     assert "| **Kinship**, here | 30.0 → 30.0 (+10.1, +8.1 to +12.1)," in text
 
 
 def test_the_number_of_rules_is_compared_among_arms_that_differ_in_nothing_else() -> None:
     """From none to most."""
-    counted = tables.numbered(invented.results(SETTING))
+    counted = tables.list_numbered_arms(invented.results(SETTING))
     assert counted == [("plain", 0), ("one", 1), ("icl", 3), ("five", 5)]
 
 
@@ -99,8 +99,8 @@ def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
 def test_every_block_of_the_page_is_computed_and_every_computed_block_is_on_it() -> None:
     """Nothing of the page stays as it was before the run."""
     text = PAGE.read_text()
-    assert sorted(named(text)) == sorted(tables.BLOCKS)
-    assert "Nothing was measured yet" not in regenerated(text, tables.blocks(invented.results(SETTING)))
+    assert sorted(find_block_names(text)) == sorted(tables.BLOCKS)
+    assert "Nothing was measured yet" not in rewrite_blocks(text, tables.blocks(invented.results(SETTING)))
 
 
 def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def results() -> Any:
 
 def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
     """The text is what its own results make of it."""
-    assert regenerated(PAGE.read_text(), tables.blocks(results())) == PAGE.read_text()
+    assert rewrite_blocks(PAGE.read_text(), tables.blocks(results())) == PAGE.read_text()
 
 
 def test_the_committed_results_are_of_the_committed_settings() -> None:

@@ -38,7 +38,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """With where it is to be had."""
     with pytest.raises(Invalid, match=r"all\.txt") as refused:
         parts.sources(GRAPH, tmp_path)
-    assert "docs/rule-reproduction.md" in (refused.value.hint or "")
+    assert "docs/reference/rule-reproduction.md" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize(

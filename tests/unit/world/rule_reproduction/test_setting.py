@@ -63,7 +63,7 @@ def test_other_settings_or_models_are_another_experiment() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("name: dense,", "name: standard,", "'standard' is there twice"),
+        ("name: dense,", "name: standard,", "'standard' is defined twice"),
         ("[standard, icl]", "[standard, best]", "'best' is no arm"),
         ("questions: 1000", "questions: 0", "questions"),
         ("questions: 1000", "question: 1000", "question"),

@@ -28,7 +28,7 @@ class Server:
 
     def wait(self) -> "asyncio.Task[bool]":
         """A reply that waits."""
-        return asyncio.create_task(self.confirmation.next())
+        return asyncio.create_task(self.confirmation.check())
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ async def test_while_calls_run_looks_keep_their_interval(server: Server, monkeyp
     server.looks[0].set_result(True)
     assert await first
     monkeypatch.setattr(confirmation, "INTERVAL_S", 3600.0)
-    with server.confirmation.call():
-        with server.confirmation.call():
+    with server.confirmation.track_call():
+        with server.confirmation.track_call():
             waiting = server.wait()
         await asyncio.sleep(0.01)
         assert len(server.looks) == 1

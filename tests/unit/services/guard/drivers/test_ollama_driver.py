@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from services.guard.drivers import confirmation, ollama, ollama_looks
+from services.guard.drivers import confirmation, ollama, ollama_residents
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
 from shared.contracts.calls import Decoding
@@ -55,14 +55,14 @@ class Rig:
     async def lost(self, server: OllamaServer) -> None:
         """Return when the driver has noticed; the limit is a safety net."""
         with anyio.fail_after(60):
-            await server.exited()
+            await server.wait_exited()
         assert not server.alive
 
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
-    monkeypatch.setattr(ollama_looks, "POLL_S", 0.01)
+    monkeypatch.setattr(ollama_residents, "POLL_S", 0.01)
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):
@@ -71,7 +71,7 @@ async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
         double.keeps = False
         for server in made.up:
             await server.stop()
-        assert not ollama._held[http.url]
+        assert not ollama._loaded[http.url]
 
 
 @pytest.fixture
@@ -113,13 +113,13 @@ def test_name_and_address_have_defaults() -> None:
     """The name under `models` is the tag, and the server is on this machine."""
     driver = OllamaDriver("qwen2.5", Model(driver="ollama"), GPU, frozenset())
     assert driver._tag == "qwen2.5:latest"
-    assert driver._api().url == DEFAULT_URL
+    assert driver._make_client().url == DEFAULT_URL
 
 
 def test_the_models_of_a_configuration_are_known_by_tag() -> None:
     """Those of other drivers are no business of the server."""
     configured = {"a": Model(driver="ollama"), "b": Model(driver="ollama", tag="x:1b"), "c": Model(driver="scripted")}
-    assert ollama.tags(configured) == {"a:latest", "x:1b"}
+    assert ollama.list_tags(configured) == {"a:latest", "x:1b"}
 
 
 async def test_a_server_is_up_once_its_model_was_seen(rig: Rig) -> None:
@@ -176,7 +176,7 @@ def cuts(double: Ollama) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (cuts, r"cuts what is longer than `context` in silence"),
+        (cuts, r"silently truncates prompts longer than `context`"),
         (spills, r"100 of 400 MiB of judge:0\.5b are not on the GPU"),
         (shrinks, r"context of 32, not 64; set `context`"),
         (strangers, r"has loaded llama3:8b, not for this guard: ollama stop llama3:8b"),
@@ -193,7 +193,7 @@ async def test_a_model_that_is_not_as_it_was_asked_for_does_not_come_up(
         await rig.driver(device=Device(id="gpu:0", load_timeout_s=0.5)).start()
     rig.double._resident()
     assert not [runner for runner in rig.double.runners.values() if runner.name == JUDGE]
-    assert not ollama._held[rig.http.url]
+    assert not ollama._loaded[rig.http.url]
 
 
 async def test_a_load_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
@@ -207,7 +207,7 @@ async def test_a_load_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
     await asyncio.wait([loading])
     assert loading.cancelled()
     assert rig.double.bodies[-1]["keep_alive"] == 0
-    assert not ollama._held[rig.http.url]
+    assert not ollama._loaded[rig.http.url]
 
 
 async def test_what_a_killed_guard_left_is_unloaded_first(rig: Rig) -> None:
@@ -242,7 +242,7 @@ async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig
 async def test_what_an_ollama_that_was_killed_left_behind_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory is missing, and no request ends it."""
     left = "llama-server (pid 7) of an Ollama that was killed still holds 350 MiB: kill 7"
-    monkeypatch.setattr(ollama, "orphans", lambda _: [Orphan(7, left)])
+    monkeypatch.setattr(ollama, "find_orphans", lambda _: [Orphan(7, left)])
     with pytest.raises(DriverError, match=r"still holds 350 MiB: kill 7"):
         await rig.driver().start()
     assert rig.double.loads == []
@@ -524,7 +524,7 @@ async def test_a_server_that_went_away_is_stopped_without_it(rig: Rig, caplog: p
     rig.http.respond = lambda _: RESET
     await server.stop()
     assert not server.alive
-    assert "whether it is unloaded is not known" in caplog.text
+    assert "cannot tell whether it is unloaded" in caplog.text
 
 
 async def test_two_models_of_one_guard_may_be_resident_together(rig: Rig, looking: None) -> None:
@@ -542,7 +542,7 @@ async def test_two_models_of_one_guard_may_be_resident_together(rig: Rig, lookin
 async def test_one_tag_under_two_names_is_not_loaded_over_itself(rig: Rig) -> None:
     """The server has one runner for both; the one that is up stays as it is."""
     server = await rig.start()
-    with pytest.raises(DriverError, match=r"judge:0\.5b is loaded under another name"):
+    with pytest.raises(DriverError, match=r"judge:0\.5b is already loaded for another entry"):
         await rig.driver(context=32).start()
     assert (await server.complete("p", DECODING, seed=1)).finish_reason == "stop"
     assert rig.double.loads == [JUDGE]

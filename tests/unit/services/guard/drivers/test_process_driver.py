@@ -180,7 +180,7 @@ async def test_a_stubborn_server_is_killed(child: Child, monkeypatch: pytest.Mon
 async def test_the_death_of_a_server_is_noticed(child: Child) -> None:
     """Whoever waits for it learns it, and it is no longer alive."""
     server = await up(child(f"{READY}\n{WAIT}"))
-    waiting = asyncio.create_task(server.exited())
+    waiting = asyncio.create_task(server.wait_exited())
     os.kill(server.pid or 0, 9)
     with anyio.fail_after(60):
         await waiting
@@ -196,7 +196,7 @@ async def test_the_death_of_a_server_is_noticed(child: Child) -> None:
 async def test_a_server_that_does_not_come_up_is_a_driver_error(child: Child, gguf: Path, program: str) -> None:
     """With the model's name; nothing of it is left."""
     made = child(program)
-    with anyio.fail_after(60), pytest.raises(DriverError, match=r"'a-model'.*did not come up"):
+    with anyio.fail_after(60), pytest.raises(DriverError, match=r"'a-model'.*did not print its address"):
         await made.start()
     assert not any(psutil.pid_exists(pid) for pid in started(gguf))
 
@@ -205,6 +205,6 @@ async def test_a_server_that_loads_for_ever_is_given_up(child: Child, gguf: Path
     """After the device's load timeout; the child is killed, not left to hold the memory."""
     child(WAIT)
     made = driver(gguf, load_timeout_s=0.5)
-    with anyio.fail_after(60), pytest.raises(DriverError, match="in time"):
+    with anyio.fail_after(60), pytest.raises(DriverError, match="was not ready within"):
         await made.start()
     assert not any(psutil.pid_exists(pid) for pid in started(gguf))

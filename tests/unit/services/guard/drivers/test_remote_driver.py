@@ -142,7 +142,7 @@ async def test_a_server_that_serves_something_else_is_not_believed_any_more(
     served.pages |= change
     assert (await server.confirm(), server.alive, server.died) == (False, False, False)
     with anyio.fail_after(60):
-        await server.exited()
+        await server.wait_exited()
     served.pages = before
     assert not await server.confirm()
 
@@ -164,6 +164,6 @@ async def test_replies_of_a_server_that_does_not_say_what_it_serves_are_not_beli
     server = await in_use(http)
     served.status, asked = 500, len(http.seen)
     assert (await server.confirm(), server.alive) == (False, True)
-    assert len(http.seen) - asked == remote.TRIES
+    assert len(http.seen) - asked == remote.MAX_CHECKS
     served.status = 200
     assert await server.confirm()

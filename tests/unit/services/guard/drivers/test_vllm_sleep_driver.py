@@ -9,10 +9,10 @@ import anyio
 import httpx2
 import pytest
 
-from services.guard.drivers import launched, trees, vllm_sleep
+from services.guard.drivers import external_program, trees, vllm_sleep
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
-from services.guard.memory import Reading
+from services.guard.memory import MemoryReading
 from services.guard.verification import Verification
 from shared.contracts.calls import Decoding
 from shared.device_settings import Device
@@ -42,7 +42,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 def left(tmp_path: Path) -> int:
     """How many processes the drivers of this test have running."""
-    return len(list(trees.marked(trees.OWNER, str(tmp_path))))
+    return len(list(trees.find_marked(trees.OWNER, str(tmp_path))))
 
 
 async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServer:
@@ -136,7 +136,7 @@ async def test_a_prompt_that_was_broken_off_is_waited_for(make: Make) -> None:
     await told(found, "hang")
     call = asyncio.create_task(found.complete("1 + 2 =", Decoding(max_tokens=9), 1))
     with anyio.fail_after(60):
-        while 'm"} 1.0' not in await found._server.text("/metrics"):  # noqa: ASYNC110
+        while 'm"} 1.0' not in await found._server.read_text("/metrics"):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     call.cancel()
     await asyncio.wait([call])
@@ -152,7 +152,7 @@ async def test_a_server_that_died_awake_is_swept_up_and_started_anew(make: Make,
     with pytest.raises(ChatFailed):
         await first.complete("1 + 2 =", Decoding(max_tokens=9), 1)
     with anyio.fail_after(60):
-        await first.exited()
+        await first.wait_exited()
     assert (first.alive, first.died, first.exit_status) == (False, True, 1)
     await first.stop()
     assert left(tmp_path) == 0
@@ -167,7 +167,7 @@ async def test_a_server_that_died_asleep_is_started_anew(make: Make) -> None:
     with pytest.raises(ChatFailed):
         await first.complete("a stray prompt", Decoding(max_tokens=9), 1)
     with anyio.fail_after(60):
-        await first.exited()
+        await first.wait_exited()
     assert (await up(driver)).pid != first.pid
 
 
@@ -189,7 +189,7 @@ async def test_what_sleeps_is_not_read_ahead(make: Make, tmp_path: Path, monkeyp
     async def noted(path: Path) -> None:
         read.append(path)
 
-    monkeypatch.setattr(launched, "read_ahead", noted)
+    monkeypatch.setattr(external_program, "read_ahead", noted)
     driver = make(hub=None, path=tmp_path)
     await driver.warm()
     assert read == [tmp_path]
@@ -224,9 +224,9 @@ async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(m
     class Device3000:
         """3000 of 4096 MiB are taken as long as the server's processes are there."""
 
-        async def read(self) -> Reading:
+        async def read(self) -> MemoryReading:
             used = 3000 if left(tmp_path) else 100
-            return Reading(total=4096, used=used, free=4096 - used)
+            return MemoryReading(total=4096, used=used, free=4096 - used)
 
     async def at_once(_: float) -> None:
         """No waiting."""
@@ -239,7 +239,7 @@ async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(m
     await found.stop()
     device = Device(id="GPU-1", budget_mib=3500, reserve_mib=0, free_timeout_s=1)
     verification = Verification(Device3000(), device, StepClock(), unrecorded, at_once)  # type: ignore[arg-type]
-    await verification.free(3000, driver.take_over)
+    await verification.verify_free(3000, driver.take_over)
     assert left(tmp_path) == 0
     assert (await up(driver)).pid != found.pid
 

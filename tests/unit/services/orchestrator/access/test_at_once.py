@@ -6,7 +6,7 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from services.orchestrator.access.limits import AtOnce
+from services.orchestrator.access.limits import ConcurrencyLimit
 from shared.limits import Limits
 from tests.unit.asgi import reached
 
@@ -46,7 +46,7 @@ class Held:
 async def test_the_limit_holds_to_the_request(method: str, path: str, setting: str, most: int, status: int) -> None:
     """As many as it says run, the next one is told which setting it met, and when one has ended there is room again."""
     held = Held()
-    transport = httpx2.ASGITransport(app=AtOnce(held, LIMITS))
+    transport = httpx2.ASGITransport(app=ConcurrencyLimit(held, LIMITS))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         running = [asyncio.create_task(http.request(method, path)) for _ in range(most)]
         for _ in running:
@@ -65,7 +65,7 @@ async def test_a_request_that_breaks_gives_its_place_back() -> None:
     held = Held()
     held.fails = True
     held.go.set()
-    limited = AtOnce(held, LIMITS)
+    limited = ConcurrencyLimit(held, LIMITS)
     transport = httpx2.ASGITransport(app=limited, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         assert [(await http.post("/v1/corpora")).status_code for _ in range(5)] == [500] * 5
@@ -74,7 +74,7 @@ async def test_a_request_that_breaks_gives_its_place_back() -> None:
 async def test_uploads_of_both_kinds_share_their_places() -> None:
     """What is scarce is disk and memory, whatever is uploaded."""
     held = Held()
-    transport = httpx2.ASGITransport(app=AtOnce(held, LIMITS))
+    transport = httpx2.ASGITransport(app=ConcurrencyLimit(held, LIMITS))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         running = [asyncio.create_task(http.post(path)) for path in ("/v1/corpora", "/v1/datasets")]
         for _ in running:

@@ -9,7 +9,7 @@ from services.orchestrator.access.keyring import FRESH_S, UNKNOWN_S, USED_S, Key
 from shared.contracts import api_keys as api_keys
 from shared.errors import Unavailable
 from shared.storage import keys
-from shared.storage.keys import Valid
+from shared.storage.keys import ValidKey
 
 pytestmark = pytest.mark.anyio
 DATABASE: Any = object()
@@ -19,7 +19,7 @@ class Table:
     """In place of the table of keys, with a clock that stands."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Valid] = {}
+        self.rows: dict[str, ValidKey] = {}
         self.reads = 0
         self.uses: list[int] = []
         self.now = 1000.0
@@ -27,18 +27,18 @@ class Table:
 
     def issue(self) -> str:
         """A new valid key."""
-        issued = api_keys.issue()
-        self.rows[issued.prefix] = Valid(len(self.rows), "alice", issued.prefix, issued.digest, ("read",))
+        issued = api_keys.issue_key()
+        self.rows[issued.prefix] = ValidKey(len(self.rows), "alice", issued.prefix, issued.digest, ("read",))
         return issued.key
 
-    async def valid(self, _database: object) -> dict[str, Valid]:
+    async def valid(self, _database: object) -> dict[str, ValidKey]:
         """All of them."""
         self.reads += 1
         if self.broken:
             raise OperationalError("SELECT", {}, Exception("gone"))
         return dict(self.rows)
 
-    async def used(self, _database: object, key: Valid) -> None:
+    async def used(self, _database: object, key: ValidKey) -> None:
         """Note a use."""
         self.uses.append(key.id)
 
@@ -47,8 +47,8 @@ class Table:
 def table(monkeypatch: pytest.MonkeyPatch) -> Table:
     """What the keyring reads."""
     double = Table()
-    monkeypatch.setattr(keys, "valid", double.valid)
-    monkeypatch.setattr(keys, "used", double.used)
+    monkeypatch.setattr(keys, "load_valid_keys", double.valid)
+    monkeypatch.setattr(keys, "record_use", double.used)
     return double
 
 
@@ -83,7 +83,7 @@ async def test_strangers_cause_few_queries(table: Table) -> None:
     """However many keys they make up."""
     keyring = Keyring(lambda: table.now)
     for _ in range(1000):
-        assert await keyring.find(DATABASE, api_keys.issue().key) is None
+        assert await keyring.find(DATABASE, api_keys.issue_key().key) is None
         assert await keyring.find(DATABASE, "no key at all") is None
     assert table.reads == 1
 

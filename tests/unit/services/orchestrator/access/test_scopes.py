@@ -10,13 +10,14 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 
 from services.orchestrator.access.identity import Actor, Identity
-from services.orchestrator.access.scopes import authorised, declared_scope
+from services.orchestrator.access.scopes import authorise, get_declared_scope
 from services.orchestrator.api import problems
 from services.orchestrator.api.routes import route
 from services.orchestrator.app import build
+from shared.access.refusals import OPENAI
 from shared.contracts.api_keys import Scope
 from shared.settings import Settings
-from shared.storage.keys import Valid
+from shared.storage.keys import ValidKey
 from tests.unit.asgi import ask
 
 READ, SUBMIT, OPERATE = Scope.READ, Scope.SUBMIT, Scope.OPERATE
@@ -28,14 +29,14 @@ class Keys:
     def __init__(self, *scopes: Scope) -> None:
         self._scopes = scopes
 
-    async def find(self, _database: object, key: str) -> Valid | None:
+    async def find(self, _database: object, key: str) -> ValidKey | None:
         """That key."""
-        return Valid(1, "alice", "mrg_0", b"", self._scopes) if key == "known" else None
+        return ValidKey(1, "alice", "mrg_0", b"", self._scopes) if key == "known" else None
 
 
 def application(keyring: Any) -> FastAPI:
     """Three routes of the API's paths, and one that declares no scope."""
-    app = FastAPI(dependencies=[Depends(authorised)])
+    app = FastAPI(dependencies=[Depends(authorise)])
     app.state.deps = SimpleNamespace(database=None)
     router = APIRouter(prefix="/v1/jobs")
     route(router, "GET", "", READ, "Tell who asks", {})(reader)
@@ -77,7 +78,7 @@ async def asked(scopes: Sequence[Scope] | None, method: str, path: str, key: str
 def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
     """The scope of every route of the API, or of every page; fails where a route declares none."""
     return {
-        (method, str(each.path)): declared_scope(each.endpoint)
+        (method, str(each.path)): get_declared_scope(each.endpoint)
         for each in iter_route_contexts(build(Settings()).routes)
         for method in each.methods or ()
         if each.endpoint is not None and each.endpoint.__module__.startswith("services.orchestrator.web") is pages
@@ -85,10 +86,12 @@ def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
 
 
 def test_every_route_declares_its_scope() -> None:
-    """Those of the document, the document itself, and its page."""
+    """Those of the document, the document itself, its page, and what OpenAI documents."""
     paths = build(Settings()).openapi()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
-    assert declared().keys() == documented | {("GET", "/openapi.json"), ("GET", "/docs")}
+    others = {(method, path) for method, path in declared() if path.startswith(OPENAI)}
+    assert len(others) == 14
+    assert declared().keys() == documented | others | {("GET", "/openapi.json"), ("GET", "/docs")}
 
 
 def test_only_healthz_is_open() -> None:
@@ -124,13 +127,15 @@ def test_pages_are_not_in_the_document() -> None:
 
 
 def test_whatever_changes_something_asks_for_more_than_read() -> None:
-    """A search and a plan change nothing; devices and the configuration are the operator's."""
+    """A search, a plan, embeddings and a reranking change nothing; devices and the configuration are the operator's."""
     changing = {route: scope for route, scope in declared().items() if route[0] != "GET"}
-    assert [route for route, scope in changing.items() if scope is READ] == [
+    assert {route for route, scope in changing.items() if scope is READ} == {
         ("POST", "/v1/search"),
         ("POST", "/v1/plan"),
         ("POST", "/v1/experiments/plan"),
-    ]
+        ("POST", "/openai/v1/embeddings"),
+        ("POST", "/openai/v1/rerank"),
+    }
     assert {path for (_, path), scope in changing.items() if scope is OPERATE} == {
         "/v1/configuration",
         "/v1/configuration/restore",

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from services.orchestrator.api.etags import Known, parsed, tag, tagged, versions_of
+from services.orchestrator.api.etags import KnownTags, get_versions, make_tag, parse_tags, respond_with_tag
 from shared.errors import BadRequest
 
 TAG = '"3-5d0c91be77aac0de"'
@@ -12,7 +12,7 @@ TAG = '"3-5d0c91be77aac0de"'
 @pytest.mark.parametrize("header", [TAG, f' {TAG} , W/"x"', '""', '"é"', "*", f"W/{TAG}"])
 def test_lists_of_tags_are_understood(header: str) -> None:
     """Weak ones and foreign ones, too: they simply match nothing."""
-    assert parsed(header, "If-Match") == Known(
+    assert parse_tags(header, "If-Match") == KnownTags(
         frozenset(part.strip() for part in header.split(",")) - {"*"}, anything=header == "*"
     )
 
@@ -21,34 +21,34 @@ def test_lists_of_tags_are_understood(header: str) -> None:
 def test_what_is_no_tag_is_refused_by_the_name_of_its_header(header: str) -> None:
     """400, and not a precondition that silently fails or holds."""
     with pytest.raises(BadRequest, match="`If-Match`"):
-        parsed(header, "If-Match")
+        parse_tags(header, "If-Match")
 
 
 def test_a_writer_is_held_to_versions_of_strong_tags_alone() -> None:
     """RFC 9110: a weak tag never matches in If-Match; nor does one of something else."""
-    known = parsed(f'{TAG}, "7-0000000000000000", W/"9-0000000000000000", "abc", "1-xyz"', "If-Match")
-    assert versions_of(known) == {3, 7}
+    known = parse_tags(f'{TAG}, "7-0000000000000000", W/"9-0000000000000000", "abc", "1-xyz"', "If-Match")
+    assert get_versions(known) == {3, 7}
 
 
 def test_a_tag_changes_with_what_is_shown_and_with_the_version() -> None:
     """And with nothing else."""
-    assert tag(b"a", 1) == tag(b"a", 1)
-    assert len({tag(b"a", 1), tag(b"b", 1), tag(b"a", 2), tag(b"a")}) == 4
-    assert versions_of(Known(frozenset({tag(b"a", 12)}))) == {12}
+    assert make_tag(b"a", 1) == make_tag(b"a", 1)
+    assert len({make_tag(b"a", 1), make_tag(b"b", 1), make_tag(b"a", 2), make_tag(b"a")}) == 4
+    assert get_versions(KnownTags(frozenset({make_tag(b"a", 12)}))) == {12}
 
 
 @pytest.mark.parametrize("prefix", ["", "W/"])
 def test_a_reader_who_has_it_gets_304_without_a_body(prefix: str) -> None:
     """With the tag and the headers that a 200 would have."""
-    first = tagged({"a": 1}, version=4, headers={"Retry-After": "1"})
+    first = respond_with_tag({"a": 1}, version=4, headers={"Retry-After": "1"})
     assert (first.status_code, msgspec.json.decode(first.body)) == (200, {"a": 1})
-    again = tagged({"a": 1}, version=4, seen=Known(frozenset({prefix + first.headers["etag"]})))
+    again = respond_with_tag({"a": 1}, version=4, seen=KnownTags(frozenset({prefix + first.headers["etag"]})))
     assert (again.status_code, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
     assert "content-type" not in again.headers
 
 
 def test_a_reader_who_has_another_one_gets_it() -> None:
     """Progress alone is news."""
-    seen = Known(frozenset({tagged({"done": 1}, version=4).headers["etag"]}))
-    assert tagged({"done": 2}, version=4, seen=seen).status_code == 200
-    assert tagged({"done": 2}, seen=Known(frozenset(), anything=True)).status_code == 304
+    seen = KnownTags(frozenset({respond_with_tag({"done": 1}, version=4).headers["etag"]}))
+    assert respond_with_tag({"done": 2}, version=4, seen=seen).status_code == 200
+    assert respond_with_tag({"done": 2}, seen=KnownTags(frozenset(), anything=True)).status_code == 304

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from services.orchestrator.api import parquet as parquet_module
-from services.orchestrator.api.formats import FORMATS, cell, choose_format
+from services.orchestrator.api.formats import FORMATS, choose_format, format_cell
 from services.orchestrator.api.parquet import Outlet
 from shared.storage.results import ResultRow
 
@@ -74,13 +74,13 @@ async def test_csv_values_stay_what_they_are() -> None:
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-2+3", "=-5", "+", "--1"])
 def test_a_text_that_a_spreadsheet_would_compute_is_disarmed(text: str) -> None:
     """By an apostrophe in front, which spreadsheets do not show."""
-    assert cell(text) == f"'{text}"
+    assert format_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["-5", "+3", "-0.5", "-1e-3", "+.5", "-5.", "5", "\\frac{1}{2}", "x=1", "", " =1"])
 def test_a_text_that_is_a_number_or_harmless_is_left_alone(text: str) -> None:
     """An answer of -5 is no formula."""
-    assert cell(text) == text
+    assert format_cell(text) == text
 
 
 @pytest.mark.anyio

@@ -7,50 +7,51 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.api.events import Seen, news, parsed
+from services.orchestrator.api.events import StreamPosition, list_messages, parse_event_id
 from shared.contracts.params import Params
 from shared.errors import BadRequest
-from shared.storage.events import Change, Picture
-from shared.storage.jobs import Gate, Job, StageCount, counts
+from shared.storage.events import JobSnapshot, JobStateChange
+from shared.storage.jobs import Gate, Job, StageCount, count_requests
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 GATE = Gate(strategy="judge", reason="", tau=0.45, rho=0.1, low=0.0, high=0.2, pairs=5, asked=5, unparsed=0)
 
 
-def picture(*states: str, done: int = 0, gate: Gate | None = None) -> Picture:
+def picture(*states: str, done: int = 0, gate: Gate | None = None) -> JobSnapshot:
     """A job of ten samples that went through these states, with so many of them done."""
     job = Job(
         id=uuid.UUID(int=7), name="first", state=states[-1], pipeline="dense", dataset="d", corpus=None, repeats=1,
-        reuse="all", request_counts=counts(states[-1], 10, done, 0, 0, 0), params=Params(), rank=100, metadata={},
+        reuse="all", request_counts=count_requests(states[-1], 10, done, 0, 0, 0), params=Params(), rank=100,
+        metadata={},
         version=len(states), created_at=NOW, running_at=None, ended_at=None, reached={}, eta_seconds=None,
         requeued_from=None, reason=None, chain=None, gate=gate, stages={"generate": StageCount(done=done, total=10)},
     )  # fmt: skip
-    changes = [Change(version=n + 1, state=state, reason=None, at=NOW) for n, state in enumerate(states)]
-    return Picture(row=7, job=job, changes=changes)
+    changes = [JobStateChange(version=n + 1, state=state, reason=None, at=NOW) for n, state in enumerate(states)]
+    return JobSnapshot(row=7, job=job, changes=changes)
 
 
-def told(found: Picture, seen: Seen) -> list[tuple[str, Any]]:
+def told(found: JobSnapshot, seen: StreamPosition) -> list[tuple[str, Any]]:
     """(event, the word that tells it apart)."""
     words = {"state": "state", "gate": "strategy", "progress": "request_counts"}
-    events = [told.event for told in news(found, seen)]
+    events = [told.event for told in list_messages(found, seen)]
     return [(str(e.event), msgspec.json.decode(str(e.raw_data))[words[str(e.event)]]) for e in events]
 
 
-def seen_all(found: Picture, seen: Seen = Seen()) -> Seen:  # noqa: B008 - immutable
+def seen_all(found: JobSnapshot, seen: StreamPosition = StreamPosition()) -> StreamPosition:  # noqa: B008 - immutable
     """What a client has seen after it."""
-    return [seen, *(told.seen for told in news(found, seen))][-1]
+    return [seen, *(told.seen for told in list_messages(found, seen))][-1]
 
 
 def test_a_new_watcher_is_told_everything_in_order() -> None:
     """Every state since the beginning, the gate's decision, how far it is."""
-    events = told(picture("preparing", "running", gate=GATE), Seen())
+    events = told(picture("preparing", "running", gate=GATE), StreamPosition())
     assert [event for event, _ in events] == ["state", "state", "gate", "progress"]
     assert [word for event, word in events if event == "state"] == ["preparing", "running"]
 
 
 def test_the_end_comes_last() -> None:
     """Whoever stops reading there has missed nothing, though something was changed after the end."""
-    events = told(picture("preparing", "running", "completed", "completed", done=10), Seen())
+    events = told(picture("preparing", "running", "completed", "completed", done=10), StreamPosition())
     assert [event for event, _ in events] == ["state", "state", "progress", "state", "state"]
     assert events[-1] == ("state", "completed")
 
@@ -71,9 +72,9 @@ def test_progress_is_told_when_counts_change() -> None:
 def test_a_client_goes_on_exactly_after_any_event() -> None:
     """Every id resumes at the next event, none is told twice and none is left out."""
     found = picture("preparing", "running", "paused", "running", "completed", done=10, gate=GATE)
-    whole = list(news(found, Seen()))
+    whole = list(list_messages(found, StreamPosition()))
     for number, one in enumerate(whole):
-        rest = news(found, parsed(one.event.id))
+        rest = list_messages(found, parse_event_id(one.event.id))
         assert [after.event.id for after in rest] == [after.event.id for after in whole[number + 1 :]]
 
 
@@ -83,4 +84,4 @@ def test_a_client_goes_on_exactly_after_any_event() -> None:
 def test_an_id_that_is_not_ours_is_refused(header: str) -> None:
     """400 with what to do, and no stream that begins somewhere."""
     with pytest.raises(BadRequest, match="Last-Event-ID"):
-        parsed(header)
+        parse_event_id(header)

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from services.orchestrator.api.parameters import flat, names, parameters, sections, tree
+from services.orchestrator.api.parameters import flatten, get_names, list_sections, nest, parameters
 from shared.contracts.params import Params
-from shared.runtime.parameters import params_of
+from shared.runtime.parameters import parse_params
 
 
 def test_every_parameter_that_somebody_may_set_has_a_field_with_help() -> None:
@@ -39,18 +39,18 @@ def test_a_field_is_of_its_type_within_its_bounds(path: str, kind: str, bounds: 
 
 def test_defaults_are_those_that_are_configured() -> None:
     """What is not configured is as shipped."""
-    configured = params_of({"gate": {"tau": 0.3}})
+    configured = parse_params({"gate": {"tau": 0.3}})
     defaults = {each.path: each.default for each in parameters(configured)}
     assert (defaults["gate.tau"], defaults["gate.items"]) == (0.3, Params().gate.items)
 
 
 def test_sections_hold_what_is_read_and_nothing_else() -> None:
     """Those of no group come first."""
-    found = sections(lambda path: path in ("gate.tau", "candidates"))
+    found = list_sections(lambda path: path in ("gate.tau", "candidates"))
     assert [(each.name, [one.path for one in each.parameters]) for each in found] == [
         ("general", ["candidates"]), ("gate", ["gate.tau"]),
     ]  # fmt: skip
-    assert names(found) == {"params.candidates", "params.gate.tau"}
+    assert get_names(found) == {"params.candidates", "params.gate.tau"}
 
 
 def test_what_a_form_holds_is_typed_as_in_json() -> None:
@@ -59,7 +59,7 @@ def test_what_a_form_holds_is_typed_as_in_json() -> None:
         "params.candidates": "5", "params.gate.tau": "0.5", "params.rerank.refuse": "true", "params.rules": "17",
         "params.enhance.terms": '{"gcd": ["hcf"]}', "params.seed": "", "name": "x",
     }  # fmt: skip
-    assert tree(form) == {
+    assert nest(form) == {
         "candidates": 5, "gate": {"tau": 0.5}, "rerank": {"refuse": True}, "rules": "17",
         "enhance": {"terms": {"gcd": ["hcf"]}},
     }  # fmt: skip
@@ -69,19 +69,19 @@ def test_what_a_form_holds_is_typed_as_in_json() -> None:
 def test_what_cannot_be_read_stays_a_text(text: str) -> None:
     """The checks of a submission have the words for it."""
     form = {f"params.{path}": text for path in ("candidates", "route.enabled", "anchors")}
-    assert tree(form) == {"candidates": text, "route": {"enabled": text}, "anchors": text}
+    assert nest(form) == {"candidates": text, "route": {"enabled": text}, "anchors": text}
 
 
 @pytest.mark.parametrize("names", [("params.gate", "params.gate.tau"), ("params.gate.tau", "params.gate")])
 def test_a_name_below_a_value_does_no_harm(names: tuple[str, str]) -> None:
     """One of the two is refused later."""
-    assert tree(dict.fromkeys(names, "1"))["gate"] in ("1", {"tau": 1.0})
+    assert nest(dict.fromkeys(names, "1"))["gate"] in ("1", {"tau": 1.0})
 
 
 def test_parameters_survive_a_form() -> None:
     """All of them, whatever they are."""
-    params = params_of({
+    params = parse_params({
         "candidates": 3, "crag": {"similarity": {"upper": 0.5}}, "anchors": {"negative": "bad"},
         "fusion": {"method": "weighted"}, "route": {"enabled": True}, "grading": {"rubric": "two\nlines"},
     })  # fmt: skip
-    assert params_of(tree(flat(msgspec.to_builtins(params)))) == params
+    assert parse_params(nest(flatten(msgspec.to_builtins(params)))) == params

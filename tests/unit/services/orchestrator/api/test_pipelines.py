@@ -27,7 +27,7 @@ async def pipelines() -> dict[str, Any]:
 
 async def test_every_pipeline_is_shown_with_its_parameters(pipelines: dict[str, Any]) -> None:
     """Their defaults can be sent back as they are."""
-    assert tuple(sorted(pipelines)) == registry.offered()
+    assert tuple(sorted(pipelines)) == registry.list_offered()
     for shown in pipelines.values():
         assert msgspec.convert(shown["params"], Params) == Params()
         assert shown["summary"]

@@ -11,7 +11,7 @@ from services.orchestrator.app import build
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.limits import Limits
-from shared.runtime.parameters import params_of
+from shared.runtime.parameters import parse_params
 from shared.settings import Settings
 from shared.storage import configurations
 from shared.storage.configurations import SHIPPED, Configuration
@@ -26,7 +26,7 @@ async def api(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async def holding(_database: object) -> Configuration:
         return SHIPPED
 
-    monkeypatch.setattr(configurations, "holding", holding)
+    monkeypatch.setattr(configurations, "load_newest", holding)
     app = build(Settings())
     app.state.deps = SimpleNamespace(settings=Settings(), database=None)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
@@ -52,7 +52,7 @@ def check(reply: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
         ({"repeats": 0}, "repeats", "greater than or equal to 1"),
         ({"reuse": "some"}, "reuse", "'all' or 'none'"),
         ({"dataset": None}, "dataset", "valid string"),
-        ({"name": "a b"}, "name", "no usable name"),
+        ({"name": "a b"}, "name", "is not a valid name"),
         ({"models": {"judge": 3}}, "models.judge", "valid string"),
         ({"params": {"candidate": 3}}, "params.candidate", "there is no such field"),
         ({"params": {"gate": {"tua": 0.3}}}, "params.gate.tua", "there is no such field"),
@@ -129,22 +129,22 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(api: httpx2.As
 
 def test_parameters_left_out_have_their_defaults() -> None:
     """At every level."""
-    assert params_of({}) == Params()
-    assert params_of({"gate": {"tau": 0.3}}).gate.items == Params().gate.items
+    assert parse_params({}) == Params()
+    assert parse_params({"gate": {"tau": 0.3}}).gate.items == Params().gate.items
 
 
 def test_a_whole_number_is_a_float_where_one_is_wanted() -> None:
     """JSON does not tell 1 from 1.0."""
-    assert params_of({"quality_weight": 1}).quality_weight == 1.0
+    assert parse_params({"quality_weight": 1}).quality_weight == 1.0
 
 
 def test_a_parameter_of_another_type_is_named() -> None:
     """A list where an object belongs."""
     with pytest.raises(Invalid, match=r"`params\.gate`: expected `object`, got `array`"):
-        params_of({"gate": []})
+        parse_params({"gate": []})
 
 
 def test_an_unknown_field_of_a_decoding_is_refused() -> None:
     """A misspelt one must not silently be the default."""
     with pytest.raises(Invalid, match="there is no such field"):
-        params_of({"generate": {"temprature": 1.0}})
+        parse_params({"generate": {"temprature": 1.0}})

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.experiments.axes import Chosen, apart, axes, choose
+from services.orchestrator.experiments.axes import ChosenAxes, choose, find_axes, split_by_figure
 from shared.errors import Invalid
 from shared.storage.experiments import Cell
 
@@ -20,13 +20,13 @@ def cell(variant: str, *, dataset: str = "items", corpus: str | None = "docs", s
 def test_only_what_varies_is_an_axis_in_the_order_of_the_document() -> None:
     """Values of parameters are written as one writes them."""
     cells = [cell(variant, k=k, style=style) for variant in ("b", "a") for k in (3, 1.5) for style in ("x", None)]
-    assert axes(cells) == {"k": ["3", "1.5"], "style": ["x", "null"], "variant": ["b", "a"]}
-    assert axes([cell("a")]) == {}
+    assert find_axes(cells) == {"k": ["3", "1.5"], "style": ["x", "null"], "variant": ["b", "a"]}
+    assert find_axes([cell("a")]) == {}
 
 
 def test_a_dataset_that_is_searched_in_several_corpora_is_told_apart() -> None:
     """By both names."""
-    found = axes([cell("a", corpus=corpus) for corpus in ("docs", "items", None)])
+    found = find_axes([cell("a", corpus=corpus) for corpus in ("docs", "items", None)])
     assert found == {"dataset": ["items in docs", "items"]}
 
 
@@ -47,7 +47,7 @@ def test_parameters_are_the_axes_where_none_was_chosen(
     names: list[str], x: str | None, y: str | None, chosen: tuple[str | None, str | None]
 ) -> None:
     """Variants and datasets are pictures or lines of their own, unless nothing else varies."""
-    assert choose({name: ["1", "2"] for name in names}, x, y) == Chosen(*chosen)
+    assert choose({name: ["1", "2"] for name in names}, x, y) == ChosenAxes(*chosen)
 
 
 @pytest.mark.parametrize(("x", "y", "said"), [("beauty", None, "`x`"), (None, "beauty", "`y`"), ("k", "k", "`y`")])
@@ -61,7 +61,7 @@ def test_an_axis_that_there_is_not_is_refused(x: str | None, y: str | None, said
 def test_cells_are_parted_by_what_stands_on_no_axis() -> None:
     """Each part is named by it; one part has no name."""
     cells = [cell(variant, k=k, seed=seed) for variant in ("a", "b") for k in (1, 2) for seed in (0, 1)]
-    found = apart(cells, axes(cells), ("k", "variant"))
+    found = split_by_figure(cells, find_axes(cells), ("k", "variant"))
     assert {name: len(part) for name, part in found.items()} == {"seed 0": 4, "seed 1": 4}
-    assert list(apart(cells, axes(cells), ("k", "seed"))) == ["variant a", "variant b"]
-    assert list(apart(cells, axes(cells), ("k", "seed", "variant"))) == [""]
+    assert list(split_by_figure(cells, find_axes(cells), ("k", "seed"))) == ["variant a", "variant b"]
+    assert list(split_by_figure(cells, find_axes(cells), ("k", "seed", "variant"))) == [""]

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.orchestrator.experiments.calls import Sized, at_most
-from services.orchestrator.experiments.planning import work
-from shared.contracts.calls import Decoding
-from shared.contracts.params import CriticParams, GateParams, HydeParams, JudgeParams
+from services.orchestrator.experiments.calls import SizedJob, bound_calls
+from services.orchestrator.experiments.planning import count_work
+from shared.contracts.params import CriticParams, GateParams, GenerateParams, HydeParams, JudgeParams
 from shared.pipelines.binding import Pin
 from tests.unit.services.orchestrator.scheduling.test_needs import DENSE, GENERATOR, JUDGE, PINS, SPARSE, job
 
@@ -19,16 +18,16 @@ MANY = 10_000
 def sized(
     pipeline: str, pins: dict[str, Pin] = PINS, *, items: int = 10, repeats: int = 1, dataset: int = 1,
     corpus: int = 1, documents: int = MANY, **params: Any,
-) -> Sized:  # fmt: skip
+) -> SizedJob:  # fmt: skip
     """A job of four candidates over ten questions, calibrated on three."""
     spec = job(pipeline, pins, gate=GateParams(items=3, tau=1.0), **params)
-    return Sized(spec, dataset, items, repeats, corpus, documents)
+    return SizedJob(spec, dataset, items, repeats, corpus, documents)
 
 
-def counted(*jobs: Sized) -> dict[str, int]:
+def counted(*jobs: SizedJob) -> dict[str, int]:
     """By role."""
     total: Counter[str] = Counter()
-    for slot, count in at_most(jobs).items():
+    for slot, count in bound_calls(jobs).items():
         total[slot.role] += count
     return dict(total)
 
@@ -50,7 +49,7 @@ def test_searches_of_the_same_questions_are_made_once() -> None:
 def test_what_every_repeat_draws_anew_and_what_follows_from_it_counts_for_each() -> None:
     """Sampled answers with their comparisons; ratings that are asked anew with the answers to other contexts."""
     assert counted(sized("hybrid", repeats=5)) == {"retrieve": 20, "generate": 10}
-    sampled = {"generate": Decoding(temperature=0.7)}
+    sampled = {"generate": GenerateParams(temperature=0.7)}
     assert counted(sized("hybrid", repeats=5, **sampled)) == {"retrieve": 20, "generate": 50}
     voting = counted(sized("self-consistency", repeats=5))
     assert voting == {"retrieve": 20, "generate": 250, "grade": 500}
@@ -92,9 +91,9 @@ def test_a_rating_that_sees_the_question_is_counted_for_every_job() -> None:
 def test_only_repeats_that_draw_anew_ask_again() -> None:
     """Greedy ones share their answers, and nothing else is drawn."""
     assert counted(sized("dense", repeats=5)) == {"retrieve": 10, "generate": 10}
-    drawn = sized("dense", repeats=5, generate=Decoding(temperature=0.7))
+    drawn = sized("dense", repeats=5, generate=GenerateParams(temperature=0.7))
     assert counted(drawn) == {"retrieve": 10, "generate": 50}
-    alone = sized("closed-book", repeats=5, generate=Decoding(temperature=0.7))
+    alone = sized("closed-book", repeats=5, generate=GenerateParams(temperature=0.7))
     assert counted(alone, alone) == {"generate": 50}
     assert counted(alone, alone._replace(repeats=3)) == {"generate": 50}
 
@@ -115,7 +114,7 @@ def test_a_model_without_a_digest_answers_every_job_anew() -> None:
 
 def test_the_plan_is_made_for_what_the_jobs_ask_together() -> None:
     """Each model with its calls, in the order of need; beside it what they would ask apart."""
-    found = work([sized("mathrag-gate", documents=25, rrf_weight=weight) for weight in (0.1, 0.2, 0.3)])
+    found = count_work([sized("mathrag-gate", documents=25, rrf_weight=weight) for weight in (0.1, 0.2, 0.3)])
     assert {role: (calls.most, calls.apart) for role, calls in found.calls.items()} == {
         "retrieve": (20, 60), "judge": (25, 75), "generate": (30, 30),
     }  # fmt: skip

@@ -29,15 +29,15 @@ class Reader:
     """What is read: the number of the poll."""
 
     def __init__(self) -> None:
-        self.begun = 0
+        self.clear_tick = 0
         self.hold = asyncio.Event()
         self.hold.set()
         self.fails: Exception | None = None
 
     async def read(self) -> int:
         """The number of this poll."""
-        self.begun += 1
-        number = self.begun
+        self.clear_tick += 1
+        number = self.clear_tick
         await self.hold.wait()
         if self.fails:
             raise self.fails
@@ -55,13 +55,13 @@ async def test_many_watchers_of_a_job_share_its_polls() -> None:
     """A hundred watchers, one read; another job has its own."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
-    watching = [asyncio.create_task(polls.following(1, reader.read)) for _ in range(100)]
-    other = asyncio.create_task(polls.following(2, reader.read))
+    watching = [asyncio.create_task(polls.wait_for_next(1, reader.read)) for _ in range(100)]
+    other = asyncio.create_task(polls.wait_for_next(2, reader.read))
     await settle()
-    assert (clock.waiting, reader.begun) == (2, 0)
+    assert (clock.waiting, reader.clear_tick) == (2, 0)
     clock.tick()
     assert set(await asyncio.gather(*watching)) == {1}
-    assert (await other, reader.begun) == (2, 2)
+    assert (await other, reader.clear_tick) == (2, 2)
 
 
 @pytest.mark.anyio
@@ -69,12 +69,12 @@ async def test_who_comes_during_a_read_waits_for_the_next_one() -> None:
     """He may have seen more than the read that is under way will find."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
-    first = asyncio.create_task(polls.following(1, reader.read))
+    first = asyncio.create_task(polls.wait_for_next(1, reader.read))
     await settle()
     reader.hold.clear()
     clock.tick()
     await settle()
-    second = asyncio.create_task(polls.following(1, reader.read))
+    second = asyncio.create_task(polls.wait_for_next(1, reader.read))
     await settle()
     reader.hold.set()
     assert await first == 1
@@ -87,14 +87,14 @@ async def test_a_watcher_that_goes_takes_nothing_from_the_others() -> None:
     """And when all have gone, no poll follows."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
-    gone, stays = (asyncio.create_task(polls.following(1, reader.read)) for _ in range(2))
+    gone, stays = (asyncio.create_task(polls.wait_for_next(1, reader.read)) for _ in range(2))
     await settle()
     gone.cancel()
     await settle()
     clock.tick()
     assert await stays == 1
     await settle()
-    assert (clock.waiting, reader.begun) == (1, 1)
+    assert (clock.waiting, reader.clear_tick) == (1, 1)
 
 
 @pytest.mark.anyio
@@ -103,13 +103,13 @@ async def test_a_poll_that_fails_ends_the_streams_and_the_next_one_is_fresh() ->
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
     reader.fails = OSError("away")
-    failing = asyncio.create_task(polls.following(1, reader.read))
+    failing = asyncio.create_task(polls.wait_for_next(1, reader.read))
     await settle()
     clock.tick()
     with pytest.raises(OSError, match="away"):
         await failing
     reader.fails = None
-    following = asyncio.create_task(polls.following(1, reader.read))
+    following = asyncio.create_task(polls.wait_for_next(1, reader.read))
     await settle()
     clock.tick()
     assert await following == 2

@@ -25,7 +25,7 @@ async def looked(url: str, driver: str = "ollama", **options: str) -> Check:
     """What the doctor says of the model, which is called as its tag where no tag is given."""
     settings = Settings(models={TAG: Model(driver=driver, url=url, **options)})  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
-    return await check(models.probes(settings)[0], held)
+    return await check(models.list_probes(settings)[0], held)
 
 
 async def test_a_pulled_model_is_well() -> None:
@@ -60,7 +60,7 @@ async def test_a_server_that_is_used_by_its_other_protocol_is_said() -> None:
     async with ollama_server(TAG) as (_, http):
         found = await looked(f"{http.url}/v1", driver="remote")
     assert (found.ok, found.fix) == (False, f"`driver: ollama` with `url: {http.url}` for `models.{TAG}`")
-    assert "cuts prompts in silence" in found.detail
+    assert "silently truncates prompts" in found.detail
 
 
 async def test_a_server_that_is_too_old_is_said() -> None:
@@ -69,7 +69,7 @@ async def test_a_server_that_is_too_old_is_said() -> None:
         double.version = "0.11.10"
         found = await looked(http.url)
     assert not found.ok
-    assert "take 0.12.6 or newer" in found.detail
+    assert "install 0.12.6 or newer" in found.detail
 
 
 async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
@@ -87,7 +87,10 @@ async def test_a_process_that_outlived_its_server_ends_with_its_kill(tmp_path: P
     """A killed server leaves it behind, with its memory."""
     runner = tmp_path / "llama-server"
     runner.symlink_to(sys.executable)
-    left = subprocess.Popen([runner, "-c", "input()", "/models/blobs/sha256-ab"], stdin=subprocess.PIPE)  # noqa: ASYNC220 - it only waits
+    command = [runner, "-c", "print(flush=True); input()", "/models/blobs/sha256-ab"]
+    left = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: ASYNC220 - it only waits
+    assert left.stdout is not None
+    left.stdout.readline()  # for a moment after exec, its command line is empty
     try:
         async with ollama_server(TAG) as (_, http):
             found = await looked(http.url)

@@ -12,7 +12,7 @@ import pytest
 
 from services.orchestrator.probes import device, machine, models
 from services.orchestrator.probes.probe import Probe, check
-from services.orchestrator.probes.registry import probes, readiness
+from services.orchestrator.probes.registry import list_readiness_probes, probes
 from shared.checks import models as looks
 from shared.checks.check import Check, NotReady
 from shared.device_settings import Device
@@ -30,7 +30,7 @@ def held(**settings: Any) -> Any:
 async def looked(model: Model) -> Check:
     """What the doctor says of this model."""
     settings = held(models={"m": model})
-    return await check(models.probes(settings.settings)[0], settings)
+    return await check(models.list_probes(settings.settings)[0], settings)
 
 
 def test_every_probe_says_how_to_mend_what_it_finds() -> None:
@@ -42,20 +42,20 @@ def test_every_probe_says_how_to_mend_what_it_finds() -> None:
 
 def test_readiness_asks_the_cheap_ones_of_the_same_registry() -> None:
     """It is asked every few seconds."""
-    cheap = readiness(Settings())
+    cheap = list_readiness_probes(Settings())
     assert {probe.name for probe in cheap} < {probe.name for probe in probes(Settings())}
     assert not [probe.name for probe in cheap if probe.deep]
 
 
 def test_every_driver_has_a_probe() -> None:
     """A new driver brings its own."""
-    assert set(looks.LOOKS) == set(get_args(Model.model_fields["driver"].annotation))
+    assert set(looks.CHECKS) == set(get_args(Model.model_fields["driver"].annotation))
 
 
 def test_every_probe_is_documented() -> None:
-    """In the table of operations.md."""
-    text = (REPOSITORY / "docs" / "operations.md").read_text("utf-8")
-    section = text.partition("## Doctor and /readyz")[2].partition("\n## ")[0]
+    """In the table of troubleshooting.md."""
+    text = (REPOSITORY / "docs" / "reference" / "troubleshooting.md").read_text("utf-8")
+    section = text.partition("## Checks")[2].partition("\n## ")[0]
     documented = {
         name
         for line in section.splitlines()
@@ -93,7 +93,7 @@ async def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
     shipped = REPOSITORY / "models" / "world-judge-f16.gguf"
     assert (await looked(Model(driver="process", path=shipped))).ok
     (tmp_path / "m.gguf").write_bytes(b"version https://git-lfs")
-    assert "no GGUF file" in (await looked(Model(driver="process", path=tmp_path / "m.gguf"))).detail
+    assert "not a GGUF file" in (await looked(Model(driver="process", path=tmp_path / "m.gguf"))).detail
     missing = await looked(Model(driver="process", path=tmp_path / "no.gguf"))
     assert ("no.gguf" in missing.detail, "models.m" in missing.fix) == (True, True)
     assert "needs a `path`" in (await looked(Model(driver="process"))).detail
@@ -132,9 +132,9 @@ async def test_a_remote_model_needs_an_address_and_its_key(monkeypatch: pytest.M
 
 async def test_a_model_that_could_never_be_loaded_is_found() -> None:
     """Its footprint alone is more than the budget."""
-    assert "160 MiB" in await device.budget(held())
+    assert "160 MiB" in await device.check_budget(held())
     with pytest.raises(NotReady, match=r"world-judge \(96 MiB\)"):
-        await device.budget(held(device=Device(budget_mib=90)))
+        await device.check_budget(held(device=Device(budget_mib=90)))
 
 
 async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
@@ -142,8 +142,8 @@ async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
     path = REPOSITORY / "models" / "world-judge-f16.gguf"
     large = Model(driver="process", path=path, context=100_000, parallel=8)
     with pytest.raises(NotReady, match=r"large \(1\d\d\d MiB\)"):
-        await device.budget(held(models={"large": large}))
-    assert "takes 0 MiB" in await device.budget(
+        await device.check_budget(held(models={"large": large}))
+    assert "takes 0 MiB" in await device.check_budget(
         held(models={"m": Model(driver="process", path=REPOSITORY / "LICENSE")})
     )
 
@@ -190,25 +190,25 @@ async def test_a_gpu_that_is_measured_needs_its_driver_and_room_for_budget_and_r
     """A plan may fill the budget, and no load begins before the reserve is free beside it."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with pytest.raises(NotReady, match=words):
-        await device.driver(held(device=gpu))
+        await device.check_driver(held(device=gpu))
 
 
 async def test_a_gpu_with_room_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budget and reserve may be all of it."""
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(12256))
-    assert await device.driver(held(device=GPU)) == "driver 570.1; 11232 of 12256 MiB free"
+    assert await device.check_driver(held(device=GPU)) == "driver 570.1; 11232 of 12256 MiB free"
 
 
 @pytest.mark.parametrize("declared", [Device(), GPU.model_copy(update={"memory": "declared"})])
 async def test_memory_that_is_declared_needs_no_driver(monkeypatch: pytest.MonkeyPatch, declared: Device) -> None:
     """A processor's, or a GPU's whose operator says so: the guard asks nobody, either."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert "declared" in await device.driver(held(device=declared))
+    assert "declared" in await device.check_driver(held(device=declared))
 
 
 async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where the data will be, if they are nowhere yet."""
-    assert str(tmp_path) in await machine.disk(held(data_dir=tmp_path / "not" / "yet"))
+    assert str(tmp_path) in await machine.check_disk(held(data_dir=tmp_path / "not" / "yet"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with pytest.raises(NotReady, match=r"0\.0 GiB free"):
-        await machine.disk(held(data_dir=tmp_path))
+        await machine.check_disk(held(data_dir=tmp_path))

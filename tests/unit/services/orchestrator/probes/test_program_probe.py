@@ -30,7 +30,7 @@ async def looked(**fields: Any) -> Check:
     """What the doctor says of such a model."""
     settings = Settings(models={"judge": Model(**({"driver": "process", "command": (sys.executable,)} | fields))})
     held: Any = SimpleNamespace(settings=settings)
-    return await check(models.probes(settings)[0], held)
+    return await check(models.list_probes(settings)[0], held)
 
 
 VLLM = {"command": (sys.executable, "serve")}
@@ -46,7 +46,7 @@ async def test_a_program_and_a_folder_that_are_there_are_well(folder: Path, driv
 async def test_a_program_and_a_file_that_are_there_are_well(folder: Path) -> None:
     """The file begins as GGUF files do."""
     assert (await looked(server="llama.cpp", path=folder / "model.gguf")).detail == f"{sys.executable}; 0 MiB"
-    assert "is no GGUF file" in (await looked(server="llama.cpp", path=folder / "config.json")).detail
+    assert "not a GGUF file" in (await looked(server="llama.cpp", path=folder / "config.json")).detail
 
 
 async def test_a_program_that_is_not_installed_ends_with_the_fix() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from services.orchestrator.probes import retrieval
 from services.orchestrator.probes.probe import check
-from services.orchestrator.probes.registry import readiness
+from services.orchestrator.probes.registry import list_readiness_probes
 from shared.checks.check import Check
 from shared.models import endpoint
 from shared.settings import Settings
@@ -23,7 +23,7 @@ async def looked(**given: Any) -> dict[str, Check]:
     """What the doctor says of these settings of retrieval, by probe."""
     settings = Settings(retrieval=given)  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
-    return {probe.name: await check(probe, held) for probe in retrieval.probes(settings)}
+    return {probe.name: await check(probe, held) for probe in retrieval.list_probes(settings)}
 
 
 async def test_only_what_is_configured_is_looked_at() -> None:
@@ -31,7 +31,7 @@ async def test_only_what_is_configured_is_looked_at() -> None:
     found = await looked()
     assert list(found) == ["embeddings"]
     assert found["embeddings"].ok
-    assert "embeddings" not in {probe.name for probe in readiness(Settings())}
+    assert "embeddings" not in {probe.name for probe in list_readiness_probes(Settings())}
 
 
 async def test_servers_are_asked_for_a_letter() -> None:
@@ -82,7 +82,7 @@ async def test_a_key_that_is_not_set_is_named() -> None:
 async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(backend: str) -> None:
     """Whichever of the two it is."""
     settings = Settings(retrieval={backend: {"backend": "elasticsearch"}})  # type: ignore[arg-type]
-    assert "elasticsearch" in {probe.name for probe in retrieval.probes(settings)}
+    assert "elasticsearch" in {probe.name for probe in retrieval.list_probes(settings)}
 
 
 async def test_where_no_retriever_runs_its_program_looks_at_the_configuration(

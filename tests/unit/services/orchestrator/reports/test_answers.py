@@ -6,7 +6,7 @@ from services.orchestrator.reports.answers import AnswersFound
 from services.orchestrator.reports.scores import Scores
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.intervals import wilson
-from shared.storage.samples import Traced
+from shared.storage.samples import SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample
 
 
@@ -17,7 +17,7 @@ def found(*ranks: int | msgspec.UnsetType | None, candidates: int = 10, repeats:
     return counted
 
 
-def outcome(index: int, rank: int | msgspec.UnsetType | None, candidates: int) -> Traced:
+def outcome(index: int, rank: int | msgspec.UnsetType | None, candidates: int) -> SampleWithOutcome:
     """A sample with so many candidates."""
     trace = Trace(candidates=tuple(Candidate(document=str(n), rank=n) for n in range(1, candidates + 1)))
     return sample(index), Outcome(answer=None, extraction=Extraction.MISSING, trace=trace, answer_rank=rank)

@@ -10,10 +10,10 @@ from mathrag.cli.job_report import print_report
 from services.orchestrator.reports import EXAMPLE
 from services.orchestrator.reports.contamination import Contaminated, Contamination
 from services.orchestrator.reports.disagreements import MOST, Disagreements
-from services.orchestrator.reports.endings import ByContent, Endings, by_content, in_order, moved
+from services.orchestrator.reports.endings import ByContent, Endings, count_moves, index_by_content, sort_counts
+from shared.contracts.sample_rows import SampleRow
 from shared.rag.taxonomy import Ending
 from shared.statistics.intervals import wilson
-from shared.storage.samples import SampleRow
 from tests.unit.services.orchestrator.reports.test_report import sample
 
 
@@ -41,18 +41,18 @@ def test_what_moved_between_two_jobs_is_a_table_of_endings() -> None:
     """Samples that only one of them has are in no cell; several datasets are added up."""
     left = {(1, 0): "logic", (2, 0): "logic", (3, 0): "correct", (4, 0): "logic"}
     right = {(1, 0): "correct", (2, 0): "logic", (3, 0): "arithmetic", (5, 0): "correct"}
-    assert moved([(left, right)]) == {"correct": {"arithmetic": 1}, "logic": {"correct": 1, "logic": 1}}
-    assert moved([(left, right), (left, left)])["logic"] == {"correct": 1, "logic": 4}
-    assert moved([]) == {}
+    assert count_moves([(left, right)]) == {"correct": {"arithmetic": 1}, "logic": {"correct": 1, "logic": 1}}
+    assert count_moves([(left, right), (left, left)])["logic"] == {"correct": 1, "logic": 4}
+    assert count_moves([]) == {}
 
 
 def test_samples_are_matched_by_what_was_asked() -> None:
     """Question, gold answer and repeat; not the place in the dataset."""
-    here = by_content([(ended(0, "logic", question="a", gold="1"), None), (ended(1, None, question="b"), None)])
-    there = by_content([(ended(7, "correct", question="a", gold="1"), None)])
-    other = by_content([(ended(7, "correct", question="a", gold="2"), None)])
-    assert moved([(here, there)]) == {"logic": {"correct": 1}}
-    assert moved([(here, other)]) == {}
+    here = index_by_content([(ended(0, "logic", question="a", gold="1"), None), (ended(1, None, question="b"), None)])
+    there = index_by_content([(ended(7, "correct", question="a", gold="1"), None)])
+    other = index_by_content([(ended(7, "correct", question="a", gold="2"), None)])
+    assert count_moves([(here, there)]) == {"logic": {"correct": 1}}
+    assert count_moves([(here, other)]) == {}
 
 
 ENDINGS = st.dictionaries(st.tuples(st.integers(0, 15), st.integers(0, 1)), st.sampled_from([*map(str, Ending)]))
@@ -63,11 +63,11 @@ def test_every_common_sample_is_in_one_cell_and_the_way_back_is_the_same_table_t
     left: ByContent, right: ByContent
 ) -> None:
     """Rows are left, columns right."""
-    there, back = moved([(left, right)]), moved([(right, left)])
+    there, back = count_moves([(left, right)]), count_moves([(right, left)])
     cells = {(was, now): n for was, row in there.items() for now, n in row.items()}
     assert sum(cells.values()) == len(left.keys() & right.keys())
     assert cells == {(was, now): n for now, row in back.items() for was, n in row.items()}
-    assert moved([(left, left)]) == {each: {each: n} for each, n in in_order(Counter(left.values())).items()}
+    assert count_moves([(left, left)]) == {each: {each: n} for each, n in sort_counts(Counter(left.values())).items()}
 
 
 def test_contamination_is_counted_by_item_and_accuracy_is_given_with_and_without() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from services.orchestrator.reports.guidance import MOST, Guided, Guiding
 from shared.contracts.samples import Decision, Extraction, Outcome, Trace
-from shared.storage.samples import Traced
+from shared.storage.samples import SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample
 
 NAMED = Decision(stage="relation", action="named", detail={"relation": "r", "bank": "b"})
@@ -17,13 +17,13 @@ def rule(number: int, *documents: str, **detail: Any) -> Decision:
     return Decision(stage="rule", action="search", detail=told)
 
 
-def decided(index: int, correct: bool | None, *decisions: Decision) -> Traced:
+def decided(index: int, correct: bool | None, *decisions: Decision) -> SampleWithOutcome:
     """A sample with its verdict."""
     outcome = Outcome(answer=None, extraction=Extraction.OK, trace=Trace(decisions=decisions))
     return sample(index, correct=correct), outcome
 
 
-def figures(*samples: Traced) -> Guided | None:
+def figures(*samples: SampleWithOutcome) -> Guided | None:
     """Of these samples."""
     guiding = Guiding()
     guiding.add(samples)

@@ -1,16 +1,16 @@
 """Where two prompts differ: what is left out, what is cut."""
 
-from services.orchestrator.reports.prompt_difference import MOST_CHARACTERS, MOST_LINES, difference
+from services.orchestrator.reports.prompt_difference import MOST_CHARACTERS, MOST_LINES, compare_prompts
 
 
 def told(left: str, right: str) -> list[tuple[str, str]]:
     """The lines, each with whose it is."""
-    return [(line.side, line.text) for line in difference(left, right).lines]
+    return [(line.side, line.text) for line in compare_prompts(left, right).lines]
 
 
 def test_equal_prompts_have_no_lines() -> None:
     """And nothing is cut of short ones."""
-    found = difference("a\nb", "a\nb")
+    found = compare_prompts("a\nb", "a\nb")
     assert (found.lines, found.cut) == ([], False)
 
 
@@ -28,11 +28,11 @@ def test_what_differs_stands_among_three_equal_lines() -> None:
 def test_long_prompts_are_cut_and_say_so() -> None:
     """A difference behind the bounds is not found, and not denied."""
     long = "x" * MOST_CHARACTERS
-    assert difference(long + "a", long + "b").cut
-    assert not difference(long, "y" + long[1:]).cut
+    assert compare_prompts(long + "a", long + "b").cut
+    assert not compare_prompts(long, "y" + long[1:]).cut
     many = "\n".join("x" * MOST_LINES)
-    assert difference(many + "\na", many).cut
-    assert difference(many + "\na", many).lines == []
+    assert compare_prompts(many + "\na", many).cut
+    assert compare_prompts(many + "\na", many).lines == []
 
 
 def test_empty_lines_and_no_line_differ() -> None:

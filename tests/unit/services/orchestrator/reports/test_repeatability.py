@@ -8,7 +8,7 @@ import pytest
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
 from shared.contracts.replies import Failure, FailureKind, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request
-from shared.pages.report_lines import repeated
+from shared.pages.report_lines import describe_repeatability
 from shared.statistics.intervals import wilson
 
 
@@ -86,8 +86,8 @@ def test_a_person_reads_how_often_and_how_far() -> None:
     """Nothing where nothing was asked twice."""
     same = {"value": 0.931, "low": 0.887, "high": 0.959}
     found = {"same": same, "documents": 200, "difference": 0.08, "kappa": 0.9, "temperature": 0.1}
-    assert repeated(found) == (
+    assert describe_repeatability(found) == (
         "the same rating for 93.1 % (88.7 to 95.9) of 200 documents, 0.08 steps apart, kappa 0.900; temperature 0.1"
     )
-    assert repeated(None) is None
-    assert repeated({**found, "same": {**same, "value": None}}) is None
+    assert describe_repeatability(None) is None
+    assert describe_repeatability({**found, "same": {**same, "value": None}}) is None

@@ -2,10 +2,11 @@
 
 import pytest
 
-from services.orchestrator.reports.tally import Tally
+from services.orchestrator.reports.tally import SampleTally
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Decision, Extraction, Outcome, Trace
 from shared.statistics.intervals import wilson
-from shared.storage.samples import SampleRow, Traced
+from shared.storage.samples import SampleWithOutcome
 
 
 def sample(index: int = 0, **fields: object) -> SampleRow:
@@ -15,19 +16,19 @@ def sample(index: int = 0, **fields: object) -> SampleRow:
     return SampleRow(**{**blank, **known, "unscored": False, "index": index, **fields})  # type: ignore[arg-type]
 
 
-def tally(*rows: SampleRow) -> Tally:
+def tally(*rows: SampleRow) -> SampleTally:
     """A tally of these samples, of whose outcomes nothing more is known."""
     return traced(*((row, None) for row in rows))
 
 
-def traced(*samples: Traced) -> Tally:
+def traced(*samples: SampleWithOutcome) -> SampleTally:
     """A tally of these samples."""
-    made = Tally()
+    made = SampleTally()
     made.add(samples)
     return made
 
 
-def decided(*decisions: Decision, refusal: str | None = None) -> Traced:
+def decided(*decisions: Decision, refusal: str | None = None) -> SampleWithOutcome:
     """A sample whose method did this."""
     trace = Trace(decisions=decisions)
     return sample(), Outcome(answer=None, extraction=Extraction.MISSING, refusal=refusal, trace=trace)

@@ -8,13 +8,13 @@ from services.orchestrator.reports.retrieval import Findings, Retrieval
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.significance import Difference
 from shared.storage.gold import ABSENT
-from shared.storage.samples import Traced
+from shared.storage.samples import SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample
 
 GOLD = {0: {"a": 2}, 1: {"b": 1, "c": 1}}
 
 
-def answered(index: int, order: str, fused: str = "", context: str = "", repeat: int = 0) -> Traced:
+def answered(index: int, order: str, fused: str = "", context: str = "", repeat: int = 0) -> SampleWithOutcome:
     """A sample with these candidates in their last order, and in the order of fusion where there was any."""
     scores = {document: 1 / rank for rank, document in enumerate(fused, start=1)}
     candidates = tuple(
@@ -24,7 +24,7 @@ def answered(index: int, order: str, fused: str = "", context: str = "", repeat:
     return sample(index, repeat=repeat), outcome
 
 
-def found(*batches: Sequence[Traced], gold: dict[int, dict[str, int]] = GOLD) -> Retrieval:
+def found(*batches: Sequence[SampleWithOutcome], gold: dict[int, dict[str, int]] = GOLD) -> Retrieval:
     """The figures."""
     findings = Findings()
     for batch in batches:

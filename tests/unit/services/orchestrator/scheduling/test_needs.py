@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from services.orchestrator.scheduling.needs import Needs, dry, of_new
+from services.orchestrator.scheduling.needs import Needs, count_dry, estimate_new
 from shared.contracts.calls import Lane
 from shared.contracts.params import GateParams, GradingParams, HydeParams, Params, RerankParams
 from shared.contracts.samples import GateDecision, Strategy
@@ -37,7 +37,7 @@ def calls(found: Needs) -> dict[int, int]:
 
 def test_a_baseline_asks_the_generator_alone() -> None:
     """Once a sample."""
-    found = of_new(job("closed-book"), 7)
+    found = estimate_new(job("closed-book"), 7)
     assert (calls(found), found.order) == ({GENERATOR: 7}, (GENERATOR,))
     assert found.wanted[GENERATOR].lane is Lane.GENERATE
     assert found.wanted[GENERATOR].tokens == Params().generate.max_tokens
@@ -45,14 +45,14 @@ def test_a_baseline_asks_the_generator_alone() -> None:
 
 def test_hypothetical_documents_are_the_judges() -> None:
     """So many calls for every sample, before the generator's one."""
-    found = of_new(job("hyde", hyde=HydeParams(documents=3)), 10)
+    found = estimate_new(job("hyde", hyde=HydeParams(documents=3)), 10)
     assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (30, 10)
     assert [model for model in found.order if model in (JUDGE, GENERATOR)] == [JUDGE, GENERATOR]
 
 
 def test_a_critic_that_is_never_content_reads_a_page_at_every_attempt() -> None:
     """Three documents of each of three pages, then one answer; queries that are rewritten come on top."""
-    found = of_new(job("critic-loop"), 10)
+    found = estimate_new(job("critic-loop"), 10)
     assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (10 * 3 * 3, 10)
     assert found.order[-1] == GENERATOR
 
@@ -61,14 +61,16 @@ def test_a_critic_that_is_never_content_reads_a_page_at_every_attempt() -> None:
 def test_a_question_may_be_asked_in_many_wordings_and_is_answered_all_the_same(refuse: bool) -> None:
     """Two texts of the judge, searches for what both may say, one answer: nothing is refused before it is known."""
     pins = {**PINS, "rerank": Pin(model_id=RERANKER, hash=f"{RERANKER:064x}")}
-    found = of_new(job("enhanced", pins, rerank=RerankParams(refuse=refuse)), 10)
+    found = estimate_new(job("enhanced", pins, rerank=RerankParams(refuse=refuse)), 10)
     assert calls(found) == {JUDGE: 20, DENSE: 50, SPARSE: 50, RERANKER: 10, GENERATOR: 10}
     assert found.order[-1] == GENERATOR
 
 
 def test_a_rubric_needs_the_judge_again_after_the_generator() -> None:
     """One call a sample, as long as its reason may be, and one stage more."""
-    plain, rated = (of_new(job("mathrag-gate", grading=GradingParams(grader=name)), 10) for name in ("", "rubric"))
+    plain, rated = (
+        estimate_new(job("mathrag-gate", grading=GradingParams(grader=name)), 10) for name in ("", "rubric")
+    )
     assert calls(rated)[JUDGE] == calls(plain)[JUDGE] + 10
     assert [model for model in rated.order if model in (JUDGE, GENERATOR)][-2:] == [GENERATOR, JUDGE]
     assert rated.wanted[JUDGE].tokens == GradingParams().decoding.max_tokens
@@ -76,14 +78,14 @@ def test_a_rubric_needs_the_judge_again_after_the_generator() -> None:
 
 def test_self_rag_asks_the_generator_once_and_for_every_passage() -> None:
     """At most: a model that needs no passage makes it one; the judge is never asked."""
-    found = of_new(job("self-rag"), 10)
+    found = estimate_new(job("self-rag"), 10)
     assert (JUDGE in calls(found), calls(found)[GENERATOR]) == (False, 10 * (1 + 4))
 
 
 def test_the_gate_asks_its_judge_first() -> None:
     """For the calibration's items and for every candidate, then the generator for every sample."""
-    found = of_new(job("mathrag-gate", gate=GateParams(items=3)), 10)
-    judged = dry(job("mathrag-gate"))
+    found = estimate_new(job("mathrag-gate", gate=GateParams(items=3)), 10)
+    judged = count_dry(job("mathrag-gate"))
     calibration = sum(n for counted in judged.calibration for (model, _), n in counted.items() if model == JUDGE)
     candidates = sum(n for counted in judged.sample for (model, _), n in counted.items() if model == JUDGE)
     assert calibration > 0
@@ -101,15 +103,15 @@ def test_a_gate_that_was_decided_is_believed(strategy: Strategy, asked: bool) ->
         strategy=strategy, reason="", tau=0.45, rho=0.9, low=0.8, high=1.0, spearman=0.9, documents=(),
         rule_scores=(), judge_scores=(), asked=0, unparsed=0,
     )  # fmt: skip
-    found = of_new(replace(job("mathrag-gate"), prepared=decided), 10)
+    found = estimate_new(replace(job("mathrag-gate"), prepared=decided), 10)
     assert (JUDGE in found.wanted) == asked
 
 
 def test_one_model_in_both_roles_is_one_model() -> None:
     """It is needed once, and its calls add up."""
     one = {**PINS, "judge": PINS["generate"]}
-    found = of_new(job("mathrag-gate", one), 10)
-    two = of_new(job("mathrag-gate"), 10)
+    found = estimate_new(job("mathrag-gate", one), 10)
+    two = estimate_new(job("mathrag-gate"), 10)
     assert calls(found)[GENERATOR] == calls(two)[GENERATOR] + calls(two)[JUDGE]
     assert found.wanted[GENERATOR].lane is Lane.JUDGE
     assert found.wanted[GENERATOR].tokens == Params().generate.max_tokens

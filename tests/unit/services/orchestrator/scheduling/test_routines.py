@@ -1,6 +1,7 @@
 """The pace of what the orchestrator does over and over: no outage makes a later pause longer."""
 
 import asyncio
+import contextlib
 from typing import Any, cast
 
 import pytest
@@ -8,7 +9,7 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.deps import Deps
-from services.orchestrator.probes.services import SILENT_S, schedulers
+from services.orchestrator.probes.services import SILENT_S, check_schedulers
 from services.orchestrator.scheduling import routine, scheduler
 from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.routine import OUTAGE_S, Routine
@@ -63,7 +64,7 @@ async def test_the_pause_after_a_look_has_an_upper_bound(
         return live
 
     monkeypatch.setattr(looking, "_look", look)
-    assert await looking.once() == pytest.approx(pause_s)
+    assert await looking.run_once() == pytest.approx(pause_s)
 
 
 class Failing(Routine):
@@ -74,7 +75,7 @@ class Failing(Routine):
         self.failures = failures
         self.pauses: list[float] = []
 
-    async def once(self) -> float:
+    async def run_once(self) -> float:
         """A failure, or a pause of seven seconds."""
         if self.failures:
             self.failures -= 1
@@ -95,6 +96,34 @@ async def test_the_pause_after_a_failure_does_not_grow(hands: Hands) -> None:
     assert tried.pauses == [*[OUTAGE_S] * 100, 7.0]
 
 
+class Swallowing(Routine):
+    """Swallows the first cancellation, as `asyncio.wait_for` may before Python 3.12; a second run would never end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = asyncio.Event()
+        self.runs = 0
+
+    async def run_once(self) -> float:
+        """Wait to be cancelled."""
+        self.runs += 1
+        self.started.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return 0.0
+
+
+async def test_a_cancellation_that_a_library_swallows_ends_the_loop() -> None:
+    """Otherwise the orchestrator would not stop until it is killed."""
+    routine_ = Swallowing()
+    running = asyncio.create_task(routine_.run())
+    await routine_.started.wait()
+    running.cancel()
+    await asyncio.wait([running], timeout=60)
+    assert running.cancelled()
+    assert routine_.runs == 1
+
+
 async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
     """A routine that fails over and over has been silent since its last success."""
     tried = Failing(3)
@@ -112,10 +141,10 @@ async def test_readiness_says_how_long_ago_a_scheduler_has_looked(looking: Sched
         wake=lambda: None, schedulers=[looking],
     )  # fmt: skip
     hands.now += SILENT_S
-    assert await schedulers(deps) == ""
+    assert await check_schedulers(deps) == ""
     hands.now += 31.0
-    with pytest.raises(NotReady, match=r"last complete look at the work: that of cpu:0 41 s ago"):
-        await schedulers(deps)
+    with pytest.raises(NotReady, match=r"last complete observation of the work: that of cpu:0 41 s ago"):
+        await check_schedulers(deps)
 
 
 class Counted:

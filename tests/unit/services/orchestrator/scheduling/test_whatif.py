@@ -1,6 +1,6 @@
 """Plans of models that are not there: what a request's own figures come to."""
 
-from services.orchestrator.scheduling.whatif import ModelWanted, demanded
+from services.orchestrator.scheduling.whatif import ModelWanted, make_demands
 from shared.contracts.calls import Lane
 from shared.lease.demand import Room
 from shared.lease.hardware import Hardware
@@ -12,15 +12,15 @@ LARGE, SMALL = "qwen2.5-7b", "qwen2.5-0.5b"
 
 def planned(*models: ModelWanted) -> Plan:
     """On one card."""
-    return plan(demanded(list(models), Hardware(), on_gpu=True), [ROOM])
+    return plan(make_demands(list(models), Hardware(), on_gpu=True), [ROOM])
 
 
 def test_one_model_in_both_roles_is_loaded_once() -> None:
     """Its calls add up; the answers of the longer role count, and the judge's lane comes first."""
     generate = ModelWanted(role="generate", preset=LARGE, calls=500)
     judge = ModelWanted(role="judge", preset=LARGE, calls=5000)
-    (both,) = demanded([generate, judge], Hardware(), on_gpu=True)
-    (alone,) = demanded([generate], Hardware(), on_gpu=True)
+    (both,) = make_demands([generate, judge], Hardware(), on_gpu=True)
+    (alone,) = make_demands([generate], Hardware(), on_gpu=True)
     assert (both.calls, both.lane, both.call_s, both.load_s) == (5500, Lane.JUDGE, alone.call_s, alone.load_s)
     chosen = planned(judge, generate).chosen
     assert chosen is not None

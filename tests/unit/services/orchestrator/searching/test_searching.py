@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from services.orchestrator.searching.steps import Mode, Options, steps, verdict
+from services.orchestrator.searching.steps import Mode, SearchOptions, run_steps, verdict
 from shared.contracts.calls import Call, Rerank, Retrieve
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import Params
@@ -59,14 +59,14 @@ def job(pipeline: str, params: Params) -> tuple[Trace, list[Call]]:
 def test_a_plain_search_is_the_baseline_of_its_name(mode: Mode) -> None:
     """The same calls, the same trace."""
     params = msgspec.convert({"candidates": 5, "fusion": {"method": "weighted", "dense": 0.7}}, Params)
-    assert run(steps(QUESTION, Options(mode=mode), params, DOCUMENTS)) == job(mode, params)
+    assert run(run_steps(QUESTION, SearchOptions(mode=mode), params, DOCUMENTS)) == job(mode, params)
 
 
 @pytest.mark.parametrize("by_intent", [True, False])
 def test_an_enhanced_search_is_the_pipeline_enhanced_without_its_writer(by_intent: bool) -> None:
     """The same searches in two wordings, the same candidates in the same order, for the same reasons."""
     params = msgspec.convert({**QUIET, "fusion": {"by_intent": by_intent}, "compress": {"enabled": False}}, Params)
-    trace, asked = run(steps(QUESTION, Options(mode="hybrid", enhance=True, rerank=True), params, DOCUMENTS))
+    trace, asked = run(run_steps(QUESTION, SearchOptions(mode="hybrid", enhance=True, rerank=True), params, DOCUMENTS))
     assert (trace, asked) == job("enhanced", params)
     assert {call.question for call in asked if isinstance(call, Retrieve)} > {QUESTION}
 
@@ -76,7 +76,7 @@ def test_an_evaluated_search_has_the_verdict_of_the_pipeline_crag(evaluator: str
     """On the same list, by the same evaluator: its first round, before anything is refined."""
     crag = {"evaluator": evaluator, "rounds": 0}
     params = msgspec.convert({**QUIET, "crag": crag}, Params)
-    trace, _ = run(steps(QUESTION, Options(mode="hybrid", crag=True), params, DOCUMENTS))
+    trace, _ = run(run_steps(QUESTION, SearchOptions(mode="hybrid", crag=True), params, DOCUMENTS))
     first = next(each for each in job("crag", params)[0].decisions if each.stage == "crag")
     assert trace.decisions[-1] == first
     assert verdict(trace.decisions) == first.action
@@ -85,12 +85,12 @@ def test_an_evaluated_search_has_the_verdict_of_the_pipeline_crag(evaluator: str
 def test_what_cannot_be_scored_is_not_irrelevant() -> None:
     """A reranker that fails leaves the order, and similarity evaluates."""
     down = Failure(kind=FailureKind.TIMEOUT)
-    options = Options(mode="dense", rerank=True, crag=True)
+    options = SearchOptions(mode="dense", rerank=True, crag=True)
     params = msgspec.convert({"crag": {"evaluator": "reranker"}}, Params)
     trace, _ = run(
-        steps(QUESTION, options, params, DOCUMENTS), lambda call: down if isinstance(call, Rerank) else found(call)
+        run_steps(QUESTION, options, params, DOCUMENTS), lambda call: down if isinstance(call, Rerank) else found(call)
     )
-    plain, _ = run(steps(QUESTION, Options(mode="dense"), params, DOCUMENTS))
+    plain, _ = run(run_steps(QUESTION, SearchOptions(mode="dense"), params, DOCUMENTS))
     assert [each.document for each in trace.candidates] == [each.document for each in plain.candidates]
     reranked, evaluated = trace.decisions
     assert (reranked.fallback, evaluated.detail["evaluator"]) == ("timeout", "similarity")
@@ -99,9 +99,9 @@ def test_what_cannot_be_scored_is_not_irrelevant() -> None:
 
 def test_nothing_found_is_incorrect() -> None:
     """And no error."""
-    options = Options(mode="hybrid", enhance=True, rerank=True, crag=True)
+    options = SearchOptions(mode="hybrid", enhance=True, rerank=True, crag=True)
     trace, _ = run(
-        steps(QUESTION, options, Params(), DOCUMENTS),
+        run_steps(QUESTION, options, Params(), DOCUMENTS),
         lambda call: Retrieved(hits=()) if isinstance(call, Retrieve) else Scored(scores=()),
     )
     assert (trace.candidates, verdict(trace.decisions)) == ((), "incorrect")

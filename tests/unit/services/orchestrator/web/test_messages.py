@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orchestrator.web.messages import every_message, tried
+from services.orchestrator.web.messages import list_messages, try_form
 from shared.errors import Conflict, Invalid, NotFound, Unavailable
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_an_error_belongs_to_the_field_that_it_names(error: Exception, fie
     async def answer() -> object:
         raise error
 
-    found = await tried(answer)
+    found = await try_form(answer)
     assert (found.messages, found.error, found.value) == ({field: words}, error, None)
     assert found.others({field}) == {}
     assert found.others(set()) == {field: words}
@@ -37,7 +37,7 @@ def test_every_field_that_is_wrong_is_found() -> None:
             if value == "bad":
                 raise Invalid(f"`{name}`: is bad")
 
-    assert every_message({"a": "bad", "b": "good", "c": "bad"}, check) == {"a": "is bad", "c": "is bad"}
+    assert list_messages({"a": "bad", "b": "good", "c": "bad"}, check) == {"a": "is bad", "c": "is bad"}
 
 
 def test_what_no_field_can_mend_ends_the_search() -> None:
@@ -46,4 +46,4 @@ def test_what_no_field_can_mend_ends_the_search() -> None:
     def check(_: dict[str, str]) -> None:
         raise Invalid("`elsewhere`: is bad")
 
-    assert every_message({"a": "1"}, check) == {"elsewhere": "is bad"}
+    assert list_messages({"a": "1"}, check) == {"elsewhere": "is bad"}

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from services.retriever import builds, files
-from services.retriever.backends import backends
+from services.retriever.backends import make_backends
 from services.retriever.dense import Faiss
 from services.retriever.elasticsearch import backend as placing
 from services.retriever.elasticsearch import connection, failures
 from services.retriever.elasticsearch import server as serving
-from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, cosine
-from services.retriever.elasticsearch.server import Server
-from services.retriever.elasticsearch.sparse import ElasticsearchTerms, query
-from services.retriever.ports import Batch, Index
+from services.retriever.elasticsearch.dense import MARGIN, ElasticsearchVectors, to_cosine
+from services.retriever.elasticsearch.server import ElasticsearchServer
+from services.retriever.elasticsearch.sparse import ElasticsearchTerms, make_query
+from services.retriever.ports import Batch, SearchIndex
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
@@ -48,9 +48,9 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
         double.answering.set()
 
 
-def client(double: SearchServer, **settings: object) -> Server:
+def client(double: SearchServer, **settings: object) -> ElasticsearchServer:
     """The project's side of it."""
-    return Server(Elasticsearch.model_validate({"url": double.url, **settings}))
+    return ElasticsearchServer(Elasticsearch.model_validate({"url": double.url, **settings}))
 
 
 def terms(double: SearchServer, **settings: object) -> ElasticsearchTerms:
@@ -109,7 +109,7 @@ def test_as_many_candidates_are_looked_at_as_the_settings_say(double: SearchServ
 def test_both_give_what_the_embedded_ones_give(double: SearchServer) -> None:
     """Documents and order; the scores to single precision. The double counts by the same formulas, so this shows that
     nothing is lost on the way, not that a real server counts so."""
-    pairs: list[tuple[Index, Index]] = [
+    pairs: list[tuple[SearchIndex, SearchIndex]] = [
         (ElasticsearchTerms(client(double), PAIRS, k1=1.2, b=0.75).build([DOCUMENTS]), Bm25().build([DOCUMENTS])),
         (vectors(double).build([DOCUMENTS]), Faiss(HashedWords()).build([DOCUMENTS])),
     ]
@@ -150,7 +150,9 @@ def test_more_than_the_server_finds_at_once_is_refused(double: SearchServer) -> 
     """Not cut in silence."""
     for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
         assert len(index.search(["circle"], 10_000)[0]) >= 2
-        with pytest.raises(Invalid, match="finds 10000 documents at most in one search, and 20000 are asked for"):
+        with pytest.raises(
+            Invalid, match="finds 10000 documents at most in one search, but the request asks for 20000"
+        ):
             index.search(["circle"], 20_000)
 
 
@@ -269,7 +271,7 @@ def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left:
 def refusal(double: SearchServer, **settings: object) -> MathragError:
     """What is said where a search cannot be made."""
     with pytest.raises(MathragError) as caught:
-        client(double, **{"retries": 0, **settings}).search(TERMS, 3, [query(["circle"])])
+        client(double, **{"retries": 0, **settings}).search(TERMS, 3, [make_query(["circle"])])
     return caught.value
 
 
@@ -306,15 +308,15 @@ def test_another_product_is_said_so(double: SearchServer, product: str | None) -
     terms(double).build([DOCUMENTS], SIGNATURE)
     double.product = product
     said = refusal(double)
-    assert "is something else" in said.message
-    assert "its forks are none" in str(said.hint)
+    assert "is not an Elasticsearch" in said.message
+    assert "forks such as OpenSearch are not supported" in str(said.hint)
 
 
 def test_another_version_is_said_so(double: SearchServer) -> None:
     """It does not take the media type of version 9."""
     double.version = 8
     said = refusal(double)
-    assert "does not speak the language of version 9" in said.message
+    assert "is not supported" in said.message
     assert "a server of version 9" in str(said.hint)
 
 
@@ -391,7 +393,7 @@ def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:
 def test_a_sound_folder_whose_index_is_not_is_refused(double: SearchServer, tmp_path: Path, damage: str) -> None:
     """The folder only names it."""
     backend = terms(double)
-    recipe = builds.recipe(backend, "cd" * 32)
+    recipe = builds.make_recipe(backend, "cd" * 32)
     signature = canonical.digest(recipe).hex()
     folder, registered = files.write(tmp_path, recipe, backend.build([DOCUMENTS], signature))
     backend.check(folder)
@@ -427,7 +429,7 @@ def test_the_alias_names_the_build_that_is_used_now(double: SearchServer, tmp_pa
 def test_the_environment_names_the_server(double: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """As everywhere; the setting comes first."""
     monkeypatch.setenv("ELASTICSEARCH_URL", double.url)
-    assert Server(Elasticsearch()).indexes() == []
+    assert ElasticsearchServer(Elasticsearch()).indexes() == []
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
     assert client(double).indexes() == []
 
@@ -446,9 +448,9 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
         Retrieval(sparse=Sparse(backend="elasticsearch")),
     ):
         with pytest.raises(Unavailable, match="no Elasticsearch is named") as caught:
-            backends(retrieval, HashedWords())
+            make_backends(retrieval, HashedWords())
         assert "`retrieval.elasticsearch.url`" in str(caught.value.hint)
-    assert len(backends(Retrieval(), HashedWords())) == 2
+    assert len(make_backends(Retrieval(), HashedWords())) == 2
 
 
 @pytest.mark.parametrize(
@@ -459,8 +461,8 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
         ("http://search", "needs http:// or https://, a host and a port"),
         ("http://:9200", "a host and a port"),
         ("http://elastic:secret@search:92000", "is no URL"),
-        ("http://elastic:se cret@search:9200", "blank or control character"),
-        ("http://search:9200/?secret=1", "must have no `\\?`"),
+        ("http://elastic:se cret@search:9200", "a blank or a control character"),
+        ("http://search:9200/?secret=1", "must not hold `\\?`"),
     ],
 )
 def test_a_url_that_is_none_is_refused_when_settings_are_read(
@@ -493,11 +495,11 @@ def test_settings_choose_the_server(double: SearchServer) -> None:
         sparse=Sparse(backend="elasticsearch", k1=2, chinese="bigrams"),
         elasticsearch=Elasticsearch(url=double.url, prefix="mine"),
     )
-    recipes = [backend.recipe() for backend in backends(retrieval, HashedWords())]
+    recipes = [backend.recipe() for backend in make_backends(retrieval, HashedWords())]
     assert [(each["backend"], each.get("neighbours"), each.get("k1")) for each in recipes] == [
         ("elasticsearch hnsw", 8, None), ("elasticsearch BM25", None, 2),
     ]  # fmt: skip
-    backends(retrieval, HashedWords())[1].build([DOCUMENTS], SIGNATURE)
+    make_backends(retrieval, HashedWords())[1].build([DOCUMENTS], SIGNATURE)
     assert list(double.indexes) == [f"mine-sparse-{SIGNATURE}"]
 
 
@@ -506,4 +508,4 @@ def test_a_score_is_turned_back_into_the_cosine(product: float) -> None:
     """The server never answers with a negative score."""
     score = 1 + product if product >= 0 else 1 / (1 - product)
     assert score >= 0
-    assert cosine(score) == pytest.approx(product, abs=1e-12)
+    assert to_cosine(score) == pytest.approx(product, abs=1e-12)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from services.retriever.elasticsearch.server import Server
+from services.retriever.elasticsearch.server import ElasticsearchServer
 from shared.errors import Unavailable
 from shared.retrieval_settings import Elasticsearch
 from tests.doubles.search_server import search_server
@@ -54,7 +54,7 @@ def refusal(url: str, **settings: object) -> Unavailable:
 def asked(url: str, **settings: object) -> list[str]:
     """The indexes of the server."""
     given = {"url": url, "prefix": "mathrag-tls", "retries": 0, **settings}
-    return Server(Elasticsearch.model_validate(given)).indexes()
+    return ElasticsearchServer(Elasticsearch.model_validate(given)).indexes()
 
 
 def test_a_server_is_believed_by_the_authority_that_is_named(url: str, certified: Certified) -> None:
@@ -80,7 +80,7 @@ def test_a_certificate_of_an_unknown_authority_is_refused(url: str, stranger: Ce
 def test_another_fingerprint_is_refused(url: str, stranger: Certified) -> None:
     """With both, to compare."""
     said = refusal(url, fingerprint=stranger.fingerprint())
-    assert "has another certificate than the fingerprint says" in said.message
+    assert "has a certificate with another fingerprint" in said.message
     assert stranger.fingerprint() in said.message.replace(":", "").lower()
 
 
@@ -105,7 +105,7 @@ def test_https_to_a_server_without_tls_is_said_so(plain: str, monkeypatch: pytes
     """The client takes its answer for a broken record."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     said = refusal(plain.replace("http", "https"))
-    assert "makes no TLS connection" in said.message
+    assert "refuses the TLS connection" in said.message
     assert "if it speaks no TLS, write http://" in str(said.hint)
 
 

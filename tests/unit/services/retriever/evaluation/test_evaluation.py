@@ -8,12 +8,12 @@ import pytest
 
 from services.retriever.dense import Faiss
 from services.retriever.evaluation import trec
-from services.retriever.evaluation.collection import Collection, twin
-from services.retriever.evaluation.evaluating import evaluate
-from services.retriever.evaluation.modes import NAMES, mode
+from services.retriever.evaluation.collection import Collection, make_twin_key
+from services.retriever.evaluation.evaluate import evaluate
+from services.retriever.evaluation.modes import NAMES, choose_mode
 from services.retriever.evaluation.requests import Evaluate
-from services.retriever.evaluation.searching import FOLDER, Searcher
-from services.retriever.ports import Match
+from services.retriever.evaluation.searcher import FOLDER, CollectionSearcher
+from services.retriever.ports import IndexMatch
 from services.retriever.sparse import Bm25
 from shared.contracts.documents import Document
 from shared.contracts.params import EnhanceParams, FusionParams, Params
@@ -30,9 +30,9 @@ def folder(tmp_path: Path) -> Path:
     return beir.write(tmp_path / "small")
 
 
-def searcher(folder: Path, k: int = 100) -> Searcher:
+def searcher(folder: Path, k: int = 100) -> CollectionSearcher:
     """Over the folder, with its indexes beside it."""
-    return Searcher([Faiss(HashedWords()), Bm25()], folder.parent, Collection(folder), k)
+    return CollectionSearcher([Faiss(HashedWords()), Bm25()], folder.parent, Collection(folder), k)
 
 
 def evaluated(folder: Path, mode: str = "sparse", k: int = 100, **fields: object) -> dict[str, object]:
@@ -50,7 +50,7 @@ class TestCollection:
         assert sorted(found.ids.values()) == ["one", "two"]
         content = Document(text="same").hash
         batches = [each for batch in found.batches() for each in batch]
-        assert batches == [(content, "same"), (twin(content, "two"), "same")]
+        assert batches == [(content, "same"), (make_twin_key(content, "two"), "same")]
 
     def test_title_and_text_are_searched(self, folder: Path) -> None:
         """As a corpus is indexed that is uploaded."""
@@ -115,7 +115,7 @@ class TestSearching:
         """And the next one takes its place."""
         asked = {"prime": beir.DOCUMENTS["prime"]}
         made = beir.write(tmp_path / "c", queries=asked, test={"prime": {"sum": 1}})
-        modes = [mode(name, Params()) for name in ("dense", "sparse", "hybrid")]
+        modes = [choose_mode(name, Params()) for name in ("dense", "sparse", "hybrid")]
         for run in searcher(made, k=2).runs(modes, Collection(made).queries("test")).values():
             assert run["prime"]
             assert "prime" not in run["prime"]
@@ -151,7 +151,7 @@ class TestEnhancing:
     def runs(self, folder: Path, *names: str, **enhance: object) -> dict[str, dict[str, list[str]]]:
         """The runs of these modes, with a synonym of our own."""
         given = Params(enhance=EnhanceParams(**{"terms": {"zebra": ("divisors",)}, **enhance}))  # type: ignore[arg-type]
-        return searcher(folder).runs([mode(name, given) for name in names], Collection(folder).queries("test"))
+        return searcher(folder).runs([choose_mode(name, given) for name in names], Collection(folder).queries("test"))
 
     def test_a_synonym_finds_what_the_words_of_the_query_do_not(self, tmp_path: Path) -> None:
         """BM25 alone knows no zebra; both wordings' lists are fused."""
@@ -182,8 +182,8 @@ class TestReranking:
     def reranked(self, folder: Path, reranker: ByLength | None) -> dict[str, list[str]]:
         """The run of the mode."""
         collection = Collection(folder)
-        asking = Searcher([Faiss(HashedWords()), Bm25()], folder.parent, collection, 5, reranker)
-        return asking.runs([mode("rerank", Params())], collection.queries("test"))["rerank"]
+        asking = CollectionSearcher([Faiss(HashedWords()), Bm25()], folder.parent, collection, 5, reranker)
+        return asking.runs([choose_mode("rerank", Params())], collection.queries("test"))["rerank"]
 
     def test_the_fused_documents_are_reordered_by_their_scores(self, folder: Path) -> None:
         """None is lost."""
@@ -207,13 +207,13 @@ class TestModes:
     """Names and what they mean."""
 
     LISTS = {  # noqa: RUF012 - constant
-        "dense": [Match("a", 0.9), Match("b", 0.8), Match("c", 0.1)],
-        "sparse": [Match("c", 9.0), Match("b", 2.0), Match("d", 1.0)],
+        "dense": [IndexMatch("a", 0.9), IndexMatch("b", 0.8), IndexMatch("c", 0.1)],
+        "sparse": [IndexMatch("c", 9.0), IndexMatch("b", 2.0), IndexMatch("d", 1.0)],
     }
 
     def ranked(self, name: str, **fusion: object) -> list[str]:
         """The order of a mode."""
-        return mode(name, Params(fusion=FusionParams(**fusion))).ranked(self.LISTS)  # type: ignore[arg-type]
+        return choose_mode(name, Params(fusion=FusionParams(**fusion))).rank(self.LISTS)  # type: ignore[arg-type]
 
     def test_one_list_is_taken_as_it_is(self) -> None:
         """By either name."""
@@ -230,20 +230,20 @@ class TestModes:
     def test_weighted_takes_its_normaliser_from_the_name_or_the_parameters(self) -> None:
         """Min-max: a 0.5, b 0.4375 + 0.0625, c 0 + 0.5; by rank b is first in neither and gets 2/3 twice."""
         assert self.ranked("weighted-rank") == self.ranked("weighted", normaliser="rank")
-        assert mode("weighted-z-score", Params()).fusion.normaliser == "z-score"
-        assert mode("weighted", Params()).fusion.normaliser == "min-max"
+        assert choose_mode("weighted-z-score", Params()).fusion.normaliser == "z-score"
+        assert choose_mode("weighted", Params()).fusion.normaliser == "min-max"
 
     def test_a_share_leaves_the_rest_to_the_other_list(self) -> None:
         """Either end is one list alone, followed by what only the other one found."""
-        base = mode("weighted", Params())
-        assert base.sharing(1).ranked(self.LISTS)[:2] == ["a", "b"]
-        assert base.sharing(0).ranked(self.LISTS)[:2] == ["c", "b"]
-        assert (base.sharing(0.35).fusion.dense, base.sharing(0.35).fusion.sparse) == (0.35, 0.65)
+        base = choose_mode("weighted", Params())
+        assert base.with_dense_weight(1).rank(self.LISTS)[:2] == ["a", "b"]
+        assert base.with_dense_weight(0).rank(self.LISTS)[:2] == ["c", "b"]
+        assert (base.with_dense_weight(0.35).fusion.dense, base.with_dense_weight(0.35).fusion.sparse) == (0.35, 0.65)
 
     def test_an_unknown_mode_is_refused_with_those_that_there_are(self) -> None:
         """In the hint."""
         with pytest.raises(Invalid, match="no mode 'colbert'") as refused:
-            mode("colbert", Params())
+            choose_mode("colbert", Params())
         assert all(name in str(refused.value.hint) for name in NAMES)
 
 
@@ -329,7 +329,8 @@ class TestTrec:
         assert trec.read(tmp_path / "run", 10) == {"q": ["high", "low"]}
 
     @pytest.mark.parametrize(
-        ("row", "said"), [("q Q0 d 1 2", "line 1: has 5 columns"), ("q Q0 d 1 high x", "score 'high' is no number")]
+        ("row", "said"),
+        [("q Q0 d 1 2", "line 1: has 5 columns, not six"), ("q Q0 d 1 high x", "score 'high' is not a number")],
     )
     def test_a_row_that_cannot_be_read_is_named(self, tmp_path: Path, row: str, said: str) -> None:
         """With file and line."""

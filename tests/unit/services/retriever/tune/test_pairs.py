@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from services.retriever.tune import pairs
-from services.retriever.tune.options import Options
-from services.retriever.tune.pairs import Documents
-from services.retriever.tune.recall import recall
-from services.retriever.tune.sampling import batches
+from services.retriever.tune.options import TuningOptions
+from services.retriever.tune.pairs import NumberedDocuments
+from services.retriever.tune.recall import measure_recall
+from services.retriever.tune.sampling import draw_batches
 
 TWO_RULES = """\
 {"query": "q", "rule": "r1", "positives": ["a", "b"], "negatives": ["x"]}
@@ -18,10 +18,10 @@ TWO_RULES = """\
 """
 
 
-def read(tmp_path: Path, text: str = TWO_RULES) -> tuple[list[pairs.Query], list[str]]:
+def read(tmp_path: Path, text: str = TWO_RULES) -> tuple[list[pairs.TrainingQuery], list[str]]:
     """The queries of a file with this text, and the documents."""
     (tmp_path / "pairs.jsonl").write_text(text)
-    documents = Documents()
+    documents = NumberedDocuments()
     return pairs.read(tmp_path / "pairs.jsonl", documents), documents.texts
 
 
@@ -36,7 +36,7 @@ def test_documents_of_all_rules_of_a_question_are_its_oracle_documents(tmp_path:
 def test_a_batch_holds_each_oracle_document_as_a_positive_once(tmp_path: Path) -> None:
     """Its documents are distinct, and know whose oracle documents they are; negatives of the lines on demand."""
     queries, texts = read(tmp_path)
-    (batch,) = batches(queries, Options(batch=8), np.random.default_rng(0))
+    (batch,) = draw_batches(queries, TuningOptions(batch=8), np.random.default_rng(0))
     positives = [
         (at, texts[number]) for at, number in zip(batch.queries, batch.documents[batch.positives], strict=True)
     ]
@@ -44,7 +44,7 @@ def test_a_batch_holds_each_oracle_document_as_a_positive_once(tmp_path: Path) -
     assert sorted(texts[at] for at in batch.documents) == ["a", "b", "c", "x"]
     of_second = batch.oracle[batch.queries.index(1)]
     assert {texts[at] for at in batch.documents[of_second]} == {"a", "b", "c"}
-    small = list(batches(queries[:1], Options(batch=1, negatives=1), np.random.default_rng(0)))
+    small = list(draw_batches(queries[:1], TuningOptions(batch=1, negatives=1), np.random.default_rng(0)))
     assert [{texts[at] for at in each.documents} for each in small] in (
         [{"a", "x"}, {"b", "x"}],
         [{"b", "x"}, {"a", "x"}],
@@ -63,7 +63,7 @@ def test_a_question_is_on_one_side_of_the_split(tmp_path: Path) -> None:
 def test_one_question_cannot_be_split(tmp_path: Path) -> None:
     """However many rules it has; of two, one chooses the epoch whatever the share."""
     queries, _ = read(tmp_path)
-    with pytest.raises(SystemExit, match="one question alone"):
+    with pytest.raises(SystemExit, match="of one question"):
         pairs.split(queries[:2], 0.5, 0)
     assert {len({each.question for each in part}) for part in pairs.split(queries, 0.99, 0)} == {1}
 
@@ -100,8 +100,8 @@ def test_recall_counts_queries_with_an_oracle_document_among_the_first(tmp_path:
     documents = np.ones((len(texts), 2), dtype=np.float32)
     vectors = np.ones((len(queries), 2), dtype=np.float32)
     assert texts == ["a", "b", "x", "c"]
-    assert [recall(vectors, documents, queries, first) for first in (1, 3, 4)] == [
+    assert [measure_recall(vectors, documents, queries, first) for first in (1, 3, 4)] == [
         (2 / 3, 1 / 3), (1.0, 2 / 3), (1.0, 1.0),
     ]  # fmt: skip
     documents[0] = documents[1] = 0
-    assert recall(vectors[:1], documents, queries[:1], 1) == (0.0, 0.0)
+    assert measure_recall(vectors[:1], documents, queries[:1], 1) == (0.0, 0.0)

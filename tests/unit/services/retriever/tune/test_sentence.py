@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from services.retriever.tune import __main__ as command
-from services.retriever.tune.loss import contrastive
-from services.retriever.tune.sampling import Batch
+from services.retriever.tune.loss import compute_contrastive_loss
+from services.retriever.tune.sampling import TrainingBatch
 from shared.models import retrieval_models
 from shared.retrieval_settings import Embeddings
 from tests.unit.services.retriever.tune import toy
@@ -63,8 +63,8 @@ def test_the_query_side_alone_changes(model: Path, tuned: Path) -> None:
 def test_the_service_reads_questions_by_the_tuned_side(model: Path, tuned: Path) -> None:
     """And documents as before; the signature is another one."""
     with (
-        retrieval_models.embedder(Embeddings(kind="sentence-transformers", path=model)) as base,
-        retrieval_models.embedder(Embeddings(kind="sentence-transformers", path=tuned)) as two,
+        retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=model)) as base,
+        retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=tuned)) as two,
     ):
         assert two.signature != base.signature
         np.testing.assert_array_equal(two.embed_documents(TEXTS), base.embed_documents(TEXTS))
@@ -82,9 +82,11 @@ def test_the_loss_is_the_one_of_numpy() -> None:
     positives, oracle = np.array([0, 3, 3, 5]), rng.random((4, 6)) < 0.3
     oracle[np.arange(4), positives] = True
     tensor = torch.tensor(vectors, requires_grad=True)
-    loss = sentence.contrastive(tensor, torch.from_numpy(documents), Batch([], positives, positives, oracle), 0.1)
+    loss = sentence.compute_contrastive_loss(
+        tensor, torch.from_numpy(documents), TrainingBatch([], positives, positives, oracle), 0.1
+    )
     loss.backward()
-    losses, gradients = contrastive(vectors, documents, positives, oracle, 0.1)
+    losses, gradients = compute_contrastive_loss(vectors, documents, positives, oracle, 0.1)
     across = gradients - (gradients * vectors).sum(axis=1, keepdims=True) * vectors
     np.testing.assert_allclose(float(loss.detach()), losses.mean())
     np.testing.assert_allclose(tensor.grad.numpy(), across / len(vectors), atol=1e-9)

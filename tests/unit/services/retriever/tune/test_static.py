@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from services.retriever.tune import __main__ as command
-from services.retriever.tune.options import Options
-from services.retriever.tune.pairs import Documents, read
+from services.retriever.tune.options import TuningOptions
+from services.retriever.tune.pairs import NumberedDocuments, read
 from services.retriever.tune.static import StaticTuning
 from shared.models.static_embeddings import FILES, QUERY_FILE, StaticEmbedder
 from tests.unit.services.retriever.tune import toy
@@ -70,9 +70,9 @@ def test_the_same_seed_gives_the_same_table(embeddings: Path, tmp_path: Path) ->
 def test_tuning_goes_on_from_a_tuned_folder(embeddings: Path, tmp_path: Path) -> None:
     """Its questions' table is the start."""
     out = tune(embeddings, tmp_path / "tuned")
-    documents = Documents()
+    documents = NumberedDocuments()
     test = read(out.with_suffix(".test"), documents)
-    tuning = StaticTuning(out, documents.texts, Options())
+    tuning = StaticTuning(out, documents.texts, TuningOptions())
     assert tuning.measure(test) == tuning.measure(test, out) > tuning.measure(test, embeddings)
 
 
@@ -89,10 +89,10 @@ def test_what_does_not_help_is_not_written(embeddings: Path, tmp_path: Path) -> 
         (("--batch", "0"), "a whole number from 1"),
         (("--rate", "nan"), "a number above 0"),
         (("--dev", "1"), "a number above 0 and below 1"),
-        (("--kind", "sentence-transformers"), "--model FOLDER"),
-        (("--kind", "sentence-transformers", "--model", "nowhere"), "--model FOLDER"),
+        (("--kind", "sentence-transformers"), "--model must name"),
+        (("--kind", "sentence-transformers", "--model", "nowhere"), "--model must name"),
         (("--embeddings", "nowhere"), "lack config.json"),
-        (("--seed", "-1"), "a whole number from 0"),
+        (("--seed", "-1"), "a whole number, 0 or more"),
         (("--test", "nowhere.jsonl"), "nowhere.jsonl: No such file"),
         (("--documents", "nowhere.jsonl"), "nowhere.jsonl"),
     ],
@@ -108,5 +108,11 @@ def test_options_that_cannot_be_used_are_named(
 
 def test_a_folder_that_is_there_is_not_written_to(embeddings: Path, tmp_path: Path) -> None:
     """Nor one of embeddings."""
-    with pytest.raises(SystemExit, match="is there already"):
+    with pytest.raises(SystemExit, match="already exists"):
         command.main([str(toy.pairs(tmp_path / "p")), "--out", str(embeddings)])
+
+
+def test_the_shipped_embeddings_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever installed a wheel has no `models` in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    assert (command._parser().parse_args(["pairs", "--out", "tuned"]).embeddings / "model.safetensors").is_file()

@@ -112,10 +112,10 @@ def test_an_arrow_in_a_name_parts_nothing() -> None:
         (f"{HEADER.replace('Head Coverage', 'hc')}\n{LINE}", "line 1: the header has no column `Head Coverage`"),
         (LINE.replace("?b\t", "b  c\t"), "'?a  lives in  b  c' is not atoms of three names"),
         ("r(?b,?a)  => r(?a,?b)\t.5\t.5\t.5\t1\t2\t2\t?a", "AMIE prints them so without `-datalog`"),
-        (LINE.replace("=> ", "=> ?a  knows  ?b  "), "is no head of one atom"),
+        (LINE.replace("=> ", "=> ?a  knows  ?b  "), "is not a head of one atom"),
         (LINE[:-1] + "g", "`Functional variable` is '?g', not a variable of the head"),
         (f"{LINE}\nsegmentation fault", "line 2: 'segmentation fault' has no `=>` between body and head"),
-        ("?a  r  ?b  " * 17 + LINE, "has 19 atoms in its body; at most 16 are read"),
+        ("?a  r  ?b  " * 17 + LINE, "has 19 atoms in its body, but at most 16 are read"),
     ],
 )
 def test_what_is_no_rule_is_refused_with_its_line(text: str, said: str) -> None:

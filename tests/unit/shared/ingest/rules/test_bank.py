@@ -61,24 +61,24 @@ def test_the_first_line_says_what_the_bank_is() -> None:
 
 def test_a_file_that_was_cut_off_between_lines_is_refused() -> None:
     """The first line says how many there are."""
-    with pytest.raises(Invalid, match=r"FILE: holds 0 rules, its first line says 1"):
+    with pytest.raises(Invalid, match=r"FILE: holds 0 rules, but its first line says 1"):
         read(bank.line(HEADER))
 
 
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (FILE[:-9], "FILE, line 2: is no rule (Input data was truncated)"),
-        (edited(body=[["q", 3, 2]]), "line 2: variable 3 is out of order; the head's are 0 and 1, the body counts on"),
+        (FILE[:-9], "FILE, line 2: is not a rule (Input data was truncated)"),
+        (edited(body=[["q", 3, 2]]), "line 2: variable 3 is out of order; number the head's variables"),
         (edited(body=[["q", -1, 1]]), "variable -1 is out of order"),
         (edited(head=["r", 0, 2]), "the head has a variable other than 0 and 1"),
-        (edited(body=[["q", 0, 1]] * 17), "has 17 atoms in its body; at most 16 are read"),
+        (edited(body=[["q", 0, 1]] * 17), "has 17 atoms in its body, but at most 16 are read"),
         (edited(confidence=1.5), "a confidence or the head coverage is not from 0 to 1"),
         (edited(support=-1), "a count is not from 0 to"),
         (edited(support=10**19), "a count is not from 0 to"),
-        (bank.line(HEADER) + b'{"other":' + b"[" * 9999, "is no rule (maximum recursion depth"),
-        (edited(support="3"), "is no rule (Expected `int`, got `str` - at `$.support`)"),
-        (b'{"format":"mathrag-rules","version":2}\n', "line 1: is no header of a bank that this release reads"),
+        (bank.line(HEADER) + b'{"other":' + b"[" * 9999, "is not a rule (maximum recursion depth"),
+        (edited(support="3"), "is not a rule (Expected `int`, got `str` - at `$.support`)"),
+        (b'{"format":"mathrag-rules","version":2}\n', "line 1: is not the header of a bank that this release can read"),
     ],
 )
 def test_an_edited_file_that_holds_no_rule_is_refused_with_its_line(raw: bytes, said: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from shared.contracts.rules import Atom, Rule
 from shared.errors import Invalid, TooLarge
 from shared.ingest.rules import bank, reading
-from shared.ingest.rules.limits import DEFAULT, Limits
+from shared.ingest.rules.limits import DEFAULT, RuleFileLimits
 from shared.ingest.rules.reading import Format
 from tests.unit.shared.ingest.rules.reading_files import incoming
 
@@ -21,7 +21,7 @@ HEADER = bank.Header(format=bank.FORMAT, version=1, miner="anyburl", rules=1, ha
 JSON = bank.line(HEADER) + bank.line(RULE)
 
 
-def read(raw: bytes, named: Format = Format.AUTO, limits: Limits = DEFAULT) -> list[Rule]:
+def read(raw: bytes, named: Format = Format.AUTO, limits: RuleFileLimits = DEFAULT) -> list[Rule]:
     """The rules of a file."""
     return list(incoming(raw, named, limits).rules)
 
@@ -33,7 +33,7 @@ def read(raw: bytes, named: Format = Format.AUTO, limits: Limits = DEFAULT) -> l
 )  # fmt: skip
 def test_a_format_is_recognised_by_how_the_file_begins(raw: bytes, found: Format) -> None:
     """Whatever its name is."""
-    assert reading.recognised(raw, "FILE") is found
+    assert reading.recognise(raw, "FILE") is found
 
 
 @pytest.mark.parametrize("raw", [AMIE, ANYBURL, TLOGIC, JSON])
@@ -53,7 +53,7 @@ def test_the_miner_says_what_the_figures_mean(raw: bytes, miner: str) -> None:
 @pytest.mark.parametrize("raw", [AMIE, ANYBURL, JSON])
 def test_a_rule_that_comes_twice_is_refused(raw: bytes) -> None:
     """Even with other figures: which of them hold?"""
-    with pytest.raises(Invalid, match=r"FILE, line [23]: the rule was there before; remove one of them"):
+    with pytest.raises(Invalid, match=r"FILE, line [23]: the rule occurs twice; remove one"):
         read(raw + raw.splitlines(keepends=True)[-1].replace(b"2", b"3"))
 
 
@@ -69,10 +69,10 @@ def test_another_tools_file_is_refused_by_its_name() -> None:
     [
         (b"a\tr\tb\n", Format.AUTO, "FILE: is not recognised as AMIE's TSV"),
         (b"", Format.AUTO, "is not recognised"),
-        (b"Loading files...\n", Format.AMIE, "FILE: holds no rule"),
+        (b"Loading files...\n", Format.AMIE, "FILE: has no rules"),
         (b"Rule\tHead Coverage\tStd Confidence\n", Format.AMIE, "line 1: the header has no column `PCA Confidence`"),
-        (b"\n", Format.ANYBURL, "holds no rule"),
-        (b'{"relation2id":{},"rules":{}}', Format.AUTO, "holds no rule"),
+        (b"\n", Format.ANYBURL, "has no rules"),
+        (b'{"relation2id":{},"rules":{}}', Format.AUTO, "has no rules"),
         (gzip.compress(AMIE * 99, mtime=0)[:-20], Format.AUTO, "FILE, line 1: the gzip file is truncated or damaged"),
         (gzip.compress(TLOGIC, mtime=0)[:-20], Format.AUTO, "the gzip file is truncated or damaged"),
         (b"\x1f\x8b" + AMIE, Format.AUTO, "the gzip file is truncated or damaged"),
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_refused(raw: bytes, named: Format, said: str) ->
         (DEFAULT._replace(unpacked_bytes=60), "FILE unpacks to more than 60 bytes"),
     ],
 )
-def test_more_than_the_limits_allow_is_refused(limits: Limits, said: str) -> None:
+def test_more_than_the_limits_allow_is_refused(limits: RuleFileLimits, said: str) -> None:
     """A small gzip file may hold a great deal."""
     assert read(AMIE, limits=limits)
     with pytest.raises(TooLarge, match=said):

@@ -23,7 +23,7 @@ def learned(head: int, body: list[int], constraints: list[list[int]] | None = No
 def read(document: Any, numbers: Any = PLAIN) -> list[Rule]:
     """The rules of a file."""
     raw = document if isinstance(document, bytes) else json.dumps(document).encode()
-    both = tlogic.together(raw, json.dumps(numbers).encode())
+    both = tlogic.join_files(raw, json.dumps(numbers).encode())
     return list(incoming(both).rules)
 
 
@@ -67,7 +67,10 @@ def test_equal_entities_are_one_variable(constraints: list[list[int]], terms: li
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"1": [learned(1, [0]), learned(1, [9])]}, "FILE, rule 2 of head relation 1: relation 9 is not in the map"),
+        (
+            {"1": [learned(1, [0]), learned(1, [9])]},
+            "rule 2 of head relation 1: relation 9 is not in `relation2id`",
+        ),
         ({"1": [learned(1, [])]}, "rule 1 of head relation 1: Expected `array` of length >= 1 - at `$.body_rels`"),
         ({"1": [learned(1, [0], conf=1.5)]}, "Expected `float` <= 1.0 - at `$.conf`"),
         ({"1": [{"head_rel": 1}]}, "missing required field `body_rels`"),
@@ -95,7 +98,7 @@ def test_a_map_that_is_none_is_refused(numbers: Any) -> None:
 
 def test_a_file_without_the_map_is_refused() -> None:
     """Its relations are numbers."""
-    with pytest.raises(Invalid, match="numbers instead of relations") as refused:
+    with pytest.raises(Invalid, match="numbers instead of relation names") as refused:
         list(incoming(json.dumps({"1": [learned(1, [0])]}).encode()).rules)
     assert "relation2id.json" in str(refused.value.hint)
 

@@ -70,7 +70,7 @@ def write(tmp_path: Path) -> Write:
 @pytest.mark.parametrize("role", ["judge", "generator"])
 def test_the_shipped_models_tell_their_shape(role: str) -> None:
     """All that follows the header is weights: two bytes each, and four for the few that are vectors."""
-    found = gguf.architecture(REPOSITORY / "models" / f"world-{role}-f16.gguf")
+    found = gguf.read_architecture(REPOSITORY / "models" / f"world-{role}-f16.gguf")
     parameters = json.loads((REPOSITORY / "models" / "manifest.json").read_text())["models"][role]["training"][0]
     assert 2 * parameters["parameters"] < found.weights_bytes < 2.02 * parameters["parameters"]
     assert found == Architecture(**{**as_dict(SHIPPED), "weights_bytes": found.weights_bytes})
@@ -83,7 +83,7 @@ def as_dict(found: Architecture) -> dict[str, Any]:
 
 def test_a_header_says_the_shape_and_what_follows_it_is_weights(write: Write) -> None:
     """The vocabulary is as long as the list of tokens."""
-    found = gguf.architecture(write(header({**QWEN, "tokenizer.ggml.tokens": ["a", "b", "c"]}) + bytes(1000)))
+    found = gguf.read_architecture(write(header({**QWEN, "tokenizer.ggml.tokens": ["a", "b", "c"]}) + bytes(1000)))
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (28, 28, 4, 128)
     assert (found.vocabulary, found.trained_context, found.weights_bytes) == (3, 32_768, 1000)
 
@@ -91,38 +91,38 @@ def test_a_header_says_the_shape_and_what_follows_it_is_weights(write: Write) ->
 def test_what_a_header_leaves_out_follows_from_the_rest(write: Write) -> None:
     """Without groups every head has its own keys; a stated size of heads and of the vocabulary wins."""
     keys = {name: value for name, value in QWEN.items() if not name.endswith("head_count_kv")}
-    found = gguf.architecture(write(header({**keys, "qwen2.vocab_size": 9, "qwen2.attention.key_length": 64})))
+    found = gguf.read_architecture(write(header({**keys, "qwen2.vocab_size": 9, "qwen2.attention.key_length": 64})))
     assert (found.kv_heads, found.head_dim, found.vocabulary) == (28, 64, 9)
 
 
 def test_heads_by_layer_count_as_the_layer_with_most(write: Write) -> None:
     """Some models have layers without any."""
     keys = {**QWEN, "qwen2.vocab_size": 9, "qwen2.attention.head_count_kv": [0, 8, 4]}
-    assert gguf.architecture(write(header(keys))).kv_heads == 8
+    assert gguf.read_architecture(write(header(keys))).kv_heads == 8
 
 
 def test_long_arrays_are_passed_over(write: Write) -> None:
     """Only their length is kept."""
     keys = {**QWEN, "tokenizer.ggml.token_type": [1] * 5000, "tokenizer.ggml.tokens": ["x"] * 5000}
-    assert gguf.architecture(write(header(keys))).vocabulary == 5000
+    assert gguf.read_architecture(write(header(keys))).vocabulary == 5000
 
 
 def test_one_part_of_several_is_refused_with_the_fix(write: Write) -> None:
     """Its size would be a part of the weights."""
     with pytest.raises(MetadataError, match="llama-gguf-split --merge"):
-        gguf.architecture(write(header({**QWEN, "qwen2.vocab_size": 9, "split.count": 3})))
+        gguf.read_architecture(write(header({**QWEN, "qwen2.vocab_size": 9, "split.count": 3})))
 
 
 HOSTILE = {
-    "no GGUF file": b"MZ" + bytes(100),
-    "broken off": b"GG",
+    "not a GGUF file": b"MZ" + bytes(100),
+    "the file is truncated": b"GG",
     "GGUF version 1": header(QWEN, version=1),
     "GGUF version 50331648": b"GGUF" + struct.pack(">IQQ", 3, 0, 1),
     "keys, more than": b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60),
     "bytes of a key, more than": b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1 << 60),
     "bytes of text, more than": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IQ", 8, 1 << 60),
     "elements, more than": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 8, 1 << 60),
-    "an array of the type 9": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 9, 1),
+    "the unsupported type 9": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 9, 1),
     "unknown type 77": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<I", 77),
     "`general.architecture` is missing": header({}),
     "`qwen2.attention.head_count` is missing": header({"general.architecture": "qwen2"}),
@@ -137,15 +137,15 @@ def test_a_header_that_cannot_be_used_says_why(said: str, write: Write) -> None:
     """And where it stands; nothing is read that the file does not have."""
     path = write(HOSTILE[said])
     with pytest.raises(MetadataError, match=said) as refused:
-        gguf.architecture(path)
+        gguf.read_architecture(path)
     assert str(path) in str(refused.value)
 
 
 def test_an_array_beyond_the_end_is_refused(write: Write) -> None:
     """A skip reads nothing, so it would not notice by itself."""
     content = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 4, 1 << 20)
-    with pytest.raises(MetadataError, match="broken off"):
-        gguf.architecture(write(content))
+    with pytest.raises(MetadataError, match="the file is truncated"):
+        gguf.read_architecture(write(content))
 
 
 WHOLE = header({**QWEN, "tokenizer.ggml.tokens": ["a", "b"]})
@@ -157,13 +157,13 @@ def test_a_header_that_is_broken_off_anywhere_is_refused(tmp_path_factory: pytes
     path = tmp_path_factory.mktemp("cut") / "cut.gguf"
     path.write_bytes(WHOLE[:end])
     with pytest.raises(MetadataError):
-        gguf.architecture(path)
+        gguf.read_architecture(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """As is one that may not be read."""
     with pytest.raises(MetadataError, match="No such file"):
-        gguf.architecture(tmp_path / "gone.gguf")
+        gguf.read_architecture(tmp_path / "gone.gguf")
 
 
 def folder(path: Path, config: dict[str, Any], **tensors: int) -> Path:
@@ -186,7 +186,7 @@ def write_tensors(path: Path, **sizes: int) -> None:
 
 def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
     """A head is as long as the hidden state has room for, where nothing else is said."""
-    found = huggingface.architecture(folder(tmp_path, CONFIG, a=600, b=400))
+    found = huggingface.read_architecture(folder(tmp_path, CONFIG, a=600, b=400))
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (24, 14, 2, 64)
     assert (found.embedding, found.vocabulary, found.trained_context, found.name) == (896, 151_936, 32_768, "qwen2")
     assert found.weights_bytes == 1000
@@ -195,48 +195,52 @@ def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("given_dim", "expected"), [(None, 64), (128, 128)])
 def test_a_stated_head_dim_wins(tmp_path: Path, given_dim: int | None, expected: int) -> None:
     """Null is the same as absent."""
-    assert huggingface.architecture(folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim == expected
+    assert huggingface.read_architecture(folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim == expected
 
 
 def test_without_groups_every_head_has_its_keys(tmp_path: Path) -> None:
     """Multi-head attention is grouped attention with as many groups."""
     config = {name: value for name, value in CONFIG.items() if name != "num_key_value_heads"}
-    assert huggingface.architecture(folder(tmp_path, config, a=1)).kv_heads == 14
+    assert huggingface.read_architecture(folder(tmp_path, config, a=1)).kv_heads == 14
 
 
 @pytest.mark.parametrize(("tied", "expected"), [(True, 900), (False, 1000)])
 def test_tied_embeddings_are_held_once(tmp_path: Path, tied: bool, expected: int) -> None:
     """Some checkpoints hold them twice."""
     config = {**CONFIG, "tie_word_embeddings": tied}
-    assert huggingface.architecture(folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes == expected
+    assert huggingface.read_architecture(folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes == expected
 
 
 def test_all_parts_of_a_checkpoint_count(tmp_path: Path) -> None:
     """Large models come in several files."""
     folder(tmp_path, CONFIG, a=600)
     write_tensors(tmp_path / "model-00002-of-00002.safetensors", b=400)
-    assert huggingface.architecture(tmp_path).weights_bytes == 1000
+    assert huggingface.read_architecture(tmp_path).weights_bytes == 1000
 
 
 def test_of_a_model_that_sees_the_part_that_writes_counts(tmp_path: Path) -> None:
     """Its config is nested."""
-    found = huggingface.architecture(folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
+    found = huggingface.read_architecture(folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
     assert (found.layers, found.name) == (24, "qwen2")
 
 
 @pytest.mark.parametrize(
     ("config", "tensors", "said"),
     [
-        (b"[]", b"", "no JSON object"),
-        (b"\xff", b"", "no JSON object"),
-        (b"[" * 100_000, b"", "no JSON object"),
+        (b"[]", b"", "is not a JSON object"),
+        (b"\xff", b"", "is not a JSON object"),
+        (b"[" * 100_000, b"", "is not a JSON object"),
         (b"{}", b"", "`num_attention_heads` is missing"),
         (json.dumps({**CONFIG, "num_hidden_layers": -1}).encode(), b"\2" + bytes(7) + b"{}", "`num_hidden_layers`"),
         (json.dumps({**CONFIG, "vocab_size": True}).encode(), b"\2" + bytes(7) + b"{}", "`vocab_size`"),
-        (json.dumps(CONFIG).encode(), b"", "a header of 0 bytes"),
-        (json.dumps(CONFIG).encode(), b"\xff" * 8, "a header of 18446744073709551615 bytes"),
-        (json.dumps(CONFIG).encode(), b"\x09" + bytes(7) + b'{"a": 12}', "without `data_offsets`"),
-        (json.dumps(CONFIG).encode(), b"\x1c" + bytes(7) + b'{"a":{"data_offsets":[9,1]}}', "without `data_offsets`"),
+        (json.dumps(CONFIG).encode(), b"", "the header claims 0 bytes"),
+        (json.dumps(CONFIG).encode(), b"\xff" * 8, "the header claims 18446744073709551615 bytes"),
+        (json.dumps(CONFIG).encode(), b"\x09" + bytes(7) + b'{"a": 12}', "valid `data_offsets`"),
+        (
+            json.dumps(CONFIG).encode(),
+            b"\x1c" + bytes(7) + b'{"a":{"data_offsets":[9,1]}}',
+            "valid `data_offsets`",
+        ),
     ],
 )
 def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path, config: bytes, tensors: bytes, said: str) -> None:
@@ -244,21 +248,21 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path, config: bytes, te
     (tmp_path / "config.json").write_bytes(config)
     (tmp_path / "model.safetensors").write_bytes(tensors)
     with pytest.raises(MetadataError, match=said):
-        huggingface.architecture(tmp_path)
+        huggingface.read_architecture(tmp_path)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     """A shape alone has no size."""
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(MetadataError, match=r"no \*\.safetensors"):
-        huggingface.architecture(tmp_path)
+        huggingface.read_architecture(tmp_path)
     with pytest.raises(MetadataError, match=r"config\.json: No such file"):
-        huggingface.architecture(tmp_path / "nowhere")
+        huggingface.read_architecture(tmp_path / "nowhere")
 
 
 def test_ollama_shows_the_same_keys() -> None:
     """The vocabulary is as long as the embeddings, since long arrays are left out."""
-    found = ollama.architecture(SHOWN, 4_683_087_332)
+    found = ollama.parse_architecture(SHOWN, 4_683_087_332)
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (28, 28, 4, 128)
     assert (found.vocabulary, found.weights_bytes, found.name) == (152_064, 4_683_087_332, "qwen2")
 
@@ -279,9 +283,9 @@ def test_ollama_shows_the_same_keys() -> None:
 def test_a_show_that_says_too_little_is_refused(shown: dict[str, Any], said: str) -> None:
     """Image models and old servers."""
     with pytest.raises(MetadataError, match=said):
-        ollama.architecture(shown, 1)
+        ollama.parse_architecture(shown, 1)
 
 
 def test_a_show_with_its_tokens_needs_no_tensors() -> None:
     """`verbose` has them."""
-    assert ollama.architecture({"model_info": {**QWEN, "tokenizer.ggml.tokens": ["a"] * 7}}, 1).vocabulary == 7
+    assert ollama.parse_architecture({"model_info": {**QWEN, "tokenizer.ggml.tokens": ["a"] * 7}}, 1).vocabulary == 7

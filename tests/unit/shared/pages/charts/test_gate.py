@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from shared.contracts.samples import GateDecision, Strategy
-from shared.pages.charts.gate import explained, ruler, scatter
+from shared.pages.charts.gate import draw_ruler, draw_scatter, explain_decision
 
 DECISION = GateDecision(
     strategy=Strategy.JUDGE, reason="rho = 0.200 <= tau = 0.45: judge", tau=0.45, rho=0.2, low=0.1, high=0.3,
@@ -17,14 +17,14 @@ DECISION = GateDecision(
 
 def test_a_pair_of_scores_is_a_dot_at_its_place() -> None:
     """Two documents of the same scores are one larger dot, which is drawn first."""
-    dots = re.findall(r'class="dots" stroke-width="([\d.]+)" d="([^"]+)"', scatter(DECISION))
+    dots = re.findall(r'class="dots" stroke-width="([\d.]+)" d="([^"]+)"', draw_scatter(DECISION))
     assert [place for _, place in dots] == ["M234.0 8.0h0", "M34.0 208.0h0"]
     assert float(dots[0][0]) > float(dots[1][0])
 
 
 def test_the_ruler_shows_rho_between_its_bounds_and_tau() -> None:
     """From -1 at 10 to 1 at 250."""
-    drawn = ruler(replace(DECISION, rho=0.0, low=-1.0, high=1.0, tau=0.5))
+    drawn = draw_ruler(replace(DECISION, rho=0.0, low=-1.0, high=1.0, tau=0.5))
     assert 'd="M10.0 30H250.0"' in drawn
     assert 'cx="130.0"' in drawn
     assert 'd="M190.0 16V40"' in drawn
@@ -32,27 +32,27 @@ def test_the_ruler_shows_rho_between_its_bounds_and_tau() -> None:
 
 def test_without_rho_there_is_no_ruler_and_without_bounds_no_interval() -> None:
     """Nothing is invented."""
-    assert ruler(replace(DECISION, rho=None, low=None, high=None)) == ""
-    assert "interval" not in ruler(replace(DECISION, low=None, high=None))
+    assert draw_ruler(replace(DECISION, rho=None, low=None, high=None)) == ""
+    assert "interval" not in draw_ruler(replace(DECISION, low=None, high=None))
 
 
 def test_a_gate_without_documents_has_an_empty_scatter() -> None:
     """As where the job says who scores."""
-    assert "dots" not in scatter(replace(DECISION, documents=(), rule_scores=(), judge_scores=()))
+    assert "dots" not in draw_scatter(replace(DECISION, documents=(), rule_scores=(), judge_scores=()))
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({}, "Rules agree too little with the judge (rho = 0.200 on 3 documents, not more than tau = 0.45)"),
-        ({"high": 0.5}, "It is a close call: the interval of rho, 0.100 to 0.500, holds tau."),
+        ({"high": 0.5}, "It is a close call: the interval of rho, 0.100 to 0.500, contains tau."),
         ({"strategy": Strategy.RULES, "rho": 0.6, "low": 0.5, "high": 0.7}, "rules score."),
-        ({"rho": None, "low": None, "high": None}, "Too little is known to trust rules here"),
-        ({"reason": "3 scored documents, fewer than the 30 needed: judge"}, "Too little is known"),
-        ({"asked": 0, "strategy": Strategy.VERIFIER}, "The job says itself who scores: verifier."),
-        ({"asked": 9, "unparsed": 6, "strategy": Strategy.RULES}, "no rating 6 times of 9, so rules score"),
+        ({"rho": None, "low": None, "high": None}, "There are too few data to trust rules here"),
+        ({"reason": "3 scored documents, fewer than the 30 needed: judge"}, "There are too few data"),
+        ({"asked": 0, "strategy": Strategy.VERIFIER}, "The job sets who scores: verifier."),
+        ({"asked": 9, "unparsed": 6, "strategy": Strategy.RULES}, "no rating in 6 of 9 replies, so rules score"),
     ],
 )
 def test_why_the_strategy_was_chosen_is_said_in_words(changed: dict[str, object], said: str) -> None:
     """For each way in which the gate decides."""
-    assert said in explained(replace(DECISION, **changed))  # type: ignore[arg-type]
+    assert said in explain_decision(replace(DECISION, **changed))  # type: ignore[arg-type]

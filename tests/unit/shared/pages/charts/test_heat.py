@@ -2,7 +2,7 @@
 
 import re
 
-from shared.pages.charts.heat import STEPS, Figure, heat, shade
+from shared.pages.charts.heat import STEPS, HeatCell, compute_shade, draw_heat_table
 
 
 def cells(drawn: str) -> list[tuple[str, str]]:
@@ -15,10 +15,10 @@ def cells(drawn: str) -> list[tuple[str, str]]:
 def test_every_place_of_the_grid_has_a_cell() -> None:
     """One that was refused says so, and one that there is not is a dash."""
     figures = {
-        ("1", "a"): Figure(0.2, "20.0", "4 to 62", "/jobs/x"), ("2", "a"): Figure(0.6, "60.0"),
-        ("1", "b"): Figure(None, "refused"),
+        ("1", "a"): HeatCell(0.2, "20.0", "4 to 62", "/jobs/x"), ("2", "a"): HeatCell(0.6, "60.0"),
+        ("1", "b"): HeatCell(None, "refused"),
     }  # fmt: skip
-    drawn = heat(figures, ("k", ["1", "2"]), ("variant", ["a", "b"]), caption="seed 0", low=0.2, high=0.6)
+    drawn = draw_heat_table(figures, ("k", ["1", "2"]), ("variant", ["a", "b"]), caption="seed 0", low=0.2, high=0.6)
     assert cells(drawn) == [
         ("heat-0", "20.04 to 62"),
         (f"heat-{STEPS}", "60.0"),
@@ -32,15 +32,15 @@ def test_every_place_of_the_grid_has_a_cell() -> None:
 
 def test_one_figure_everywhere_is_in_the_middle_of_the_scale() -> None:
     """Neither the best nor the worst."""
-    assert shade(0.4, 0.4, 0.4) == STEPS // 2
-    assert [shade(value, 0.0, 0.8) for value in (-1, 0.0, 0.4, 0.8, 2)] == [0, 0, 4, 8, 8]
+    assert compute_shade(0.4, 0.4, 0.4) == STEPS // 2
+    assert [compute_shade(value, 0.0, 0.8) for value in (-1, 0.0, 0.4, 0.8, 2)] == [0, 0, 4, 8, 8]
 
 
 def test_hostile_values_and_names_are_text() -> None:
     """An experiment may name anything as a value of its grid."""
     hostile = '<script>"\u202e'
     axis = (hostile, [hostile])
-    drawn = heat({(hostile, hostile): Figure(0.5, hostile)}, axis, axis, caption=hostile, low=0, high=1)
+    drawn = draw_heat_table({(hostile, hostile): HeatCell(0.5, hostile)}, axis, axis, caption=hostile, low=0, high=1)
     assert "<script>" not in drawn
     assert "\u202e" not in drawn
     assert drawn.count("U+202E") == 6

@@ -3,14 +3,14 @@
 import re
 from xml.etree import ElementTree as ET
 
-from shared.pages.charts.slope import Slope, chart
+from shared.pages.charts.slope import Slope, draw_slopes
 
 SLOPES = [Slope("doc-a", 5, 1, strong=True, marked=True), Slope("doc-b", 1, 2), Slope("doc-c", 7, 7)]
 
 
 def test_lines_rise_fall_or_stay() -> None:
     """The names stand at both ends, in the order of the ranks there."""
-    drawn = str(chart(SLOPES, "found", "reranked"))
+    drawn = str(draw_slopes(SLOPES, "found", "reranked"))
     assert re.findall(r'<g class="([a-z ]+)">', drawn) == ["up strong", "down", "same"]
     heights = {float(y): x for x, y in re.findall(r'x="(\d+)" y="(\d+)"', drawn)}
     assert len(heights) == 1 + len(SLOPES)
@@ -20,12 +20,14 @@ def test_lines_rise_fall_or_stay() -> None:
 
 def test_who_cannot_see_it_hears_the_ranks() -> None:
     """In the label."""
-    assert 'aria-label="Ranks: doc-a from 5 to 1, doc-b from 1 to 2, doc-c from 7 to 7"' in chart(SLOPES, "a", "b")
+    assert 'aria-label="Ranks: doc-a from 5 to 1, doc-b from 1 to 2, doc-c from 7 to 7"' in draw_slopes(
+        SLOPES, "a", "b"
+    )
 
 
 def test_a_hostile_name_stays_a_name() -> None:
     """Escaped, cut, and without what turns the text around."""
-    drawn = str(chart([Slope('<script>"&\u202e' + "x" * 100, 1, 1)], "a", "b"))
+    drawn = str(draw_slopes([Slope('<script>"&\u202e' + "x" * 100, 1, 1)], "a", "b"))
     assert "<script>" not in drawn
     assert "\u202e" not in drawn
     assert "x" * 20 not in drawn

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shared.pages.charts.timeline import timeline
+from shared.pages.charts.timeline import draw_timeline
 
 NOW = datetime(2026, 11, 24, 8, 0, 0, tzinfo=UTC)
 
@@ -26,12 +26,12 @@ def bands(svg: str) -> list[tuple[str, float, float, float]]:
 
 def test_a_device_that_never_held_a_model_has_no_picture() -> None:
     """An empty picture would look like an idle device."""
-    assert timeline([], 160, NOW) is None
+    assert draw_timeline([], 160, NOW) is None
 
 
 def test_bands_are_as_long_as_their_time_and_as_high_as_their_memory() -> None:
     """Newest first comes in, oldest first is drawn; loading and resident are told apart."""
-    drawn = timeline([flip(50, 40, 0, "generator", mib=160), flip(100, 80, 50, "judge", mib=40)], 160, NOW)
+    drawn = draw_timeline([flip(50, 40, 0, "generator", mib=160), flip(100, 80, 50, "judge", mib=40)], 160, NOW)
     assert drawn is not None
     assert bands(drawn.svg) == [
         ("series-1 loading", 0, 200, 25), ("series-1 resident", 200, 300, 25),
@@ -42,9 +42,9 @@ def test_bands_are_as_long_as_their_time_and_as_high_as_their_memory() -> None:
 
 def test_an_open_residency_goes_on_to_the_next_five_seconds_and_others_end_the_picture() -> None:
     """A picture that changed every second would be sent every second."""
-    opened = timeline([flip(60, 50, None, "judge")], 160, NOW)
-    later = timeline([flip(60, 50, None, "judge")], 160, NOW + timedelta(seconds=4))
-    closed = timeline([flip(60, 50, 20, "judge")], 160, NOW)
+    opened = draw_timeline([flip(60, 50, None, "judge")], 160, NOW)
+    later = draw_timeline([flip(60, 50, None, "judge")], 160, NOW + timedelta(seconds=4))
+    closed = draw_timeline([flip(60, 50, 20, "judge")], 160, NOW)
     assert opened is not None
     assert later is not None
     assert closed is not None
@@ -54,7 +54,7 @@ def test_an_open_residency_goes_on_to_the_next_five_seconds_and_others_end_the_p
 
 def test_only_the_last_ten_minutes_are_shown_and_only_their_models_named() -> None:
     """An hour ago does not squeeze what happens now."""
-    drawn = timeline([flip(50, 40, None, "generator"), flip(4000, 3990, 3900, "judge")], 160, NOW)
+    drawn = draw_timeline([flip(50, 40, None, "generator"), flip(4000, 3990, 3900, "judge")], 160, NOW)
     assert drawn is not None
     assert drawn.end - drawn.start == timedelta(minutes=10)
     assert [models for _, models in drawn.legend] == ["generator"]
@@ -62,7 +62,7 @@ def test_only_the_last_ten_minutes_are_shown_and_only_their_models_named() -> No
 
 def test_an_emptied_device_is_a_low_line_and_more_than_the_budget_is_cut() -> None:
     """No band leaves the picture."""
-    drawn = timeline([flip(20, 10, None), flip(60, 50, 20, "large", mib=500)], 160, NOW)
+    drawn = draw_timeline([flip(20, 10, None), flip(60, 50, 20, "large", mib=500)], 160, NOW)
     assert drawn is not None
     kinds = {kind: height for kind, _, _, height in bands(drawn.svg)}
     assert kinds["series-1 resident"] == 100
@@ -71,6 +71,6 @@ def test_an_emptied_device_is_a_low_line_and_more_than_the_budget_is_cut() -> No
 
 def test_a_models_name_is_text() -> None:
     """Operators name models."""
-    drawn = timeline([flip(20, 10, None, '<b>&"')], 160, NOW)
+    drawn = draw_timeline([flip(20, 10, None, '<b>&"')], 160, NOW)
     assert drawn is not None
     assert "<b>" not in drawn.svg

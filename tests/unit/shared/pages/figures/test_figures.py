@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from shared.errors import Unavailable
+from shared.extras import install_command
 from shared.pages.figures import (
     Figure,
     accuracy,
@@ -19,10 +20,10 @@ from shared.pages.figures import (
     memory,
     pareto,
     ranks,
+    render_svg,
     rho,
     roc,
-    svg,
-    write,
+    write_figure,
 )
 from tests.unit.figures import DECISION, GOLDEN, figures, residencies, scored, thresholds
 
@@ -58,20 +59,20 @@ def test_a_figure_is_drawn_as_it_was_when_somebody_looked_at_it(figure: Figure) 
 
 def test_a_drawn_figure_says_its_numbers(figure: Figure) -> None:
     """As text that can be searched, read aloud and copied."""
-    drawn = svg(figure)
+    drawn = render_svg(figure)
     assert not [number for number in NUMBERS[figure.name] if number not in drawn]
 
 
 def test_the_same_rows_make_the_same_bytes(figure: Figure, tmp_path: Path) -> None:
     """Whatever was drawn before in the same process."""
-    first = [file.read_bytes() for file in write(figure, tmp_path / "first")]
-    svg(OTHER)
-    assert [file.read_bytes() for file in write(figure, tmp_path / "second")] == first
+    first = [file.read_bytes() for file in write_figure(figure, tmp_path / "first")]
+    render_svg(OTHER)
+    assert [file.read_bytes() for file in write_figure(figure, tmp_path / "second")] == first
 
 
 def test_a_figure_is_three_files_with_its_data(figure: Figure, tmp_path: Path) -> None:
     """Picture, pixels, rows."""
-    picture, pixels, rows = write(figure, tmp_path / "made")
+    picture, pixels, rows = write_figure(figure, tmp_path / "made")
     assert [file.name for file in (picture, pixels, rows)] == [
         f"{figure.name}.{kind}" for kind in ("svg", "png", "json")
     ]
@@ -83,7 +84,7 @@ def test_a_figure_is_three_files_with_its_data(figure: Figure, tmp_path: Path) -
 
 def test_a_figure_asks_nothing_of_the_network(figure: Figure) -> None:
     """No address but the name of the format, no font that is fetched, no style that a strict page would refuse."""
-    drawn = svg(figure)
+    drawn = render_svg(figure)
     assert set(re.findall(r"https?://[^\"' )]+", drawn)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
@@ -94,7 +95,7 @@ def test_a_figure_asks_nothing_of_the_network(figure: Figure) -> None:
 
 def test_figures_can_stand_in_one_page() -> None:
     """No two have an id in common, and none refers to one that it does not have."""
-    drawn = {figure.name: svg(figure) for figure in FIGURES}
+    drawn = {figure.name: render_svg(figure) for figure in FIGURES}
     ids = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in drawn.items()}
     for name, text in drawn.items():
         assert set(re.findall(r"url\(#([^)]+)\)", text)) <= ids[name]
@@ -103,7 +104,7 @@ def test_figures_can_stand_in_one_page() -> None:
 
 def test_every_figure_has_axes_with_titles_and_says_what_is_to_be_seen(figure: Figure) -> None:
     """In one sentence."""
-    titles = re.findall(r"[XY]-axis titled '([^']+)'", svg(figure))
+    titles = re.findall(r"[XY]-axis titled '([^']+)'", render_svg(figure))
     assert titles
     assert all("(" in title for title in titles), "a unit"
     assert figure.caption.count(".") == 1
@@ -113,30 +114,32 @@ def test_every_figure_has_axes_with_titles_and_says_what_is_to_be_seen(figure: F
 def test_names_are_text_and_nothing_else() -> None:
     """A system may be called whatever somebody calls it."""
     hostile = "<script>alert(1)</script>"
-    drawn = svg(accuracy.chart([accuracy.Row(label=hostile, value=0.5, low=0.4, high=0.6, n=9)], title=hostile))
+    drawn = render_svg(
+        accuracy.draw([accuracy.AccuracyRow(label=hostile, value=0.5, low=0.4, high=0.6, n=9)], title=hostile)
+    )
     assert "<script" not in drawn
     assert "&lt;script&gt;" in drawn
 
 
 def test_systems_keep_their_order_and_groups_get_panels() -> None:
     """The order of the rows says something; the alphabet does not."""
-    rows = [accuracy.Row(label=label, value=0.5, n=9, group=group) for group in "ba" for label in ("z", "y")]
-    chart = accuracy.chart(rows).chart
+    rows = [accuracy.AccuracyRow(label=label, value=0.5, n=9, group=group) for group in "ba" for label in ("z", "y")]
+    chart = accuracy.draw(rows).chart
     assert chart["facet"]["row"]["sort"] == ["b", "a"]
     assert chart["spec"]["layer"][0]["encoding"]["y"]["sort"] == ["z", "y"]
 
 
-def _marked(rows: list[heatmap.Row]) -> dict[tuple[float, float], bool]:
+def _marked(rows: list[heatmap.WeightsRow]) -> dict[tuple[float, float], bool]:
     return {
         (cell["rrf_weight"], cell["quality_weight"]): cell["first"]
-        for cell in heatmap.chart(rows).chart["data"]["values"]
+        for cell in heatmap.draw(rows).chart["data"]["values"]
     }
 
 
 def test_cells_of_one_ratio_are_one_run_and_its_first_is_marked() -> None:
     """0.1:0.1 and 0.2:0.2 ask the same; so do all cells in which only one weight counts."""
     weights = [(a / 10, b / 10) for a in range(11) for b in range(11)]
-    rows = [heatmap.Row(rrf_weight=a, quality_weight=b, value=0.5 if a + b else None, n=10) for a, b in weights]
+    rows = [heatmap.WeightsRow(rrf_weight=a, quality_weight=b, value=0.5 if a + b else None, n=10) for a, b in weights]
     marked = _marked(rows)
     assert len(marked) == 121
     assert sum(first for cell, first in marked.items() if cell != (0, 0)) == 65
@@ -148,20 +151,20 @@ def test_cells_of_one_ratio_are_one_run_and_its_first_is_marked() -> None:
 
 def test_the_job_says_which_cells_are_one_run_where_it_is_known() -> None:
     """Whoever ran the grid knows better than the ratio."""
-    rows = [heatmap.Row(rrf_weight=1, quality_weight=up, value=0.5, n=10, job="one") for up in (1, 2)]
+    rows = [heatmap.WeightsRow(rrf_weight=1, quality_weight=up, value=0.5, n=10, job="one") for up in (1, 2)]
     assert list(_marked(rows).values()) == [True, False]
 
 
 def test_a_cell_without_a_row_is_empty() -> None:
     """The grid is drawn whole."""
-    rows = [heatmap.Row(rrf_weight=at, quality_weight=at, value=0.5, n=10) for at in (1, 2)]
-    cells = heatmap.chart(rows).chart["data"]["values"]
+    rows = [heatmap.WeightsRow(rrf_weight=at, quality_weight=at, value=0.5, n=10) for at in (1, 2)]
+    cells = heatmap.draw(rows).chart["data"]["values"]
     assert [cell["value"] for cell in cells] == [0.5, None, None, 0.5]
 
 
 def test_pairs_of_scores_that_coincide_are_one_larger_circle() -> None:
     """A rating has five values: points would hide each other."""
-    places = rho.chart(DECISION).chart["data"]["values"]
+    places = rho.draw(DECISION).chart["data"]["values"]
     assert [(place["rule"], place["judge"], place["documents"]) for place in places] == [
         (0.25, 1.0, 2), (0.5, 0.0, 1), (0.875, 0.75, 1),
     ]  # fmt: skip
@@ -172,13 +175,13 @@ def test_pairs_of_scores_that_coincide_are_one_larger_circle() -> None:
 )
 def test_a_decision_without_a_correlation_is_drawn_all_the_same(changes: dict[str, Any]) -> None:
     """Its reason stands above."""
-    assert "judge" in svg(rho.chart(msgspec.structs.replace(DECISION, reason="undefined: judge", **changes)))
+    assert "judge" in render_svg(rho.draw(msgspec.structs.replace(DECISION, reason="undefined: judge", **changes)))
 
 
 def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_interval() -> None:
     """Five repeats of twenty items are twenty observations."""
-    once, often = (endings.of("x", {"correct": 60, "logic": 40, "refused": 0}, items) for items in (None, 20))
-    assert "refused" not in str(endings.chart(once).chart)
+    once, often = (endings.make_rows("x", {"correct": 60, "logic": 40, "refused": 0}, items) for items in (None, 20))
+    assert "refused" not in str(endings.draw(once).chart)
     assert (once[0].low, once[0].high) == pytest.approx((0.5020, 0.6906), abs=5e-4)
     assert once[0].low is not None
     assert often[0].low is not None
@@ -187,23 +190,23 @@ def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_inte
 
 @pytest.mark.parametrize(
     "empty",
-    [module.chart for module in (accuracy, heatmap, endings, ranks, memory, latency, calibration, roc, pareto)],
+    [module.draw for module in (accuracy, heatmap, endings, ranks, memory, latency, calibration, roc, pareto)],
     ids=lambda empty: str(empty.__module__).rpartition(".")[2],
 )
 def test_a_figure_of_nothing_is_no_error(empty: Any) -> None:
     """It says that n is 0."""
-    assert "n = 0" in svg(empty([]))
+    assert "n = 0" in render_svg(empty([]))
 
 
 def test_a_band_reaches_from_opening_to_closing_and_models_are_stacked() -> None:
     """What is still open reaches to the last instant that is known, or to the one that is given."""
     rows = residencies()
-    bands = memory.chart(rows).chart["data"]["values"]
+    bands = memory.draw(rows).chart["data"]["values"]
     assert [(band["start"], band["end"], band["base"], band["top"]) for band in bands] == [
         (0.0, 20.0, 0.0, 41.5), (20.0, 30.0, 0.0, 42.0), (30.0, 30.0, 0.0, 40.0),
     ]  # fmt: skip
     both = [msgspec.structs.replace(row, mib=10.0) for row in rows[1:3]]
-    stacked = memory.chart(both, until=rows[3].opened_at).chart["data"]["values"]
+    stacked = memory.draw(both, until=rows[3].opened_at).chart["data"]["values"]
     assert [(band["model"], band["base"], band["top"], band["end"]) for band in stacked] == [
         ("generator", 0.0, 10.0, 10.0), ("judge", 10.0, 20.0, 10.0),
     ]  # fmt: skip
@@ -211,43 +214,43 @@ def test_a_band_reaches_from_opening_to_closing_and_models_are_stacked() -> None
 
 def test_times_that_are_no_time_stand_at_the_least_that_a_clock_tells() -> None:
     """A logarithm of 0 is nowhere; without times there is no box."""
-    [row] = latency.of("grade", latency.RAN, [0.0, 0.0])
-    assert (row.p5, row.p95) == (latency.LEAST, latency.LEAST)
-    assert latency.of("grade", latency.RAN, []) == []
+    [row] = latency.make_rows("grade", latency.RAN, [0.0, 0.0])
+    assert (row.p5, row.p95) == (latency.MIN_SECONDS, latency.MIN_SECONDS)
+    assert latency.make_rows("grade", latency.RAN, []) == []
 
 
 def test_an_interval_needs_two_observations() -> None:
     """One has none, and is drawn without."""
-    [row] = ranks.of(ranks.AFTER, {1: [0.5]})
+    [row] = ranks.make_rows(ranks.AFTER, {1: [0.5]})
     assert (row.value, row.low, row.high, row.n) == (0.5, None, None, 1)
 
 
 def test_ratings_stay_apart_and_many_values_are_put_into_bins() -> None:
     """A judge has five; the mean of several documents has many."""
-    assert [row.quality for row in calibration.of([(rating / 4, 1.0) for rating in range(5)])] == [
+    assert [row.quality for row in calibration.make_rows([(rating / 4, 1.0) for rating in range(5)])] == [
         0,
         0.25,
         0.5,
         0.75,
         1,
     ]
-    binned = calibration.of([(place / 1000, 1.0) for place in range(1001)])
-    assert len(binned) == calibration.MOST
+    binned = calibration.make_rows([(place / 1000, 1.0) for place in range(1001)])
+    assert len(binned) == calibration.MAX_DISTINCT
     assert sum(row.n for row in binned) == 1001
 
 
 def test_a_share_has_wilsons_interval_and_a_mean_of_grades_students() -> None:
     """0 of 2 is not known to be 0."""
-    [share] = calibration.of([(0.5, 0.0), (0.5, 0.0)])
+    [share] = calibration.make_rows([(0.5, 0.0), (0.5, 0.0)])
     assert share.high == pytest.approx(0.6576, abs=1e-4)
-    [grades] = calibration.of([(0.5, 0.2), (0.5, 0.4), (0.5, 0.3)])
+    [grades] = calibration.make_rows([(0.5, 0.2), (0.5, 0.4), (0.5, 0.3)])
     assert grades.value == pytest.approx(0.3)
     assert grades.high == pytest.approx(0.5484, abs=1e-4)
 
 
 def test_the_area_is_how_often_a_good_document_is_above_a_bad_one() -> None:
     """Counted pair by pair; ties are half."""
-    judge, rules = roc.areas(scored())
+    judge, rules = roc.compute_areas(scored())
     pairs = [(good, bad) for good in (0.75, 1.0, 0.25) for bad in (0.25, 0.0, 0.5)]
     assert judge.value == pytest.approx(sum((good > bad) + 0.5 * (good == bad) for good, bad in pairs) / len(pairs))
     assert rules.value == 0.5
@@ -258,7 +261,7 @@ def test_the_area_is_how_often_a_good_document_is_above_a_bad_one() -> None:
 
 def test_the_curve_goes_from_nothing_to_everything() -> None:
     """Through every threshold, ties at once."""
-    points = [point for layer in roc.chart(scored()).chart["layer"][1:] for point in layer["data"]["values"]]
+    points = [point for layer in roc.draw(scored()).chart["layer"][1:] for point in layer["data"]["values"]]
     judge = [(point["false"], point["true"]) for point in points if point["scorer"] == "judge"]
     assert (judge[0], judge[-1]) == ((0, 0), (1, 1))
     assert judge == sorted(judge)
@@ -268,15 +271,15 @@ def test_the_curve_goes_from_nothing_to_everything() -> None:
 def test_only_good_documents_have_no_curve() -> None:
     """It says so instead of a number."""
     rows = [row for row in scored() if row.good]
-    assert [area.value for area in roc.areas(rows)] == [None, None]
-    assert "no area, as there are 3 good and 0 bad documents" in svg(roc.chart(rows))
+    assert [area.value for area in roc.compute_areas(rows)] == [None, None]
+    assert "no area, as there are 3 good and 0 bad documents" in render_svg(roc.draw(rows))
 
 
 def test_a_threshold_is_on_the_front_unless_another_is_better_in_one_and_as_good_in_the_other() -> None:
     """What was not graded is on no front; two that are alike are both on it."""
-    assert pareto.front(thresholds()) == [True, False, True, False]
+    assert pareto.find_front(thresholds()) == [True, False, True, False]
     twice = [thresholds()[0], thresholds()[0]]
-    assert pareto.front(twice) == [True, True]
+    assert pareto.find_front(twice) == [True, True]
 
 
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
@@ -284,5 +287,5 @@ def test_without_the_extra_the_error_names_it(missing: str, monkeypatch: pytest.
     """Whichever library it is."""
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(Unavailable, match=missing) as refused:
-        write(accuracy.chart([]), tmp_path)
-    assert refused.value.hint == "pip install 'mathrag-gate[report]'"
+        write_figure(accuracy.draw([]), tmp_path)
+    assert refused.value.hint == install_command("report")

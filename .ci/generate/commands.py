@@ -1,0 +1,61 @@
+"""The page of all commands, from the command line itself."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from links import linked
+from tables import table
+from typer.main import get_command
+
+from mathrag.cli.main import app
+
+PAGE = "reference/cli.md"
+
+
+def page() -> str:
+    """Every command with its help, arguments and options."""
+    return "\n\n".join(_section(words, command) for words, command in _commands(get_command(app), ("mathrag",)))
+
+
+def _commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    names = getattr(command, "commands", None)
+    if names is None:
+        yield words, command
+        return
+    context = command.make_context(words[-1], [], resilient_parsing=True)
+    for name in names:
+        _, inner, _ = command.resolve_command(context, [name])
+        yield from _commands(inner, (*words, name))
+
+
+def _section(words: tuple[str, ...], command: Any) -> str:
+    given = " ".join(_given(each) for each in command.params if not each.opts[0].startswith("-"))
+    parts = [f"## {' '.join(words)}", linked(command.help or "", PAGE)]
+    if given:
+        parts.append(f"`{' '.join(words)} {given}`")
+    if rows := [_row(each) for each in command.params if not getattr(each, "hidden", False)]:
+        parts.append(table(("option", "default", "meaning"), iter(rows), PAGE))
+    return "\n\n".join(filter(None, parts))
+
+
+def _given(argument: Any) -> str:
+    name = argument.metavar or argument.name.upper()
+    return name if argument.required else f"[{name}]"
+
+
+def _row(parameter: Any) -> tuple[str, ...]:
+    is_option = parameter.opts[0].startswith("-")
+    name = ", ".join(f"`{each}`" for each in (*parameter.opts, *parameter.secondary_opts)) if is_option else ""
+    value = "" if not is_option or parameter.is_flag else f" `{parameter.metavar or parameter.name.upper()}`"
+    again = " May be repeated." if parameter.multiple or parameter.nargs != 1 else ""
+    meaning = " ".join((parameter.help or "").split())
+    return (name + value) or f"`{_given(parameter)}`", _default(parameter), linked(meaning, PAGE) + again
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "needed"
+    value = parameter.default
+    if value is None or value is False or callable(value) or value in ((), []):
+        return ""
+    return f"`{getattr(value, 'value', value)}`"

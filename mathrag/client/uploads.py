@@ -1,0 +1,159 @@
+"""Stream uploads of files, folders or rows in memory, and restart an interrupted one from the beginning."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from mathrag.client.errors import Failed, Invalid
+from mathrag.client.request import PIECE_BYTES, Request
+from mathrag.client.sources import Sources
+from shared.ingest.lines import Row
+from shared.ingest.reader import OnError
+from shared.ingest.rows import Format as FileFormat
+
+Source = str | PathLike[str] | Iterable[Mapping[str, object]]
+"""A file or folder, or rows: dictionaries with the fields that a line of JSON would have."""
+Format = Literal["auto", "jsonl", "csv", "parquet"]
+Unusable = Literal["reject", "skip"]
+"""Treatment of invalid lines: `reject` stores nothing of the upload, `skip` stores all other lines."""
+IN_MEMORY = "rows"
+"""Name in messages for rows that do not come from a file."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of an upload; both figures restart at 0 when an interrupted upload restarts."""
+
+    lines: int
+    """0 if a file is sent unchanged."""
+    bytes: int
+
+
+class Upload:
+    """Lines to send; each iteration reads them again, so that an interrupted upload can be repeated."""
+
+    def __init__(
+        self,
+        rows: Callable[[], Iterable[Row]],
+        progress: Callable[[Progress], None] | None = None,
+        *,
+        skip_empty: bool = False,
+        on_error: Unusable = "reject",
+    ) -> None:
+        self._rows = rows
+        self._progress = progress
+        self._skip_empty = skip_empty
+        self._on_error = OnError(on_error)
+        self._sources = Sources(())
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._sources = Sources(self._rows(), skip_empty=self._skip_empty, on_error=self._on_error)
+        sent = reported = 0
+        for line in self._sources:
+            yield line
+            sent += len(line)
+            if sent - reported >= PIECE_BYTES:
+                reported = sent
+                self._tell(sent)
+        self._tell(sent)
+
+    def lines(self, source: Source) -> Iterable[bytes]:
+        """Return the lines; as an iterator, which is never sent twice, if the rows can be read only once."""
+        return iter(self) if isinstance(source, Iterator) else self
+
+    def options(self) -> dict[str, str]:
+        """Return the query fields by which the server treats invalid lines as this client does."""
+        return {"format": "jsonl", "skip_empty": str(self._skip_empty).lower(), "on_error": self._on_error.value}
+
+    def on(self, request: Request[Any]) -> Request[Any]:
+        """Return `request`, changed so that its problems name this upload's files and lines."""
+        return msgspec.structs.replace(request, explain=self._explain)
+
+    def count_left_out(self, request: Request[Any]) -> Request[Any]:
+        """Return `request` like `on`, changed so that its answer also counts the lines that were not sent."""
+        return msgspec.structs.replace(request, explain=self._explain, complete=self._complete)
+
+    def _tell(self, sent: int) -> None:
+        if self._progress is not None:
+            self._progress(Progress(lines=self._sources.sent, bytes=sent))
+
+    def _explain(self, failed: Failed) -> Failed:
+        """Replace the upload's line numbers in a problem by those of the files."""
+        failed.message = self._sources.translate(failed.message)
+        failed.hint = self._sources.translate(failed.hint) if failed.hint else None
+        failed.others = tuple(map(self._sources.translate, failed.others))
+        if failed.line is not None and 0 < failed.line <= self._sources.sent:
+            failed.line = self._sources.where(failed.line)[1]
+        return failed
+
+    def _complete(self, made: Any) -> Any:
+        """Replace the upload's line numbers in an answer, and add the lines that were not sent."""
+        found = self._sources.complete(msgspec.to_builtins(made))
+        lines = [{**each, "message": f"{each['source']}: {each['message']}"} for each in found["rejected_lines"]]
+        return msgspec.convert({**found, "rejected_lines": lines}, type(made))
+
+
+class File:
+    """The bytes of a file; each iteration reads them again."""
+
+    def __init__(self, path: Path, progress: Callable[[Progress], None] | None = None) -> None:
+        self._path = path
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[bytes]:
+        sent = 0
+        with self._path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+                sent += len(piece)
+                if self._progress is not None:
+                    self._progress(Progress(lines=0, bytes=sent))
+
+
+def file_of(source: Source, progress: Callable[[Progress], None] | None) -> File:
+    """Return the file that a plug-in of the service will read.
+
+    Raises:
+        Invalid: the source is rows in memory.
+    """
+    return File(require_file(source, "reader"), progress)
+
+
+def require_file(source: Source, option: str) -> Path:
+    """Return the path of the source, which `option` needs.
+
+    Raises:
+        Invalid: the source is rows in memory.
+    """
+    if not isinstance(source, str | PathLike):
+        message = f"`{option}` needs a file, but rows were given"
+        raise Invalid("invalid", message, hint=f"omit `{option}`, or give a file")
+    return Path(source)
+
+
+def make_error_options(on_error: Unusable, *, skip_empty: bool) -> dict[str, str]:
+    """Return the query fields for the server's treatment of invalid lines."""
+    return {"skip_empty": str(skip_empty).lower(), "on_error": on_error}
+
+
+def rows_of(source: Source, read: Callable[[Path], Iterable[Row]]) -> Callable[[], Iterable[Row]]:
+    """Return a function that yields the rows of a file or folder, read by `read`, or the given rows."""
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        return lambda: read(path)
+    return lambda: ((IN_MEMORY, number, _encode_line(number, row)) for number, row in enumerate(source, 1))
+
+
+def _encode_line(number: int, row: Mapping[str, object]) -> bytes:
+    try:
+        return msgspec.json.encode(dict(row)) + b"\n"
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        message = f"{IN_MEMORY}, line {number}: cannot be written as JSON ({error})"
+        raise Invalid("invalid", message, hint="a row is a dictionary of texts, numbers and lists") from error
+
+
+def file_format(name: Format) -> FileFormat:
+    """Return the readers' value of a format."""
+    return FileFormat(name)

@@ -1,0 +1,47 @@
+"""Translate failures of the retriever: a call fails with a typed failure, or waits until the retriever is back."""
+
+from typing import NamedTuple
+
+import httpx2
+
+from shared.bearer import authorization
+from shared.contracts.replies import Failure
+from shared.errors import Unavailable
+from shared.models.retriever_client import NoReply, RetrieverClient
+from shared.redaction import redact
+from shared.runtime.execution import Wait
+from shared.settings import Settings
+from shared.trace_headers import add_trace_headers
+
+OUTAGE_STATUSES = (401, 403, 429, 502, 503, 504)
+"""Statuses of an outage, which would meet any request, unless the retriever's problem document tells otherwise."""
+
+
+class RetrieverAway(NamedTuple):
+    """The retriever, or a server that it needs, is away."""
+
+    what: str
+    said: str
+
+    def make_wait(self, call_id: int) -> Wait:
+        """Make the wait of a call."""
+        return Wait(call_id, self.what, self.said)
+
+
+def make_client(settings: Settings) -> RetrieverClient:
+    """Make a client that sends the service key and the trace."""
+    http = httpx2.AsyncClient(
+        trust_env=False, event_hooks={"request": [add_trace_headers]}, headers=authorization(settings.service_key)
+    )
+    return RetrieverClient(http, settings)
+
+
+def translate_failure(error: NoReply, address: str) -> Failure | RetrieverAway:
+    """Translate the retriever's failure to reply: an outage of it or of a server that it needs, or a typed failure."""
+    refuses_all, problem = error.status in OUTAGE_STATUSES, error.problem
+    if refuses_all and problem.type == Unavailable.kind:
+        return RetrieverAway(redact(problem.what), redact(problem.detail))
+    unreachable = isinstance(error.cause, httpx2.ConnectError | httpx2.ConnectTimeout)
+    if unreachable or (refuses_all and not problem.what):
+        return RetrieverAway(f"the retriever at {address}", str(error))
+    return Failure(kind=error.kind, detail=str(error))

@@ -1,0 +1,139 @@
+"""Submits an experiment in one transaction, cancels and resumes it; each of its jobs is an ordinary job."""
+
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from anyio import to_thread
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.orchestrator.experiments.grid import Grid, expand
+from shared.contracts.experiments import Experiment
+from shared.contracts.replies import INFRASTRUCTURE
+from shared.errors import MathragError
+from shared.runtime.cancel import cancel_all
+from shared.runtime.drafting import Draft, Drafting
+from shared.runtime.requeue import repeat_submissions
+from shared.runtime.submission import Submission
+from shared.runtime.submit import insert
+from shared.settings import Settings
+from shared.storage import cells, configurations, experiments, idempotency
+from shared.storage.database import Database
+
+PASSING = sorted(kind.value for kind in INFRASTRUCTURE)
+"""Temporary failures: a repetition makes the call again."""
+
+
+class SubmittedExperiment(NamedTuple):
+    """Tells which experiment a submission has created or, with a repeated key, has found."""
+
+    experiment: int
+    """Row id of the experiment."""
+    replayed: bool
+    """Whether an earlier request with the same key created it."""
+
+
+async def submit_once(
+    database: Database, settings: Settings, asked: Experiment, keyed: idempotency.KeyedRequest | None
+) -> SubmittedExperiment:
+    """Create all jobs of a new experiment in one transaction, or return the experiment that the same request created
+    before.
+
+    The idempotency key belongs to the experiment's first job, which leads to the experiment.
+
+    Raises:
+        Invalid, NotFound: a field cannot be used; the message names it.
+        Conflict: the name is taken.
+        TooLarge, TooMany: a limit of the operator is exceeded.
+        IdempotencyMismatch, InProgress: see `idempotency.run_once`.
+    """
+    grid = await expand_in_thread(database, settings, asked)
+
+    async def make() -> uuid.UUID:
+        number = await cells.insert_experiment(connection, asked.name, asked.model_dump())
+        drafts = await draft_jobs(connection, settings, grid.jobs, number)
+        jobs = await insert(connection, settings, drafts)
+        await cells.insert_cells(connection, number, _make_rows(grid, jobs))
+        return jobs[0]
+
+    async with database.transaction() as connection:
+        accepted = await idempotency.run_once(connection, keyed, make)
+        return SubmittedExperiment(await cells.find_experiment_of_job(connection, accepted.job), accepted.replayed)
+
+
+async def expand_in_thread(database: Database, settings: Settings, asked: Experiment) -> Grid:
+    """Expand the experiment in a thread, since there may be many cells."""
+    configured = await configurations.load_newest(database)
+    work = partial(expand, asked, configured, settings.roles, most=settings.limits.cells)
+    return await to_thread.run_sync(work)
+
+
+async def draft_jobs(
+    connection: AsyncConnection, settings: Settings, jobs: Sequence[Submission], number: int | None = None
+) -> list[Draft]:
+    """Look up everything that the experiment's jobs name; `number` is the experiment's row id, if it has one yet.
+
+    Raises:
+        Invalid, NotFound: a field cannot be used; the message names it and the job.
+    """
+    drafting = Drafting(connection, settings)
+    return [await _draft_job(drafting, msgspec.structs.replace(job, experiment=number)) for job in jobs]
+
+
+async def _draft_job(drafting: Drafting, job: Submission) -> Draft:
+    try:
+        return await drafting.draft(job)
+    except MathragError as error:
+        raise type(error)(f"{error.message} (job {job.name})", hint=error.hint) from error
+
+
+def _make_rows(grid: Grid, jobs: Sequence[uuid.UUID]) -> list[dict[str, Any]]:
+    return [
+        {
+            "index": index,
+            "dataset": cell.place.dataset,
+            "corpus": cell.place.corpus,
+            "variant": cell.variant.name,
+            "pipeline": cell.variant.pipeline,
+            "point": cell.point,
+            "seed": cell.seed,
+            "job": None if cell.job is None else jobs[cell.job],
+            "refused": cell.refused,
+        }
+        for index, cell in enumerate(grid.cells)
+    ]
+
+
+async def cancel(database: Database, reference: str) -> int:
+    """Cancel every job of the experiment that has not ended, and return its row id. A second call changes nothing.
+
+    Raises:
+        NotFound: there is no such experiment.
+    """
+    async with database.snapshot() as connection:
+        number = await experiments.resolve(connection, reference)
+        found = await experiments.view(connection, number)
+    await cancel_all(database, sorted({cell.job for cell in found.grid if cell.job}))
+    return number
+
+
+async def resume(database: Database, settings: Settings, reference: str) -> int:
+    """Requeue the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
+    temporary reason; return its row id.
+
+    What ended well is not run again, and stored replies are reused. A second call changes nothing.
+
+    Raises:
+        NotFound: there is no such experiment.
+        TooLarge, TooMany: a limit of the operator is exceeded.
+    """
+    async with database.transaction() as connection:
+        number = await experiments.resolve(connection, reference)
+        await cells.lock_cells(connection, number)
+        submissions = await repeat_submissions(connection, await cells.list_undone_jobs(connection, number, PASSING))
+        if submissions:
+            jobs = await insert(connection, settings, await draft_jobs(connection, settings, submissions, number))
+            await cells.replace_jobs(connection, number, [each.requeued_from for each in submissions], jobs)
+    return number

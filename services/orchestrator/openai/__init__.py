@@ -1,0 +1,1 @@
+"""Endpoints of OpenAI's API under `/openai/v1`, for clients that support no other API."""

@@ -1,0 +1,89 @@
+"""Serves `/openai/v1/embeddings`: vectors of texts, computed as the retriever embeds documents."""
+
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from fastapi import APIRouter, Response
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from services.orchestrator.access.scopes import declare_scope
+from services.orchestrator.api.routes import json
+from services.orchestrator.deps import RequestDeps
+from services.orchestrator.openai.bodies import StrictBody, put_in_list
+from services.orchestrator.openai.names import find_model
+from services.orchestrator.searching.call_answerer import to_refusal
+from shared.contracts.api_keys import Scope
+from shared.errors import Invalid
+from shared.models.retriever_client import NoReply, RetrieverClient
+
+router = APIRouter()
+MOST_TEXTS = 2048
+"""Upper bound of the texts, as OpenAI's."""
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _list_texts(given: Any) -> Any:
+    if isinstance(given, list) and given and isinstance(given[0], int | list):
+        raise PydanticCustomError("token_ids", "must be texts; token ids belong to another model's tokenizer")
+    return put_in_list(given)
+
+
+Input = Annotated[
+    list[Text],
+    Field(min_length=1, max_length=MOST_TEXTS),
+    BeforeValidator(_list_texts, json_schema_input_type=Text | list[Text]),
+]
+"""Texts to embed, or one."""
+
+
+class EmbeddingsRequest(StrictBody):
+    """Texts to embed; token ids are refused, because they belong to another tokenizer."""
+
+    model: Annotated[str, Field(min_length=1, max_length=300)]
+    input: Input
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int, Field(gt=0)] | None = None
+    user: str | None = None
+
+
+@router.post("/embeddings")
+async def create(request: EmbeddingsRequest, deps: RequestDeps) -> Response:
+    """Returns a vector of length 1 for each text, in their order. Tokens are not counted, so `usage` is 0."""
+    model = await find_model(deps, request.model, "embedder")
+    texts = request.input
+    try:
+        vectors = (await RetrieverClient(deps.http, deps.settings).embed(texts)).vectors
+    except NoReply as error:
+        raise to_refusal(error) from error
+    check_dimensions(request.dimensions, len(vectors[0]) // 4)
+    return json(to_body(model.id, vectors, request.encoding_format))
+
+
+def to_body(model: str, vectors: Sequence[bytes], form: str) -> dict[str, Any]:
+    """Return the answer that holds these vectors."""
+    data = [
+        {"object": "embedding", "index": index, "embedding": _encode(vector, form)}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
+def check_dimensions(wanted: int | None, actual: int) -> None:
+    """Check that vectors have the requested length.
+
+    Raises:
+        Invalid: they have another one; vectors are never shortened.
+    """
+    if wanted not in (None, actual):
+        raise Invalid(f"`dimensions`: the model's vectors have {actual} and cannot be shortened", hint="leave it out")
+
+
+def _encode(vector: bytes, form: str) -> Any:
+    return base64.b64encode(vector).decode() if form == "base64" else np.frombuffer(vector, "<f4").tolist()
+
+
+declare_scope(create, Scope.READ)

@@ -1,0 +1,233 @@
+"""Measures how far people agree with the judge or the grader, and with each other, by the labels of one set."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from shared.contracts.labels import FEWEST, KINDS, Value, What, find_position
+from shared.statistics.agreement import Coefficient, estimate_cohens_kappa, estimate_krippendorffs_alpha
+from shared.storage.label_sets import LabelSet
+from shared.storage.labels import CountedLabels
+
+MOST = 20
+"""Number of disagreements that are listed."""
+NOTHING = Coefficient(value=None)
+WORDS: dict[What, tuple[str, str]] = {
+    "documents": ("documents", "the judge's rating"),
+    "relevance": ("documents", "the judge's rating"),
+    "answers": ("answers", "the grader's verdict"),
+}
+"""Words for what is labelled, and for what labels are compared with."""
+
+Votes = Mapping[str, Value | None]
+"""Label of a task by labeller; None is an abstention."""
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Agreement of one labeller, or of the majority, with the judge or the grader."""
+
+    labeller: str | None
+    """Name of the labeller; null for the majority."""
+    compared: int
+    """Tasks that have both a label and a rating or verdict."""
+    abstained: int
+    same: int
+    kappa: Coefficient
+    """Cohen's kappa, unweighted."""
+    weighted_kappa: Coefficient
+    """Cohen's kappa with quadratic weights."""
+    confusion: tuple[tuple[int, ...], ...]
+    """Number of tasks as [label][rating or verdict], both in the order of the scale."""
+    note: str | None
+    """Why there is no kappa."""
+
+
+class Alphas(msgspec.Struct, frozen=True, kw_only=True):
+    """Krippendorff's alpha of several raters, by the distance between two ratings."""
+
+    tasks: int
+    """Tasks with two ratings or more."""
+    nominal: Coefficient
+    ordinal: Coefficient
+    interval: Coefficient
+    note: str | None
+    """Why there is no alpha."""
+
+
+class LabelDisagreement(msgspec.Struct, frozen=True, kw_only=True):
+    """A task on which the majority disagrees with the judge or the grader."""
+
+    number: int
+    item: int | None
+    repeat: int
+    label: Value
+    system: Value
+
+
+class LabelAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Agreement figures of a label set; all intervals use one seed."""
+
+    set: str
+    what: What
+    scale: tuple[Value, ...]
+    blind: bool
+    """Whether only blind labels count."""
+    seed: int
+    """Seed of the bootstrap resamples."""
+    words: str
+    tasks: int
+    labelled: int
+    """Tasks with a label or an abstention."""
+    labels: int
+    """Number of labels that count: of each labeller the last one of each task."""
+    abstentions: int
+    ties: int
+    """Tasks without a majority, because several labels were given equally often."""
+    majority: Held
+    labellers: tuple[Held, ...]
+    people: Alphas
+    """Agreement among the labellers."""
+    with_system: Alphas
+    """Agreement among the labellers and the judge or the grader."""
+    disagreements: tuple[LabelDisagreement, ...]
+    """The first 20 disagreements, the largest first."""
+
+
+def compute_agreement(of: LabelSet, counted: CountedLabels, *, blind: bool, seed: int) -> LabelAgreement:
+    """Compute the agreement figures of the labels that count; it takes up to a second."""
+    votes = [vote for labels in counted.labels.values() for vote in labels.values()]
+    leading = {number: _find_majority(labels) for number, labels in counted.labels.items()}
+    compare = partial(_compare, of.what, {task.number: task.value for task in counted.tasks}, seed)
+    majority = compare(None, {number: vote for number, (vote, tied) in leading.items() if not tied})
+    people, both = _list_ratings(of.what, counted)
+    return LabelAgreement(
+        set=of.name,
+        what=of.what,
+        scale=of.scale,
+        blind=blind,
+        seed=seed,
+        words=_describe_agreement(of.what, majority),
+        tasks=of.tasks,
+        labelled=len(counted.labels),
+        labels=len(votes) - votes.count(None),
+        abstentions=votes.count(None),
+        ties=sum(tied for _, tied in leading.values()),
+        majority=majority,
+        labellers=tuple(compare(name, values) for name, values in sorted(_group_by_labeller(counted).items())),
+        people=_compute_alphas(of.what, people, "labels of two people", seed),
+        with_system=_compute_alphas(of.what, both, f"a label and {WORDS[of.what][1]}", seed),
+        disagreements=_list_disagreements(of.what, counted, leading),
+    )
+
+
+def _list_given(votes: Votes) -> list[Value]:
+    return [vote for vote in votes.values() if vote is not None]
+
+
+def _find_majority(votes: Votes) -> tuple[Value | None, bool]:
+    """Return the most frequent label, or None if several labels are tied, and whether they are."""
+    counts = Counter(_list_given(votes)).most_common(2)
+    tied = len(counts) > 1 and counts[0][1] == counts[1][1]
+    return (counts[0][0] if counts and not tied else None), tied
+
+
+def _group_by_labeller(counted: CountedLabels) -> dict[str, dict[int, Value | None]]:
+    found: defaultdict[str, dict[int, Value | None]] = defaultdict(dict)
+    for number, votes in counted.labels.items():
+        for labeller, vote in votes.items():
+            found[labeller][number] = vote
+    return found
+
+
+def _list_ratings(what: What, counted: CountedLabels) -> tuple[list[list[int]], list[list[int]]]:
+    """Return for each labelled task the positions of its labels on the scale, and the same with the system's rating
+    added.
+    """
+    system = {task.number: task.value for task in counted.tasks}
+    people = [
+        (number, [find_position(what, vote) for vote in _list_given(votes)]) for number, votes in counted.labels.items()
+    ]
+    return [labels for _, labels in people], [
+        [*labels, find_position(what, system[number])] for number, labels in people
+    ]
+
+
+def _compare(
+    what: What, system: Mapping[int, Value], seed: int, labeller: str | None, said: Mapping[int, Value | None]
+) -> Held:
+    pairs = [
+        (find_position(what, vote), find_position(what, system[number]))
+        for number, vote in said.items()
+        if vote is not None
+    ]
+    counts, scale = Counter(pairs), range(len(KINDS[what].scale))
+    note = _explain_undefined_kappa(what, pairs)
+    kappa, weighted = (
+        NOTHING if note else estimate_cohens_kappa(pairs, len(scale), level, seed) for level in ("nominal", "interval")
+    )
+    return Held(
+        labeller=labeller,
+        compared=len(pairs),
+        abstained=len(said) - len(pairs),
+        same=sum(one == other for one, other in pairs),
+        kappa=kappa,
+        weighted_kappa=weighted,
+        confusion=tuple(tuple(counts[one, other] for other in scale) for one in scale),
+        note=note,
+    )
+
+
+def _compute_alphas(what: What, raters: Sequence[Sequence[int]], rated: str, seed: int) -> Alphas:
+    units = [unit for unit in raters if len(unit) > 1]
+    scale, enough = len(KINDS[what].scale), len(units) >= FEWEST
+    nominal, ordinal, interval = (
+        estimate_krippendorffs_alpha(units, scale, level, seed) if enough else NOTHING
+        for level in ("nominal", "ordinal", "interval")
+    )
+    note = None if enough else _explain_too_few(len(units), rated)
+    if enough and interval.value is None:
+        note = "all ratings are the same, so chance alone explains the agreement"
+    return Alphas(tasks=len(units), nominal=nominal, ordinal=ordinal, interval=interval, note=note)
+
+
+def _explain_undefined_kappa(what: What, pairs: Sequence[tuple[int, int]]) -> str | None:
+    """Return why there is no kappa: raters who give the same value to everything agree by chance alone."""
+    if len(pairs) < FEWEST:
+        return _explain_too_few(len(pairs), f"a label and {WORDS[what][1]}")
+    labels, system = map(set, zip(*pairs, strict=True))
+    if len(labels) > 1 and len(system) > 1:
+        return None
+    who = "the labels say" if len(labels) == 1 else f"the {KINDS[what].judged_by} says"
+    return f"{who} the same of all of them, so kappa is undefined"
+
+
+def _explain_too_few(tasks: int, rated: str) -> str:
+    return f"{tasks} {'task has' if tasks == 1 else 'tasks have'} {rated}: figures of agreement begin at {FEWEST}"
+
+
+def _describe_agreement(what: What, majority: Held) -> str:
+    things, _ = WORDS[what]
+    system, found = KINDS[what].judged_by, majority.kappa if what == "answers" else majority.weighted_kappa
+    if not majority.compared:
+        return f"Nobody has labelled any of the {things} yet."
+    sentence = f"People and the {system} say the same of {majority.same} of {majority.compared} {things}"
+    if found.value is None:
+        return f"{sentence}; {majority.note}."
+    kappa = "kappa" if what == "answers" else "weighted kappa"
+    span = "" if found.low is None or found.high is None else f" (95 %: {found.low:.2f} to {found.high:.2f})"
+    return f"{sentence}; {kappa} {found.value:.2f}{span}."
+
+
+def _list_disagreements(
+    what: What, counted: CountedLabels, leading: Mapping[int, tuple[Value | None, bool]]
+) -> tuple[LabelDisagreement, ...]:
+    found = [
+        LabelDisagreement(number=task.number, item=task.item, repeat=task.repeat, label=label, system=task.value)
+        for task in counted.tasks
+        for label, _ in [leading.get(task.number, (None, False))]
+        if label not in (None, task.value)
+    ]
+    found.sort(key=lambda each: -abs(find_position(what, each.label) - find_position(what, each.system)))
+    return tuple(found[:MOST])

@@ -1,0 +1,50 @@
+"""Read the files of a ZIP archive one after another, also with Zstandard compression, as inspect_ai writes it."""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
+
+from shared.errors import InvalidLine
+
+if sys.version_info >= (3, 14):
+    import zipfile
+
+    from compression.zstd import ZstdError
+else:
+    from backports.zstd import ZstdError, zipfile
+
+MAGIC = b"PK\x03\x04"
+DAMAGES = (zipfile.BadZipFile, zlib.error, ZstdError, EOFError, NotImplementedError, RuntimeError, OSError)
+
+
+def contents(
+    file: IO[bytes],
+    source: str,
+    is_wanted: Callable[[str], bool],
+    most_of_a_file: int,
+    most: int,
+) -> Iterator[bytes]:
+    """Yield the content of the files with these names. Each of them is held in memory, so one has at most
+    `most_of_a_file` bytes, and all together have at most `most`.
+
+    Raises:
+        InvalidLine: it is cut off or damaged, or unpacks to too much.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            wanted = [each for each in archive.infolist() if is_wanted(each.filename)]
+            _check_sizes([each.file_size for each in wanted], source, most_of_a_file, most)
+            for each in wanted:
+                with archive.open(each) as member:
+                    # Never more than the archive says: a file that holds more fails by its checksum.
+                    yield member.read(each.file_size)
+    except DAMAGES as error:
+        raise InvalidLine(source, 1, f"is truncated or damaged ({error}); copy the file again") from error
+
+
+def _check_sizes(sizes: Sequence[int], source: str, most_of_a_file: int, most: int) -> None:
+    found = ((max(sizes, default=0), most_of_a_file, "one file"), (sum(sizes), most, "all"))
+    for size, limit, what in found:
+        if size > limit:
+            raise InvalidLine(source, 1, f"unpacks to {size} bytes in {what}, and at most {limit} are read; split it")

@@ -1,0 +1,58 @@
+"""Read a log of another program in a process of its own (`row_process`), as parsed JSON may take much memory."""
+
+import sys
+from collections.abc import Generator, Iterator
+from typing import IO
+
+import msgspec
+
+from shared.ingest import lines, other_logs, row_process
+from shared.ingest.lines import Defect, Row
+from shared.ingest.other_logs import Layout, LogLimits
+
+MEMORY_BYTES = 512 << 20
+VALUE_BYTES = 16 << 20
+"""Maximum size in bytes of a log that is a single JSON value, or of one sample in an archive."""
+HINT = "import it with `mathrag job import`, which reads it where it is"
+
+
+def read(file: IO[bytes], source: str, layout: Layout, longest: int, most: int) -> Generator[Row, None, None]:
+    """Yield every answer as a line of JSON, as `other_logs.read` does. Close the generator to end the process.
+
+    `file` must be a file of the operating system. `longest` is the limit of an answer, `most` of all samples, in bytes.
+
+    Raises:
+        InvalidLine: it is cut off or damaged, or is no such log.
+        TooLarge: it needs more memory or time than the process may take.
+    """
+    if layout is Layout.LM_EVAL:
+        # Lines of limited length, of which several answers may come: they are numbered by line.
+        yield from other_logs.read(file, source, layout, LogLimits(line=longest))
+        return
+    arguments = (str(longest), str(most), layout.value)
+    yield from row_process.read_rows(__name__, arguments, file, source, f"log of {layout.value}", HINT)
+
+
+def main(longest: int, most: int, layout: str) -> None:
+    """Write the answers in the log on stdin."""
+    limits = LogLimits(line=longest, value=VALUE_BYTES, unpacked=most)
+    row_process.write_rows(lambda file: _read_rows(file, Layout(layout), limits), MEMORY_BYTES)
+
+
+def _read_rows(file: IO[bytes], layout: Layout, limits: LogLimits) -> Iterator[bytes | Defect]:
+    for _, _, content in other_logs.read(file, "", layout, limits):
+        yield _encode(content, limits.line)
+
+
+def _encode(content: lines.Content, longest: int) -> bytes | Defect:
+    try:
+        line = msgspec.json.encode(lines.fields(content))
+    except Defect as defect:
+        return defect
+    except RecursionError:
+        return Defect(lines.NESTED)
+    return line if len(line) <= longest else lines.make_too_long_defect(longest)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

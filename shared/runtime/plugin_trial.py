@@ -1,0 +1,108 @@
+"""`python -m shared.runtime.plugin_trial PARENT KIND NAME MODULE:ATTRIBUTE`: import a plug-in, and say how it went.
+
+The process of `shared/plugins/trial.py`. A pipeline is also run dry, so that one that never ends is found here and not
+in a service.
+"""
+
+import os
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+import msgspec
+
+from shared.contracts.plugins import Kind, PluginPin, State
+from shared.orphans import die_with
+from shared.plugins.trial import TrialResult
+from shared.processes.child_process import MEMORY_BYTES, claim_stdout
+
+
+def main(parent: int, kind: Kind, name: str, value: str) -> None:
+    """Print the verdict as JSON, and end at once, whatever the import has started."""
+    die_with(parent)
+    if kind is Kind.GRADER:  # it has no more where it marks
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    verdicts = claim_stdout()
+    verdict = judge(kind, name, value)
+    verdicts.write(msgspec.json.encode(verdict).decode("ascii", "backslashreplace"))
+    verdicts.flush()
+    os._exit(0)
+
+
+def judge(kind: Kind, name: str, value: str) -> TrialResult:
+    """Import the plug-in and check it: FAILED if the import raises, REFUSED if it starts a thread or a check fails."""
+    before = threading.active_count()
+    try:
+        found = metadata.EntryPoint(name=name, value=value, group=kind.group).load()
+    except BaseException as error:  # noqa: BLE001 - an import may raise anything, SystemExit among it
+        return TrialResult(state=State.FAILED, detail=_describe_error(error))
+    if threading.active_count() > before:
+        return TrialResult(state=State.REFUSED, detail="its import starts a thread: start it when it is first used")
+    try:
+        return CHECKS[kind](name, found)
+    except BaseException as error:  # noqa: BLE001 - what is checked is code of others
+        return TrialResult(state=State.REFUSED, detail=_describe_error(error))
+
+
+def _describe_error(error: BaseException) -> str:
+    """Describe the error in one line, with the place where the plug-in raised it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if len(frames) > 1 else ""  # noqa: PTH119
+    return f"{type(error).__name__}: {error}{where}".replace("\n", " ")
+
+
+def _check_pipeline(name: str, found: Any) -> TrialResult:
+    from shared.contracts.params import Params
+    from shared.contracts.samples import Item
+    from shared.pipelines import registry
+    from shared.runtime.price import MadeUpLibrary, dry_rounds, make_placeholder_job
+
+    pin = PluginPin(kind=Kind.PIPELINE, name=name, distribution="", version="", hash="")
+    registry.adopt(registry.get_declared(name, found), pin, {}, dict)
+    job, item = make_placeholder_job(name, Params()), Item(ordinal=0, question="?")
+    replays = [job.start(item, 0, MadeUpLibrary())]
+    if job.find_pipeline().prepare is not None:
+        replays.insert(0, job.prepare([item], MadeUpLibrary()))
+    for replay in replays:
+        for _ in dry_rounds(job, replay):
+            pass
+        if replay.failure is not None and replay.failure[0] == "pipeline_error":
+            last_line = replay.failure[1].strip().rpartition("\n")[2]
+            return TrialResult(state=State.REFUSED, detail=f"a dry run of it fails: {last_line}")
+    return TrialResult(state=State.READY)
+
+
+def _check_grader(name: str, found: Any) -> TrialResult:
+    from shared.rag.graders import EXTRACTS, Grader
+
+    if not isinstance(found, Grader) or not callable(found.mark):
+        raise TypeError("it is no grader: make it a `shared.rag.graders.Grader` with a function that marks")
+    if found.name != name:
+        raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
+    extract = next((word for word, each in EXTRACTS.items() if each is found.extract), None)
+    if extract is None:
+        shipped = "boxed, final, whole or choice of `shared.rag.graders.EXTRACTS`"
+        raise TypeError(f"its `extract` is a function of its own, which replays would run: take {shipped}")
+    declares = {"extract": extract, "score": found.score, "most": found.most, "worded": found.worded}
+    return TrialResult(state=State.READY, declares=declares)
+
+
+def _check_callable(_name: str, found: Any) -> TrialResult:
+    if not callable(found):
+        raise TypeError(f"a function or a class belongs there, and not {type(found).__name__}")
+    return TrialResult(state=State.READY)
+
+
+CHECKS: Mapping[Kind, Callable[[str, Any], TrialResult]] = {
+    **dict.fromkeys(Kind, _check_callable),
+    Kind.GRADER: _check_grader,
+    Kind.PIPELINE: _check_pipeline,
+}
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Kind(sys.argv[2]), sys.argv[3], sys.argv[4])

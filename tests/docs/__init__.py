@@ -1,0 +1,1 @@
+"""Every command block of the tutorial and of the how-to pages, run as it stands there."""

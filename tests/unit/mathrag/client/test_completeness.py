@@ -1,0 +1,144 @@
+"""The clients hold to the OpenAPI document: an operation for each of it, and a type for everything."""
+
+import inspect
+import re
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from mathrag.client import answers
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.async_job import AsyncJob
+from mathrag.client.client import Client
+from mathrag.client.grades import LocalGrades, Verdict
+from mathrag.client.handles import JobListing
+from mathrag.client.job import Job
+from mathrag.client.operations import Download, Listing
+from mathrag.client.pipeline import AsyncPipeline, Pipeline
+from mathrag.client.report import Report
+from mathrag.client.samples import AsyncSamples, Samples
+from mathrag.client.uploads import Progress
+from services.orchestrator.app import build
+from shared.settings import Settings
+from tests.unit.mathrag.client.operations import Found, arguments, every_operation
+
+DOCUMENT: dict[str, Any] = build(Settings(database_url="unused")).openapi()
+OPERATIONS = tuple(every_operation())
+LEFT_OUT = {
+    ("GET", "/metrics"): "for Prometheus, in its own format",
+    ("GET", "/v1/jobs/{job}/events"): "`job.watch()` reads them",
+}
+"""Operations of the API that no group has, and why."""
+UNASKED = {"limit", "cursor", "format", "delimiter", "skip_empty", "on_error", "reader", "layout"}
+"""Parts of a query that clients set themselves: pages, and how an upload is written; tests of uploads have more."""
+BY_HAND = (Client, AsyncClient, Job, AsyncJob, Pipeline, AsyncPipeline, Samples, AsyncSamples, Report, LocalGrades,
+           Verdict, Progress)  # fmt: skip
+RAW = {"send", "read", "all", "stream", "save", "events"}
+"""What carries requests for the command line and for the groups: any request, any answer."""
+
+
+@pytest.mark.parametrize(("one", "other"), [(Job, AsyncJob), (Pipeline, AsyncPipeline), (Samples, AsyncSamples)])
+def test_both_clients_have_the_same_methods_with_the_same_parameters(one: type[Any], other: type[Any]) -> None:
+    """What is written for one is found in the other."""
+    assert _parameters(one) == _parameters(other)
+
+
+def _parameters(kind: type[Any]) -> dict[str, list[str]]:
+    public = inspect.getmembers(kind, inspect.isfunction)
+    return {name: list(inspect.signature(each).parameters) for name, each in public if not name.startswith("_")}
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """Method and path of every operation; OpenAI's own clients ask what is below /openai."""
+    for path, operations in DOCUMENT["paths"].items():
+        if not path.startswith("/openai"):
+            yield from ((method.upper(), path) for method in operations)
+
+
+def place(found: Found) -> tuple[str, str]:
+    """The operation of the document that the client's sends a request to."""
+    request = found.operation.describe(**arguments(found.operation))
+    for method, path in documented():
+        pattern = re.sub(r"\{\w+\}", "[^/]+", path)
+        # A path without a variable goes before one that would match it, as in the server's router.
+        if method == request.method and re.fullmatch(pattern, request.path) and _fits(path, request.path):
+            return method, path
+    raise AssertionError(f"{found} asks for {request.method} {request.path}, which there is not")
+
+
+def _fits(path: str, asked: str) -> bool:
+    return "{" not in path or asked not in DOCUMENT["paths"]
+
+
+def test_every_operation_of_the_api_is_a_method_of_the_clients() -> None:
+    """Whoever adds a route adds a method, or says above why not."""
+    assert {place(found) for found in OPERATIONS} | LEFT_OUT.keys() == set(documented())
+
+
+@pytest.mark.parametrize("found", OPERATIONS, ids=str)
+def test_an_operation_asks_for_all_that_the_api_lets_it_ask(found: Found) -> None:
+    """Every part of the query is an argument, or set by the client."""
+    method, path = place(found)
+    request = found.operation.describe(**arguments(found.operation))
+    known = {
+        each["name"] for each in DOCUMENT["paths"][path][method.lower()].get("parameters", ()) if each["in"] == "query"
+    }
+    assert request.query.keys() <= known
+    assert known - request.query.keys() <= UNASKED
+
+
+@pytest.mark.parametrize("found", OPERATIONS, ids=str)
+def test_an_operation_reads_the_example_of_the_documentation(found: Found) -> None:
+    """Into the type that it promises."""
+    method, path = place(found)
+    if isinstance(found.operation, Download):
+        return
+    for status, response in DOCUMENT["paths"][path][method.lower()]["responses"].items():
+        if status.startswith("2"):
+            example = next(iter(response["content"].values()))["example"]
+            one = example["data"][0] if isinstance(found.operation, Listing | JobListing) else example
+            kind = found.operation.answer
+            read = msgspec.json.decode(msgspec.json.encode(one), type=kind)
+            assert isinstance(read, typing.get_origin(kind) or kind)
+
+
+def hints() -> Iterator[tuple[str, Any]]:
+    """Every type in a signature or in a field that a user of the clients sees."""
+    for found in OPERATIONS:
+        given = typing.get_type_hints(found.operation.describe)
+        yield from ((f"{found}({name})", hint) for name, hint in given.items() if name != "return")
+        yield f"{found} -> ", found.operation.answer
+    yield from _of_methods()
+    for name, struct in vars(answers).items():
+        if isinstance(struct, type) and issubclass(struct, msgspec.Struct):
+            yield from ((f"{name}.{field}", hint) for field, hint in typing.get_type_hints(struct).items())
+
+
+def _of_methods() -> Iterator[tuple[str, Any]]:
+    for kind in BY_HAND:
+        for name, method in inspect.getmembers(kind, inspect.isfunction):
+            if not name.startswith("_") and name not in RAW:
+                yield from ((f"{kind.__name__}.{name}({each})", hint) for each, hint in _hints_of(method))
+
+
+def _hints_of(method: Any) -> Iterator[tuple[str, Any]]:
+    import mathrag.client.async_connection as asynchronous
+    import mathrag.client.connection as synchronous
+
+    names = {"Connection": synchronous.Connection, "AsyncConnection": asynchronous.AsyncConnection,
+             "Pipeline": Pipeline, "AsyncPipeline": AsyncPipeline}  # fmt: skip
+    for table in ("pa", "pd", "pl"):
+        names[table] = type(table, (), {"Table": object, "DataFrame": object})
+    yield from typing.get_type_hints(method, localns=names).items()
+
+
+def test_no_public_type_is_any() -> None:
+    """Neither a signature nor a field of an answer; JSON of any form is `object`, which has to be looked at."""
+    assert [where for where, hint in hints() if _has_any(hint)] == []
+
+
+def _has_any(hint: Any) -> bool:
+    return hint is Any or any(_has_any(each) for each in typing.get_args(hint) if not isinstance(each, str))

@@ -1,0 +1,391 @@
+"""Jobs as objects: waited for, watched, looked into, graded here."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from mathrag.client import packages, waiting
+from mathrag.client.async_client import AsyncClient
+from mathrag.client.client import Client
+from mathrag.client.errors import Invalid, JobFailed, MissingPackage, NotFound, TimedOut, Unreachable
+from mathrag.client.following import RETURN_S
+from services.orchestrator import reports
+from services.orchestrator.api.samples import RESULT, SAMPLE
+from tests.unit.commands import Handler, Server, refuses, says
+from tests.unit.mathrag.client.both import ADDRESS, by_both, slept
+from tests.unit.mathrag.client.test_retries import BUSY, VIEW, in_turn, lost
+
+pytestmark = pytest.mark.anyio
+__all__ = ["slept"]
+ENDED_AT = "2026-11-21T09:00:00Z"
+ENDED = says({**VIEW, "state": "completed", "ended_at": ENDED_AT})
+
+
+async def waited(**options: Any) -> list[Any]:
+    """What waiting for a job comes to, by either client."""
+
+    async def later(client: AsyncClient) -> Any:
+        return await (await client.jobs.get("first")).wait(**options)
+
+    return await by_both(
+        lambda client: later(client) if isinstance(client, AsyncClient) else client.jobs.get("first").wait(**options)
+    )
+
+
+async def test_a_job_is_waited_for_over_a_restart(server: Server, slept: list[float]) -> None:
+    """Of the server, and of its database; the job is asked for by its id, ever more rarely."""
+    script = [says(VIEW), lost(httpx2.ConnectError), BUSY, lost(httpx2.ReadError), says(VIEW), ENDED]
+    requests = server(in_turn(*script, *script))
+    assert [job.state for job in await waited()] == ["completed", "completed"]
+    assert {each.url.path for each in requests[1:6]} == {f"/v1/jobs/{VIEW['id']}"}
+    assert slept[:4] == sorted(slept[:4])
+    assert slept[0] == waiting.FIRST_S
+
+
+async def test_waiting_ends_when_the_caller_says(server: Server, slept: list[float]) -> None:
+    """The job goes on; no look takes longer than the caller has left."""
+    requests = server(says(VIEW))
+    for failed in await waited(timeout_s=0):
+        assert isinstance(failed, TimedOut | TimeoutError)
+        assert "has not ended within 0 s" in str(failed)
+    assert requests[1].extensions["timeout"]["read"] <= waiting.FIRST_S
+
+
+async def test_a_server_that_stays_away_is_given_up(
+    server: Server, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a minute without any answer."""
+    times = iter(range(0, 10_000, 40))
+    monkeypatch.setattr(waiting.Waiting.__init__, "__defaults__", (lambda: float(next(times)),))
+    server(in_turn(says(VIEW), lost(httpx2.ConnectError)))
+    with Client(ADDRESS) as client, pytest.raises(Unreachable):
+        client.jobs.get("first").wait()
+    assert next(times) <= RETURN_S + 200
+
+
+async def test_an_experiment_is_waited_for_over_a_restart(server: Server, slept: list[float]) -> None:
+    """As a job is."""
+    running = {"id": "1", "name": "grid", "state": "running", "cells": 2, "refused": 0, "created_at": ENDED_AT}
+    view = {**running, "request_counts": VIEW["request_counts"], "links": {"self": "/", "report": "/", "jobs": "/"}}
+    script = [says(view), BUSY, lost(httpx2.ReadError), says({**view, "state": "completed", "ended_at": ENDED_AT})]
+    requests = server(in_turn(*script, *script))
+    found = await by_both(lambda client: client.experiments.wait("grid"))
+    assert [each.state for each in found] == ["completed", "completed"]
+    assert {each.url.path for each in requests} == {"/v1/experiments/grid"}
+
+
+async def test_a_refusal_ends_the_waiting(server: Server, slept: list[float]) -> None:
+    """A job that was purged does not come back."""
+    server(in_turn(says(VIEW), refuses(404, "not_found", "no such job")))
+    with Client(ADDRESS) as client, pytest.raises(NotFound):
+        client.jobs.get("first").wait()
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+async def test_a_job_that_did_not_complete_is_an_exception(server: Server, slept: list[float], state: str) -> None:
+    """Unless the caller wants to look for themselves."""
+    server(says({**VIEW, "state": state, "ended_at": ENDED_AT, "reason": "Traceback\nno model fits"}))
+    for failed in await waited():
+        assert isinstance(failed, JobFailed)
+        assert f"first is {state}: no model fits" in str(failed)
+    assert [job.state for job in await waited(check=False)] == [state, state]
+
+
+async def test_a_job_is_watched(server: Server, slept: list[float]) -> None:
+    """As it was, then after every change, to its end; the object knows the last of them."""
+    progress = msgspec.json.encode({"request_counts": {**VIEW["request_counts"], "completed": 1}})
+    events = b"event: progress\nid: 1\ndata: " + progress + b'\n\nevent: state\nid: 2\ndata: {"version": 2}\n\n'
+    looks = iter([says(VIEW), says(VIEW), ENDED] * 2)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path.endswith("/events"):
+            return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events)
+        return next(looks)(request)
+
+    server(answer)
+    seen = [("running", 0), ("running", 1), ("completed", 0)]
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert [(now.state, now.request_counts.completed) for now in job.watch()] == seen
+        assert job.state == "completed"
+    async with AsyncClient(ADDRESS) as other:
+        awaited = await other.jobs.get("first")
+        assert [(now.state, now.request_counts.completed) async for now in awaited.watch()] == seen
+
+
+async def test_watching_begins_although_the_server_is_away(server: Server, slept: list[float]) -> None:
+    """It was there when the job was submitted, and comes back."""
+    script = [says(VIEW), lost(httpx2.ConnectError), BUSY, ENDED]
+    server(in_turn(*script, *script))
+    with Client(ADDRESS) as client:
+        assert [now.state for now in client.jobs.get("first").watch()] == ["completed"]
+    async with AsyncClient(ADDRESS) as other:
+        awaited = await other.jobs.get("first")
+        assert [now.state async for now in awaited.watch()] == ["completed"]
+
+
+def rows(*marks: tuple[int, bool | None]) -> list[dict[str, Any]]:
+    """Results of samples: index, and what the job's grader says."""
+    return [{**RESULT, "index": index, "correct": correct} for index, correct in marks]
+
+
+def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = None) -> Handler:
+    """A server with one job, its results as JSON lines and as Parquet, and its samples in two pages."""
+    pages = [SAMPLE] if listed is None else listed
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        path, query = request.url.path, request.url.params
+        if path.endswith("/results") and query["format"] == "parquet":
+            sink = pa.BufferOutputStream()
+            parquet.write_table(pa.Table.from_pylist(results), sink)
+            return httpx2.Response(200, content=sink.getvalue().to_pybytes())
+        if path.endswith("/results"):
+            return httpx2.Response(200, content=b"".join(msgspec.json.encode(row) + b"\n" for row in results))
+        if path.endswith("/samples"):
+            first = "cursor" not in query
+            page = {"data": pages[:1] if first else pages[1:], "next_cursor": "more" if first else None}
+            return httpx2.Response(200, json=page)
+        if path.endswith("/report"):
+            return httpx2.Response(200, json=reports.EXAMPLE)
+        return ENDED(request)
+
+    return answer
+
+
+async def test_samples_are_iterated_over_page_by_page(server: Server) -> None:
+    """With the filters in every request."""
+    requests = server(api([], [SAMPLE, {**SAMPLE, "index": 1}]))
+    with Client(ADDRESS) as client:
+        assert [each.index for each in client.jobs.get("first").samples(wrong=True, state="completed")] == [0, 1]
+    asked = [dict(each.url.params) for each in requests if each.url.path.endswith("/samples")]
+    assert asked == [
+        {"limit": "500", "wrong": "true", "state": "completed"},
+        {"limit": "500", "wrong": "true", "state": "completed", "cursor": "more"},
+    ]
+
+
+async def test_samples_are_tables(server: Server) -> None:
+    """Of Arrow and pandas, typed; with filters, of those alone that the list has."""
+    server(api(rows((0, True), (1, False)), [SAMPLE]))
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert job.samples().to_arrow()["correct"].to_pylist() == [True, False]
+        frame = job.samples(correct=True).to_pandas()
+        assert list(frame["index"]) == [0]
+    async with AsyncClient(ADDRESS) as other:
+        awaited = await other.jobs.get("first")
+        assert (await awaited.samples(correct=True).to_arrow()).num_rows == 1
+        assert len(await awaited.samples().to_pandas()) == 2
+
+
+async def test_samples_are_a_table_of_polars(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made of Arrow's, without a copy of ours."""
+
+    class Polars:
+        @staticmethod
+        def from_arrow(table: pa.Table) -> tuple[str, int]:
+            return "polars", table.num_rows
+
+    loaded = packages.import_module
+    monkeypatch.setattr(packages, "import_module", lambda name: Polars if name == "polars" else loaded(name))
+    server(api(rows((0, True))))
+    with Client(ADDRESS) as client:
+        assert client.jobs.get("first").samples().to_polars() == ("polars", 1)  # type: ignore[comparison-overlap]
+    async with AsyncClient(ADDRESS) as other:
+        assert await (await other.jobs.get("first")).samples().to_polars() == ("polars", 1)  # type: ignore[comparison-overlap]
+
+
+TABLES = {"to_arrow": "pyarrow", "to_pandas": "pandas", "to_polars": "polars"}
+
+
+@pytest.mark.parametrize("method", TABLES)
+async def test_a_package_that_is_missing_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """With the command that installs it, before anything is fetched."""
+    loaded = packages.import_module
+
+    def load(name: str) -> Any:
+        if name == TABLES[method]:
+            raise ImportError(name)
+        return loaded(name)
+
+    monkeypatch.setattr(packages, "import_module", load)
+    requests = server(api([]))
+    with Client(ADDRESS) as client:
+        samples = client.jobs.get("first").samples()
+        with pytest.raises(MissingPackage, match=f"pip install {TABLES[method]}"):
+            getattr(samples, method)()
+    assert len(requests) == 1
+
+
+MARKS = ((0, True), (1, False), (2, True), (3, None))
+
+
+@pytest.mark.parametrize(
+    ("grader", "value", "disagreements", "undecided"),
+    [
+        (lambda row: row.index < 2, 0.5, [1, 2], 0),
+        (lambda row: None if row.index == 3 else row.correct, 2 / 3, [], 1),
+        (lambda row: 0.25, 0.25, [0, 2], 0),
+        (lambda row: None, None, [], 4),
+    ],
+    ids=["right or wrong", "undecided", "in parts", "nothing"],
+)
+async def test_answers_are_graded_here(
+    server: Server, grader: Callable[[Any], Any], value: float | None, disagreements: list[int], undecided: int
+) -> None:
+    """With an interval over items, and where the job's own grader says otherwise; nothing is sent."""
+    requests = server(api(rows(*MARKS)))
+    with Client(ADDRESS) as client:
+        grades = client.jobs.get("first").grade(grader)
+    assert grades.accuracy.value == pytest.approx(value) if value is not None else grades.accuracy.value is None
+    assert 0 <= grades.accuracy.low <= (value or 0) <= grades.accuracy.high <= 1
+    assert [each.index for each in grades.disagreements] == disagreements
+    assert grades.undecided == undecided
+    assert {each.method for each in requests} == {"GET"}
+    assert str(grades)
+
+
+async def test_repeats_of_an_item_are_one_observation(server: Server) -> None:
+    """Ten copies of one answer make nobody more certain."""
+    repeats = [{**row, "repeat": repeat} for row in rows((0, True), (1, False)) for repeat in range(10)]
+    found = []
+    for results in (rows((0, True), (1, False)), repeats):
+        server(api(results))
+        with Client(ADDRESS) as client:
+            found.append(client.jobs.get("first").grade(lambda row: bool(row.correct)))
+    assert found[0].accuracy == found[1].accuracy
+    assert [each.items for each in found] == [2, 2]
+
+
+@pytest.mark.parametrize("said", ["yes", 1.5, -0.1, float("nan"), object()])
+async def test_a_verdict_that_is_none_is_refused(server: Server, said: Any) -> None:
+    """With the sample and what to return instead."""
+    server(api(rows((7, True))))
+    with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"sample 7.*return True, False"):
+        client.jobs.get("first").grade(lambda _: said)
+
+
+async def test_an_error_of_the_grader_says_where(server: Server) -> None:
+    """It is the caller's own, with the sample that it met."""
+    server(api(rows((7, True))))
+    with Client(ADDRESS) as client, pytest.raises(ZeroDivisionError) as raised:
+        client.jobs.get("first").grade(lambda _: 1 / 0)
+    assert raised.value.__notes__ == ["while grading sample 7, repeat 0"]
+
+
+async def test_failed_samples_are_not_graded(server: Server) -> None:
+    """There is no answer to grade."""
+    server(api([{**RESULT, "state": "failed", "answer": None}]))
+    with Client(ADDRESS) as client:
+        assert client.jobs.get("first").grade(lambda _: True).accuracy.value is None
+
+
+async def test_a_report_is_shown_in_a_notebook(server: Server) -> None:
+    """Its headline, its figures, and nothing that a text of the server's could do."""
+    script = "<script>alert(1)</script>"
+    example = {**reports.EXAMPLE, "name": script, "notes": [script], "by_subject": {
+        script: reports.EXAMPLE["accuracy"], "b": reports.EXAMPLE["accuracy"]}}  # fmt: skip
+    server(in_turn(ENDED, says(example)))
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        report = job.report()
+    shown = report._repr_html_()
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 3
+    assert dict(report.lines())["accuracy"] in shown
+    assert "accuracy" in str(report)
+
+
+async def test_a_job_is_shown_in_a_notebook(server: Server) -> None:
+    """Escaped, too."""
+    server(says({**VIEW, "name": "<b>"}))
+    with Client(ADDRESS) as client:
+        assert "&lt;b&gt;" in client.jobs.get("first")._repr_html_()
+
+
+async def test_a_job_is_changed(server: Server) -> None:
+    """The object is as the server says afterwards."""
+    requests = server(in_turn(says(VIEW), says({**VIEW, "name": "second", "state": "paused"})))
+    with Client(ADDRESS) as client:
+        job = client.jobs.get("first")
+        assert (job.change(name="second").name, job.pause().state) == ("second", "paused")
+        assert job.requeue().id == job.id
+    assert [each.method for each in requests] == ["GET", "PATCH", "POST", "POST"]
+    assert requests[1].content == b'{"name":"second"}'
+
+
+async def test_jobs_are_compared_as_they_are(server: Server) -> None:
+    """As objects, or by what they are called."""
+    requests = server(in_turn(says(VIEW), says({"measure": "accuracy", "finding": "they are alike"})))
+    with Client(ADDRESS) as client:
+        assert client.comparisons.compare([client.jobs.get("first"), "second"]).finding == "they are alike"
+    assert requests[1].url.params.get_list("job") == [VIEW["id"], "second"]
+
+
+async def test_a_pipeline_is_run(server: Server) -> None:
+    """With its own parameters, over things as they were answered or by their names."""
+    requests = server(says(VIEW))
+
+    class Named:
+        name = "math-500"
+
+    with Client(ADDRESS) as client:
+        client.pipeline("crag").run(Named(), corpus="math", candidates=5, crag={"upper": 0.8})
+    body = msgspec.json.decode(requests[0].content)
+    assert body.pop("name").startswith("crag-math-500-")
+    assert {name: body[name] for name in ("dataset", "corpus", "pipeline", "params")} == {
+        "dataset": "math-500", "corpus": "math", "pipeline": "crag",
+        "params": {"candidates": 5, "crag": {"upper": 0.8}},
+    }  # fmt: skip
+
+
+class _BreaksOff(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A body whose connection is lost after the first bytes."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"item"
+        raise httpx2.ReadError("lost")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield b"item"
+        raise httpx2.ReadError("lost")
+
+
+@pytest.mark.parametrize(
+    ("name", "format"), [("a.csv", "csv"), ("a.JSONL", "jsonl"), ("a.parquet", "parquet"), ("a", "parquet")]
+)
+def test_results_are_saved_in_the_format_of_the_name(server: Server, tmp_path: Path, name: str, format: str) -> None:  # noqa: A002
+    """A spreadsheet opens what is called .csv."""
+    requests = server(in_turn(says(VIEW), says({})))
+    with Client(ADDRESS) as client:
+        client.jobs.get("first").save_results(tmp_path / name)
+    assert requests[-1].url.params["format"] == format
+
+
+@pytest.mark.parametrize("client_type", [Client, AsyncClient])
+async def test_results_that_break_off_are_fetched_again(
+    server: Server, slept: list[float], tmp_path: Path, client_type: type[Any]
+) -> None:
+    """The file holds the answer that came whole, and nothing is left beside it."""
+    broken, whole = httpx2.Response(200, stream=_BreaksOff()), httpx2.Response(200, content=b"item\n1\n")
+    server(in_turn(says(VIEW), BUSY, lambda _: broken, lambda _: whole))
+    file = tmp_path / "results.csv"
+    client = client_type(ADDRESS)
+    if isinstance(client, AsyncClient):
+        await (await client.jobs.get("first")).save_results(file, format="csv")
+        await client.close()
+    else:
+        client.jobs.get("first").save_results(file, format="csv")
+        client.close()
+    assert _contents(tmp_path) == {file.name: b"item\n1\n"}
+    assert len(slept) == 2
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}

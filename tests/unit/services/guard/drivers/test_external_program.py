@@ -1,0 +1,328 @@
+"""Driver `process` for the programs of others: real processes with their command lines, doubled protocols."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import psutil
+import pytest
+
+from services.guard.drivers import external_program, trees
+from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
+from services.guard.drivers.ports import DriverError
+from shared.contracts.calls import Decoding
+from shared.contracts.replies import FailureKind
+from shared.device_settings import Device
+from shared.model_settings import Model
+from shared.models.chat import ChatFailed
+from shared.models.sampling import BY_BACKEND
+from shared.settings import REPOSITORY
+from tests.doubles.programs import program
+
+pytestmark = pytest.mark.anyio
+
+SHA = "0123456789abcdef0123456789abcdef01234567"
+DOUBLES = {"tgi": "tgi_server", "vllm": "vllm_server"}
+GGUF = REPOSITORY / "models" / "world-judge-f16.gguf"
+
+Make = Callable[..., ExternalProgramDriver]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Drivers of doubles; what they started is gone after the test."""
+    owner = str(tmp_path)
+
+    def made(server: str, *extra: str, load_timeout_s: float = 60.0, **fields: Any) -> ExternalProgramDriver:
+        serve = ("serve",) if server == "vllm" else ()
+        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *serve, *extra)
+        options = {"hub": "Qwen/Q", "revision": SHA, "context": 256, "parallel": 2, "command": command} | fields
+        model = Model(driver="process", server=server, **options)  # type: ignore[arg-type]
+        return ExternalProgramDriver("a-model", model, Device(load_timeout_s=load_timeout_s), owner)
+
+    yield made
+    await trees.end_leftovers(owner)
+
+
+def left(tmp_path: Path) -> list[int]:
+    """Processes that the drivers of this test have running."""
+    return [process.pid for process in trees.find_marked(trees.OWNER, str(tmp_path))]
+
+
+async def up(driver: ExternalProgramDriver, slots: int = 2) -> ExternalProgramServer:
+    """A server that came up."""
+    with anyio.fail_after(120):
+        return await driver.launch(slots)
+
+
+@pytest.mark.parametrize("server", DOUBLES)
+async def test_a_server_is_up_once_it_answers_and_gone_with_all_that_it_started(
+    make: Make, server: str, tmp_path: Path
+) -> None:
+    """Its shards as well, which a double leaves to whoever ends it."""
+    found = await up(make(server))
+    reply = await found.complete("How much is it? Rating:", Decoding(max_tokens=9), 1)
+    assert reply.text.startswith("[[")
+    assert found.alive
+    assert len(left(tmp_path)) == 2
+    assert (found.memory_mib() or 0) > 0
+    await found.stop()
+    assert (found.alive, found.exit_status) == (False, -signal.SIGTERM)
+    assert left(tmp_path) == []
+    await found.stop()  # a second time is harmless
+
+
+@pytest.mark.parametrize(("slots", "deterministic"), [(2, False), (1, True)])
+async def test_llama_cpps_own_server_is_spoken_to(
+    make: Make, tmp_path: Path, slots: int, *, deterministic: bool
+) -> None:
+    """Its pages, slots and refusals are real here; only its command line is doubled."""
+    driver = make("llama.cpp", hub=None, revision=None, path=GGUF, parallel=slots, deterministic=deterministic)
+    found = await up(driver, slots)
+    assert (await found.complete("3 + 4 =", Decoding(max_tokens=4), 1)).prompt_tokens
+    with pytest.raises(ChatFailed) as caught:
+        await found.complete("1 " * 400, Decoding(max_tokens=4), 1)
+    assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize("server", DOUBLES)
+async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make: Make, server: str) -> None:
+    """Whatever changes a reply; not where it runs."""
+    identity = await make(server).identify()
+    assert (identity.backend, identity.digest, identity.needs_lease) == (server, SHA, True)
+    assert identity.options["sampling"] == BY_BACKEND[server]
+    assert identity.version == {"tgi": "3.3.6", "vllm": "0.32.0"}[server]
+    assert (await make(server, footprint_mib=9, threads=3).identify()).hash == identity.hash
+    for other in (make(server, "--dtype", "half"), make(server, context=128), make(server, hub="Qwen/R")):
+        assert (await other.identify()).hash != identity.hash
+
+
+async def test_a_deterministic_model_is_another_model(make: Make) -> None:
+    """Its replies may differ from those that were computed beside others."""
+    plain, deterministic = await make("vllm").identify(), await make("vllm", deterministic=True).identify()
+    assert deterministic.options == plain.options | {"deterministic": True, "threads": 1}
+    assert deterministic.hash != plain.hash
+
+
+async def test_a_file_that_an_argument_names_is_part_of_the_model(make: Make, tmp_path: Path) -> None:
+    """Such as a chat template: another text in it makes other prompts."""
+    template = tmp_path / "template.jinja"
+    template.write_text("one")
+    driver = make("vllm", "--chat-template", str(template))
+    before = await driver.identify()
+    assert before.options["files"].keys() == {str(template)}
+    template.write_text("two")
+    assert (await driver.identify()).hash != before.hash
+    joined = await make("vllm", f"--chat-template={template}").identify()
+    assert joined.options["files"].keys() == {f"--chat-template={template}"}
+
+
+async def test_settings_in_the_environment_are_part_of_the_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program reads them as it reads its arguments; secrets are left out."""
+    before = await make("vllm").identify()
+    monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "other")
+    monkeypatch.setenv("VLLM_API_KEY", "secret")
+    after = await make("vllm").identify()
+    assert after.options["environment"]["VLLM_ATTENTION_BACKEND"] == "other"
+    assert "secret" not in repr(after)
+    assert after.hash != before.hash
+
+
+async def test_a_name_on_the_hub_without_a_commit_pins_nothing(make: Make) -> None:
+    """What it names may change any day."""
+    assert (await make("vllm", revision=None).identify()).digest is None
+
+
+async def test_a_folder_pins_by_its_bytes(make: Make, tmp_path: Path) -> None:
+    """As a file does."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    driver = make("vllm", hub=None, revision=None, path=tmp_path / "model")
+    before = await driver.identify()
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
+    assert (await driver.identify()).digest not in (None, before.digest)
+
+
+async def test_a_program_that_is_not_there_is_named(make: Make) -> None:
+    """With the field that names it."""
+    with pytest.raises(DriverError, match=r"'a-model'.*'no-such-program'.*`command`"):
+        await make("vllm", command=("no-such-program", "serve")).identify()
+
+
+async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -> None:
+    """An interpreter would pin its own version."""
+    with pytest.raises(DriverError, match="prints no version but 'Python"):
+        await make("vllm", command=(sys.executable, "serve")).identify()
+
+
+@pytest.mark.parametrize(
+    ("server", "how", "words"),
+    [
+        ("tgi", "crash_on_load", r"ended with 1 while it was loading: .*not enough memory for the weights"),
+        ("vllm", "crash_on_load", r"ended with 1 while it was loading: .*not enough memory for the weights"),
+        (
+            "vllm",
+            "illegal_instruction",
+            "ended by SIGILL, an instruction that this processor lacks: install",
+        ),
+        ("tgi", "digest", "serves revision ffff"),
+        ("vllm", "digest", "serves another/model"),
+        ("tgi", "shrink", "has a context of 128, not 256; set `context`"),
+        ("vllm", "shrink", "has a context of 128, not 256; set `context`"),
+        ("vllm", "cut", "silently truncates prompts that do not fit"),
+    ],
+)
+async def test_a_server_that_is_not_what_was_asked_for_does_not_come_up(
+    make: Make, tmp_path: Path, server: str, how: str, words: str
+) -> None:
+    """The error names the model and says why; nothing of it is left."""
+    with anyio.fail_after(120), pytest.raises(DriverError, match=f"'a-model': its server {words}"):
+        await make(server, "--double", how).start()
+    assert left(tmp_path) == []
+
+
+async def test_an_argument_that_the_program_does_not_know_is_in_the_error(make: Make) -> None:
+    """In its own words."""
+    with anyio.fail_after(120), pytest.raises(DriverError, match="unrecognized arguments: --bogus"):
+        await make("tgi", "--bogus").start()
+
+
+async def test_a_server_that_is_never_ready_is_given_up(make: Make, tmp_path: Path) -> None:
+    """After the device's load timeout, and not left to hold the memory."""
+    with (
+        anyio.fail_after(120),
+        pytest.raises(DriverError, match=r"was not ready within 3 s; raise `device.load_timeout_s`"),
+    ):
+        await make("vllm", "--double", "hang_on_load", load_timeout_s=3.0).start()
+    assert left(tmp_path) == []
+
+
+async def test_weights_that_are_replaced_end_the_residency(make: Make, tmp_path: Path) -> None:
+    """A reply that was computed with other bytes must not be filed under the old ones."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    found = await up(make("vllm", hub=None, revision=None, path=folder))
+    (folder / "model.safetensors").touch()
+    assert (await found.confirm(), found.alive) == (True, True)
+    (folder / "model.safetensors").write_bytes(b"others!")
+    assert (await found.confirm(), found.alive, found.died) == (False, False, False)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    assert not await found.confirm()  # what it has read meanwhile nobody knows
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+async def test_weights_that_are_taken_away_end_the_residency(make: Make, tmp_path: Path) -> None:
+    """What a server reads that is not there any more cannot be told."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(GGUF.read_bytes())
+    found = await up(make("llama.cpp", hub=None, revision=None, path=path))
+    path.unlink()
+    assert (await found.confirm(), found.alive) == (False, False)
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "server", "seconds"),
+    [
+        (Device(), "llama.cpp", 120),
+        (Device(), "tgi", 120),
+        (Device(), "vllm", 600),
+        (Device(load_timeout_s=90), "vllm", 90),
+    ],
+)
+def test_vllm_has_longer_to_start_unless_the_operator_says_otherwise(
+    device: Device, server: str, seconds: float
+) -> None:
+    """On a processor it took up to 215 s."""
+    assert device.load_timeout_of(Model(driver="process", server=server, path=GGUF)) == seconds  # type: ignore[arg-type]
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(make: Make, tmp_path: Path) -> None:
+    """A guard that is told to stop while a model loads."""
+    starting = asyncio.create_task(make("vllm", "--double", "hang_on_load").start())
+    with anyio.fail_after(120):
+        while len(left(tmp_path)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert left(tmp_path) == []
+
+
+async def test_a_server_that_died_leaves_its_shards_to_the_stop(make: Make, tmp_path: Path) -> None:
+    """They hold the memory that the next model needs."""
+    found = await up(make("tgi"))
+    gone = asyncio.create_task(found.wait_exited())
+    os.kill(found.pid or 0, signal.SIGKILL)
+    with anyio.fail_after(60):
+        await gone
+    assert (found.alive, found.exit_status) == (False, -signal.SIGKILL)
+    assert len(left(tmp_path)) == 1
+    await found.stop()
+    assert left(tmp_path) == []
+
+
+async def test_a_stubborn_server_is_killed(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is stopped by a debugger hears no SIGTERM."""
+    monkeypatch.setattr(trees, "STOP_S", 0.05)
+    found = await up(make("vllm"))
+    os.kill(found.pid or 0, signal.SIGSTOP)
+    with anyio.fail_after(60):
+        await found.stop()
+    assert left(tmp_path) == []
+
+
+async def test_what_a_killed_guard_left_is_ended_by_the_next_one(make: Make, tmp_path: Path) -> None:
+    """Found by the mark of the guard, whatever model it was; what another guard started stays."""
+    found = await up(make("tgi"))
+    other = await trees.start(["sleep", "600"], {}, "another guard")
+    os.kill(found.pid or 0, signal.SIGKILL)
+    await make("vllm").take_over()
+    assert left(tmp_path) == []
+    assert other.alive
+    await other.end()
+    await found.stop()
+
+
+async def test_our_settings_and_secrets_do_not_reach_the_programs_of_others(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key does, and no list of processes shows it."""
+    monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql://user:password@host/db")
+    found = await up(make("vllm"))
+    process = psutil.Process(found.pid)
+    environment, arguments = process.environ(), process.cmdline()
+    await found.stop()
+    assert "MATHRAG_DATABASE_URL" not in environment
+    assert environment["VLLM_API_KEY"] not in " ".join(arguments)
+
+
+async def test_a_stranger_without_the_key_is_refused(make: Make) -> None:
+    """The key is made anew for each start."""
+    found = await up(make("vllm"))
+    async with httpx2.AsyncClient(trust_env=False) as stranger:
+        url = str(found._client.base_url)
+        assert (await stranger.get(f"{url}/v1/models")).status_code == 401
+    await found.stop()
+
+
+def test_settings_that_cannot_work_are_refused_with_the_models_name() -> None:
+    """Before anything is started."""
+    with pytest.raises(DriverError, match=r"'a-model': needs a `path` or a `hub`"):
+        ExternalProgramDriver("a-model", Model(driver="process", server="vllm"), Device(), "owner")
+
+
+def test_ports_are_different() -> None:
+    """All of them are held until the last is found."""
+    assert len(set(external_program._find_free_ports(20))) == 20

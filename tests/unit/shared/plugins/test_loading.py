@@ -1,0 +1,126 @@
+"""Plug-ins are found, tried in a process, and used; whatever is wrong with one, the others go on."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.contracts.plugins import State
+from shared.pipelines import registry
+from shared.plugins import loading
+from shared.settings import Plugins
+from tests import plugins
+from tests.plugins import asking, restart
+
+HOSTILE = {
+    "exits": "raise SystemExit(0)",
+    "ends": "import os\nos._exit(3)",
+    "stops": "class Stop(BaseException): pass\nraise Stop('no further')",
+    "broken": "def run(:",
+    "lacking": "import not_there",
+    "threading": "import threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\ndef run(): pass",
+    "bare": "def run(sample, params, library):\n    yield",
+    "other": asking("another-name"),
+    "nonsense": asking("nonsense").replace("Generate(", "print("),
+    "endless": asking("endless").replace("    return", "    while True:\n        yield []\n    return"),
+}
+SAID = {
+    "exits": (State.FAILED, "SystemExit: 0 (__init__.py:1)"),
+    "ends": (State.FAILED, "its import ended the process with status 3"),
+    "stops": (State.FAILED, "Stop: no further (__init__.py:2)"),
+    "broken": (State.FAILED, "SyntaxError: "),
+    "lacking": (State.FAILED, "ModuleNotFoundError: No module named 'not_there'"),
+    "threading": (State.REFUSED, "its import starts a thread: start it when it is first used"),
+    "bare": (
+        State.REFUSED,
+        'TypeError: no pipeline is there: decorate the generator function with `@pipeline("bare")`',
+    ),
+    "other": (State.REFUSED, "TypeError: its decorator says `@pipeline('another-name')`, its entry point 'other'"),
+    "nonsense": (State.REFUSED, "a dry run of it fails: TypeError: "),
+    "endless": (State.REFUSED, "a dry run of it fails: shared.runtime.replay.TooManyCalls: "),
+    "absent": (State.FAILED, "AttributeError: module 'plugin_absent' has no attribute 'nowhere'"),
+    "dense": (State.SHIPPED, "pipeline 'dense' is shipped with this program: give the plug-in another name"),
+    "Upper": (State.REFUSED, "'Upper' is not a valid name"),
+    "twice": (State.DOUBLED, "named by mathrag-again 2.0 and by mathrag-twice 1.0: uninstall all but one"),
+    "outside": (State.REFUSED, "outside its folder: copy the file into it"),
+    "foreign": (State.REFUSED, "its module `shared` is"),
+    "standard": (State.REFUSED, "`json`, which is a module of Python"),
+    "sleeping": (State.TIMED_OUT, "its import took longer than 8 s (`plugins.import_s`)"),
+}
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plugins.Site:
+    """An empty folder that is imported from."""
+    return plugins.site(tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
+    site: plugins.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state and the sentence say what is wrong; the one that is well can be used."""
+    for name, source in HOSTILE.items():
+        site.install(name, source)
+    for name in ("dense", "Upper", "twice", "well"):
+        site.install(name)
+    site.install("sleeping", "import time\ntime.sleep(600)")
+    site.install("twice", distribution="mathrag-again", version="2.0")
+    site.install("absent", value="plugin_absent:nowhere")
+    site.install("foreign", value="shared.pipelines.dense:dense")
+    site.install("standard", value="json:loads")
+    (site.install("outside") / "data").symlink_to("/etc")
+    found = restart(monkeypatch, Plugins(import_s=8.0))
+    said = {name: (each.state, each.detail) for name, each in found.items() if name != "well"}
+    assert {name: state for name, (state, _) in said.items()} == {name: state for name, (state, _) in SAID.items()}
+    assert not [(detail, SAID[name][1]) for name, (_, detail) in said.items() if SAID[name][1] not in detail]
+    assert found["well"].state is State.READY
+    assert registry.get("well").plugin == found["well"].pin
+    assert set(found) - {"dense"} & set(registry.names()) == {"well"}
+    assert registry.get("dense").plugin is None
+
+
+def test_a_pipelines_hash_is_of_its_plugins_files_and_of_what_these_import(
+    site: plugins.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of data is among them, and an edit after the import is named while the old code goes on."""
+    package = site.install("well")
+    restart(monkeypatch)
+    first = registry.pipeline_hash("well")
+    (package / "words.csv").write_text("a,b\n")
+    assert [change.file for change in registry.list_changed_files("well")] == ["plugin_well/words.csv"]
+    assert registry.pipeline_hash("well") == first
+    restart(monkeypatch)
+    assert registry.pipeline_hash("well") != first
+    assert registry.list_changed_files("well") == []
+
+
+def test_what_was_installed_changed_or_uninstalled_after_the_start_is_said(
+    site: plugins.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart is what is missing, so the state is not that of a defect."""
+    for name in ("changed", "gone"):
+        site.install(name)
+    restart(monkeypatch)
+    site.install("changed", version="1.1")
+    site.install("late")
+    site.uninstall("mathrag-gone")
+    states = {
+        each.name: (each.state, each.detail.partition(",")[0])
+        for each in loading.list_present(Plugins(import_s=plugins.LIMIT_S))
+    }
+    assert states == {
+        "changed": (State.CHANGED, "the service has imported pipeline changed (mathrag-changed 1.0"),
+        "gone": (State.CHANGED, "it was uninstalled"),
+        "late": (State.CHANGED, "it was installed after the service had started"),
+    }
+
+
+def test_an_unreadable_distribution_hides_no_other(site: plugins.Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without metadata is called by its folder, and an entry point that is none is refused."""
+    site.install("well")
+    folder = site.folder / "nameless-1.dist-info"
+    folder.mkdir()
+    (folder / "entry_points.txt").write_text("[mathrag.pipelines]\nx =\n")
+    found = restart(monkeypatch)
+    assert found["well"].state is State.READY
+    assert (found["x"].state, found["x"].distribution) == (State.REFUSED, "nameless")
