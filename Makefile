@@ -25,7 +25,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test e2e pages commands smoke slow faults simulate node real real-vllm lint generate docs lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test affected properties e2e pages commands smoke slow faults simulate node real real-vllm lint generate docs lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +45,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 	@echo "$(VENV) is ready: $(BIN)/mathrag --help"
 
-demo: $(STAMP) ## Start everything, answer two small batches, and explain what came out
-	@$(BIN)/mathrag demo
+demo: $(STAMP) ## Start everything, answer two small batches, and explain what came out; QUICK=1 asks few questions
+	@$(BIN)/mathrag demo $(if $(QUICK),--quick)
 
 reproduce-world: SCALE ?= full
 reproduce-world: $(STAMP) ## The paper's effect in the problem world: run, figures, docs/reference/reproduction.md; SCALE=quick
@@ -58,8 +58,16 @@ reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures
 compose: ## Build and start everything in containers; `docker compose down` stops it
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
-test: $(STAMP) ## Unit and integration tests
-	$(BIN)/python -m pytest tests/unit tests/integration -m "not e2e and not faults and not slow" $(call parallel,3)
+# One file or folder needs no other processes.
+test: $(STAMP) ## Unit and integration tests; T=tests/unit/shared/rag runs a part of them
+	$(BIN)/python -m pytest $(or $(T),tests/unit tests/integration) -m "not e2e and not faults and not slow" $(if $(T),,$(call parallel,3))
+
+affected: $(STAMP) ## The tests that import what changed since the last commit on main; T=tests/unit leaves others out
+	@tests=$$($(BIN)/python .ci/affected.py $(T)) && \
+		if [ -n "$$tests" ]; then $(BIN)/python -m pytest -m "not e2e and not faults and not slow" $$tests; else echo "no test imports what changed"; fi
+
+properties: $(STAMP) ## The property tests of both, with ten times as many examples
+	$(BIN)/python -m pytest tests/unit tests/integration -m "hypothesis and not slow" --hypothesis-profile=full $(call parallel,2)
 
 e2e: $(STAMP) ## Tests against the whole running stack
 	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(call parallel,2)

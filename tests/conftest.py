@@ -1,23 +1,52 @@
-"""What all rings share."""
+"""What all rings share: no test sees the settings, the data folder or the working directory of whoever runs it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# No test is timed by the wall clock: on a busy machine the first table of Unicode's characters takes seconds.
-settings.register_profile("mathrag", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("mathrag")
+REPOSITORY = Path(__file__).parents[1]
+
+# Profiles of property tests: `quick` is what `make test` does, `ci` tries the same examples each time, `full` is for
+# `make properties`. No test is timed by the wall clock: on a busy machine the first table of Unicode's characters takes
+# seconds.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", UNTIMED, max_examples=25)
+settings.register_profile("ci", settings.get_profile("quick"), derandomize=True, database=None)
+settings.register_profile("full", UNTIMED, max_examples=300)
+settings.load_profile("quick")
 
 # The tests' servers speak no TLS. If a connection is cancelled while asyncpg asks for it, nobody reads the answer's
 # future, and asyncio reports that as an error of the test that runs.
 os.environ.setdefault("PGSSLMODE", "disable")
 
-pytest_plugins = ["tests.faults.recording", "pytester"]
+pytest_plugins = ["tests.faults.recording", "tests.outcomes", "pytester"]
 
 RINGS = ("integration", "e2e", "faults", "real")
 """Folders whose tests carry the folder's name as their marker."""
+
+USERS_PREFIXES = ("MATHRAG_", "OTEL_", "OPENAI_", "PYTEST_ADDOPTS")
+USERS_VARIABLES = {
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "CUDA_VISIBLE_DEVICES"),
+}
+"""Variables, in upper case, with which a user changes what the product does. Servers that are named for the tests
+(DATABASE_URL, REDIS_URL, ELASTICSEARCH_URL) stay."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Run all tests in an empty folder, without the user's variables: `.mathrag`, `mathrag.yaml` and keys are there."""
+    with pytest.MonkeyPatch.context() as changed:
+        for name in list(os.environ):
+            if name.upper().startswith(USERS_PREFIXES) or name.upper() in USERS_VARIABLES:
+                changed.delenv(name)
+        # Children run in the same folder and import `tests`, which is not installed.
+        changed.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+        changed.chdir(tmp_path_factory.mktemp("working-directory"))
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -49,7 +49,7 @@ class Service:
     def furnish(self, folder: Path, *, items: int) -> None:
         """A corpus and a dataset of the problem world, both called "world"."""
         command = [sys.executable, "-m", "world.corpus", "--seed", "1", "--out", str(folder), "--items", str(items)]
-        subprocess.run(command, check=True, cwd=REPOSITORY)
+        subprocess.run(command, check=True)
         for kind, file in (("corpora", "corpus.jsonl"), ("datasets", "dataset.jsonl")):
             response = self.api.post(f"/v1/{kind}", params={"name": "world"}, content=(folder / file).read_bytes())
             assert response.status_code == 201, response.text
@@ -175,7 +175,6 @@ def mathrag(*arguments: str, **environment: str) -> "subprocess.CompletedProcess
         command,
         capture_output=True,
         text=True,
-        cwd=REPOSITORY,
         check=False,
         timeout=300,
         env={**os.environ, **environment},

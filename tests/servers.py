@@ -12,6 +12,7 @@ from pathlib import Path
 from signal import Signals
 from typing import NamedTuple
 
+import asyncpg
 import pytest
 from testcontainers.community.postgres import PostgresContainer
 from testcontainers.community.redis import RedisContainer
@@ -25,11 +26,13 @@ from mathrag.stack.ports import find_free_port
 from tests import containers
 
 CHOICE = "MATHRAG_TEST_SERVERS"
+WANTED = os.environ.get(CHOICE, "")
+"""Read at once: no test sees the variable, which `mathrag doctor` would report as an unknown setting."""
 POSTGRES = os.environ.get("POSTGRES_IMAGE", "postgres:17")
 REDIS = os.environ.get("REDIS_IMAGE", "redis:8")
 
-# Nothing here needs to survive a power cut.
-UNSAFE = {"fsync": "off", "full_page_writes": "off"}
+# Nothing here needs to survive a power cut, and no password to resist guessing: tests open thousands of connections.
+UNSAFE = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
 
 # Every container ends with the block that started it, and its port is published on this machine.
 testcontainers_config.ryuk_disabled = True
@@ -50,7 +53,7 @@ def choice() -> Choice:
     Raises:
         UsageError: containers were asked for, and cannot be had.
     """
-    return decide(os.environ.get(CHOICE, ""), containers.lacking(POSTGRES, REDIS))
+    return decide(WANTED, containers.lacking(POSTGRES, REDIS))
 
 
 def decide(wanted: str, lacking: str) -> Choice:
@@ -73,13 +76,23 @@ def postgres(folder: Path) -> Iterator[pg.Postgres]:
         container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in UNSAFE.items())]))
         with container:
             server = pg.Postgres(folder, port=int(container.get_exposed_port(5432)), passwords=secrets)
-            asyncio.run(server.create_database())
+            asyncio.run(_create_database(server))
             yield server
     else:
         server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=UNSAFE)
         with running(server, pg.STOP_SIGNAL):
-            asyncio.run(server.create_database())
+            asyncio.run(_create_database(server))
             yield server
+
+
+async def _create_database(server: pg.Postgres) -> None:
+    await server.create_database()
+    superuser = await asyncpg.connect(
+        host="127.0.0.1", port=server.port, user=pg.SUPERUSER, password=server.passwords.superuser, database=pg.DATABASE
+    )
+    # The owner empties all tables between tests, without their triggers.
+    await superuser.execute(f"GRANT SET ON PARAMETER session_replication_role TO {pg.OWNER}")
+    await superuser.close()
 
 
 @contextmanager

@@ -15,9 +15,12 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Folder of the demo; an earlier demo there is deleted (default: .mathrag/demo)."),
 ]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Ask 10 questions of each set: shows that everything works, compares nothing.")
+]
 
 
-def demo(seed: Seed = 1, data_dir: DataDir = None) -> None:
+def demo(seed: Seed = 1, data_dir: DataDir = None, quick: Quick = False) -> None:
     """Run the demo: start a stack, answer 300 questions in five ways, explain the results (1 to 4 minutes)."""
     # SIGTERM must stop the stack, too: SystemExit runs the clean-up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -30,4 +33,4 @@ def demo(seed: Seed = 1, data_dir: DataDir = None) -> None:
             raise Failed(
                 "unavailable", "this installation does not contain the demo", hint="install the wheel"
             ) from missing
-        running.demonstrate(seed, data_dir or running.DATA_DIR)
+        running.demonstrate(seed, data_dir or running.DATA_DIR, running.QUICK if quick else None)

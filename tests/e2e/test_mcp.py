@@ -11,7 +11,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from tests.running import DEADLINE_S, REPOSITORY, RunningStack, ended
+from tests.running import DEADLINE_S, RunningStack, ended
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ async def assistant(url: str, errors: Path, *options: str) -> AsyncIterator[Clie
     """A client whose server runs in a process of its own; what that writes to its standard error is kept."""
     command = ["-m", "mathrag.cli.main", "mcp", *options]
     started = StdioServerParameters(
-        command=sys.executable, args=command, cwd=REPOSITORY, env={"MATHRAG_URL": url, "MATHRAG_API_KEY": ""}
+        command=sys.executable, args=command, env={"MATHRAG_URL": url, "MATHRAG_API_KEY": ""}
     )
     with errors.open("w") as stream:
         async with Client(stdio_client(started, errlog=stream), read_timeout_seconds=DEADLINE_S) as client:

@@ -63,8 +63,8 @@ async def fetched(database_url: str, query: TextClause) -> list[Any]:
 
 def alembic(environment: dict[str, str], *arguments: str) -> None:
     """A migration, as the owner."""
-    command = [sys.executable, "-m", "alembic", "-c", "migrations/alembic.ini", *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, text=True)
+    command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), *arguments]
+    done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -15,7 +15,7 @@ import psutil
 
 from tests.doubles.misbehaviour import WELL
 from tests.doubles.ollama_server import Ollama, serve_ollama
-from tests.doubles.programs import REPOSITORY, program
+from tests.doubles.programs import program
 from tests.faults.gpu import misbehave
 from tests.faults.processes import Processes, until
 from tests.faults.real import RealBackEnd
@@ -140,7 +140,7 @@ def far_away(backends: Backends) -> Iterator[None]:
     arguments = ["--served-model-name", "far", "--host", "127.0.0.1", "--port", port, "--seed", "0"]
     sizes = ["--max-model-len", "2048", "--max-num-seqs", "4"]
     command = [sys.executable, "-m", "tests.doubles.vllm_server", "serve", "far", *arguments, *sizes]
-    running = psutil.Popen(command, cwd=REPOSITORY, env={**os.environ, "VLLM_API_KEY": FAR_KEY})
+    running = psutil.Popen(command, env={**os.environ, "VLLM_API_KEY": FAR_KEY})
     try:
         until("the remote server listens", lambda: _ports(running))
         backends.addresses["far"] = f"http://127.0.0.1:{port}"

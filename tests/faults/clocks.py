@@ -19,7 +19,7 @@ from mathrag.stack.supervisor import Chore, StartupTask, Supervisor
 from shared.settings import load
 from tests.faults.processes import SERVICES, until
 from tests.faults.vocabulary import Subject
-from tests.running import REPOSITORY, RunningStack, mathrag
+from tests.running import RunningStack, mathrag
 
 LIBRARIES = tuple(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
 CACHE_S = 1
@@ -71,7 +71,7 @@ def clocked_stack(data_dir: Path, **environment: str) -> Iterator[tuple[RunningS
     with log.open("ab") as output:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.clocks", str(data_dir)],
-            stdout=output, stderr=subprocess.STDOUT, cwd=REPOSITORY, env={**os.environ, **environment},
+            stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment},
         )  # fmt: skip
     try:
         until("it runs", lambda: data_dir.with_name("running").exists() or supervisor.poll() is not None)

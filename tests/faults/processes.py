@@ -12,7 +12,7 @@ import psutil
 
 from mathrag.client import stack_state
 from tests.faults.vocabulary import Subject
-from tests.running import DEADLINE_S, REPOSITORY, RunningStack, mathrag
+from tests.running import DEADLINE_S, RunningStack, mathrag
 
 SERVICES = {
     Subject.JUDGE: "judge",
@@ -95,7 +95,7 @@ def judge_worker(environment: Mapping[str, str], folder: Path) -> Iterator[None]
     with (folder / "judge.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "services.judge"],
-            cwd=REPOSITORY, env={**environment, "HOME": str(folder)}, stdout=log, stderr=log,
+            env={**environment, "HOME": str(folder)}, stdout=log, stderr=log,
         )  # fmt: skip
     try:
         yield

@@ -1,11 +1,13 @@
 """The application over a real database, with doubles for what is behind HTTP and the queue."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx2
+from fastapi import FastAPI
 from redis.asyncio import Redis
 from sqlalchemy import text
 
@@ -13,6 +15,7 @@ from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from services.orchestrator.polling.job_view_cache import JobViewCache
 from services.orchestrator.polling.polls import Polls
+from shared.access.binding import keys_required
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
@@ -60,15 +63,39 @@ class Api:
         return reply.json()
 
 
+_IDLE: dict[str, list[FastAPI]] = defaultdict(list)
+"""Applications that no test uses now, by their settings. A new one resolves its routes at its first request, which
+takes longer than most tests (70 ms)."""
+
+
+@contextmanager
+def _application(settings: Settings) -> Iterator[FastAPI]:
+    if keys_required(settings):  # its keyring remembers keys
+        yield build(settings)
+        return
+    idle = _IDLE[settings.model_dump_json()]
+    app = idle.pop() if idle else build(settings)
+    app.middleware_stack = None  # limits count anew
+    yield app
+    idle.append(app)
+
+
 @asynccontextmanager
 async def serving(
     database: Database, redis_url: str, settings: Settings = scene.SETTINGS, polls: Polls | None = None
 ) -> AsyncIterator[Api]:
     """The application, its other services answered by `Api.other`."""
-    app = build(settings)
-    transport = httpx2.ASGITransport(app=app)
+    with _application(settings) as app:
+        async with _deps(app, database, redis_url, settings, polls) as api:
+            yield api
+
+
+@asynccontextmanager
+async def _deps(
+    app: FastAPI, database: Database, redis_url: str, settings: Settings, polls: Polls | None
+) -> AsyncIterator[Api]:
     async with (
-        httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http,
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as http,
         Redis.from_url(redis_url) as redis,
     ):
         api = Api(http, app)

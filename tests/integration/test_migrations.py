@@ -35,7 +35,7 @@ async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
     await database.engine.dispose()  # connections would keep plans of the older schema
     command = [sys.executable, "-c", THERE_AND_BACK, str(REPOSITORY / "migrations" / "alembic.ini")]
     done = subprocess.run(  # noqa: ASYNC221 - nothing else runs
-        command, cwd=REPOSITORY, env={"MATHRAG_OWNER_URL": owner_url}, capture_output=True, text=True, check=False
+        command, env={"MATHRAG_OWNER_URL": owner_url}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return job

@@ -178,7 +178,7 @@ async def test_a_file_that_is_no_model_does_not_come_up(tmp_path: Path) -> None:
 async def test_the_child_dies_with_its_guard() -> None:
     """Killed with SIGKILL, a guard cleans nothing up: the kernel does."""
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PARENT, str(JUDGE), stdout=asyncio.subprocess.PIPE, cwd=REPOSITORY
+        sys.executable, "-c", PARENT, str(JUDGE), stdout=asyncio.subprocess.PIPE
     )
     assert parent.stdout is not None
     with anyio.fail_after(120):

@@ -56,7 +56,7 @@ def upgrade(owner_url: str, revision: str) -> None:
     """The schema as the release had it."""
     ini = REPOSITORY / "migrations" / "alembic.ini"
     command = [sys.executable, "-m", "alembic", "-c", str(ini), "upgrade", revision]
-    subprocess.run(command, cwd=REPOSITORY, env={**os.environ, "MATHRAG_OWNER_URL": owner_url}, check=True)
+    subprocess.run(command, env={**os.environ, "MATHRAG_OWNER_URL": owner_url}, check=True)
 
 
 async def load(owner_url: str, rows: str) -> None:

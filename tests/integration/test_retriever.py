@@ -449,7 +449,7 @@ async def test_runs_as_a_process(settings: Settings, database: Database, corpus:
         "MATHRAG_DATA_DIR": str(settings.data_dir),
     }
     command = [sys.executable, "-m", "services.retriever", "--port", str(port)]
-    process = await anyio.open_process(command, env=environment, cwd=REPOSITORY, stdout=None, stderr=None)
+    process = await anyio.open_process(command, env=environment, stdout=None, stderr=None)
     try:
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             with anyio.fail_after(120):

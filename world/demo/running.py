@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ SETTINGS = ("orthogonal", "clean")
 """One in which most documents mislead, and one in which none does (docs/reference/reproduction.md)."""
 PARAMS: dict[str, Any] = {"context_size": 3, "generate": {"max_tokens": 96}, "verify": {"modulus": 10}}
 """As of docs/reference/reproduction.md: answers have some 30 tokens, numbers of the world one digit."""
+QUICK = 10
+"""Questions of each set in quick form: enough to see every part work, too few to tell pipelines apart."""
 FEW = 5
 """Questions that are also asked one by one: each of them loads models, which takes seconds."""
 SHOWN_S = 10.0
@@ -46,8 +49,10 @@ Reports = dict[str, dict[str, Any]]
 """Reports of jobs by setting and pipeline."""
 
 
-def demonstrate(seed: int, folder: Path) -> None:
+def demonstrate(seed: int, folder: Path, questions: int | None = None) -> None:
     """The demonstration, start to end; what `folder` held of an earlier one is deleted.
+
+    `questions` is how many of each set are asked, None for all.
 
     Raises:
         Failed: a step or a job failed, or `folder` holds something else.
@@ -58,7 +63,10 @@ def demonstrate(seed: int, folder: Path) -> None:
     _say("1. Starting PostgreSQL, Redis and five services on this machine (half a minute)")
     with _stack(folder) as client:
         _say("2. Two sets of documents")
-        worlds = {setting: _upload_world(client, setting, seed, folder / "worlds" / setting) for setting in SETTINGS}
+        worlds = {
+            setting: _upload_world(client, setting, seed, folder / "worlds" / setting, questions)
+            for setting in SETTINGS
+        }
         print("\n".join(worlds.values()))
         _say(f"3. Answering all questions with {len(sentences.PIPELINES)} pipelines")
         print(sentences.pipelines())
@@ -111,12 +119,12 @@ def _stack(folder: Path) -> Iterator[Client]:
             yield client
 
 
-def _upload_world(client: Client, setting: str, seed: int, folder: Path) -> str:
+def _upload_world(client: Client, setting: str, seed: int, folder: Path, questions: int | None) -> str:
     written = build(seed, settings.read(setting))
     write(written, folder)
     misleading = sum(not settings.useful(document.kind) for document in written.documents)
     corpus = client.send(texts.upload("corpora", Sources(paths.corpus_lines(folder / CORPUS)), setting))
-    dataset = _upload_questions(client, setting, paths.dataset_lines(folder / DATASET))
+    dataset = _upload_questions(client, setting, islice(paths.dataset_lines(folder / DATASET), questions))
     return sentences.world(setting, corpus["documents"], misleading, dataset["items"])
 
 

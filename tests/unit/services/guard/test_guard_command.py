@@ -7,14 +7,13 @@ import sys
 import pytest
 
 from services.guard.__main__ import _restrict_to_gpu
-from shared.settings import REPOSITORY
 
 
 def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> None:
     """It ends with 2 and a sentence, before it opens anything."""
     done = subprocess.run(
         [sys.executable, "-m", "services.guard", "--device", "cpu:9", "--port", "1"],
-        capture_output=True, text=True, cwd=REPOSITORY, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=120,
         env={"PATH": "/usr/bin", "MATHRAG_DEVICES": '[{"id": "cpu:1"}]'},
     )  # fmt: skip
     assert done.returncode == 2

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.retriever import chinese, tokens
@@ -50,7 +50,6 @@ def test_what_the_dictionary_does_not_know_is_cut_into_pairs() -> None:
     assert JIEBA.of("㐀㐁") == ["㐀", "㐁", "㐀㐁"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(HAN)
 def test_no_character_is_lost_and_no_token_holds_a_blank(run: str) -> None:
     """Whatever the text is: a server splits our tokens at blanks."""
@@ -102,9 +101,7 @@ print(words.of("三角形面积"), sorted(file.name for file in Path(sys.argv[1]
 
 def test_it_is_silent_and_neither_reads_nor_writes_a_cache(tmp_path: Path) -> None:
     """The cache lies in a folder that everybody may write to; what is in it would be our dictionary."""
-    ended = subprocess.run(
-        [sys.executable, "-c", FRESH, str(tmp_path)], capture_output=True, text=True, check=False, cwd=REPOSITORY
-    )
+    ended = subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "['三角', '角形', '三角形', '面积'] ['jieba.cache']\n"
     assert (tmp_path / "jieba.cache").read_bytes() == b"poisoned"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -60,7 +60,6 @@ def test_parameters_are_those_of_the_formula(k1: float, b: float) -> None:
     assert (backend.recipe()["k1"], backend.recipe()["b"]) == (k1, b)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(SENTENCES, min_size=1, max_size=8), SENTENCES)
 def test_scores_are_those_of_the_formula_for_any_texts(texts: list[str], question: str) -> None:
     """Also with empty documents, but for a corpus without any word."""

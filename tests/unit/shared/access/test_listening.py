@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.access import binding
-from shared.settings import REPOSITORY, Access, Settings
+from shared.settings import Access, Settings
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
 LOOPBACK = ("127.0.0.1", "127.8.9.1", "::1", "localhost")
@@ -67,9 +67,7 @@ def test_on_loopback_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -
 def test_a_service_without_key_does_not_start_beyond_loopback(service: str) -> None:
     """It ends with 2 and a sentence, before it opens anything."""
     command = [sys.executable, "-m", f"services.{service}", "--host", EVERYWHERE, "--port", "1"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=REPOSITORY, check=False, timeout=60, env={"PATH": "/usr/bin"}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env={"PATH": "/usr/bin"})
     assert done.returncode == 2
     assert "refused to listen on '0.0.0.0' without a service key" in done.stderr
     assert "Traceback" not in done.stderr

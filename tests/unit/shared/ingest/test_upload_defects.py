@@ -110,7 +110,6 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
 @given(st.sampled_from([Format.AUTO, Format.CSV, Format.JSONL]), st.sampled_from([b"", b"id,text\n"]), st.lists(PIECES))
 def test_any_text_is_read_or_refused(given_format: Format, header: bytes, pieces: list[bytes]) -> None:
     """Nothing else escapes."""
@@ -121,7 +120,7 @@ def test_any_text_is_read_or_refused(given_format: Format, header: bytes, pieces
 
 # The same examples each time: at some damage Arrow aborts. That ends the process that reads an upload; here it would
 # end the tests.
-@settings(max_examples=150, derandomize=True)
+@settings(derandomize=True)
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
 def test_any_damage_to_a_parquet_file_is_read_or_refused(at: int, damage: bytes) -> None:
     """A few bytes overwritten anywhere; nothing but a refusal escapes from what the process runs."""

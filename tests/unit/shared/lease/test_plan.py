@@ -5,7 +5,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -273,7 +273,6 @@ def costs_on(device: Room, there: dict[int, tuple[Demand, int]], order: Sequence
             yield cost + sum(demand.service_s(n) for demand, n in there.values())
 
 
-@settings(max_examples=100, deadline=None)
 @given(cases())
 def test_no_way_that_fits_costs_less(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
     """The plan is the optimum of all assignments, together or staged, and halvings; it refuses only where none fits."""
@@ -286,7 +285,6 @@ def test_no_way_that_fits_costs_less(case: tuple[list[Demand], list[Room], tuple
         assert found.chosen.seconds == pytest.approx(min(costs))
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
     """And its figures are those of its models."""
@@ -302,7 +300,6 @@ def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], lis
         assert (option.refused is None) == fits
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases(), st.integers(1, 5000))
 def test_more_budget_never_costs_more(case: tuple[list[Demand], list[Room], tuple[int, ...]], more: int) -> None:
     """What fitted still fits."""
@@ -315,7 +312,6 @@ def test_more_budget_never_costs_more(case: tuple[list[Demand], list[Room], tupl
         assert after.seconds <= before.seconds + 1e-6
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases(), st.randoms())
 def test_the_order_in_which_models_are_listed_changes_nothing(
     case: tuple[list[Demand], list[Room], tuple[int, ...]], random: Any
@@ -326,7 +322,6 @@ def test_the_order_in_which_models_are_listed_changes_nothing(
     assert plan(shuffled, rooms, order=order) == plan(demands, rooms, order=order)
 
 
-@settings(max_examples=50, deadline=None)
 @given(cases())
 def test_every_needed_model_has_a_residency(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
     """And a group for the scheduler, on one device."""

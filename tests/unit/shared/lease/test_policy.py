@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -357,7 +357,6 @@ def test_the_search_finds_the_optimum_that_a_person_sees() -> None:
 alternations = st.lists(st.lists(st.sampled_from([JUDGE, GENERATOR]), min_size=1, max_size=5), min_size=1, max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
 @given(samples=alternations, seed=st.integers(0, 2**32))
 def test_draining_needs_at_most_one_load_more_than_the_best_order(samples: list[list[int]], seed: int) -> None:
     """Whatever the pipelines ask for and in whatever order the work is done."""

@@ -4,7 +4,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.lease.policy import AMORTISED, MIN_OPEN_S, FlipRules
@@ -38,7 +38,6 @@ def starvation_s(load_s: dict[int, float], rules: FlipRules, others: int, call_s
     return rules.max_wait_s + others * (max(MIN_OPEN_S, AMORTISED * longest) + longest + call_s + LOOK_S)
 
 
-@settings(max_examples=80, deadline=None)
 @given(work=jobs(asks), asked=jobs(asks, online=True), load_s=slow, measured=st.booleans())
 def test_with_any_number_of_models_every_call_is_served_in_the_end(
     work: list[Work], asked: list[Work], load_s: dict[int, float], *, measured: bool
@@ -49,7 +48,6 @@ def test_with_any_number_of_models_every_call_is_served_in_the_end(
         assert len(device.served) == sum(len(sample) for job in work + asked for sample in job.samples)
 
 
-@settings(max_examples=40, deadline=None)
 @given(work=jobs(asks), load_s=slow)
 def test_no_job_starves_beyond_the_bound(work: list[Work], load_s: dict[int, float]) -> None:
     """And the slack that is written down: of each of the three other models a least residency, a flip and a call."""
@@ -78,7 +76,6 @@ def test_a_residency_that_is_old_gives_way_at_once() -> None:
     assert device.starved.get(600, 0.0) <= 2.0
 
 
-@settings(max_examples=40, deadline=None)
 @given(load_s=slow, every_s=st.sampled_from([0.5, 1.0, 2.0]), tight=st.sampled_from([0.1, 5.0, 60.0]))
 def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
     load_s: dict[int, float], every_s: float, tight: float
@@ -92,7 +89,6 @@ def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
             assert flip.before_open_s >= max(MIN_OPEN_S, AMORTISED * before.took_s)
 
 
-@settings(max_examples=40, deadline=None)
 @given(samples=st.lists(ask, min_size=1, max_size=8), load_s=slow)
 def test_bounds_cost_a_job_that_is_alone_nothing(samples: list[list[int]], load_s: dict[int, float]) -> None:
     """It waits for nobody but itself."""
@@ -103,7 +99,6 @@ def test_bounds_cost_a_job_that_is_alone_nothing(samples: list[list[int]], load_
     assert bounded.idle_s == 0.0
 
 
-@settings(max_examples=80, deadline=None)
 @given(work=jobs(ask), asked=st.builds(Work, at=moments, samples=st.tuples(ask), online=st.just(True)), load_s=slow)
 @example(
     work=[Work(at=0.0, samples=[[JUDGE]] * 200)],

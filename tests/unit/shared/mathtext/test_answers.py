@@ -1,7 +1,7 @@
 r"""Finding the last `\boxed{}`."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.samples import Extraction
@@ -94,14 +94,12 @@ def test_an_empty_box_after_an_unclosed_one_is_unbalanced() -> None:
     assert extract(r"\boxed{5 and \boxed{}") == (None, Extraction.UNBALANCED)
 
 
-@settings(deadline=None)
 @given(NO_BOX, CONTENT, NO_BOX)
 def test_a_balanced_box_is_found_in_any_surroundings(before: str, content: str, after: str) -> None:
     """Whatever braces stand around it."""
     assert extract(f"{before}\\boxed{{{content}}}{after}") == (content.strip(), Extraction.OK)
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from([r"\boxed", r"\fbox{", "{", "}", "\\", "a", " ", "$"]), max_size=30).map("".join))
 def test_any_text_has_one_of_three_ends(text: str) -> None:
     """An answer if and only if OK; never an empty one."""

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.mathtext.exact import MOST_BITS, NotRational, Undefined, exact
@@ -169,7 +169,6 @@ def test_what_looks_like_the_beginning_of_a_number_is_none(formula: str) -> None
         list(readings(tokens(formula)))
 
 
-@settings(max_examples=300)
 @given(st.text("0123456789+-*/^_(){}[]|!%,.=\\ abxfrcsqtin\n&", max_size=120))
 def test_whatever_is_written_is_read_or_is_not(formula: str) -> None:
     """Nothing but the announced errors, and tokens that lie where they say."""

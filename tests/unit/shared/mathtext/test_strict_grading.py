@@ -1,7 +1,7 @@
 """Hendrycks' string rules."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.mathtext.grading import equal_strict, normalise
@@ -119,7 +119,6 @@ def test_what_the_rules_cannot_read_only_equals_itself(broken: str) -> None:
     assert not equal_strict(broken.split("\\")[0], broken)
 
 
-@settings(deadline=None)
 @given(LATEX, LATEX)
 def test_equality_is_reflexive_and_symmetric(one: str, other: str) -> None:
     """And nothing that looks like LaTeX raises."""
@@ -127,14 +126,12 @@ def test_equality_is_reflexive_and_symmetric(one: str, other: str) -> None:
     assert equal_strict(one, other) == equal_strict(other, one)
 
 
-@settings(deadline=None)
 @given(st.text(), st.text())
 def test_any_text_can_be_compared(one: str, other: str) -> None:
     """A model may answer anything."""
     assert equal_strict(one, other) == equal_strict(other, one)
 
 
-@settings(deadline=None)
 @given(st.integers(-999, 999), st.integers(1, 999))
 def test_a_fraction_reads_the_same_in_every_spelling(a: int, b: int) -> None:
     """a/b, dfrac, tfrac and blanks."""

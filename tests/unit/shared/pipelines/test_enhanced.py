@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
@@ -334,7 +334,6 @@ WRITTEN = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(LISTED | FAILED, min_size=20, max_size=20), st.lists(WRITTEN | FAILED, min_size=3, max_size=3), st.data()
 )

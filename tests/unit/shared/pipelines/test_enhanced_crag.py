@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
@@ -145,7 +145,6 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None)
 @given(JUDGED, OPTIONS, st.sets(st.sampled_from([Write, Rerank])))
 def test_replay_repeats_calls_and_outcome(judged: dict[str, Reply], options: dict[str, Any], broken: set[type]) -> None:
     """Whatever the replies are, and whoever fails."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
@@ -318,7 +318,6 @@ JUDGED = RATED | st.sampled_from(list(FailureKind)).map(lambda kind: Failure(kin
 WRITTEN = st.builds(Generated, text=st.sampled_from([r"\boxed{1}", "no", r"\boxed{"]), truncated=st.booleans())
 
 
-@settings(deadline=None)
 @given(st.sampled_from(NAMES), st.sampled_from(Strategy), RETRIEVALS, RETRIEVALS, st.lists(JUDGED, min_size=8, max_size=8), WRITTEN)  # fmt: skip  # noqa: E501
 def test_replay_repeats_calls_and_outcome(
     name: str, strategy: Strategy, dense: Retrieved, sparse: Retrieved, judged: list[Reply], written: Generated

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.datasets import DatasetItem
@@ -194,7 +194,6 @@ def cases(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], Rule, int, list[int],
     return facts, rule, draw(number), answers, draw(st.integers(1, TIMES))
 
 
-@settings(max_examples=150, deadline=None)
 @given(cases(), st.booleans())
 def test_leads_are_those_of_trying_every_fact_for_every_atom(
     case: tuple[list[tuple[int, ...]], Rule, int, list[int], int], temporal: bool

@@ -84,7 +84,7 @@ def test_a_share_of_exactly_a_tenth_is_below_a_trust_of_nine_tenths() -> None:
     assert calibrate(pairs, 0.9).lower.value == 0.5
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(PAIRS, st.sampled_from([0.5, 0.7, 0.9]))
 def test_thresholds_are_the_outermost_that_hold_what_they_promise(
     pairs: list[tuple[float, bool]], trust: float
@@ -98,7 +98,7 @@ def test_thresholds_are_the_outermost_that_hold_what_they_promise(
     assert found.lower.value == (max(distrusted) if distrusted else None)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(PAIRS, st.randoms(use_true_random=False))
 def test_the_same_pairs_give_the_same_thresholds(pairs: list[tuple[float, bool]], random) -> None:  # type: ignore[no-untyped-def]
     """Intervals are drawn, but always alike; the thresholds do not depend on the order either."""

@@ -1,7 +1,7 @@
 """Questions without odd characters, blanks and politeness; formulas stay."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.calls import MAX_QUESTION
@@ -57,7 +57,6 @@ def test_the_longest_question_is_cleaned_in_no_time(piece: str) -> None:
     assert len(clean((piece * MAX_QUESTION)[:MAX_QUESTION])) <= MAX_QUESTION
 
 
-@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_cleaning_twice_is_cleaning_once(asked: str) -> None:
     """Of any text at all."""
@@ -65,7 +64,6 @@ def test_cleaning_twice_is_cleaning_once(asked: str) -> None:
     assert clean(once) == once
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(["please", "find", "$a  b$", "$ﬁ^2$", "  ", "你好", "x², ", "thanks", r"\(１\)"]), max_size=8

@@ -1,6 +1,6 @@
 """Context compression: what stays of documents under a ratio and a number of tokens."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.documents import Document
@@ -120,7 +120,6 @@ def test_a_problem_that_alone_is_too_long_takes_its_document_along() -> None:
     assert compressed(Document(problem=wordy, text=""), size=16).documents == ()
 
 
-@settings(deadline=None)
 @given(DOCUMENTS, st.floats(0, 1), st.integers(16, 80))
 def test_the_tokens_are_never_exceeded(documents: list[Document], ratio: float, size: int) -> None:
     """Problems and the empty lines between documents included."""
@@ -128,7 +127,6 @@ def test_the_tokens_are_never_exceeded(documents: list[Document], ratio: float, 
     assert estimate_tokens(context(found, *documents)) <= size
 
 
-@settings(deadline=None)
 @given(DOCUMENTS, st.floats(0, 1), st.integers(16, 80))
 def test_what_stays_are_whole_sentences_in_order(documents: list[Document], ratio: float, size: int) -> None:
     """So every formula is whole, too."""
@@ -144,7 +142,6 @@ def test_what_stays_are_whole_sentences_in_order(documents: list[Document], rati
     assert rest.strip() == ""
 
 
-@settings(deadline=None)
 @given(BODIES, st.integers(16, 80))
 def test_what_fits_is_left_alone_the_second_time(body: str, size: int) -> None:
     """Under a number of tokens, compression is idempotent."""
@@ -153,7 +150,6 @@ def test_what_fits_is_left_alone_the_second_time(body: str, size: int) -> None:
     assert context(compressed(again, ratio=1, size=size), again).strip() == once.strip()
 
 
-@settings(deadline=None)
 @given(DOCUMENTS, st.floats(0, 1), st.integers(16, 80))
 def test_the_same_documents_always_leave_the_same(documents: list[Document], ratio: float, size: int) -> None:
     """Replays depend on it."""

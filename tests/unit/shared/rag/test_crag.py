@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.documents import Hit
@@ -84,7 +84,6 @@ def test_crossed_thresholds_leave_no_room_for_doubt() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(SCORES, KNOWN, KNOWN, st.floats(0, 2))
 def test_a_higher_lower_threshold_never_makes_a_list_ambiguous(
     scores: list[Score], upper: float, lower: float, rise: float
@@ -95,7 +94,6 @@ def test_a_higher_lower_threshold_never_makes_a_list_ambiguous(
     assert before is after or (before, after) == (ListAction.AMBIGUOUS, ListAction.INCORRECT)
 
 
-@settings(deadline=None)
 @given(SCORES, KNOWN, KNOWN, st.randoms(use_true_random=False))
 def test_the_order_of_the_documents_decides_nothing(scores: list[Score], upper: float, lower: float, random) -> None:  # type: ignore[no-untyped-def]
     """A list is what its documents are."""

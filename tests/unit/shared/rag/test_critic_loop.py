@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
@@ -115,7 +115,6 @@ def test_a_query_may_be_rewritten_from_an_attempt_on(attempt: int, expected: Rou
     assert after(attempt, 0, 0.0, rewrite_from=3, attempts=5) == expected
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 6), st.integers(0, 6), st.lists(st.none() | st.sampled_from([0, 0.25, 0.5, 0.75, 1.0]), max_size=4),
     st.builds(CriticParams, attempts=st.integers(1, 5), min_documents=st.integers(1, 4),
@@ -523,7 +522,6 @@ LISTS = st.dictionaries(
 WRITTEN = st.sampled_from(["x b", "x c", QUESTION, " "]).map(written) | st.just(Failure(kind=FailureKind.TIMEOUT))
 
 
-@settings(deadline=None, max_examples=300)
 @given(
     LISTS, RATINGS, st.lists(WRITTEN, min_size=20, max_size=20),
     st.fixed_dictionaries({

@@ -4,7 +4,7 @@ import json
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.rag.dictionary import Dictionary, is_generic, is_one_edit_apart, make_dictionary
@@ -129,7 +129,6 @@ def test_one_edit(left: str, right: str, near: bool) -> None:
 WORDS = st.text("abc", max_size=6)
 
 
-@settings(deadline=None)
 @given(WORDS, WORDS)
 def test_one_edit_is_what_one_edit_makes(left: str, right: str) -> None:
     """Against all edits, written out."""
@@ -138,7 +137,6 @@ def test_one_edit_is_what_one_edit_makes(left: str, right: str) -> None:
     assert is_one_edit_apart(left, right) is (right in made and right != left)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["probablity", "$probablity$", r"\(traingle\)", "求", "and", "x^traingle"]), max_size=6)
 )

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.params import FusionParams
@@ -66,7 +66,6 @@ def test_a_negative_k_is_refused() -> None:
         rrf([["a"]], k=-1)
 
 
-@settings(deadline=None)
 @given(LISTS, st.randoms(use_true_random=False))
 def test_the_order_of_the_lists_changes_nothing(lists: list[list[str]], random: Random) -> None:
     """Scores are exact sums: shuffled lists give the same bits and the same order."""
@@ -75,7 +74,6 @@ def test_the_order_of_the_lists_changes_nothing(lists: list[list[str]], random: 
     assert rrf(shuffled) == rrf(lists)
 
 
-@settings(deadline=None)
 @given(LISTS)
 def test_every_document_comes_out_once_by_falling_score(lists: list[list[str]]) -> None:
     """Fusion loses nothing, repeats nothing, and sorts."""
@@ -84,7 +82,6 @@ def test_every_document_comes_out_once_by_falling_score(lists: list[list[str]]) 
     assert fused == sorted(fused, key=lambda entry: (-entry[1], entry[0]))
 
 
-@settings(deadline=None)
 @given(LISTS)
 def test_scores_follow_the_formula(lists: list[list[str]]) -> None:
     """Written once more, the slow way."""
@@ -182,7 +179,6 @@ def test_scores_that_are_no_numbers_are_refused() -> None:
 SCORED = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-20, 20).map(float), max_size=8), max_size=4)
 
 
-@settings(deadline=None)
 @given(SCORED, st.sampled_from(sorted(NORMALISERS)), st.randoms(use_true_random=False))
 def test_a_weighted_sum_does_not_depend_on_the_order_of_the_lists(
     scored: list[dict[str, float]], name: Any, random: Random
@@ -195,7 +191,6 @@ def test_a_weighted_sum_does_not_depend_on_the_order_of_the_lists(
     assert sorted(document for document, _ in fused) == sorted(set().union(*scored))
 
 
-@settings(deadline=None)
 @given(SCORED, st.sampled_from(["min-max", "rank"]), st.sampled_from("abcdefgh"))
 def test_a_better_score_never_lowers_a_document(scored: list[dict[str, float]], name: Any, document: str) -> None:
     """Raised to the top of every list that holds it, it is at least where it was (one z-score may move all others)."""

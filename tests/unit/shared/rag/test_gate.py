@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shared.contracts.params import GateParams
@@ -77,7 +77,6 @@ def test_a_clear_decision_does_not_speak_of_doubt() -> None:
     assert "undecided" not in decision.reason
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), RATINGS), min_size=4, max_size=80))
 def test_rho_and_its_interval_follow_the_formulas(pairs: list[tuple[float, float]]) -> None:
     """Pearson and Fisher's z, written once more."""
@@ -97,7 +96,6 @@ def _spread(pairs: list[tuple[float, float]]) -> float:
     return min(max(column) - min(column) for column in zip(*pairs, strict=True))
 
 
-@settings(deadline=None)
 @given(PAIRS, st.integers(0, 30))
 def test_a_stored_decision_recomputes_bit_for_bit(pairs: list[tuple[float, float]], unparsed: int) -> None:
     """Through JSON and back, from its own vectors: the same bytes."""
@@ -114,7 +112,6 @@ def test_a_stored_decision_recomputes_bit_for_bit(pairs: list[tuple[float, float
     assert msgspec.json.encode(again) == msgspec.json.encode(first)
 
 
-@settings(deadline=None)
 @given(PAIRS)
 def test_rules_are_chosen_only_above_tau(pairs: list[tuple[float, float]]) -> None:
     """Never without a rho, never with too few pairs."""

@@ -1,7 +1,7 @@
 """The language of a question, what of it is mathematics, and the prompts that there are in both languages."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.calls import Call, Generate
@@ -84,7 +84,6 @@ def test_mathematics_is_found(text: str, held: list[str]) -> None:
     assert [text[start:end] for start, end in find_mathematics(text)] == held
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab x$\\{}^1+求值,. ", max_size=40))
 def test_prose_and_mathematics_make_up_the_text(text: str) -> None:
     """Nothing is lost and nothing is touched: changing nothing in the prose changes nothing."""

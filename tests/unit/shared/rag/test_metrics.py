@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import Invalid
@@ -53,7 +53,6 @@ def test_golden_values_of_trec_eval() -> None:
     assert found["F1@5"] == pytest.approx(2 * 0.5 * 0.2 / 0.7)
 
 
-@settings(max_examples=100, deadline=None)
 @given(GRADES, RANKED)
 def test_measures_are_what_their_definitions_say(grades: dict[str, int], ranked: list[str]) -> None:
     """For any judgements and any list, short or empty."""

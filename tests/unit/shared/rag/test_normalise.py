@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.rag.normalise import NORMALISERS, Normaliser, logistic, min_max, rank, sigmoid, z_score
@@ -91,7 +91,6 @@ def test_an_empty_list_stays_empty(normaliser: Normaliser) -> None:
 
 
 @EVERY
-@settings(deadline=None)
 @given(SCORES)
 def test_no_document_passes_one_with_a_better_score(normaliser: Normaliser, scores: Sequence[float]) -> None:
     """Order is kept, equal scores stay equal, and none falls below what is missing."""
@@ -103,7 +102,6 @@ def test_no_document_passes_one_with_a_better_score(normaliser: Normaliser, scor
 
 
 @EVERY
-@settings(deadline=None)
 @given(st.lists(st.integers(-1000, 1000), min_size=1), st.integers(1, 50), st.integers(-100, 100))
 def test_the_scale_of_a_list_says_nothing(normaliser: Normaliser, scores: list[int], scale: int, shift: int) -> None:
     """A list's unit and zero are its own: that is why it is normalised."""
@@ -113,7 +111,6 @@ def test_the_scale_of_a_list_says_nothing(normaliser: Normaliser, scores: list[i
 
 
 @pytest.mark.parametrize("normaliser", [min_max, sigmoid, rank])
-@settings(deadline=None)
 @given(SCORES)
 def test_bounded_normalisers_stay_between_0_and_1(normaliser: Normaliser, scores: Sequence[float]) -> None:
     """Only z-scores have no bounds."""

@@ -1,7 +1,7 @@
 """Reading the judge's reply."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.replies import Failure, FailureKind, Rated
@@ -68,7 +68,6 @@ def test_the_detail_is_shortened() -> None:
     assert "…" in reply.detail
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.sampled_from(["[[1]]", "[[5]]", "[[0]]", "[[7]]", "[[", "]]", "3", " ", "x"]), max_size=8),
     st.booleans(),
@@ -128,7 +127,6 @@ def test_a_score_that_the_token_limit_cut_is_none(text: str) -> None:
     assert found.kind is FailureKind.TRUNCATED
 
 
-@settings(deadline=None)
 @given(st.text(), st.booleans())
 def test_no_text_breaks_the_reader_of_critiques(text: str, truncated: bool) -> None:
     """A critique or a failure."""

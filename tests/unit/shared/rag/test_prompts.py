@@ -1,7 +1,7 @@
 """Templates: the exact prompts, the slots, the hash."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.documents import Document
@@ -74,7 +74,6 @@ def test_a_missing_required_slot_is_refused_by_name() -> None:
         render(template("cot"), {"context": [APPLES]})
 
 
-@settings(deadline=None)
 @given(st.one_of(st.just(NASTY), st.text()))
 def test_values_are_never_expanded_again(text: str) -> None:
     """A question may say {{context}}, \\1 or {0}: it is put in as it is."""

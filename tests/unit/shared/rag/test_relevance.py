@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.calls import Grade
@@ -149,7 +149,6 @@ def test_a_refused_question_is_graded_as_not_answered() -> None:
     assert ended.value.value.verdict is None
 
 
-@settings(deadline=None)
 @given(PROBABILITIES, st.floats(0, 1), st.booleans())
 def test_what_is_kept_is_the_head_of_the_order(scores: list[float], threshold: float, refuse: bool) -> None:
     """Nothing is lost in the order, and a refusal keeps nothing."""
@@ -159,7 +158,6 @@ def test_what_is_kept_is_the_head_of_the_order(scores: list[float], threshold: f
     assert (found.refusal is None) or found.kept == ()
 
 
-@settings(deadline=None)
 @given(PROBABILITIES, st.floats(0, 1), st.floats(0, 1))
 def test_a_higher_floor_never_rates_more(scores: list[float], floor: float, higher: float) -> None:
     """It saves calls, or costs none."""

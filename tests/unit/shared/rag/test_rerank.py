@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.rag.rerank import rerank
@@ -80,7 +80,6 @@ def test_nothing_to_rank_is_fine() -> None:
     assert rerank([], {}) == []
 
 
-@settings(deadline=None)
 @given(CANDIDATES)
 def test_reranking_keeps_every_candidate_once(candidates: dict[str, tuple[float, float | None]]) -> None:
     """A permutation, with known qualities before unknown ones and falling scores among them."""
@@ -94,7 +93,6 @@ def test_reranking_keeps_every_candidate_once(candidates: dict[str, tuple[float,
     assert scores[: len(known)] == sorted(known, reverse=True)
 
 
-@settings(deadline=None)
 @given(CANDIDATES, SHARES)
 def test_a_better_quality_never_lowers_a_document(
     candidates: dict[str, tuple[float, float | None]], better: float

@@ -1,7 +1,7 @@
 """What becomes of the judge model's replies, which may be anything."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.calls import Write
@@ -102,7 +102,6 @@ def test_sub_queries_that_say_nothing_are_left_out() -> None:
     assert split(f"{QUESTION}\nbanana\nfactors of 12\n[[3]]").queries == ("factors of 12",)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=80), st.text(max_size=200), st.booleans())
 def test_no_reply_is_too_odd(question: str, text: str, truncated: bool) -> None:
     """Nothing raises; what comes out is new, different and short enough; and either queries or a reason."""

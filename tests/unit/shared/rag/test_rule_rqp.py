@@ -1,7 +1,7 @@
 """Rule-RQP: the four features, the length factor, and the score."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.documents import Document
@@ -26,7 +26,6 @@ PIECES = st.sampled_from(
 TEXTS = st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=60).map("".join))
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_score_and_features_lie_between_0_and_1(text: str) -> None:
     """Whatever the text, every number is a share."""
@@ -34,7 +33,6 @@ def test_score_and_features_lie_between_0_and_1(text: str) -> None:
     assert all(0 <= value <= 1 for value in [scored.score, *scored.features.values()])
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_score_is_the_papers_weighted_sum_scaled_by_length(text: str) -> None:
     """The weights are 0.3, 0.3, 0.25 and 0.15."""
@@ -141,7 +139,6 @@ def test_overlong_texts_lose_a_fifth_at_most() -> None:
     assert score_text("word " * 5000).length == 0.8
 
 
-@settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_more_connectives_never_lower_a_text_of_fitting_length(fewer: int, more: int) -> None:
     """Logic is monotone, and so is the score while the rest stays the same."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.calls import Call, Generate, Retrieve
@@ -164,7 +164,6 @@ def test_retrieval_is_decided_by_probabilities(shares: Mapping[str, float], expe
 SHARES = st.dictionaries(st.sampled_from([*sorted(REFLECTION), "So", "x"]), st.floats(1e-9, 1.0), min_size=1)
 
 
-@settings(deadline=None)
 @given(st.lists(SHARES.map(token), max_size=6), st.booleans())
 def test_scores_stay_within_their_ranges(tokens: list[Token], sequence: bool) -> None:
     """Relevance, support and the text's probability in [0, 1], utility in [-1, 1], and their weighted sum."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.rag.sentences import estimate_tokens, find_formulas, split_sentences
@@ -86,7 +86,6 @@ def test_chinese_sentences_need_no_blank() -> None:
     assert split_sentences(text) == ["鸭子每天下 16 颗蛋。", "她吃 3.5 颗！", "“真的？”", "他问。"]
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_nothing_is_lost_and_no_formula_is_cut(text: str) -> None:
     """Joined, sentences are the text; none of them is empty; no cut lies inside a formula."""
@@ -97,7 +96,6 @@ def test_nothing_is_lost_and_no_formula_is_cut(text: str) -> None:
     assert not any(start < end < stop for end in ends for start, stop in find_formulas(text))
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_formulas_are_in_order_and_apart(text: str) -> None:
     """Overlapping ones are one."""
@@ -130,7 +128,6 @@ def test_tokens_are_letters_by_four_and_signs_by_one(text: str, expected: int) -
     assert estimate_tokens(text) == expected
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_two_texts_never_have_more_tokens_together_than_apart(left: str, right: str) -> None:
     """So a budget that the parts keep is kept by the whole."""

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.rag.strips import WORST, Strip, choose_strips, cut_strips, score_strips, split_words
@@ -106,7 +106,6 @@ def test_chinese_characters_are_words() -> None:
     ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(["a", "bb", "c.", "d?", "e"]), min_size=10, max_size=130).map(" ".join))
 def test_without_formulas_the_strips_are_those_of_the_authors_code(text: str) -> None:
     """But for blanks, and for strips of nothing."""
@@ -115,7 +114,6 @@ def test_without_formulas_the_strips_are_those_of_the_authors_code(text: str) ->
         assert ["".join(strip.split()) for strip in cut_strips(text, mode)] == [strip for strip in theirs if strip]
 
 
-@settings(deadline=None)
 @given(PASSAGES)
 def test_windows_lose_nothing(text: str) -> None:
     """Every word is in exactly one, in order; all but the last have 50, and the last fewer than 60."""
@@ -126,7 +124,6 @@ def test_windows_lose_nothing(text: str) -> None:
     assert all(10 <= size < 60 for size in sizes[-1:]) or len(sizes) == 1
 
 
-@settings(deadline=None)
 @given(PASSAGES)
 def test_no_strip_is_empty(text: str) -> None:
     """Whatever the mode."""

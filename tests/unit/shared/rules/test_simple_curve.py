@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.rules.simple.curve import Curves, fit, value
@@ -111,7 +111,6 @@ def test_no_rules_have_no_curves() -> None:
     assert len(fit(Tally(*np.empty((5, 0), np.int64)), 0, window=50, unseen=30).alpha) == 0
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
         st.tuples(st.integers(1, 30), st.integers(1, 30)), st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1

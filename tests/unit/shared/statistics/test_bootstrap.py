@@ -58,7 +58,7 @@ def test_strata_are_drawn_apart_and_every_item_counts_alike() -> None:
     assert apart.high - apart.low == pytest.approx(2 * 1.96 * spread, rel=0.1)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(VALUES)
 def test_the_interval_holds_the_mean_and_stays_among_the_values(values: shares.Values) -> None:
     """A mean of shares is a share."""
@@ -68,7 +68,7 @@ def test_the_interval_holds_the_mean_and_stays_among_the_values(values: shares.V
     assert found.value - 1e-9 <= found.high <= float(max(values)) + 1e-9
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(VALUES, VALUES, st.randoms(use_true_random=False))
 def test_the_same_items_have_the_same_interval_however_they_were_counted(
     one: shares.Values,
@@ -81,7 +81,7 @@ def test_the_same_items_have_the_same_interval_however_they_were_counted(
     assert drawn(one, other) == drawn(dict(shuffled), other)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(VALUES)
 def test_exchanging_the_sides_of_a_difference_exchanges_its_bounds(values: shares.Values) -> None:
     """Up to the draws."""

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.statistics.intervals import Interval, poisson_interval, wilson
@@ -12,7 +12,6 @@ Z = 1.959963984540054
 COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
 
-@settings(deadline=None)
 @given(COUNTS)
 def test_bounds_follow_wilsons_formula(counts: tuple[int, int]) -> None:
     """Written once more from Wilson 1927, without scipy."""
@@ -34,7 +33,6 @@ def test_86_of_100_is_not_separable_from_81() -> None:
     assert (round(interval.low, 4), round(interval.high, 4)) == (0.7786, 0.9147)
 
 
-@settings(deadline=None)
 @given(COUNTS)
 def test_the_interval_holds_its_value_and_stays_in_range(counts: tuple[int, int]) -> None:
     """0 <= low <= value <= high <= 1, up to rounding."""

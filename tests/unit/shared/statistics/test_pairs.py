@@ -46,7 +46,6 @@ def value(found: PairComparison) -> float:
     return found.difference.value
 
 
-@settings(deadline=None, max_examples=50)
 @given(BINARY)
 def test_one_verdict_an_item_is_mcnemars_exact_test(counts: tuple[int, int, int, int]) -> None:
     """As statsmodels has it; items on which both agree do not count."""
@@ -111,7 +110,7 @@ def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
     assert (value(found), found.p > 0.5, found.separable) == (0.0, True, False)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.integers(0, 20), st.sampled_from([0.0, 0.1, 0.4]))
 def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
     """With the sign."""
@@ -137,7 +136,6 @@ def test_an_experiment_that_has_not_begun_has_no_difference() -> None:
     assert describe_pair(found).startswith("nothing to compare")
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_the_effect_is_cohens_h(left: float, right: float) -> None:
     """As statsmodels computes it."""
@@ -240,7 +238,7 @@ def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() 
     assert compare_pair([counts], tests=MAX_CORRECTED + 1).corrected is None
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(BINARY)
 def test_a_reversed_pair_is_that_of_the_sides_changed(counts: tuple[int, int, int, int]) -> None:
     """Up to the draws, which are of other counts; the mean is exact."""

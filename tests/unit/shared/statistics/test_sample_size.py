@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.power import TTestPower
 
@@ -77,7 +77,6 @@ def test_more_power_or_a_stricter_level_needs_more_items() -> None:
     assert clear < usual < min(sure, strict)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 100))
 def test_it_does_not_depend_on_how_many_were_asked_or_which_side_is_left(gained: int, lost: int, same: int) -> None:
     """Only on how items differ; no difference can be separated by any number."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.rules import Atom, Rule
@@ -69,7 +69,6 @@ def test_a_rule_is_written_as_amie_prints_it() -> None:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(rules())
 def test_what_is_written_is_read_again_as_the_same_rule(rule: Rule) -> None:
     """Whatever the names hold, and to the last bit of every figure."""

@@ -1,7 +1,7 @@
 """Our own file of a bank."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts import canonical
@@ -38,7 +38,6 @@ def canonical_fields() -> dict[str, object]:
     return {name: getattr(RULE, name) for name in ("head", "body", "support", "body_size", "confidence")}
 
 
-@settings(max_examples=40, deadline=None)
 @given(NAMES, NAMES, st.floats(0, 1), st.lists(st.floats(-9, 9), max_size=3))
 def test_what_is_written_is_read_again(relation: str, entity: str, share: float, curve: list[float]) -> None:
     """Rules and header, whatever the names hold."""

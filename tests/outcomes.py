@@ -1,0 +1,80 @@
+"""Write the outcome of a test run to a file, and print what the run cost.
+
+`pytest --outcomes FILE` appends one line of JSON: how many tests passed and were skipped, which ones failed, the peak
+memory of every process that ran tests, and the slowest tests. `.ci/steps.py` reads it.
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+
+PEAK = "peak_mib"
+"""Under this name a worker of pytest-xdist tells the controller its peak memory."""
+
+
+class Outcomes:
+    """Collects the reports of one run, in the process that prints them."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self.passed: set[str] = set()
+        self.skipped = 0
+        self.failed: dict[str, None] = {}
+        self.peaks: dict[str, int] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed[report.nodeid] = None
+        elif report.skipped:
+            self.skipped += 1
+        elif report.when == "call":
+            self.passed.add(report.nodeid)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed[report.nodeid] = None
+        elif report.skipped:
+            self.skipped += 1
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        peak = getattr(node, "workeroutput", {}).get(PEAK)
+        if peak is not None:
+            self.peaks[node.gateway.id] = peak  # type: ignore[attr-defined]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        peaks = self.peaks or {"pytest": peak_mib()}
+        said = ", ".join(f"{name} {peak} MiB" for name, peak in sorted(peaks.items()))
+        terminalreporter.write_line(f"peak memory: {said}")
+        if self.file:
+            found = {
+                "passed": len(self.passed - self.failed.keys()),
+                "skipped": self.skipped,
+                "failed": list(self.failed),
+                "peak_mib": max(peaks.values()),
+            }
+            with self.file.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+
+
+def peak_mib() -> int:
+    """Return the largest resident size that this process has had, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1024 * 1024 if sys.platform == "darwin" else 1024)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--outcomes", type=Path, metavar="FILE", help="append the outcome of this run to FILE, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Outcomes(config.getoption("--outcomes")))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[PEAK] = peak_mib()
