@@ -15,9 +15,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = str(REPOSITORY / ".venv" / "bin" / "python")
@@ -63,7 +65,8 @@ class Summary:
     """What all steps found."""
 
     passed: int = 0
-    skipped: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    """How many tests were skipped, by reason."""
     failed: list[str] = field(default_factory=list)
     flaky: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -73,12 +76,13 @@ class Summary:
     def lines(self) -> list[str]:
         """Return what is printed at the end."""
         lines = ["", "== Steps", *self.durations]
+        lines += [f"not tested: {count} ({why})" for why, count in self.skipped.items()]
         lines += [f"{title}: failed (a warning)" for title in self.warnings]
         lines += [f"failed: {each}" for each in self.failed]
         lines += [f"flaky: {each}" for each in self.flaky]
         lines.append(f"processor time: {processor_seconds():.0f} s (limit {PROCESSOR_S} s, on a quiet machine)")
         lines.append(f"peak memory of a test process: {self.peak_mib} MiB (limit {PEAK_MIB} MiB)")
-        lines.append(f"{self.passed} passed, {len(self.failed)} failed, {self.skipped} skipped")
+        lines.append(f"{self.passed} passed, {len(self.failed)} failed, {self.skipped.total()} skipped")
         return lines
 
 
@@ -108,7 +112,7 @@ def run_tests(step: Step, summary: Summary) -> None:
     code, outcomes = run_pytest(step.command)
     for outcome in outcomes:
         summary.passed += outcome["passed"]
-        summary.skipped += outcome["skipped"]
+        summary.skipped.update(outcome["skipped"].values())
         summary.peak_mib = max(summary.peak_mib, outcome["peak_mib"])
     failed = [test for outcome in outcomes for test in outcome["failed"]]
     if code != 0 and not failed:
@@ -129,12 +133,13 @@ def is_passed_alone(test: str) -> bool:
     return code == 0
 
 
-def run_pytest(command: Sequence[str]) -> tuple[int, list[dict[str, object]]]:
+def run_pytest(command: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
     """Run a command that runs pytest; return its exit code and what `tests/outcomes.py` wrote."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         # A change is judged by the same examples of property tests each time; `make ci-full` searches for new ones.
         options = f"--hypothesis-profile=ci --durations=25 --outcomes={file.name}"
-        code = run(command, {**os.environ, "PYTEST_ADDOPTS": options})
+        # Servers in containers are slower; `make ci-full` tests on them.
+        code = run(command, {"MATHRAG_TEST_SERVERS": "embedded", **os.environ, "PYTEST_ADDOPTS": options})
         return code, [json.loads(line) for line in Path(file.name).read_text().splitlines()]
 
 

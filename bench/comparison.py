@@ -19,8 +19,9 @@ from bench.floor import furnish
 from bench.running import Stack, stack
 from shared.ingest.strata import draw_stratified
 from shared.pipelines import registry
+from shared.settings import REPOSITORY
 
-MATH = Path("../shared/data/math")
+MATH = REPOSITORY.parent / "shared" / "data" / "math"
 BASELINE = "dense"
 SAMPLING_SEED = 1
 

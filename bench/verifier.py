@@ -22,9 +22,10 @@ from services.judge.verification_pool import VerificationPool
 from shared.contracts.replies import Verified
 from shared.ingest.strata import draw_stratified
 from shared.mathtext.equations import Equation, equations, holds
+from shared.settings import REPOSITORY
 from shared.statistics.intervals import wilson
 
-TRAIN = Path("../shared/data/math/train.jsonl")
+TRAIN = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
 TUNED_ON = 3000
 NUMBER = re.compile(r"\d+")
 CHANGES = (-2, -1, 1, 2, 10)

@@ -1,9 +1,13 @@
 """What all rings share: no test sees the settings, the data folder or the working directory of whoever runs it."""
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
+import httpcore2
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -45,8 +49,33 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
                 changed.delenv(name)
         # Children run in the same folder and import `tests`, which is not installed.
         changed.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
+        # A client reads the authorities that it trusts, which takes 20 ms; few servers of the tests speak TLS.
+        changed.setattr(httpcore2, "default_ssl_context", cache(httpcore2.default_ssl_context))
         changed.chdir(tmp_path_factory.mktemp("working-directory"))
         yield
+
+
+GROWTH_BYTES = 50 << 20
+_process = psutil.Process()
+_size = 0
+
+
+def pytest_collection_finish() -> None:
+    """Keep what the tests themselves are made of away from the garbage collector: it is looked at in vain each time."""
+    global _size
+    gc.collect()
+    gc.freeze()
+    _size = _process.memory_info().rss
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """Collect garbage when the process has grown: a large model is few objects, so Python would let many of them lie."""
+    global _size
+    yield
+    if _process.memory_info().rss > _size + GROWTH_BYTES:
+        gc.collect()
+        _size = _process.memory_info().rss
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

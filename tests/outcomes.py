@@ -1,7 +1,7 @@
 """Write the outcome of a test run to a file, and print what the run cost.
 
-`pytest --outcomes FILE` appends one line of JSON: how many tests passed and were skipped, which ones failed, the peak
-memory of every process that ran tests, and the slowest tests. `.ci/steps.py` reads it.
+`pytest --outcomes FILE` appends one line of JSON: how many tests passed, which were skipped and why, which failed, and
+the peak memory of a process that ran tests. `.ci/steps.py` reads it.
 """
 
 import json
@@ -21,23 +21,23 @@ class Outcomes:
     def __init__(self, file: Path | None) -> None:
         self.file = file
         self.passed: set[str] = set()
-        self.skipped = 0
+        self.skipped: dict[str, str] = {}
+        """The reason by test."""
         self.failed: dict[str, None] = {}
         self.peaks: dict[str, int] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self.failed[report.nodeid] = None
-        elif report.skipped:
-            self.skipped += 1
-        elif report.when == "call":
+        self.pytest_collectreport(report)
+        if report.passed and report.when == "call":
             self.passed.add(report.nodeid)
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+    def pytest_collectreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             self.failed[report.nodeid] = None
         elif report.skipped:
-            self.skipped += 1
+            # Of a test that failed as expected, `longrepr` is its traceback.
+            why = report.longrepr[2] if isinstance(report.longrepr, tuple) else "failed as expected"
+            self.skipped[report.nodeid] = why.removeprefix("Skipped: ")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: object) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from mathrag.cli import stack
 from mathrag.cli.up import up
-from mathrag.stack import lock
+from mathrag.stack import lock, privacy
 
 CONFIGURATION = "mathrag.yaml"
 DATA = "stack"
@@ -43,7 +43,7 @@ def _write(file: Path, configuration: dict[str, Any]) -> bool:
     text = yaml.safe_dump(configuration, sort_keys=False)
     if file.is_file() and file.read_text("utf-8") == text:
         return False
-    file.parent.mkdir(parents=True, exist_ok=True)
+    privacy.create_closed(file.parent)
     file.write_text(text, "utf-8")
     return True
 

@@ -15,12 +15,18 @@ def close_to_others(data_dir: Path) -> None:
 
     An existing data folder keeps its mode, because it may contain other files; `mathrag doctor` reports an open one.
     """
-    if not data_dir.exists():
-        data_dir.mkdir(parents=True)
-        data_dir.chmod(_choose_mode())
+    create_closed(data_dir)
     for folder in (data_dir / name for name in FOLDERS):
         folder.mkdir(exist_ok=True)
         folder.resolve().chmod(0o700)
+
+
+def create_closed(folder: Path) -> None:
+    """Create a folder and its missing parents, closed to others; folders that exist keep their mode."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir()
+        each.chmod(_choose_mode())
 
 
 def _choose_mode() -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import cache
 from typing import Any
 
 import asyncpg
@@ -10,6 +11,9 @@ import pytest
 import redis
 
 from mathrag.stack.migration import migrate
+from shared.models import retrieval_models
+from shared.models.static_embeddings import StaticEmbedder
+from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests import servers
 from tests.integration import scene
@@ -26,9 +30,11 @@ EMPTYING = """
         CASE WHEN pg_relation_size(oid) > 1048576 THEN 'TRUNCATE %I CASCADE' ELSE 'DELETE FROM %I' END, relname), ';')
     FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'alembic_version'
         AND pg_relation_size(oid) > 0"""
-# A number may be drawn without a row. `gpu_epoch`, of no table, only goes up.
+# A number may be drawn without a row. `gpu_epoch`, of no table, only goes up. RESTART, unlike setval, makes other
+# connections forget the numbers that they have drawn in advance.
 RESTARTING = """
-    SELECT string_agg(format('SELECT setval(%L, %s, false)', seqrelid::regclass, seqstart), ';')
+    SELECT string_agg(CASE WHEN seqcache > 1 THEN format('ALTER SEQUENCE %s RESTART', seqrelid::regclass)
+        ELSE format('SELECT setval(%L, %s, false)', seqrelid::regclass, seqstart) END, ';')
     FROM pg_sequence JOIN pg_depend ON classid = 'pg_class'::regclass AND objid = seqrelid AND refobjsubid > 0
     WHERE pg_sequence_last_value(seqrelid) IS NOT NULL"""
 
@@ -43,6 +49,18 @@ def _said(variable: str) -> str:
         return f"the one of {variable}"
     chosen = servers.choice()
     return f"{'in a container' if chosen.contained else 'embedded'} ({chosen.reason})"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shipped_embeddings() -> Iterator[None]:
+    """Read the shipped table of embeddings once: it has 45 MB, and every retriever that a test starts reads it."""
+    folder = REPOSITORY / "models" / "static-embeddings"
+    read = cache(StaticEmbedder)
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(
+            retrieval_models, "StaticEmbedder", lambda path: (read if path == folder else StaticEmbedder)(path)
+        )
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -115,12 +133,32 @@ def _emptied(empty_database: EmptyDatabase) -> None:
     empty_database()
 
 
+@pytest.fixture(scope="session")
+async def _connections(database_url: str, anyio_backend: str) -> AsyncIterator[Database]:
+    """Connections that the tests use one after the other, so all of them run in one event loop.
+
+    A new connection reads the catalogue and plans every statement again: a job took PostgreSQL three times as long.
+    """
+    connections = Database(database_url, pinned=True)
+    yield connections
+    await connections.close()
+
+
 @pytest.fixture
-async def database(database_url: str, _emptied: None, anyio_backend: str) -> AsyncIterator[Database]:
+async def database(_emptied: None, _connections: Database) -> AsyncIterator[Database]:
     """A migrated database without rows, as the application's role."""
-    database = Database(database_url, pinned=True)
-    yield database
-    await database.close()
+    before = asyncio.all_tasks()
+    yield _connections
+    # The loop goes on, so what a test has left running is ended here; anyio's own task runs this fixture.
+    left = [task for task in asyncio.all_tasks() - before if not _is_runner(task)]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+def _is_runner(task: "asyncio.Task[Any]") -> bool:
+    code = getattr(task.get_coro(), "cr_code", None)
+    return task is asyncio.current_task() or (code is not None and "/anyio/_backends/" in code.co_filename)
 
 
 @pytest.fixture

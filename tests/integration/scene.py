@@ -68,11 +68,10 @@ OPEN = DeviceLease(epoch=1, phase=Phase.OPEN, models=tuple(range(1000)))
 async def furnish(database: Database, items: int = 5, name: str = "items", *, needs_lease: bool = True) -> None:
     """A corpus called "docs" with both indexes, a dataset of `items` questions, a judge and a generator."""
     async with database.transaction() as connection:
-        for document in DOCUMENTS:
-            await connection.execute(
-                text("INSERT INTO documents VALUES (:h, :p, :b) ON CONFLICT DO NOTHING"),
-                {"h": bytes.fromhex(document.hash), "p": document.problem, "b": document.text},
-            )
+        await connection.execute(
+            text("INSERT INTO documents VALUES (:h, :p, :b) ON CONFLICT DO NOTHING"),
+            [{"h": bytes.fromhex(each.hash), "p": each.problem, "b": each.text} for each in DOCUMENTS],
+        )
         for model in ("a-judge", "a-generator"):
             identity = ModelIdentity(
                 name=model, backend="scripted", digest=model, device="cpu:0", needs_lease=needs_lease
@@ -114,12 +113,14 @@ async def add_dataset(database: Database, items: int, name: str, changed: frozen
                 {"n": name, "h": name.encode(), "i": items},
             )
         ).scalar_one()
-        for n in range(items):
-            question = f"What is {n} plus {n}{' really' if n in changed else ''}?"
-            await connection.execute(
-                text("INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES (:d, :n, :h, :q, :g)"),
-                {"d": dataset, "n": n, "h": canonical.digest(question), "q": question, "g": str(2 * n)},
-            )
+        questions = [f"What is {n} plus {n}{' really' if n in changed else ''}?" for n in range(items)]
+        await connection.execute(
+            text("INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES (:d, :n, :h, :q, :g)"),
+            [
+                {"d": dataset, "n": n, "h": canonical.digest(question), "q": question, "g": str(2 * n)}
+                for n, question in enumerate(questions)
+            ],
+        )
 
 
 async def submit_job(database: Database, pipeline: str = "mathrag-gate", **fields: object) -> uuid.UUID:

@@ -1,5 +1,7 @@
 """Connections of the pool: one that will never serve again is made anew."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -12,6 +14,14 @@ pytestmark = pytest.mark.anyio
 
 DEMOTE = "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"
 WRITE = text("INSERT INTO operations (actor, action, target) VALUES ('me', 'drain', 'cpu:0')")
+
+
+@pytest.fixture
+async def database(database: Database, database_url: str) -> AsyncIterator[Database]:
+    """Connections that no other test uses."""
+    connections = Database(database_url, pinned=True)
+    yield connections
+    await connections.close()
 
 
 async def demoted(database: Database) -> None:

@@ -13,14 +13,13 @@ import msgspec
 import pytest
 
 from services.orchestrator.api.openapi import EXAMPLES
-from services.orchestrator.app import build
 from services.orchestrator.experiments import lifecycle
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
 from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.runtime import online
-from shared.settings import Settings
 from shared.storage.database import Database
+from tests.api_document import api_document
 from tests.faults.recording import Seen
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -55,7 +54,7 @@ OTHERS = (LONG, 1 << 63, -(1 << 63), 1e308, float("inf"), float("nan"), "", [], 
 DEEP: Any = "x"
 for _ in range(400):
     DEEP = {"a": DEEP}
-DOCUMENT: dict[str, Any] = build(Settings(database_url="unused")).openapi()
+DOCUMENT = api_document()
 OPERATIONS = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 WITH_BODY = [
     (method, path)

@@ -41,12 +41,6 @@ DOCUMENTS = [
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The project runs on asyncio."""
-    return "asyncio"
-
-
-@pytest.fixture
 async def corpus(database: Database) -> int:
     """Five documents, the first of them twice."""
     return await add_corpus(database, "five", [*DOCUMENTS, DOCUMENTS[0]])

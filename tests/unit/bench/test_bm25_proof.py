@@ -24,28 +24,30 @@ K1, B, DEPTH = 1.2, 0.75, 100
 MEASURES = ("nDCG@10", "nDCG@5", "Recall@100", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR@10")
 
 
-def counted(texts: list[str], vocabulary: dict[str, int]) -> NDArray[np.float64]:
+def counted(texts: list[list[str]], vocabulary: dict[str, int]) -> NDArray[np.float64]:
     """How often every term occurs in every text [texts, terms]; other terms are left out."""
     counts = np.zeros((len(texts), len(vocabulary)))
-    for row, text in enumerate(texts):
-        for term in tokenise(text):
+    for row, terms in enumerate(texts):
+        for term in terms:
             if term in vocabulary:
                 counts[row, vocabulary[term]] += 1
     return counts
 
 
 def scored(texts: list[str], questions: list[str]) -> NDArray[np.float64]:
-    """BM25 [questions, texts]: sum over the question's terms of idf * f / (f + k1 (1 - b + b length / average))."""
-    vocabulary = {
-        term: number for number, term in enumerate(sorted({term for text in texts for term in tokenise(text)}))
-    }
-    f = counted(texts, vocabulary)
-    lengths = f.sum(axis=1)
+    """BM25 [questions, texts]: sum over the question's terms of idf * f / (f + k1 (1 - b + b length / average)).
+
+    Terms that no question has count in the lengths alone.
+    """
+    documents, asked = [tokenise(text) for text in texts], [tokenise(question) for question in questions]
+    vocabulary = {term: number for number, term in enumerate(sorted({term for terms in asked for term in terms}))}
+    f = counted(documents, vocabulary)
+    lengths = np.array([len(terms) for terms in documents], dtype=np.float64)
     holding = (f > 0).sum(axis=0)
     idf = np.log(1 + (len(texts) - holding + 0.5) / (holding + 0.5))
     norm = K1 * (1 - B + B * lengths / lengths.mean())
     weights = idf * f / (f + norm[:, None])
-    product: NDArray[np.float64] = counted(questions, vocabulary) @ weights.T
+    product: NDArray[np.float64] = counted(asked, vocabulary) @ weights.T
     return product
 
 
@@ -70,7 +72,7 @@ def proved(folder: Path, data_dir: Path) -> None:
         assert ours[name] == pytest.approx(np.mean([found[name] for found in theirs.values()]), abs=5e-4), name
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_bm25_equals_a_second_implementation_on_a_generated_collection(tmp_path: Path, seed: int) -> None:
     """Zipf's words, long and short documents, queries that repeat terms, graded judgements."""
     random = np.random.default_rng(seed)

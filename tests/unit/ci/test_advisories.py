@@ -1,24 +1,18 @@
 """The check for known vulnerabilities fails for one, and never calls a check that did not happen a success."""
 
-import importlib.util
 import json
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from shared.settings import REPOSITORY
+from tests.unit.ci.scripts import load
 
 
 @pytest.fixture(scope="module")
 def advisories() -> ModuleType:
     """The script of CI."""
-    spec = importlib.util.spec_from_file_location("advisories", REPOSITORY / ".ci" / "advisories.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("advisories")
 
 
 def report(*packages: dict[str, Any]) -> str:
@@ -61,9 +55,3 @@ def test_a_source_that_does_not_answer_is_said_to_be_skipped(advisories: ModuleT
 def test_any_other_failure_is_one(advisories: ModuleType) -> None:
     """Such as a lock file that cannot be read."""
     assert advisories.judged("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")
-
-
-def test_ci_runs_it(advisories: ModuleType) -> None:
-    """By the target that a person uses, too."""
-    assert "make advisories" in (REPOSITORY / ".ci" / "run").read_text("utf-8")
-    assert all((REPOSITORY / "requirements" / lock).exists() for lock in advisories.LOCKS)

@@ -1,6 +1,7 @@
 """What repeats the code is generated from it, and the check names what is not as the code says."""
 
 import runpy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,21 @@ from fastapi import APIRouter, FastAPI
 from pydantic import Field
 
 from services.orchestrator.api.routes import route
+from services.orchestrator.app import build
 from shared import settings
 from shared.contracts.api_keys import Scope
-from shared.settings import REPOSITORY
+from shared.settings import REPOSITORY, Settings
 
 
 @pytest.fixture
 def generator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names of the script."""
+    """The names of the script, for which the API and its document are built once."""
     monkeypatch.syspath_prepend(REPOSITORY / ".ci" / "generate")
-    return runpy.run_path(str(REPOSITORY / ".ci" / "generate" / "__main__.py"))
+    names = runpy.run_path(str(REPOSITORY / ".ci" / "generate" / "__main__.py"))
+    application = cache(lambda: build(Settings(database_url="unused")))
+    for module in (names["answers"], names["tables"], names["reference"].api_pages):
+        monkeypatch.setattr(module, "build", lambda _: application())
+    return names
 
 
 def test_what_is_committed_is_what_is_generated(generator: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +61,10 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
     monkeypatch.setattr(generated["tables"], "Settings", More)
     monkeypatch.setattr(generated["settings_example"], "Settings", More)
     monkeypatch.setattr(generated["config"], "Settings", More)
+    monkeypatch.setattr(generator["answers"], "answers", str)
+    reference = generator["reference"]
+    monkeypatch.setattr(reference.api_pages, "pages", lambda: iter(()))
+    monkeypatch.setattr(reference, "PAGES", {name: reference.PAGES[name] for name in ("reference/settings.md",)})
     texts = {file.name: text for file, text in generator["generated"]()}
     assert "\n  naps: 7 # Naps of a worker (docs/how-to/scaling.md).\n" in texts["mathrag.example.yaml"]
     assert (

@@ -2,13 +2,14 @@
 
 import json
 import re
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-import pytest
 import yaml
 
 from services.orchestrator.metrics.catalogue import BY_NAME, CATALOGUE, Metric
 from shared.settings import REPOSITORY
+from tests.unit.cases import named
 
 FOLDER = REPOSITORY / "deploy" / "observability"
 BOARD: dict[str, Any] = json.loads((FOLDER / "grafana" / "dashboards" / "mathrag.json").read_text("utf-8"))
@@ -31,25 +32,44 @@ def loaded(path: str) -> Any:
     return yaml.safe_load((FOLDER / path).read_text("utf-8"))
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_every_query_asks_for_metrics_that_exist(expression: str) -> None:
-    """With labels that they have."""
+def unknown_names(expression: str, others: AbstractSet[str] = PROCESS) -> list[str]:
+    """Metrics of a query that there are not, and labels that a metric has not."""
     names = set(NAME.findall(expression))
-    assert names
-    for name in names - PROCESS:
-        assert metric_of(name)
-    for name, selector in SELECTOR.findall(expression):
-        assert set(re.findall(r"(\w+)!?=", selector)) <= set(metric_of(name).labels)
-    for labels, name in GROUPED.findall(expression):
-        assert set(labels.split(", ")) <= {*metric_of(name).labels, "le"}
+    if not names:
+        return ["no metric"]
+    if unknown := sorted(name for name in names - others if not exists(name)):
+        return unknown
+    labels = [(name, re.findall(r"(\w+)(?:=~|!=|=)", selector)) for name, selector in SELECTOR.findall(expression)]
+    labels += [(name, [each for each in by.split(", ") if each != "le"]) for by, name in GROUPED.findall(expression)]
+    return [f"{name}: {label}" for name, used in labels for label in used if label not in metric_of(name).labels]
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_counters_are_shown_as_rates_and_gauges_as_they_are(expression: str) -> None:
+def exists(name: str) -> bool:
+    """Whether some metric has this series."""
+    try:
+        return bool(metric_of(name))
+    except KeyError:
+        return False
+
+
+def misread(expression: str, period: str, others: AbstractSet[str] = PROCESS) -> list[str]:
+    """Counters that are not shown as rates over such a period, and gauges that are."""
+    return [
+        name
+        for name in sorted(set(NAME.findall(expression)) - others)
+        if bool(re.search(rf"(?:rate|increase)\({name}(?:\{{[^}}]*\}})?\[{period}\]\)", expression))
+        is not (metric_of(name).kind != "gauge")
+    ]
+
+
+def test_every_query_asks_for_metrics_that_exist() -> None:
+    """With labels that they have."""
+    assert {each: faults for each in EXPRESSIONS if (faults := named(unknown_names, each))} == {}
+
+
+def test_counters_are_shown_as_rates_and_gauges_as_they_are() -> None:
     """A counter's value says when the process began, and nothing else."""
-    for name in set(NAME.findall(expression)) - PROCESS:
-        rated = bool(re.search(rf"(?:rate|increase)\({name}(?:\{{[^}}]*\}})?\[\$__rate_interval\]\)", expression))
-        assert rated is (metric_of(name).kind != "gauge")
+    assert {each: names for each in EXPRESSIONS if (names := named(misread, each, r"\$__rate_interval"))} == {}
 
 
 def test_every_metric_is_on_the_dashboard() -> None:

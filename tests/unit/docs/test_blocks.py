@@ -1,9 +1,6 @@
 """Tutorial and how-to pages are written so that every command of theirs can be run by a test, or says why not."""
 
 import re
-from pathlib import Path
-
-import pytest
 
 from tests.docs.blocks import DOCS, HOW_TO, TUTORIAL, blocks_of
 
@@ -13,16 +10,17 @@ INDENTED = re.compile(r"^\n {4}(?:\$ )?(?:mathrag|docker|curl|make|python|pip) "
 EXCUSE = re.compile(r"^<!-- not run: ", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_commands_are_fenced_so_that_they_are_run(page: Path) -> None:
+def test_commands_are_fenced_so_that_they_are_run() -> None:
     """As `sh`: what is indented, or fenced as another shell, no test would find."""
-    text = page.read_text("utf-8")
-    assert not OTHERS.findall(text)
-    assert not INDENTED.findall(text)
+    texts = {str(page.relative_to(DOCS)): page.read_text("utf-8") for page in PAGES}
+    others = {page: found for page, text in texts.items() if (found := OTHERS.findall(text))}
+    indented = {page: found for page, text in texts.items() if (found := INDENTED.findall(text))}
+    assert others == {}
+    assert indented == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
-def test_every_excuse_stands_above_a_block(page: Path) -> None:
+def test_every_excuse_stands_above_a_block() -> None:
     """One that stands elsewhere would excuse nothing."""
-    excused = [block for block in blocks_of(page) if block.excuse]
-    assert len(EXCUSE.findall(page.read_text("utf-8"))) == len(excused)
+    written = {str(page.relative_to(DOCS)): len(EXCUSE.findall(page.read_text("utf-8"))) for page in PAGES}
+    excused = {str(page.relative_to(DOCS)): sum(bool(block.excuse) for block in blocks_of(page)) for page in PAGES}
+    assert {page: count for page, count in written.items() if count != excused[page]} == {}

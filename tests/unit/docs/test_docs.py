@@ -11,14 +11,16 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from services.orchestrator.app import build
 from shared.contracts.params import Params
 from shared.model_settings import Model
 from shared.pipelines import registry
 from shared.rag.prompts import template
 from shared.settings import REPOSITORY, Settings
+from tests.api_document import api_document
+from tests.unit.cases import named
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+NAMED_PAGES = {str(file.relative_to(REPOSITORY)): file for file in PAGES}
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
@@ -37,10 +39,32 @@ def row(text: str, key: str) -> str:
     return next((line for line in text.splitlines() if line.startswith("|") and f"`{key}`" in line.split("|")[1]), "")
 
 
-def anchors(text: str) -> set[str]:
+@cache
+def anchors(file: Path) -> set[str]:
     """What links may name in a page: its headings, as they are shown on the web."""
-    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", file.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def leads_somewhere(file: Path, target: str) -> bool:
+    """Whether a relative link of a page leads to a file of the repository, and to a heading where it names one."""
+    path, _, anchor = target.partition("#")
+    linked = (file.parent / path).resolve() if path else file
+    return linked.exists() and linked.is_relative_to(REPOSITORY) and (not anchor or anchor in anchors(linked))
+
+
+def fault_of_setting(key: str, default: object) -> str | None:
+    """What is wrong with the row of a setting."""
+    if not (found := row(page("reference/settings.md"), key)):
+        return "is not in a table of docs/reference/settings.md"
+    shown = found.split("|")[2].strip()
+    if isinstance(default, bool):
+        right = shown.strip(" `") == str(default).lower()
+    elif isinstance(default, int | float):
+        right = shown == f"{default:.12g}"
+    else:
+        right = not (isinstance(default, str) and default) or shown == f"`{default}`"
+    return None if right else f"is shown as {shown}, and {default!r} in the code"
 
 
 def settings_keys(group: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, object]]:
@@ -60,17 +84,10 @@ def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
             yield prefix + field.name
 
 
-@pytest.mark.parametrize(("key", "default"), [*settings_keys(), *settings_keys(Model)])
-def test_every_setting_is_documented(key: str, default: object) -> None:
+def test_every_setting_is_documented() -> None:
     """A setting has its row in settings.md, and a number or word stands there as the code has it."""
-    found = row(page("reference/settings.md"), key)
-    assert found, f"`{key}` is not in a table of docs/reference/settings.md"
-    if isinstance(default, bool):
-        assert found.split("|")[2].strip(" `") == str(default).lower()
-    elif isinstance(default, int | float):
-        assert found.split("|")[2].strip() == f"{default:.12g}"
-    elif isinstance(default, str) and default:
-        assert found.split("|")[2].strip() == f"`{default}`"
+    keys = [*settings_keys(), *settings_keys(Model)]
+    assert {key: fault for key, default in keys if (fault := named(fault_of_setting, key, default))} == {}
 
 
 def test_every_parameter_is_documented() -> None:
@@ -78,10 +95,9 @@ def test_every_parameter_is_documented() -> None:
     assert not [name for name in parameters(Params) if f"`{name}`" not in page("reference/parameters.md")]
 
 
-@pytest.mark.parametrize("name", registry.list_offered())
-def test_every_pipeline_is_documented(name: str) -> None:
+def test_every_pipeline_is_documented() -> None:
     """A pipeline that jobs may name has its row in pipelines.md."""
-    assert row(page("reference/pipelines.md"), name)
+    assert [name for name in registry.list_offered() if not row(page("reference/pipelines.md"), name)] == []
 
 
 def test_the_rubric_is_quoted_as_it_is() -> None:
@@ -92,29 +108,29 @@ def test_the_rubric_is_quoted_as_it_is() -> None:
 
 def test_every_route_is_documented() -> None:
     """A route of the API stands in api.md."""
-    paths = build(Settings()).openapi()["paths"]
+    paths = api_document()["paths"]
     assert paths
     assert not [path for path in sorted(paths) if not re.search(rf"`{re.escape(path)}[`?]", page("reference/api.md"))]
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_every_link_resolves(file: Path) -> None:
+def test_every_link_resolves() -> None:
     """A relative link leads to a file of the repository, and to a heading where it names one."""
-    for target in LINK.findall(FENCE.sub("", file.read_text("utf-8"))):
-        if "://" in target:
-            continue
-        path, _, anchor = target.partition("#")
-        linked = (file.parent / path).resolve() if path else file
-        assert linked.exists(), target
-        assert linked.is_relative_to(REPOSITORY), target
-        assert not anchor or anchor in anchors(linked.read_text("utf-8")), target
+    wrong = {}
+    for name, file in NAMED_PAGES.items():
+        targets = LINK.findall(FENCE.sub("", file.read_text("utf-8")))
+        if lost := [each for each in targets if "://" not in each and not named(leads_somewhere, file, each)]:
+            wrong[name] = lost
+    assert wrong == {}
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(REPOSITORY)))
-def test_every_file_that_is_named_exists(file: Path) -> None:
+def test_every_file_that_is_named_exists() -> None:
     """A path in backticks that looks like one of the repository is one."""
-    named = filter(FILE.fullmatch, QUOTED.findall(FENCE.sub("", file.read_text("utf-8"))))
-    assert not [path for path in named if not (REPOSITORY / path).exists()]
+    wrong = {}
+    for name, file in NAMED_PAGES.items():
+        paths = filter(FILE.fullmatch, QUOTED.findall(FENCE.sub("", file.read_text("utf-8"))))
+        if missing := [path for path in paths if not (REPOSITORY / path).exists()]:
+            wrong[name] = missing
+    assert wrong == {}
 
 
 def test_every_page_stands_in_the_navigation() -> None:

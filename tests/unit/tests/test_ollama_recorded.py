@@ -15,6 +15,7 @@ from shared.settings import REPOSITORY
 from tests.doubles.chat_server import Reply, Seen
 from tests.doubles.ollama_models import Manifest
 from tests.doubles.ollama_server import Ollama
+from tests.unit.cases import named
 
 RECORDED = REPOSITORY / "tests" / "recorded" / "ollama-0.33.0-rc2.jsonl"
 HEAD, *EXCHANGES = [json.loads(line) for line in RECORDED.read_text().splitlines()]
@@ -96,24 +97,32 @@ def ended(document: dict[str, Any]) -> tuple[object, object]:
     return document.get("done"), document.get("done_reason")
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES, ids=[each["name"] for each in EXCHANGES])
-def test_the_double_answers_as_the_server_did(exchange: dict[str, Any], replies: dict[str, Reply]) -> None:
+def differences(exchange: dict[str, Any], reply: Reply) -> list[str]:
+    """What the double says otherwise than the server did."""
+    recorded = exchange["response"]
+    status, content_type = reply.status, kind(reply.headers.get("Content-Type"))
+    found = [] if status == recorded["status"] else [f"status {status}, not {recorded['status']}"]
+    if content_type != kind(recorded["content_type"]):
+        found.append(f"type {content_type}, not {recorded['content_type']}")
+    said, theirs = lines(reply), recorded["lines"]
+    if content_type == "text/plain" or not (said and theirs):
+        return found if said == theirs else [*found, f"lines {said}, not {theirs}"]
+    ends = zip(said[:1] + said[-1:], theirs[:1] + theirs[-1:], strict=True)
+    return [*found, *(f"{mine}, not {their}" for mine, their in ends if not alike(exchange["name"], mine, their))]
+
+
+def alike(name: str, mine: str, theirs: str) -> bool:
+    """Whether two lines have the same form, words of an error, and reason to end."""
+    my, their = json.loads(mine), json.loads(theirs)
+    if (words(my), ended(my)) != (words(their), ended(their)):
+        return False
+    return name == "show" or form(my) == form(their) or "logprobs" in their
+
+
+def test_the_double_answers_as_the_server_did(replies: dict[str, Reply]) -> None:
     """Status, content type and, of each first and last line, its form, the words of an error, and why it ended."""
-    recorded, reply = exchange["response"], replies[exchange["name"]]
-    assert (reply.status, kind(reply.headers.get("Content-Type"))) == (
-        recorded["status"],
-        kind(recorded["content_type"]),
-    )
-    said = lines(reply)
-    assert bool(said) == bool(recorded["lines"])
-    if kind(recorded["content_type"]) == "text/plain":
-        assert said == recorded["lines"]
-        return
-    for mine, theirs in zip(said[:1] + said[-1:], recorded["lines"][:1] + recorded["lines"][-1:], strict=True):
-        my, their = json.loads(mine), json.loads(theirs)
-        assert (words(my), ended(my)) == (words(their), ended(their))
-        if exchange["name"] != "show":
-            assert form(my) == form(their) or "logprobs" in their
+    found = {each["name"]: named(differences, each, replies[each["name"]]) for each in EXCHANGES}
+    assert {name: different for name, different in found.items() if different} == {}
 
 
 def test_show_names_what_a_footprint_and_an_identity_follow_from(replies: dict[str, Reply]) -> None:
@@ -124,7 +133,7 @@ def test_show_names_what_a_footprint_and_an_identity_follow_from(replies: dict[s
     assert form(mine["details"]) == form(theirs["details"])
 
 
-def named(responses: dict[str, dict[str, Any]]) -> list[str]:
+def manifests(responses: dict[str, dict[str, Any]]) -> list[str]:
     """Digests of the generator, as letters in the order in which they appear; `-`: it is not listed."""
     letters: dict[str, str] = {}
     found = []
@@ -141,8 +150,8 @@ def test_lists_name_the_manifests_that_the_server_named(replies: dict[str, Reply
     looks = [each for each in EXCHANGES if each["request"]["path"] in LISTS]
     recorded = {each["name"]: json.loads(each["response"]["lines"][0]) for each in looks}
     mine = {name: json.loads(replies[name].body) for name in recorded}
-    assert named(mine) == named(recorded)
-    assert "b" in named(recorded)
+    assert manifests(mine) == manifests(recorded)
+    assert "b" in manifests(recorded)
 
 
 def loads_and_prompts(responses: dict[str, list[str]]) -> dict[str, tuple[bool, bool]]:

@@ -40,11 +40,11 @@ async def url(corpus: GeneratedCorpus, tmp_path: Path) -> AsyncIterator[str]:
         yield f"{base}/v1"
 
 
-async def asked(url: str, model: str, prompt: str) -> str:
-    """What the guard's driver brings back."""
+async def asked(url: str, model: str, *prompts: str) -> list[str]:
+    """What the guard's driver brings back, prompt by prompt."""
     server = await RemoteDriver(model, Model(driver="remote", url=url), Device()).start()
     try:
-        return (await server.complete(prompt, DECODING, 0)).text
+        return [(await server.complete(prompt, DECODING, 0)).text for prompt in prompts]
     finally:
         await server.stop()
 
@@ -56,8 +56,10 @@ def prompt(document: Document) -> str:
 
 async def test_without_noise_every_document_gets_its_true_grade(url: str, corpus: GeneratedCorpus) -> None:
     """Through the driver and the parser of every other judge."""
-    for document in corpus.documents[:25]:
-        rated = parse_rating(await asked(url, "oracle-0", prompt(document)), truncated=False)
+    documents = corpus.documents[:25]
+    texts = await asked(url, "oracle-0", *map(prompt, documents))
+    for document, text in zip(documents, texts, strict=True):
+        rated = parse_rating(text, truncated=False)
         assert isinstance(rated, Rated)
         assert rated.rating == GRADES[document.kind]
 

@@ -2,6 +2,9 @@
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from random import Random
 from statistics import mean
@@ -29,41 +32,65 @@ TAU = 0.45
 PLAIN = Setting(
     operators=24, items=96, documents=DocumentCounts(full=2, rule=1, wrong=2, answer=1), most_more=0, agreement=0
 )
-EMBEDDER = StaticEmbedder(REPOSITORY / "models" / "static-embeddings")
 LISTS = ("dense", "sparse")
+CORPORA: dict[str, GeneratedCorpus] = {}
+"""By setting."""
+SHARES: dict[str, float] = {}
+"""By setting and kind of list."""
 
 
-def searched(corpus: GeneratedCorpus, kind: str) -> list[tuple[OperatorQuestion, list[Document]]]:
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten_afterwards() -> Iterator[None]:
+    """What is kept here is of use to this module's tests alone."""
+    yield
+    embedder.cache_clear()
+    CORPORA.clear()
+    SHARES.clear()
+
+
+@cache
+def embedder() -> StaticEmbedder:
+    """The shipped one, loaded once."""
+    return StaticEmbedder(REPOSITORY / "models" / "static-embeddings")
+
+
+def built(setting: Setting) -> GeneratedCorpus:
+    """Its corpus, which no test changes."""
+    if (known := repr(setting)) not in CORPORA:
+        CORPORA[known] = build(101, setting)
+    return CORPORA[known]
+
+
+def searched(setting: Setting, kind: str) -> Iterator[tuple[OperatorQuestion, Iterator[Document]]]:
     """Every question with all documents, best first, near-duplicates dropped as the retriever drops them."""
+    corpus = built(setting)
     documents = {f"{at:064x}": document for at, document in enumerate(corpus.documents)}
     texts = [(key, f"{document.problem}\n{document.text}") for key, document in documents.items()]
-    index: SearchIndex = Faiss(EMBEDDER).build([texts]) if kind == "dense" else Bm25().build([texts])
+    index: SearchIndex = Faiss(embedder()).build([texts]) if kind == "dense" else Bm25().build([texts])
     lists = index.search([item.question for item in corpus.items], len(documents))
-    return [
-        (
-            item,
-            [
-                shown
-                for match in found
-                if not has_same_words(item.question, (shown := documents[match.document]).problem)
-            ],
-        )
-        for item, found in zip(corpus.items, lists, strict=True)
-    ]
+    for asked, matches in zip(corpus.items, lists, strict=True):
+        yield asked, unlike(asked.question, (documents[match.document] for match in matches))
+
+
+def unlike(question: str, documents: Iterable[Document]) -> Iterator[Document]:
+    """Those that are no near-duplicates of the question, each compared when it is asked for."""
+    return (document for document in documents if not has_same_words(question, document.problem))
 
 
 def outranked(setting: Setting, kind: str) -> float:
     """Share of the questions for which a bad document about the operator stands before every useful one."""
-    firsts = [
-        next((document for document in found if document.operator == item.operator), None)
-        for item, found in searched(build(101, setting), kind)
-    ]
-    return mean(first is None or not useful(first.kind) for first in firsts)
+    if (known := f"{kind} {setting}") not in SHARES:
+        firsts = [
+            next((document for document in found if document.operator == item.operator), None)
+            for item, found in searched(setting, kind)
+        ]
+        SHARES[known] = mean(first is None or not useful(first.kind) for first in firsts)
+    return SHARES[known]
 
 
 def agreement(setting: Setting) -> float:
     """Spearman's rank correlation of rule score and true grade, over all documents."""
-    documents = build(101, setting).documents
+    documents = built(setting).documents
     scores = [score_text(document.text).score for document in documents]
     return float(stats.spearmanr(scores, [GRADES[document.kind] for document in documents]).statistic)
 
@@ -83,8 +110,8 @@ def test_the_demo_s_world_is_what_it_was_before_there_were_knobs(tmp_path: Path,
 
 def test_every_operator_has_the_documents_that_were_asked_for() -> None:
     """Kind by kind, so that the share of bad documents is what the setting says."""
-    counts = Counter((document.operator.name, document.kind) for document in build(101, PLAIN).documents)
-    assert {name for name, _ in counts} == {document.operator.name for document in build(101, PLAIN).documents}
+    counts = Counter((document.operator.name, document.kind) for document in built(PLAIN).documents)
+    assert {name for name, _ in counts} == {document.operator.name for document in built(PLAIN).documents}
     assert {counts[name, "full"] for name, _ in counts} == {2}
     assert {counts[name, "wrong"] for name, _ in counts} == {2}
     assert {counts[name, "steps"] for name, _ in counts} == {0}
@@ -93,7 +120,7 @@ def test_every_operator_has_the_documents_that_were_asked_for() -> None:
 def test_more_documents_are_of_the_kinds_that_have_a_weight() -> None:
     """Up to as many as were allowed, and evenly often each number of them."""
     setting = change_setting(PLAIN, documents=DocumentCounts(full=1), most_more=3, more=Weights(rule=1))
-    counts = Counter((document.operator.name, document.kind) for document in build(101, setting).documents)
+    counts = Counter((document.operator.name, document.kind) for document in built(setting).documents)
     assert {kind for _, kind in counts} == {"full", "rule"}
     assert {counts[name, "rule"] for name, _ in counts} == {0, 1, 2, 3}
 
@@ -116,7 +143,7 @@ def test_distractors_closer_in_meaning_rise_with_the_embedder_and_not_with_bm25(
 @pytest.mark.parametrize("name", names())
 def test_no_document_of_a_committed_setting_asks_a_question_of_the_dataset(name: str) -> None:
     """It would give the answer away."""
-    corpus = build(101, read(name))
+    corpus = built(read(name))
     asked = {(item.operator.name, item.a, item.b) for item in corpus.items}
     assert not asked & {(document.operator.name, document.a, document.b) for document in corpus.documents}
 
@@ -125,7 +152,7 @@ def test_no_document_of_a_committed_setting_asks_a_question_of_the_dataset(name:
 def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phrasing: str) -> None:
     """The retriever would drop it: also of a long phrasing, of which two digits are a small part."""
     rng = Random(f"distractors {phrasing}")  # noqa: S311 - nothing here is secret
-    for _ in range(20):
+    for _ in range(8):
         asked = item(rng, random_operator(rng, TEST_NAMES), rng.randrange(10), rng.randrange(10), spoken)
         asked = asked._replace(
             question=phrasing.format(name=asked.operator.name, a=asked.a, b=asked.b), phrasing=phrasing
@@ -139,7 +166,7 @@ def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phr
 
 def test_the_same_text_does_not_stand_there_twice() -> None:
     """Documents are known by their content: twins would be one."""
-    documents = build(101, read("orthogonal")).documents
+    documents = built(read("orthogonal")).documents
     assert len({(document.problem, document.text) for document in documents}) == len(documents)
 
 
@@ -148,13 +175,12 @@ def test_unrelated_documents_are_well_reasoned_and_found(kind: str) -> None:
     """They are about operators that nobody asks for, and stand among the ten that a search returns."""
 
     def strangers(setting: Setting) -> float:
-        found = searched(build(101, setting), kind)
         return mean(
-            sum(document.operator != item.operator and document.kind == "full" for document in shown[:10])
-            for item, shown in found
+            sum(document.operator != item.operator and document.kind == "full" for document in islice(shown, 10))
+            for item, shown in searched(setting, kind)
         )
 
-    corpus = build(101, change_setting(PLAIN, unrelated=2))
+    corpus = built(change_setting(PLAIN, unrelated=2))
     others = [document for document in corpus.documents if document.operator.name not in TEST_NAMES]
     assert len(others) == 2 * len(corpus.items)
     assert {document.kind for document in others} == {"full"}
@@ -174,7 +200,7 @@ def test_orthogonal_and_agreeing_settings_lie_on_both_sides_of_the_gate() -> Non
     """Pearson's rho of rule score and true quality, as the gate would find it with a judge that makes no error."""
 
     def rho(name: str) -> float:
-        documents = build(101, read(name)).documents
+        documents = built(read(name)).documents
         scores = [score_text(document.text).score for document in documents]
         return float(stats.pearsonr(scores, [(GRADES[document.kind] - 1) / 4 for document in documents]).statistic)
 

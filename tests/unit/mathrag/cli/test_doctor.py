@@ -16,17 +16,19 @@ from shared.checks.check import Check
 from shared.device_settings import Device
 from shared.settings import Settings, load
 from tests.unit.commands import Server, mathrag, refuses, says
+from tests.unit.mathrag.cli.programs import stay_here
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A data directory where nothing ever ran, and no variable but that."""
+    """A data directory where nothing ever ran, and no variable but that; the checks are made in this process."""
     for name in list(os.environ):
         if name.startswith("MATHRAG_"):
             monkeypatch.delenv(name)
     (tmp_path / "empty.yaml").touch()
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "empty.yaml"))
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    stay_here(monkeypatch)
 
 
 def _refused(request: httpx2.Request) -> httpx2.Response:

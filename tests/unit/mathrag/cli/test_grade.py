@@ -13,6 +13,8 @@ from typer.testing import CliRunner, Result
 from mathrag.cli.failures import Exit
 from mathrag.cli.grade_lines import LONGEST
 from mathrag.cli.main import app
+from shared.processes import grading_process
+from shared.processes.grading_pool import GradingPool
 
 
 def graded(tmp_path: Path, *lines: object, options: tuple[str, ...] = ("--json",)) -> Result:
@@ -20,6 +22,16 @@ def graded(tmp_path: Path, *lines: object, options: tuple[str, ...] = ("--json",
     file = tmp_path / "answers.jsonl"
     file.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), "utf-8")
     return CliRunner().invoke(app, ["grade", "--from", str(file), "--processes", "2", *options])
+
+
+@pytest.fixture
+def without_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a child would do is done in this process."""
+
+    async def ask(_: GradingPool, request: dict[str, Any]) -> dict[str, Any]:
+        return grading_process.grade(request)
+
+    monkeypatch.setattr(GradingPool, "ask", ask)
 
 
 def printed(result: Result) -> list[Any]:
@@ -42,12 +54,14 @@ def test_each_line_gets_its_verdict_in_order_and_says_which_grader_said_what(tmp
     ]
 
 
+@pytest.mark.usefixtures("without_children")
 def test_any_grader_that_needs_no_model_can_be_named(tmp_path: Path) -> None:
     """Its name stands with its verdict."""
     result = graded(tmp_path, {"answer": "paris", "gold": "Paris"}, options=("--grader", "text", "--json"))
     assert printed(result) == [{"line": 1, "correct": True, "verdicts": {"text": True, "strict": False}}]
 
 
+@pytest.mark.usefixtures("without_children")
 def test_people_read_words_and_a_sum(tmp_path: Path) -> None:
     """The strict verdict where it differs."""
     result = graded(tmp_path, {"answer": "2/4", "gold": "1/2"}, {"answer": "6", "gold": "5"}, options=())
@@ -60,7 +74,7 @@ def test_an_answer_that_takes_too_long_has_no_verdict_and_holds_nobody_up(tmp_pa
     """It says why; the next line is graded."""
     hangs = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"
     lines = ({"answer": hangs, "gold": "5"}, {"answer": "6", "gold": "5"})
-    first, second = printed(graded(tmp_path, *lines, options=("--json", "--deadline", "0.5")))
+    first, second = printed(graded(tmp_path, *lines, options=("--json", "--deadline", "0.2")))
     assert (first["correct"], first["failure"]) == (None, "grader_timeout")
     assert second["correct"] is False
 

@@ -4,9 +4,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,32 +14,66 @@ from mathrag.cli.failures import Exit
 from shared.extras import DISTRIBUTION, install_command
 from tests import light
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-IMPORTING = """
-import json, sys
+PROGRAM = """
+import gc, json, os, sys, traceback
 from importlib import import_module
+
+modules, commands = json.loads(sys.argv[1])
 lacking = []
-for name in sys.argv[1:]:
+for name in modules:
     try:
         import_module(name)
-    except ModuleNotFoundError as error:
+    except ModuleNotFoundError:
         lacking.append(name)
 print(json.dumps(lacking))
-"""
-READING = """
-import sys
-from shared.errors import NotInstalled
-from shared.ingest import parquet
-try:
-    next(parquet.rows(open(sys.argv[1], "rb"), "rows", 1000, 1000))
-except NotInstalled as error:
-    print(error.hint)
-"""
-COMMAND = """
-import sys
+
+
+def read_parquet():
+    from shared.errors import NotInstalled
+    from shared.ingest import parquet
+
+    with open("rows.parquet", "wb") as file:
+        file.write(b"PAR1" * 4)
+    try:
+        next(parquet.rows(open("rows.parquet", "rb"), "rows", 1000, 1000))
+    except NotInstalled as error:
+        print(error.hint)
+
+
 from mathrag.cli.main import app
-app(sys.argv[1:])
+
+gc.freeze()
+sys.stdout.flush()
+for place, words in enumerate(commands):
+    os.mkdir(str(place))
+    if os.fork() == 0:
+        os.chdir(str(place))
+        os.dup2(os.open("stdout", os.O_CREAT | os.O_WRONLY), 1)
+        os.dup2(os.open("stderr", os.O_CREAT | os.O_WRONLY), 2)
+        code = 0
+        try:
+            app(words) if words else read_parquet()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
+"""Imports modules, then calls each command in a fork and in an empty folder of its own; none reads a Parquet file."""
+PARQUET: tuple[str, ...] = ()
+NEED_AN_EXTRA = {
+    ("up", "--detach", "--scale", "judge=2"): "embedded",
+    ("demo",): "embedded",
+    ("key", "create", "first", "--scope", "read"): "server",
+    ("grade", "--from", "answers.jsonl"): "server",
+    ("retrieval", "eval", "--from", ".", "--mode", "sparse"): "server",
+    ("mcp",): "mcp",
+}
+PURGE, HELP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
 STARTS_SERVICES = {"own_stack", "up", "open", "reproduce", "reproduce_report", "reproduce_steps"}
 READS_THE_DATABASE = {"key", "purge"}
 COMPUTES = {"held_out", "link_prediction"}
@@ -57,20 +91,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def in_light(packages: Path, tmp_path: Path) -> Run:
-    """Runs a program without the packages that a light installation lacks, in an empty folder."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
-    environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(packages)))
-
-    def run(program: str, *words: str) -> "subprocess.CompletedProcess[str]":
-        # Without `site`, only what PYTHONPATH names can be imported.
-        command = [sys.executable, "-S", "-c", program, *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    return run
-
-
 def modules(*packages: str) -> list[str]:
     """All modules of packages of `mathrag`, by their full names."""
     files = (file for package in packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
@@ -78,64 +98,91 @@ def modules(*packages: str) -> list[str]:
     return sorted(name.removesuffix(".__init__") for name in names)
 
 
-def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Run) -> None:
+class Ended(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+    folder: Path
+    """An empty one, but for what it said and wrote."""
+
+
+class Light(NamedTuple):
+    """What was found without the packages that a light installation lacks."""
+
+    lacking: list[str]
+    """Modules that cannot be imported."""
+    ended: dict[tuple[str, ...], Ended]
+    stderr: str
+
+
+@pytest.fixture(scope="module")
+def in_light(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
+    """All modules imported and all commands called by one process."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
+    environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(packages)))
+    commands = [*NEED_AN_EXTRA, PURGE, HELP, DOCTOR, PARQUET]
+    words = json.dumps([modules("client", "cli", "report"), commands])
+    folder = tmp_path_factory.mktemp("empty")
+    # Without `site`, only what PYTHONPATH names can be imported.
+    command = [sys.executable, "-S", "-c", PROGRAM, words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    lacking, *codes = map(json.loads, done.stdout.splitlines())
+    folders = [folder / str(place) for place in range(len(commands))]
+    ended = [
+        Ended(code, (at / "stdout").read_text("utf-8"), (at / "stderr").read_text("utf-8"), at)
+        for code, at in zip(codes, folders, strict=True)
+    ]
+    return Light(lacking, dict(zip(commands, ended, strict=True)), done.stderr)
+
+
+def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Light) -> None:
     """But for those that start services, read the database or compute with arrays: only these need one."""
-    ended = in_light(IMPORTING, *modules("client", "cli", "report"))
-    lacking = {name.removeprefix("mathrag.cli.") for name in json.loads(ended.stdout)}
-    assert lacking == STARTS_SERVICES | READS_THE_DATABASE | COMPUTES, ended.stderr
+    lacking = {name.removeprefix("mathrag.cli.") for name in in_light.lacking}
+    assert lacking == STARTS_SERVICES | READS_THE_DATABASE | COMPUTES, in_light.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "extra"),
-    [
-        (("up", "--detach", "--scale", "judge=2"), "embedded"),
-        (("demo",), "embedded"),
-        (("key", "create", "first", "--scope", "read"), "server"),
-        (("grade", "--from", "answers.jsonl"), "server"),
-        (("retrieval", "eval", "--from", ".", "--mode", "sparse"), "server"),
-        (("mcp",), "mcp"),
-    ],
-)
+@pytest.mark.parametrize(("words", "extra"), NEED_AN_EXTRA.items())
 def test_a_command_that_needs_an_extra_names_the_command_that_installs_it(
-    words: tuple[str, ...], extra: str, in_light: Run, tmp_path: Path
+    words: tuple[str, ...], extra: str, in_light: Light
 ) -> None:
     """Whatever its options are; nothing is started, and nothing of it is a traceback."""
-    ended = in_light(COMMAND, *words)
-    assert ended.returncode == Exit.USAGE, ended.stderr
+    ended = in_light.ended[words]
+    assert ended.code == Exit.USAGE, ended.stderr
     error, fix = ended.stderr.splitlines()
     assert f"of the extra `{extra}` is not installed" in error
     assert fix == f"  fix: {install_command(extra)}"
-    assert not (tmp_path / ".mathrag").exists()
+    assert not (ended.folder / ".mathrag").exists()
 
 
-def test_parquet_alone_of_all_formats_needs_an_extra(in_light: Run, tmp_path: Path) -> None:
+def test_parquet_alone_of_all_formats_needs_an_extra(in_light: Light) -> None:
     """It is refused before a process is started that could not read it."""
-    (tmp_path / "rows.parquet").write_bytes(b"PAR1" * 4)
-    ended = in_light(READING, "rows.parquet")
+    ended = in_light.ended[PARQUET]
     assert ended.stdout.strip() == install_command("server"), ended.stderr
 
 
-def test_the_error_is_an_object_with_json(in_light: Run) -> None:
+def test_the_error_is_an_object_with_json(in_light: Light) -> None:
     """For programs, as every other error."""
-    ended = in_light(COMMAND, "purge", "--keep-last", "3", "--json")
+    ended = in_light.ended[PURGE]
     said = json.loads(ended.stderr)["error"]
-    assert (ended.returncode, said["kind"], said["hint"]) == (Exit.USAGE, "not_installed", install_command("server"))
+    assert (ended.code, said["kind"], said["hint"]) == (Exit.USAGE, "not_installed", install_command("server"))
 
 
-def test_the_help_of_such_a_command_says_what_installs_it(in_light: Run) -> None:
+def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> None:
     """A person reads it before any of it is tried."""
-    ended = in_light(COMMAND, "up", "--help")
+    ended = in_light.ended[HELP]
     words = " ".join(ended.stdout.split())
-    assert ended.returncode == Exit.DONE, ended.stderr
+    assert ended.code == Exit.DONE, ended.stderr
     assert "Start PostgreSQL, Redis and all services" in words
     assert "[embedded]" in words.replace(" ", "")
 
 
-def test_the_doctor_says_how_far_it_could_look(in_light: Run) -> None:
+def test_the_doctor_says_how_far_it_could_look(in_light: Light) -> None:
     """Where no service answers, it would look for itself, and lacks the packages."""
-    ended = in_light(COMMAND, "doctor", "--json")
+    ended = in_light.ended[DOCTOR]
     checks = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
-    assert ended.returncode == Exit.FINDING
+    assert ended.code == Exit.FINDING
     assert checks["configuration"]["ok"]
     assert not checks["api"]["ok"]
     assert checks["packages"]["fix"] == install_command("server")

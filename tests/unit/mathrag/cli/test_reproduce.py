@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -13,10 +14,12 @@ from click.testing import Result
 from mathrag.cli.failures import Exit
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction import record
+from shared.pages.figures import library
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.ollama_models import SHOWN
 from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.unit.commands import Server, mathrag
+from tests.unit.mathrag.cli.programs import stay_here
 from tests.unit.reproductions import GATE, JOB, report, write
 
 JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
@@ -55,6 +58,19 @@ def _no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
 
 
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks are made in this process."""
+    stay_here(monkeypatch)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are described, and their files are written; the pictures are empty."""
+    empty = SimpleNamespace(vegalite_to_svg=lambda *_, **__: "<svg />", svg_to_png=lambda *_, **__: b"")
+    monkeypatch.setattr(library, "import_converter", lambda: empty)
+
+
 def math(data: Path, *options: str, preset: str = "paper") -> Result:
     """The command, into a folder beside the data."""
     folder = str(data.parent / "out")
@@ -82,6 +98,7 @@ def test_a_model_that_is_not_pulled_is_pulled_next(data: Path, double: Ollama, o
     assert "ok    model qwen2.5-0.5b-instruct" in ended.stdout
 
 
+@pytest.mark.usefixtures("here")
 def test_a_server_that_is_not_there_is_started_next(data: Path) -> None:
     """Nobody listens on the discard port."""
     said, fix = refused(math(data, "--server", "http://127.0.0.1:9", "--embedder", "shipped"), data)
@@ -89,6 +106,7 @@ def test_a_server_that_is_not_there_is_started_next(data: Path) -> None:
     assert fix == "OLLAMA_HOST=127.0.0.1:9 ollama serve"
 
 
+@pytest.mark.usefixtures("here")
 def test_a_server_that_is_too_old_is_replaced_next(data: Path, double: Ollama, ollama: ChatServer) -> None:
     """It would cut prompts in silence."""
     double.version = "0.11.4"
@@ -97,6 +115,7 @@ def test_a_server_that_is_too_old_is_replaced_next(data: Path, double: Ollama, o
     assert fix.startswith("install a newer Ollama")
 
 
+@pytest.mark.usefixtures("here")
 def test_too_little_memory_for_one_model_says_which_and_what_would_fit(
     data: Path, double: Ollama, ollama: ChatServer
 ) -> None:
@@ -108,6 +127,7 @@ def test_too_little_memory_for_one_model_says_which_and_what_would_fit(
     assert fix.startswith("--slots 2 (and OLLAMA_NUM_PARALLEL=2 of the server)")
 
 
+@pytest.mark.usefixtures("here")
 def test_an_embedder_that_is_not_there_is_named(data: Path, ollama: ChatServer) -> None:
     """It is looked for beside the problems."""
     said, fix = refused(math(data, "--server", ollama.url), data)
@@ -241,6 +261,7 @@ def test_all_of_it_leaves_a_page_its_figures_and_its_data(data: Path, service: S
     assert asked["name"].startswith("math-small-")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, service: Service) -> None:
     """The steps are told to whoever watches it."""
     shown = mathrag("reproduce", "preset", "small", "--json")
@@ -250,6 +271,7 @@ def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, s
     assert "== Plan" in ended.stderr
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_same_again_asks_for_what_failed_and_submits_nothing_new(data: Path, service: Service) -> None:
     """What ended well is there."""
     math(data, "--yes", preset="small")
@@ -259,6 +281,7 @@ def test_the_same_again_asks_for_what_failed_and_submits_nothing_new(data: Path,
     assert any(path.endswith("/resume") for path in service.posted)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_model_that_changed_between_two_runs_is_refused(data: Path, service: Service) -> None:
     """Answers of two models would stand in one table."""
     math(data, "--yes", preset="small")
@@ -320,6 +343,7 @@ def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(
     assert not (data.parent / "out" / "report.md").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_grid_of_weights_is_a_second_experiment(data: Path, service: Service) -> None:
     """Only where it is asked for."""
     math(data, "--yes", "--heatmap", preset="small")

@@ -1,4 +1,4 @@
-"""`mathrag retrieval`, with the process that it starts."""
+"""`mathrag retrieval`, with the program that it runs: once in the process that it starts, else in this one."""
 
 import json
 from pathlib import Path
@@ -11,6 +11,7 @@ from mathrag.cli.failures import Exit
 from shared.pages.formatting import describe_difference
 from tests.unit import beir
 from tests.unit.commands import mathrag
+from tests.unit.mathrag.cli.programs import stay_here
 
 TEST = {"value": 0.02, "low": -0.01, "high": 0.05, "p": 0.1, "adjusted": 0.2, "separable": False, "effect": 0.3, "n": 5}
 
@@ -20,6 +21,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small collection; indexes are kept beside it."""
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path / "data"))
     return beir.write(tmp_path / "small")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program runs in this process."""
+    stay_here(monkeypatch)
 
 
 def test_a_mode_is_measured_and_compared(folder: Path, tmp_path: Path) -> None:
@@ -41,6 +48,7 @@ def test_a_mode_is_measured_and_compared(folder: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "data" / "evaluations").iterdir())
 
 
+@pytest.mark.usefixtures("here")
 def test_json_has_every_measure_by_name_and_every_query(folder: Path) -> None:
     """For programs."""
     ended = mathrag("retrieval", "eval", "--from", str(folder), "--mode", "sparse", "--k", "10", "--json")
@@ -50,6 +58,7 @@ def test_json_has_every_measure_by_name_and_every_query(folder: Path) -> None:
     assert found["indexes"]["sparse"]["k1"] == 1.2
 
 
+@pytest.mark.usefixtures("here")
 def test_weights_are_tuned(folder: Path) -> None:
     """With the line that uses them."""
     command = ("retrieval", "tune", "--from", str(folder), "--mode", "weighted-rank", "--set", "rrf_k=10")
@@ -61,6 +70,7 @@ def test_weights_are_tuned(folder: Path) -> None:
     assert json.loads(mathrag(*command, "--json").stdout)["metric"] == "nDCG@10"
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [

@@ -1,6 +1,7 @@
 """The data folder is found without checking all settings, and is the one that they name."""
 
 import os
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from mathrag.client.data_dir import data_dir
 from shared.errors import Unavailable
 from shared.settings import load
+from tests.unit.cases import named
 
 
 @pytest.fixture(autouse=True)
@@ -19,24 +21,36 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [None, "", "port: 81\n", "data_dir: elsewhere\n", "{data_dir: /a/b, port: 81}", '"data_dir": "x y"\nport: 1\n'],
-)
-@pytest.mark.parametrize(
-    "variables",
-    [{}, {"MATHRAG_DATA_DIR": "here"}, {"mathrag_data_dir": "small"}, {"MATHRAG_DATA_DIR": ""}, {"MATHRAG_PORT": "82"}],
-    ids=str,
-)
-def test_it_is_the_folder_of_the_settings(
-    monkeypatch: pytest.MonkeyPatch, text: str | None, variables: dict[str, str]
-) -> None:
-    """Environment before file before default, however the file is written."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+def folders(text: str | None, variables: dict[str, str]) -> tuple[Path, Path]:
+    """The folder that is found, and that of the settings, with this file and these variables."""
+    Path("mathrag.yaml").unlink(missing_ok=True)
     if text is not None:
         Path("mathrag.yaml").write_text(text)
-    assert data_dir() == load().data_dir
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        return data_dir(), load().data_dir
+
+
+def test_it_is_the_folder_of_the_settings() -> None:
+    """Environment before file before default, however the file is written."""
+    texts = [
+        None,
+        "",
+        "port: 81\n",
+        "data_dir: elsewhere\n",
+        "{data_dir: /a/b, port: 81}",
+        '"data_dir": "x y"\nport: 1\n',
+    ]
+    settings = [
+        {},
+        {"MATHRAG_DATA_DIR": "here"},
+        {"mathrag_data_dir": "small"},
+        {"MATHRAG_DATA_DIR": ""},
+        {"MATHRAG_PORT": "82"},
+    ]
+    found = {(text, str(variables)): named(folders, text, variables) for text, variables in product(texts, settings)}
+    assert {case: (ours, theirs) for case, (ours, theirs) in found.items() if ours != theirs} == {}
 
 
 def test_a_file_that_the_environment_names_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

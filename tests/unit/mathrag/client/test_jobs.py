@@ -6,9 +6,7 @@ from typing import Any
 
 import httpx2
 import msgspec
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from mathrag.client import packages, waiting
 from mathrag.client.async_client import AsyncClient
@@ -135,6 +133,17 @@ def rows(*marks: tuple[int, bool | None]) -> list[dict[str, Any]]:
     return [{**RESULT, "index": index, "correct": correct} for index, correct in marks]
 
 
+def as_parquet(results: list[dict[str, Any]]) -> bytes:
+    """A file; Arrow takes 40 MiB, and is imported by the few tests that need it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.Table.from_pylist(results), sink)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
 def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = None) -> Handler:
     """A server with one job, its results as JSON lines and as Parquet, and its samples in two pages."""
     pages = [SAMPLE] if listed is None else listed
@@ -142,9 +151,7 @@ def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = Non
     def answer(request: httpx2.Request) -> httpx2.Response:
         path, query = request.url.path, request.url.params
         if path.endswith("/results") and query["format"] == "parquet":
-            sink = pa.BufferOutputStream()
-            parquet.write_table(pa.Table.from_pylist(results), sink)
-            return httpx2.Response(200, content=sink.getvalue().to_pybytes())
+            return httpx2.Response(200, content=as_parquet(results))
         if path.endswith("/results"):
             return httpx2.Response(200, content=b"".join(msgspec.json.encode(row) + b"\n" for row in results))
         if path.endswith("/samples"):
@@ -189,7 +196,7 @@ async def test_samples_are_a_table_of_polars(server: Server, monkeypatch: pytest
 
     class Polars:
         @staticmethod
-        def from_arrow(table: pa.Table) -> tuple[str, int]:
+        def from_arrow(table: Any) -> tuple[str, int]:
             return "polars", table.num_rows
 
     loaded = packages.import_module

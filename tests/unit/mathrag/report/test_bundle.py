@@ -7,6 +7,7 @@ import sys
 import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -15,13 +16,16 @@ import pytest
 
 from mathrag.cli.failures import Exit
 from mathrag.cli.report import make_slug
-from mathrag.report import bundle
+from mathrag.report import bundle, overview
 from mathrag.report.commands import submit_again_command
+from mathrag.report.figure_data import FigureData
 from mathrag.report.source import JobFiles
 from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
 from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.extras import install_command
+from shared.pages.figures import library
+from shared.pages.pages import Pages
 from tests.unit.bundles import REPORT, folder
 from tests.unit.commands import Server, mathrag
 from tests.unit.figures import DECISION
@@ -75,6 +79,32 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("shown")
     made(out, comparison=COMPARISON)
     return out
+
+
+@pytest.fixture(scope="module")
+def templates() -> Pages:
+    """Each is compiled once."""
+    return Pages()
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
+    """Figures are described, and their files are written; the pictures are empty."""
+    empty = SimpleNamespace(vegalite_to_svg=lambda *_, **__: "<svg />", svg_to_png=lambda *_, **__: b"")
+    monkeypatch.setattr(library, "import_converter", lambda: empty)
+    monkeypatch.setattr(bundle, "Pages", lambda: templates)
+
+
+@pytest.fixture
+def only_the_overview_drawn(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
+    """Jobs have no figures of their own."""
+    monkeypatch.setattr(FigureData, "figures", lambda *_: iter(()))
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch, only_the_overview_drawn: None) -> None:
+    """Of the report neither."""
+    monkeypatch.setattr(overview, "list_figures", lambda *_: iter(()))
 
 
 def pages(out: Path) -> list[Page]:
@@ -135,6 +165,7 @@ def test_a_hostile_question_is_text_and_nothing_else(tmp_path: Path) -> None:
         assert "&lt;script&gt;alert(1)" in page.text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
     """Of a comparison its finding, of a single job its accuracy; jobs that were not compared are not ranked."""
     made(tmp_path / "one")
@@ -191,6 +222,7 @@ def test_the_report_names_models_hashes_and_how_to_do_it_again(shown: Path) -> N
     assert "mathrag job submit" in text
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_samples_are_pages_of_200_that_know_their_neighbours(tmp_path: Path) -> None:
     """And the job's page says how those of each page ended."""
     made(tmp_path, samples=401)
@@ -221,6 +253,7 @@ def test_the_same_data_make_the_same_pages(shown: Path, tmp_path: Path) -> None:
     assert not [file for file in files if (shown / file).read_bytes() != (tmp_path / file).read_bytes()]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None:
     """A gate's with a gate, a verifier's where it could decide something."""
     decision = msgspec.to_builtins(DECISION)
@@ -239,6 +272,7 @@ def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("scores", "refuted", "drawn"),
     [
@@ -292,6 +326,7 @@ EXPERIMENT: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("only_the_overview_drawn")
 def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: Path) -> None:
     """Systems instead of jobs; a cell that was not run is there, too."""
     made(tmp_path, experiment=EXPERIMENT)
@@ -305,6 +340,7 @@ def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: P
     assert [row["label"] for row in systems] == ["dense", "gate"]
 
 
+@pytest.mark.usefixtures("only_the_overview_drawn")
 def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """In figures as in folders."""
     other = "7" + str(REPORT["id"])[1:]
@@ -350,6 +386,7 @@ def serving(at: Path) -> Any:
     return answer
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server, tmp_path: Path) -> None:
     """Open the page that it names."""
     requests = server(serving(folder(tmp_path / "served")))
@@ -366,6 +403,7 @@ def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server,
     assert {request.method for request in requests} == {"GET"}
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_an_experiments_jobs_are_those_of_its_cells(server: Server, tmp_path: Path) -> None:
     """Each once, however many cells share it."""
     requests = server(serving(folder(tmp_path / "served")))
@@ -376,6 +414,7 @@ def test_an_experiments_jobs_are_those_of_its_cells(server: Server, tmp_path: Pa
     assert "1 jobs: open" in ended.stdout
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_folder_that_holds_something_is_left_alone(server: Server, tmp_path: Path) -> None:
     """Unless it is forced; nothing is asked for before."""
     requests = server(serving(folder(tmp_path / "served")))

@@ -7,9 +7,10 @@ import pytest
 
 from mathrag.reproduction import problems
 from shared.errors import Invalid, MathragError, NotFound
+from shared.settings import REPOSITORY
 from tests.unit.reproductions import problem, write
 
-MATH = Path("../shared/data/math")
+MATH = REPOSITORY.parent / "shared" / "data" / "math"
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Graders of plug-ins mark in processes of their own: what one of them does to its process is its own answer's fate."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,26 +22,28 @@ from tests.plugins import marking, restart
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE_S = 0.5
+DEADLINE_S = 0.3
 UNPARSED, TIMEOUT, BROKEN = FailureKind.UNPARSED, FailureKind.GRADER_TIMEOUT, FailureKind.BACKEND_ERROR
-BODIES: dict[str, tuple[str, FailureKind | Marked]] = {
-    "fair": ("return Marked(correct=answer == gold, score=0.5)", Marked(correct=True, score=0.5)),
-    "loops": ("while True: pass", TIMEOUT),
-    "leaves": ("import os; os._exit(7)", BROKEN),
+FAIR = "return Marked(correct=answer == gold, score=0.5)"
+BODIES = {"fair": FAIR, "loops": "while True: pass", "leaves": "import os; os._exit(7)"}
+FICKLE: dict[str, tuple[str, FailureKind | Marked]] = {
     "raises": ("raise KeyError(answer)", UNPARSED),
     "unfit": ("raise InvalidGold('the gold answer is a pear')", UNPARSED),
     "wordy": ("return 'right'", UNPARSED),
     "proud": ("return Marked(correct=True, score=7.0)", UNPARSED),
     "loud": ("print('{'); return Marked(correct=True)", Marked(correct=True)),
 }
+"""By answer, what a fourth grader does, in one process."""
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Site]:
-    """A folder with a grader of each of `BODIES`, loaded."""
+    """A folder with a grader of each of `BODIES`, and `fickle`, loaded."""
     made = plugins.site(tmp_path, monkeypatch)
-    for name, (body, _) in BODIES.items():
+    for name, body in BODIES.items():
         install(made, name, body)
+    lines = [f"if answer == {answer!r}:\n        {body}" for answer, (body, _) in FICKLE.items()]
+    install(made, "fickle", "\n    ".join([*lines, FAIR]))
     restart(monkeypatch)
     yield made
     loading._loaded = loading.Loaded()
@@ -67,13 +69,13 @@ async def grades() -> AsyncIterator[GradeExecutor]:
         await pool.close()
 
 
-def calls(*names: str) -> dict[int, ClaimedCall]:
-    """A grade call of each of these graders, for an answer that is the gold one; by id."""
+def calls(*names: str, answers: Sequence[str] = ()) -> dict[int, ClaimedCall]:
+    """A grade call of each of these graders, for an answer that is the gold one if no other is given; by id."""
     made = {}
-    for number, name in enumerate(names):
+    for number, (name, answer) in enumerate(zip(names, answers or ["4"] * len(names), strict=True)):
         pins = {"grade": Pin(model_id=1, hash=grader_identity(name).hash.hex())}
         bound = bind(
-            Grade(answer="4", gold="4"),
+            Grade(answer=answer, gold="4"),
             Binding(pins=pins, params=Params(grading=GradingParams(grader=name))),
             0,
         )
@@ -89,16 +91,20 @@ async def replies(grades: GradeExecutor, asked: dict[int, ClaimedCall]) -> dict[
 
 async def test_each_grader_ends_its_own_answer_as_it_deserves(site: plugins.Site, grades: GradeExecutor) -> None:
     """One that loops, ends its process, raises or returns nonsense gives a failure; the others' verdicts stand."""
-    found = await replies(grades, calls(*BODIES, "math"))
-    said = {name: found[number] for number, name in enumerate((*BODIES, "math"))}
+    names = [*BODIES, *["fickle"] * (len(FICKLE) + 1), "math"]
+    answers = ["4"] * len(BODIES) + [*FICKLE, "4", "4"]
+    found = await replies(grades, calls(*names, answers=answers))
+    said = {name: found[number] for number, name in enumerate([*BODIES, *FICKLE, "fickle", "math"])}
+    assert not isinstance(said["math"], Failure)
+    fair = Marked(correct=True, score=0.5)
+    expected = {"fair": fair, "loops": TIMEOUT, "leaves": BROKEN, "fickle": fair}
     assert {
         name: reply.kind if isinstance(reply, Failure) else reply for name, reply in said.items() if name != "math"
-    } == {name: expected for name, (_, expected) in BODIES.items()}
+    } == expected | {answer: end for answer, (_, end) in FICKLE.items()}
     assert isinstance(said["raises"], Failure)
-    assert said["raises"].detail == "grader 'raises' raised KeyError: '4'"
+    assert said["raises"].detail == "grader 'fickle' raised KeyError: 'raises'"
     assert isinstance(said["proud"], Failure)
     assert "its score must be from 0 to 1, and is 7.0" in said["proud"].detail
-    assert not isinstance(said["math"], Failure)
 
 
 async def test_a_grader_of_other_code_than_its_calls_are_keyed_by_grades_nothing(

@@ -164,19 +164,19 @@ def test_notes_are_no_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "times", "said"),
     [
-        (b"caf\xe9", "is not UTF-8 (byte 3); save the file as UTF-8"),
-        ("x".encode("utf-16"), "iconv -f UTF-16"),
-        (b"version https://git-lfs.github.com/spec/v1", "run `git lfs pull`"),
-        (b"\x1f\x8b\x08", "gunzip"),
-        (b"x" * 200 + b"\0", "holds a NUL byte"),
-        (b"x" * ((16 << 20) + 1), "split the file"),
+        (b"caf\xe9", 1, "is not UTF-8 (byte 3); save the file as UTF-8"),
+        ("x".encode("utf-16"), 1, "iconv -f UTF-16"),
+        (b"version https://git-lfs.github.com/spec/v1", 1, "run `git lfs pull`"),
+        (b"\x1f\x8b\x08", 1, "gunzip"),
+        (b"x" * 200 + b"\0", 1, "holds a NUL byte"),
+        (b"x", (16 << 20) + 1, "split the file"),
     ],
 )  # fmt: skip
-def test_a_defect_names_the_file_and_the_fix(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_defect_names_the_file_and_the_fix(tmp_path: Path, content: bytes, times: int, said: str) -> None:
     """The others may still be read."""
-    put(tmp_path, {"a.md": content, "b.md": "fine"})
+    put(tmp_path, {"a.md": content * times, "b.md": "fine"})
     with pytest.raises(InvalidLine, match=r"^a\.md, line 1: ") as caught:
         read(tmp_path)
     assert said in caught.value.message

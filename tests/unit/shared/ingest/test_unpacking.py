@@ -23,15 +23,18 @@ from tests.unit.shared.ingest.test_upload_formats import as_jsonl, as_parquet, r
 
 pytestmark = pytest.mark.anyio
 
-MANY = as_parquet([{"text": "x" * 10_000} for _ in range(500)])
-"""More than a pipe holds."""
+
+@pytest.fixture(scope="module")
+def many() -> bytes:
+    """More than a pipe holds."""
+    return as_parquet([{"text": "x" * 10_000} for _ in range(500)])
 
 
 @pytest.fixture
-def unpacking() -> Iterator[Any]:
-    """The rows of `MANY`, of which nobody has read any."""
+def unpacking(many: bytes) -> Iterator[Any]:
+    """The rows of `many`, of which nobody has read any."""
     with tempfile.TemporaryFile() as file:
-        file.write(MANY)
+        file.write(many)
         file.seek(0)
         with closing(rows(file, "upload", MAX_LINE_BYTES, MAX_DECOMPRESSED_BYTES)) as found:
             yield found
@@ -60,6 +63,23 @@ def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
     with pytest.raises(InvalidLine, match=r"exit status -9\); write it again, or convert it to JSON lines"):
         list(unpacking)
     assert children() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "said"),
+    [
+        (as_parquet([{"a": 1}]), 1, "rename one to `text` or `question`"),
+        (as_parquet([{"text": b"x"}, {"text": b"caf\xe9"}]), 2, "is not UTF-8; write the column as UTF-8 strings"),
+    ],
+    ids=["file", "row"],
+)
+def test_it_says_what_is_wrong_with_a_file_or_a_row(content: bytes, line: int, said: str) -> None:
+    """In words that come as the rows come; `test_upload_defects` has all of them."""
+    reader = Reader(reading(content), lambda row, number: corpora.record(row, str(number)), corpora.identifier)
+    with pytest.raises(InvalidLine) as caught:
+        list(reader)
+    assert caught.value.message.startswith(f"upload, line {line}: ")
+    assert said in caught.value.message
 
 
 def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch, unpacking: Any) -> None:

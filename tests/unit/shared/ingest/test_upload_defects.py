@@ -21,6 +21,8 @@ from shared.ingest.rows import Format
 from tests.unit.shared.ingest.test_upload_formats import reading
 from tests.unit.upload_defects import LINES, WHOLE, Body
 
+UNPACKED_HERE = pytest.mark.usefixtures("unpacked_here")
+
 
 def reader(body: Body, **options: object) -> Reader[CorpusRecord]:
     """A reader of documents that numbers those without an id."""
@@ -33,6 +35,7 @@ def named(body: Body) -> str:
     return f"{body.what}-{body.format}"
 
 
+@UNPACKED_HERE
 @pytest.mark.parametrize("body", [*WHOLE, *LINES], ids=named)
 def test_a_defect_is_said_with_its_line_and_its_fix(body: Body) -> None:
     """Someone with the message and the file can repair it."""
@@ -42,6 +45,7 @@ def test_a_defect_is_said_with_its_line_and_its_fix(body: Body) -> None:
     assert body.said in caught.value.message
 
 
+@UNPACKED_HERE
 @pytest.mark.parametrize("body", [body for body in LINES if "\n" in body.content.decode("latin-1")], ids=named)
 def test_a_bad_line_never_loses_the_good_ones(body: Body) -> None:
     """Where lines may be skipped: what was said is kept with the line."""
@@ -53,6 +57,7 @@ def test_a_bad_line_never_loses_the_good_ones(body: Body) -> None:
     assert body.said in found.rejections[0].said
 
 
+@UNPACKED_HERE
 @pytest.mark.parametrize("body", [body for body in WHOLE if body.format is not Format.PARQUET], ids=named)
 def test_a_defect_of_a_file_is_said_before_anything_is_sent(body: Body, tmp_path: Path) -> None:
     """By the file's name."""

@@ -24,6 +24,8 @@ from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.ingest.rows import Format, read
 from tests.unit.shared.ingest.test_dataset_lines import DATA, needs_data
 
+pytestmark = pytest.mark.usefixtures("unpacked_here")
+
 Rows = list[dict[str, Any]]
 
 

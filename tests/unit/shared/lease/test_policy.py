@@ -364,7 +364,7 @@ def test_draining_needs_at_most_one_load_more_than_the_best_order(samples: list[
     assert fewest_loads(samples) <= len(loads) <= fewest_loads(samples) + 1
 
 
-@pytest.mark.parametrize(("items", "judgements"), [(1, 10), (10, 10), (500, 1)])
+@pytest.mark.parametrize(("items", "judgements"), [(1, 10), (10, 10), (100, 1)])
 def test_the_papers_pipeline_needs_two_loads_for_any_number_of_items(items: int, judgements: int) -> None:
     """All judgements of all items, in parallel within an item, before any generation."""
     sample = [[JUDGE] * judgements, [GENERATOR]]

@@ -81,7 +81,7 @@ def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
     load_s: dict[int, float], every_s: float, tight: float
 ) -> None:
     """However tight the bounds: a residency that is cut short was open for ten times what it took."""
-    both = stream([JUDGE], every_s, count=150) + stream([GENERATOR], every_s, count=150)
+    both = stream([JUDGE], every_s, count=60) + stream([GENERATOR], every_s, count=60)
     rules = FlipRules(max_wait_s=tight, max_residency_s=tight)
     device = TimedDevice(both, rules, load_s).run()
     for before, flip in pairwise(device.flips):
@@ -92,7 +92,7 @@ def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
 @given(samples=st.lists(ask, min_size=1, max_size=8), load_s=slow)
 def test_bounds_cost_a_job_that_is_alone_nothing(samples: list[list[int]], load_s: dict[int, float]) -> None:
     """It waits for nobody but itself."""
-    alone = [Work(at=0.0, samples=samples * 20)]
+    alone = [Work(at=0.0, samples=samples * 8)]
     tight = FlipRules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)
     bounded, boundless = (TimedDevice(alone, rules, load_s).run() for rules in (tight, BOUNDLESS))
     assert [flip.models for flip in bounded.flips] == [flip.models for flip in boundless.flips]
@@ -149,9 +149,9 @@ def reflective(chance: random.Random) -> list[int]:
 
 @pytest.mark.parametrize(("pipeline", "loads"), [(papers, 2), (corrective, 4), (reflective, 13)])
 def test_loads_follow_the_rounds_of_a_pipeline_not_its_samples(pipeline: object, loads: int) -> None:
-    """Five hundred samples take the loads of the one that changes its model most."""
+    """A hundred samples take the loads of the one that changes its model most."""
     chance = random.Random(7)  # noqa: S311 - reproducible, not secret
-    samples = [pipeline(chance) for _ in range(500)]  # type: ignore[operator]
+    samples = [pipeline(chance) for _ in range(100)]  # type: ignore[operator]
     device = TimedDevice([Work(at=0.0, samples=samples)], BOUNDED, {JUDGE: 2.0, GENERATOR: 6.0}).run()
     alternations = max(sum(a != b for a, b in pairwise(sample)) for sample in samples)
     assert len(device.flips) == loads == 1 + alternations
@@ -160,7 +160,7 @@ def test_loads_follow_the_rounds_of_a_pipeline_not_its_samples(pipeline: object,
 def test_sixteen_merged_jobs_take_the_loads_of_one() -> None:
     """Job by job they would take 16 times as many."""
     chance = random.Random(7)  # noqa: S311
-    alike = [Work(at=0.0, samples=[reflective(chance) for _ in range(40)]) for _ in range(16)]
+    alike = [Work(at=0.0, samples=[reflective(chance) for _ in range(20)]) for _ in range(16)]
     load_s = {JUDGE: 2.0, GENERATOR: 6.0}
     merged = len(TimedDevice(alike, BOUNDLESS, load_s).run().flips)
     apart = sum(len(TimedDevice([job], BOUNDLESS, load_s).run().flips) for job in alike)

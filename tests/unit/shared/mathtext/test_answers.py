@@ -1,11 +1,11 @@
 r"""Finding the last `\boxed{}`."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.samples import Extraction
 from shared.mathtext.answers import extract
+from tests.unit.cases import named
 
 BALANCED = st.recursive(
     st.sampled_from(["1", "x", "+", r"\{", r"\}", r"\frac", " ", r"\\"]),
@@ -16,9 +16,9 @@ CONTENT = st.lists(BALANCED, min_size=1, max_size=4).map("".join).filter(str.str
 NO_BOX = st.text(alphabet="abc $\n.1{", max_size=30)
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_the_last_balanced_box_is_the_answer() -> None:
+    """Nested braces, escaped braces, both macros."""
+    cases = [
         (r"The answer is \boxed{5}.", "5"),
         (r"\boxed{6} wait, \boxed{5}", "5"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
@@ -34,40 +34,34 @@ NO_BOX = st.text(alphabet="abc $\n.1{", max_size=30)
         (r"\boxed{x = \boxed{3}}", "3"),
         (r"line\\\boxed{4}", "4"),
         (r"stray } brace \boxed{4} and { another", "4"),
-    ],
-)
-def test_the_last_balanced_box_is_the_answer(text: str, answer: str) -> None:
-    """Nested braces, escaped braces, both macros."""
-    assert extract(text) == (answer, Extraction.OK)
+    ]
+    wrong = {text: found for text, answer in cases if (found := named(extract, text)) != (answer, Extraction.OK)}
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
-    [
+def test_a_box_without_braces_holds_the_next_word() -> None:
+    r"""Two of MATH's training solutions write `\boxed 2`."""
+    cases = [
         (r"$\boxed 2$.", "2"),
         (r"\boxed 5.", "5"),
         (r"\boxed 5 apples", "5"),
         (r"\boxed\pi", r"\pi"),
         (r"$\fbox 3$", "3"),
-    ],
-)
-def test_a_box_without_braces_holds_the_next_word(text: str, answer: str) -> None:
-    r"""Two of MATH's training solutions write `\boxed 2`."""
-    assert extract(text) == (answer, Extraction.OK)
+    ]
+    wrong = {text: found for text, answer in cases if (found := named(extract, text)) != (answer, Extraction.OK)}
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "The answer is 5.", "boxed{5}", r"\boxedanswer{5}", r"\\boxed{5}", r"\boxed", r"\boxed $"]
-)
-def test_a_text_without_a_box_has_no_answer(text: str) -> None:
+def test_a_text_without_a_box_has_no_answer() -> None:
     r"""`\\` is a line break, and a longer macro is another macro."""
-    assert extract(text) == (None, Extraction.MISSING)
+    texts = ["", "The answer is 5.", "boxed{5}", r"\boxedanswer{5}", r"\\boxed{5}", r"\boxed", r"\boxed $"]
+    assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.MISSING)} == {}
 
 
-@pytest.mark.parametrize("text", [r"\boxed{}", r"\boxed{  }", "\\fbox{\n}"])
-def test_an_empty_box_counts_as_missing(text: str) -> None:
+def test_an_empty_box_counts_as_missing() -> None:
     """There is nothing in it to grade."""
-    assert extract(text) == (None, Extraction.MISSING)
+    texts = [r"\boxed{}", r"\boxed{  }", "\\fbox{\n}"]
+    assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.MISSING)} == {}
 
 
 def test_an_empty_box_does_not_hide_an_earlier_answer() -> None:
@@ -75,12 +69,10 @@ def test_an_empty_box_does_not_hide_an_earlier_answer() -> None:
     assert extract(r"\boxed{5}, so fill in \boxed{}") == ("5", Extraction.OK)
 
 
-@pytest.mark.parametrize(
-    "text", [r"\boxed{5", r"\boxed{\frac{1}{2}", r"\boxed{\text{a}", r"\boxed{5\}", r"\boxed{", r"\boxed{1 \boxed{2"]
-)
-def test_a_box_that_never_closes_is_unbalanced(text: str) -> None:
+def test_a_box_that_never_closes_is_unbalanced() -> None:
     """A truncated reply is told apart from one that never boxed."""
-    assert extract(text) == (None, Extraction.UNBALANCED)
+    texts = [r"\boxed{5", r"\boxed{\frac{1}{2}", r"\boxed{\text{a}", r"\boxed{5\}", r"\boxed{", r"\boxed{1 \boxed{2"]
+    assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.UNBALANCED)} == {}
 
 
 def test_an_unclosed_last_box_gives_way_to_an_earlier_closed_one() -> None:

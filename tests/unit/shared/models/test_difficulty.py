@@ -26,9 +26,15 @@ NEEDS_DATA = pytest.mark.skipif(not TEST_DEV.exists(), reason="MATH is not part 
 
 
 @pytest.fixture(scope="module")
-def classifier() -> DifficultyClassifier:
+def embedder() -> StaticEmbedder:
+    """The shipped one, loaded once."""
+    return StaticEmbedder(EMBEDDINGS)
+
+
+@pytest.fixture(scope="module")
+def classifier(embedder: StaticEmbedder) -> DifficultyClassifier:
     """The shipped one."""
-    return DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS))
+    return DifficultyClassifier(read_regression(WEIGHTS), embedder)
 
 
 def problem(number: int, level: int = 3, subject: str = "Algebra") -> MathProblem:
@@ -51,11 +57,11 @@ def test_a_probability_depends_on_nothing_but_the_question(classifier: Difficult
     assert again.probabilities(RECORDED[::-1]) == together[: len(RECORDED)][::-1]
 
 
-def test_weights_that_were_fitted_to_another_embedder_are_refused() -> None:
+def test_weights_that_were_fitted_to_another_embedder_are_refused(embedder: StaticEmbedder) -> None:
     """Its vectors may have the same length and mean something else."""
     regression = msgspec.structs.replace(read_regression(WEIGHTS), embedder="0" * 64)
     with pytest.raises(Unavailable, match=r"fitted to embedder 000000000000…") as refusal:
-        DifficultyClassifier(regression, StaticEmbedder(EMBEDDINGS))
+        DifficultyClassifier(regression, embedder)
     assert refusal.value.hint == "Fit it again: `python -m services.judge.difficulty`"
 
 
@@ -81,9 +87,8 @@ def test_no_questions_no_probabilities(classifier: DifficultyClassifier) -> None
     assert classifier.probabilities([]) == []
 
 
-def test_more_weight_means_harder() -> None:
+def test_more_weight_means_harder(embedder: StaticEmbedder) -> None:
     """The sign is not lost: hard is the class that probabilities are of."""
-    embedder = StaticEmbedder(EMBEDDINGS)
     vector = embedder.embed_queries(["prime"])[0]
     along = Regression(embedder=embedder.signature, bias=0.0, weights=tuple(map(float, vector)))
     against = msgspec.structs.replace(along, weights=tuple(map(float, -vector)))

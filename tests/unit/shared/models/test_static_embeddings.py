@@ -34,9 +34,16 @@ def embedder() -> Embedder:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """The artefact, to be damaged."""
-    return Path(shutil.copytree(ARTEFACT, tmp_path / "copy"))
+def small(tmp_path: Path) -> Path:
+    """A folder of the same files with three tokens, to be damaged."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "circle": 1, "prime": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    save_file({"embeddings": np.array([[0, 0], [1, 2], [3, -1]], np.float32)}, folder / "model.safetensors")
+    shutil.copy(ARTEFACT / "config.json", folder)
+    return folder
 
 
 def test_vectors_have_length_one(embedder: Embedder) -> None:
@@ -94,30 +101,33 @@ def test_agrees_with_model2vec(embedder: Embedder) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_signature_changes_with_any_file(embedder: Embedder, copy: Path, name: str) -> None:
+def test_signature_changes_with_any_file(small: Path, name: str) -> None:
     """It is computed from content alone, not from the folder's name."""
-    assert StaticEmbedder(copy).signature == embedder.signature
+    copy, signature = Path(shutil.copytree(small, small.parent / "copy")), StaticEmbedder(small).signature
+    assert StaticEmbedder(copy).signature == signature
     if name != "model.safetensors":
         (copy / name).write_bytes((copy / name).read_bytes() + b"\n")
     else:
         data = bytearray((copy / name).read_bytes())
         data[-1] ^= 1
         (copy / name).write_bytes(data)
-    assert StaticEmbedder(copy).signature != embedder.signature
+    assert StaticEmbedder(copy).signature != signature
 
 
-def test_a_table_for_questions_is_used_for_them_alone(embedder: Embedder, copy: Path) -> None:
+def test_a_table_for_questions_is_used_for_them_alone(small: Path) -> None:
     """With it the folder has another signature; without it that of the files that every folder has."""
+    plain, texts = StaticEmbedder(small), ["circle", "prime circle"]
     alone = hashlib.sha256(b"NFKC\n")
     for name in FILES:
-        alone.update(f"{name} {hashlib.sha256((ARTEFACT / name).read_bytes()).hexdigest()}\n".encode())
-    assert embedder.signature == alone.hexdigest()
-    tensors = load_file(copy / "model.safetensors")
-    save_file({**tensors, "embeddings": -tensors["embeddings"]}, copy / QUERY_FILE)
-    tuned = StaticEmbedder(copy)
-    assert tuned.signature != embedder.signature
-    np.testing.assert_array_equal(tuned.embed_documents(TEXTS), embedder.embed_documents(TEXTS))
-    np.testing.assert_array_equal(tuned.embed_queries(TEXTS), -embedder.embed_queries(TEXTS))
+        alone.update(f"{name} {hashlib.sha256((small / name).read_bytes()).hexdigest()}\n".encode())
+    assert plain.signature == alone.hexdigest()
+    tensors = load_file(small / "model.safetensors")
+    save_file({**tensors, "embeddings": -tensors["embeddings"]}, small / QUERY_FILE)
+    tuned = StaticEmbedder(small)
+    assert tuned.signature != plain.signature
+    assert plain.embed_documents(texts).all()
+    np.testing.assert_array_equal(tuned.embed_documents(texts), plain.embed_documents(texts))
+    np.testing.assert_array_equal(tuned.embed_queries(texts), -plain.embed_queries(texts))
 
 
 @pytest.mark.parametrize(
@@ -125,24 +135,24 @@ def test_a_table_for_questions_is_used_for_them_alone(embedder: Embedder, copy: 
     [
         (b"no table", "query.safetensors holds no table"),
         (save({"other": np.ones((2, 3), np.float32)}), "query.safetensors holds no table"),
-        (save({"embeddings": np.ones((2, 379), np.float32)}), "2 tokens of 379 numbers and 29525 tokens of 379"),
+        (save({"embeddings": np.ones((5, 2), np.float32)}), "5 tokens of 2 numbers and 3 tokens of 2"),
         (save({"embeddings": np.full((2, 2), np.nan, np.float32)}), "NaN or infinity"),
     ],
 )
-def test_a_table_for_questions_that_cannot_be_used_is_refused(copy: Path, content: bytes, said: str) -> None:
+def test_a_table_for_questions_that_cannot_be_used_is_refused(small: Path, content: bytes, said: str) -> None:
     """Damaged, of other content, or of other embeddings."""
-    (copy / QUERY_FILE).write_bytes(content)
+    (small / QUERY_FILE).write_bytes(content)
     with pytest.raises(Unavailable, match=said) as caught:
-        StaticEmbedder(copy)
+        StaticEmbedder(small)
     assert "services.retriever.distil" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_missing_file_is_named(copy: Path, name: str) -> None:
+def test_missing_file_is_named(small: Path, name: str) -> None:
     """And how to make it."""
-    (copy / name).unlink()
+    (small / name).unlink()
     with pytest.raises(Unavailable, match=name) as caught:
-        StaticEmbedder(copy)
+        StaticEmbedder(small)
     assert "services.retriever.distil" in str(caught.value.hint)
 
 
@@ -159,6 +169,7 @@ def test_readme_states_this_artefact() -> None:
     assert digest in (ARTEFACT / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
     """nDCG@10 by ir-measures, as the README states it to three decimals."""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from shared.contracts.requests import DocumentRef, Request, seed_of
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder, bind
 from shared.rag import prompts
 from shared.rag.prompts import make_template_reference
+from tests.unit.cases import named
 
 ROLES = ("dense", "sparse", "judge", "generate", "grade", "rerank", "embed", "verify", "estimate")
 PINS = {role: Pin(model_id=number, hash=f"{number:064x}") for number, role in enumerate(ROLES)}
@@ -52,6 +54,11 @@ def request(call: Call, repeat: int = 0, **fields: Any) -> Request:
     return msgspec.json.decode(bound(call, repeat, **fields).body, type=Request)
 
 
+def stored_digest(made: Bound) -> bytes:
+    """Hash of the request as it is read again."""
+    return canonical.digest(msgspec.json.decode(made.body, type=Request))
+
+
 KEYS = """
 from tests.unit.shared.pipelines.test_binding import ALL, bound
 print(*(bound(call, params={"anchors": {"positive": "p", "negative": "n"}}).key.hex() for call in ALL))
@@ -72,17 +79,15 @@ def test_keys_are_the_same_in_every_process_and_under_every_hash_seed() -> None:
     assert keys == [bound(call, params=params).key.hex() for call in ALL]
 
 
-@pytest.mark.parametrize("call", ALL)
-def test_the_stored_request_hashes_to_the_key(call: Call) -> None:
+def test_the_stored_request_hashes_to_the_key() -> None:
     """The audit can check every key from its row."""
-    made = bound(call)
-    assert canonical.digest(msgspec.json.decode(made.body, type=Request)) == made.key
-    assert len(made.key) == 32
+    made = [(call, named(bound, call)) for call in ALL]
+    assert [call for call, each in made if len(each.key) != 32 or named(stored_digest, each) != each.key] == []
 
 
-@pytest.mark.parametrize(
-    ("call", "role", "pin", "lane"),
-    [
+def test_every_call_goes_to_the_model_and_the_lane_of_its_role() -> None:
+    """A retrieval goes to the index it names."""
+    cases = [
         (RETRIEVE, "retrieve", "dense", Lane.JUDGE),
         (Retrieve(question="?", index="sparse", k=3), "retrieve", "sparse", Lane.JUDGE),
         (JUDGE, "judge", "judge", Lane.JUDGE),
@@ -92,30 +97,33 @@ def test_the_stored_request_hashes_to_the_key(call: Call) -> None:
         (Embed(text="?"), "embed", "embed", Lane.JUDGE),
         (VERIFY, "verify", "verify", Lane.JUDGE),
         (ESTIMATE, "estimate", "estimate", Lane.JUDGE),
-    ],
-)
-def test_every_call_goes_to_the_model_and_the_lane_of_its_role(call: Call, role: str, pin: str, lane: Lane) -> None:
-    """A retrieval goes to the index it names."""
-    made = bound(call)
-    assert (made.role, made.model_id, made.lane) == (role, PINS[pin].model_id, lane)
-    assert request(call).model == PINS[pin].hash
+    ]
+    wrong = []
+    for call, role, pin, lane in cases:
+        made = named(bound, call)
+        found = made.role, made.model_id, made.lane, named(request, call).model
+        if found != (role, PINS[pin].model_id, lane, PINS[pin].hash):
+            wrong.append((call, found))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("call", ALL)
-def test_another_model_is_another_call(call: Call) -> None:
+def test_another_model_is_another_call() -> None:
     """By the hash of its row, not by its id."""
     others = {role: msgspec.structs.replace(pin, hash="f" * 64) for role, pin in PINS.items()}
     moved = {role: msgspec.structs.replace(pin, model_id=99) for role, pin in PINS.items()}
-    assert bound(call, pins=others).key != bound(call).key
-    assert bound(call, pins=moved).key == bound(call).key
+    keys = [(call, [named(bound, call, pins=pins).key for pins in (PINS, others, moved)]) for call in ALL]
+    assert [call for call, (own, other, _) in keys if own == other] == []
+    assert [call for call, (own, _, elsewhere) in keys if own != elsewhere] == []
 
 
-@pytest.mark.parametrize("call", ALL)
-@pytest.mark.parametrize("params", [{}, {"judge": {"temperature": 0.9}}, {"generate": {"temperature": 0.0}}])
-def test_greedy_calls_and_measurements_are_drawn_once_for_all_repeats(call: Call, params: dict[str, Any]) -> None:
+def test_greedy_calls_and_measurements_are_drawn_once_for_all_repeats() -> None:
     """A sampled judge, too: one measurement of a document serves every repeat."""
-    assert bound(call, 0, params=params).key == bound(call, 4, params=params).key
-    assert request(call, 4, params=params).draw == 0
+    wrong = []
+    for call, params in product(ALL, [{}, {"judge": {"temperature": 0.9}}, {"generate": {"temperature": 0.0}}]):
+        same = named(bound, call, 0, params=params).key == named(bound, call, 4, params=params).key
+        if not same or named(request, call, 4, params=params).draw != 0:
+            wrong.append((call, params))
+    assert wrong == []
 
 
 def test_sampled_generation_is_drawn_once_a_repeat() -> None:

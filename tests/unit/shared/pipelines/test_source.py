@@ -1,5 +1,6 @@
 """What a pipeline's hash is taken over: what a process has imported, and not what a file says by now."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -23,100 +24,129 @@ from shared.settings import REPOSITORY
 from tests.unit.commands import Server, job, mathrag, says
 from tests.unit.shared.pipelines.test_pipeline_reads import VARIANTS
 
+OWN, RAG, TEMPLATE = "shared/pipelines/dense.py", "shared/rag/fusion.py", "shared/rag/templates/cot-zh.toml"
+EDITED = (OWN, RAG, TEMPLATE)
 WATCHED = """
-import sys
+import json, os, sys
 from pathlib import Path
 import shared.pipelines.registry as registry
 from shared.pipelines.dense import dense
 assert Path(registry.__file__).is_relative_to(Path.cwd()), registry.__file__
-before = registry.pipeline_hash("dense") if sys.argv[1] == "asked" else None
-for file in map(Path, sys.argv[2:]):
-    file.write_text(file.read_text() + chr(10) + "# edited" + chr(10))
-print(registry.pipeline_hash("dense"), *(change.file for change in registry.list_changed_files("dense")))
-assert before in (None, registry.pipeline_hash("dense"))
+
+def watched(first, file):
+    before = registry.pipeline_hash("dense") if first == "asked" else None
+    text = Path(file).read_text()
+    Path(file).write_text(text + chr(10) + "# edited" + chr(10))
+    hashes = [registry.pipeline_hash("dense")]
+    changed = [change.file for change in registry.list_changed_files("dense")]
+    Path(file).write_text(text)
+    return [first, file, {*hashes, before or hashes[0], registry.pipeline_hash("dense")}, changed]
+
+for first in ("asked", "not-asked"):
+    for file in sys.argv[1:]:
+        if os.fork() == 0:
+            first, file, hashes, changed = watched(first, file)
+            print(json.dumps([first, file, sorted(hashes), changed]), flush=True)
+            os._exit(0)
+        assert os.wait()[1] == 0
 """
-OWN, RAG, TEMPLATE = "shared/pipelines/dense.py", "shared/rag/fusion.py", "shared/rag/templates/cot-zh.toml"
+"""Each time in a fork of a process that has imported the pipelines, and was not asked for any hash."""
 HASHES = """
-from shared.pipelines import registry
-print(registry.source_hash(), *(f"{name}={registry.pipeline_hash(name)}" for name in registry.names()))
+import json, os, sys
+from pathlib import Path
+import msgspec
+
+def hashes():
+    from shared.pipelines import registry
+    assert Path(registry.__file__).is_relative_to(Path.cwd()), registry.__file__
+    return {"": registry.source_hash(), **{name: registry.pipeline_hash(name) for name in registry.names()}}
+
+for file in sys.argv[1:]:
+    if os.fork() == 0:
+        text = Path(file).read_text("utf-8")
+        Path(file).write_text(text + chr(10) + "# edited" + chr(10), "utf-8")
+        print(json.dumps([file, hashes()]), flush=True)
+        Path(file).write_text(text, "utf-8")
+        os._exit(0)
+    assert os.wait()[1] == 0
 """
+"""Each time in a fork of a process that has imported nothing of ours."""
 RUNTIME = ("shared/runtime/", "shared/pipelines/binding.py", "shared/processes/processor_time.py")
 """What drives every pipeline, and turns its calls into requests."""
 LOADED = """
-import sys
+import json, os, sys
+from importlib import import_module
 from pathlib import Path
-import {module}
-loaded = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "shared"]
-print(*(Path(file).relative_to(Path.cwd()).as_posix() for file in loaded))
+import msgspec
+
+def loaded():
+    ours = [module.__file__ for name, module in sys.modules.items() if name.partition(".")[0] == "shared"]
+    return [Path(file).relative_to(Path.cwd()).as_posix() for file in ours]
+
+assert not loaded()
+for module in sys.argv[1:]:
+    if os.fork() == 0:
+        import_module(module)
+        print(json.dumps([module, loaded()]), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0
 """
+"""Each time in a fork of a process that has imported nothing of ours."""
 
 
-def watched(folder: Path, *edited: str, first: str = "asked") -> tuple[str, list[str]]:
-    """A process that imports the pipelines of `folder`, then edits files: its hash, and what changed."""
-    command = [sys.executable, "-c", WATCHED, first, *edited]
+def printed(program: str, folder: Path, *words: str) -> list[Any]:
+    """The lines of JSON that a new process prints, which imports what stands in `folder`."""
+    command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
-    hash_, *files = done.stdout.split()
-    return hash_, files
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """A folder with a copy of `shared`."""
-    shutil.copytree(REPOSITORY / "shared", tmp_path / "shared", ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a copy of `shared`; whoever edits a file writes it back."""
+    folder = tmp_path_factory.mktemp("clone")
+    shutil.copytree(REPOSITORY / "shared", folder / "shared", ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
 
 
-@pytest.mark.parametrize("first", ["asked", "not-asked"])
-@pytest.mark.parametrize("file", [OWN, RAG, TEMPLATE])
-def test_a_file_that_is_edited_after_its_import_changes_the_hash_of_the_next_process_only(
-    clone: Path, file: str, first: str
-) -> None:
+def test_a_file_that_is_edited_after_its_import_changes_the_hash_of_the_next_process_only(clone: Path) -> None:
     """Also where the hash is asked for only after the edit; the process says which file a restart would read."""
-    before, _ = watched(clone)
-    running, changed = watched(clone, file, first=first)
-    after, unchanged = watched(clone)
-    assert (running, changed, unchanged) == (before, [file], [])
-    assert after != before
+    before = registry.pipeline_hash("dense")
+    found = {(first, file): (hashes, changed) for first, file, hashes, changed in printed(WATCHED, clone, *EDITED)}
+    assert found == {(first, file): ([before], [file]) for first, file in product(("asked", "not-asked"), EDITED)}
+    for file, hashes in printed(HASHES, clone, *EDITED):
+        assert hashes["dense"] != before, file
 
 
-def printed(program: str, folder: Path) -> list[str]:
-    """The words that a new process prints, which imports what stands in `folder`."""
-    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+USED_BY = {
+    "shared/mathtext/verification.py": set[str](),
+    "shared/rag/rule_rqp.py": {"mathrag-gate"},
+    "shared/rag/critic.py": {"critic-loop"},
+    "shared/rag/strips.py": {"crag", "enhanced-crag"},
+    "shared/rag/terms.toml": {"enhanced", "enhanced-crag"},
+    "shared/rag/templates/reasoning-quality.toml": {"mathrag-gate"},
+    "shared/rag/templates/self-rag.toml": {"self-rag"},
+    "shared/rag/templates/hyde-passage.toml": {"enhanced", "enhanced-crag", "hyde"},
+    "shared/rag/prompts.py": set(registry.names()),
+    "shared/contracts/params.py": set(registry.names()),
+}
 
 
-@pytest.mark.parametrize(
-    ("file", "pipelines"),
-    [
-        ("shared/mathtext/verification.py", set()),
-        ("shared/rag/rule_rqp.py", {"mathrag-gate"}),
-        ("shared/rag/critic.py", {"critic-loop"}),
-        ("shared/rag/strips.py", {"crag", "enhanced-crag"}),
-        ("shared/rag/terms.toml", {"enhanced", "enhanced-crag"}),
-        ("shared/rag/templates/reasoning-quality.toml", {"mathrag-gate"}),
-        ("shared/rag/templates/self-rag.toml", {"self-rag"}),
-        ("shared/rag/templates/hyde-passage.toml", {"enhanced", "enhanced-crag", "hyde"}),
-        ("shared/rag/prompts.py", set(registry.names())),
-        ("shared/contracts/params.py", set(registry.names())),
-    ],
-)
-def test_an_edit_changes_the_pipelines_that_use_the_file_and_no_other(
-    clone: Path, file: str, pipelines: set[str]
-) -> None:
+def test_an_edit_changes_the_pipelines_that_use_the_file_and_no_other(clone: Path) -> None:
     """All processes are told apart by it, since what no pipeline imports answers their calls."""
-    (clone / file).write_text((clone / file).read_text("utf-8") + "\n# edited\n", "utf-8")
-    of_all, *of_each = printed(HASHES, clone)
-    hashes = dict(each.split("=") for each in of_each)
-    assert of_all != registry.source_hash()
-    assert {name for name in registry.names() if hashes[name] != registry.pipeline_hash(name)} == pipelines
+    before = {name: registry.pipeline_hash(name) for name in registry.names()} | {"": registry.source_hash()}
+    found = dict(printed(HASHES, clone, *USED_BY))
+    changed = {file: {name for name in before if hashes[name] != before[name]} for file, hashes in found.items()}
+    assert changed == {file: {"", *pipelines} for file, pipelines in USED_BY.items()}
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_other(name: str) -> None:
+def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_other() -> None:
     """As a new process imports them that runs this pipeline alone."""
-    module = registry.get(name).run.__module__
-    files = {file for file in collect_files(module, read_as_imported) if file.endswith(".py")}
-    assert files == set(printed(LOADED.format(module=module), REPOSITORY))
+    modules = [registry.get(name).run.__module__ for name in registry.names()]
+    covered = {
+        module: {file for file in collect_files(module, read_as_imported) if file.endswith(".py")} for module in modules
+    }
+    assert {module: set(files) for module, files in printed(LOADED, REPOSITORY, *modules)} == covered
 
 
 @pytest.mark.parametrize("name", registry.list_offered())
@@ -131,14 +161,14 @@ def test_the_hash_covers_every_file_that_the_pipeline_runs_or_reads(name: str, u
 @pytest.fixture(scope="module")
 def used() -> Callable[[str], set[str]]:
     """Files below `shared` whose functions run, or that are opened, in dry runs; those of `RUNTIME` are left out."""
-    files: set[Path] = set()
+    files: set[str] = set()
 
     def note_function(frame: FrameType, _event: str, _argument: object) -> None:
-        files.add(Path(frame.f_code.co_filename))
+        files.add(frame.f_code.co_filename)
 
     def note_opened(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(arguments[0], str):
-            files.add(Path(arguments[0]))
+            files.add(arguments[0])
 
     def used(name: str) -> set[str]:
         forget_what_was_read()
@@ -148,7 +178,8 @@ def used() -> Callable[[str], set[str]]:
             run_all_parts(name)
         finally:
             sys.setprofile(None)
-        below = (file.relative_to(REPOSITORY).as_posix() for file in files if file.is_relative_to(REPOSITORY))
+        paths = map(Path, files)
+        below = (file.relative_to(REPOSITORY).as_posix() for file in paths if file.is_relative_to(REPOSITORY))
         return {file for file in below if file.startswith("shared/") and not file.startswith(RUNTIME)}
 
     sys.addaudithook(note_opened)

@@ -6,7 +6,8 @@ import pytest
 
 from shared.contracts.plugins import State
 from shared.pipelines import registry
-from shared.plugins import loading
+from shared.plugins import loading, trial
+from shared.plugins.trial import TrialResult
 from shared.settings import Plugins
 from tests import plugins
 from tests.plugins import asking, restart
@@ -54,6 +55,13 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plugins.Site:
     return plugins.site(tmp_path, monkeypatch)
 
 
+@pytest.fixture
+def _untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every import is well, and no process is started to find that out: the other tests try what they install."""
+    monkeypatch.setattr(trial, "_verdicts", {})
+    monkeypatch.setattr(trial, "_try", lambda *_: TrialResult(state=State.READY))
+
+
 @pytest.mark.slow
 def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
     site: plugins.Site, monkeypatch: pytest.MonkeyPatch
@@ -79,6 +87,7 @@ def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
     assert registry.get("dense").plugin is None
 
 
+@pytest.mark.usefixtures("_untried")
 def test_a_pipelines_hash_is_of_its_plugins_files_and_of_what_these_import(
     site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +103,7 @@ def test_a_pipelines_hash_is_of_its_plugins_files_and_of_what_these_import(
     assert registry.list_changed_files("well") == []
 
 
+@pytest.mark.usefixtures("_untried")
 def test_what_was_installed_changed_or_uninstalled_after_the_start_is_said(
     site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,18 +10,32 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
-from shared.contracts.grading import Rules
+from shared.contracts.grading import MATH, Rules
 from shared.contracts.replies import Failure, FailureKind, Graded, Marked
 from shared.mathtext import mathematics
 from shared.processes import child_process
 from shared.processes.grading_pool import GradingPool
+from tests.unit.shared.processes.quick_grading_process import ENDLESS
 
 pytestmark = pytest.mark.anyio
 
 HANGS = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"
 """Math-Verify issue #65: evaluating it outlasts the library's own time limit."""
+
+
+REGEX = Rules(grader="regex")
+WRONG = Graded(math_verify=False, strict=False)
+
+
+class QuickPool(GradingPool):
+    """One whose children start at once, for what becomes of children whatever they compute."""
+
+    def __init__(self, size: int, deadline_s: float) -> None:
+        super().__init__(size, deadline_s)
+        self._module = "tests.unit.shared.processes.quick_grading_process"
 
 
 @pytest.fixture(scope="module")
@@ -57,15 +71,6 @@ async def test_both_graders_give_their_verdict(
 ) -> None:
     """Algebra and strings, each for itself; unreadable answers are wrong, not an error."""
     assert await pool.grade(answer, gold) == Graded(math_verify=math_verify, strict=strict)
-
-
-async def test_a_regular_expression_is_stopped_at_the_deadline() -> None:
-    """A pattern comes from a user and may take exponential time: it ends as a failure, never as a verdict."""
-    async with GradingPool(size=1, deadline_s=1.5) as pool:
-        reply = await pool.grade("a" * 64, "^(a+)+b$", Rules(grader="regex"))
-        assert isinstance(reply, Failure)
-        assert reply.kind is FailureKind.GRADER_TIMEOUT
-        assert await pool.grade("colour", "colou?r", Rules(grader="regex")) == Marked(correct=True)
 
 
 async def test_a_gold_answer_that_is_no_regular_expression_is_a_failure(pool: GradingPool) -> None:
@@ -104,35 +109,39 @@ async def test_no_answer_needs_no_process() -> None:
 
 
 async def test_an_endless_item_is_killed_at_the_deadline_and_the_next_gets_a_fresh_child() -> None:
-    """The expression of Math-Verify's issue #65 is stopped, and says how much of the processor it was given."""
+    """The expression of Math-Verify's issue #65, and a pattern of a user, which may take exponential time.
+
+    Each ends as a failure, never as a verdict, and says how much of the processor it was given.
+    """
     async with GradingPool(size=1, deadline_s=0.5) as pool:
-        await pool.start()
-        (stuck,) = pool.pids
-        reply = await pool.grade(HANGS, "5")
-        detail = "no verdict within 0.5 s of processor time"
-        assert reply == Failure(kind=FailureKind.GRADER_TIMEOUT, detail=detail)
-        with pytest.raises(ProcessLookupError):
-            os.kill(stuck, 0)
-        await pool.start()
-        assert await pool.grade("10/2", "5") == Graded(math_verify=True, strict=False)
-        assert stuck not in pool.pids
+        for answer, gold, rules in ((HANGS, "5", MATH), ("a" * 64, "^(a+)+b$", REGEX)):
+            await pool.start()
+            (stuck,) = pool.pids
+            reply = await pool.ask({"answer": answer, "gold": gold, "rules": msgspec.to_builtins(rules)})
+            detail = "no verdict within 0.5 s of processor time"
+            assert reply == Failure(kind=FailureKind.GRADER_TIMEOUT, detail=detail)
+            with pytest.raises(ProcessLookupError):
+                os.kill(stuck, 0)
+            assert await pool.grade("10/2", "5") == Graded(math_verify=True, strict=False)
+            assert stuck not in pool.pids
+        assert await pool.grade("colour", "colou?r", REGEX) == Marked(correct=True)
 
 
 async def test_waiting_for_the_processor_counts_for_no_deadline() -> None:
     """A child that is kept from working for longer than its deadline gives its verdict all the same."""
-    async with GradingPool(size=1, deadline_s=0.5) as pool:
+    async with QuickPool(size=1, deadline_s=0.5) as pool:
         await pool.start()
         (child,) = pool.pids
         os.kill(child, signal.SIGSTOP)
         grading = asyncio.create_task(pool.grade("6", "5"))
         await asyncio.sleep(1)
         os.kill(child, signal.SIGCONT)
-        assert await grading == Graded(math_verify=False, strict=False)
+        assert await grading == WRONG
 
 
 async def test_a_child_that_never_gets_the_processor_is_the_machines_failure() -> None:
     """Which the runtime tries again: the answer is not at fault."""
-    async with GradingPool(size=1, deadline_s=0.05) as pool:
+    async with QuickPool(size=1, deadline_s=0.05) as pool:
         await pool.start()
         (child,) = pool.pids
         os.kill(child, signal.SIGSTOP)
@@ -142,6 +151,15 @@ async def test_a_child_that_never_gets_the_processor_is_the_machines_failure() -
 
 
 LATE = Failure(kind=FailureKind.GRADER_TIMEOUT)
+
+
+async def test_an_item_that_is_endless_twice_is_killed_twice() -> None:
+    """Each time in a process of its own, and the next item gets a third."""
+    async with QuickPool(size=1, deadline_s=0.1) as pool:
+        detail = "no verdict within 0.1 s of processor time"
+        assert await pool.grade(ENDLESS, "5") == Failure(kind=FailureKind.GRADER_TIMEOUT, detail=detail)
+        assert pool.pids == frozenset()
+        assert await pool.grade("6", "5") == WRONG
 
 
 @pytest.mark.parametrize(
@@ -173,37 +191,37 @@ async def test_an_answer_that_is_the_gold_one_is_right_though_nobody_could_compu
 
 async def test_a_child_that_dies_at_work_is_a_failure_and_is_replaced() -> None:
     """An infrastructure failure, which the runtime retries."""
-    async with GradingPool(size=1, deadline_s=30) as pool:
+    async with QuickPool(size=1, deadline_s=30) as pool:
         await pool.start()
         (victim,) = pool.pids
-        grading = asyncio.create_task(pool.grade(HANGS, "5"))
+        grading = asyncio.create_task(pool.grade(ENDLESS, "5"))
         await asyncio.sleep(0.1)
         os.kill(victim, signal.SIGKILL)
         assert await grading == Failure(kind=FailureKind.BACKEND_ERROR, detail="the grader ended with exit status -9")
-        assert await pool.grade("10/2", "5") == Graded(math_verify=True, strict=False)
+        assert await pool.grade("6", "5") == WRONG
 
 
 async def test_a_cancelled_item_takes_its_child_along() -> None:
     """The child would answer the next item with this one's verdict."""
-    async with GradingPool(size=1, deadline_s=30) as pool:
+    async with QuickPool(size=1, deadline_s=30) as pool:
         await pool.start()
         before = pool.pids
-        grading = asyncio.create_task(pool.grade(HANGS, "5"))
+        grading = asyncio.create_task(pool.grade(ENDLESS, "5"))
         await asyncio.sleep(0.1)
         grading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await grading
-        assert await pool.grade("5", "6") == Graded(math_verify=False, strict=False)
+        assert await pool.grade("5", "6") == WRONG
         assert not pool.pids & before
 
 
 async def test_close_kills_children_at_work() -> None:
     """Their items end as failures, and nothing is left running."""
-    pool = GradingPool(size=2, deadline_s=30)
+    pool = QuickPool(size=2, deadline_s=30)
     await pool.start()
     pids = pool.pids
     assert len(pids) == 2
-    grading = asyncio.create_task(pool.grade(HANGS, "5"))
+    grading = asyncio.create_task(pool.grade(ENDLESS, "5"))
     await asyncio.sleep(0.1)
     await pool.close()
     assert isinstance(await grading, Failure)
@@ -223,11 +241,11 @@ async def test_a_closed_pool_refuses_items() -> None:
 
 async def test_items_run_side_by_side_up_to_the_pools_size() -> None:
     """A stuck item holds up its own child only."""
-    async with GradingPool(size=2, deadline_s=30) as pool:
+    async with QuickPool(size=2, deadline_s=30) as pool:
         await pool.start()
-        stuck = asyncio.create_task(pool.grade(HANGS, "5"))
+        stuck = asyncio.create_task(pool.grade(ENDLESS, "5"))
         await asyncio.sleep(0)
-        assert await pool.grade("10/2", "5") == Graded(math_verify=True, strict=False)
+        assert await pool.grade("6", "5") == WRONG
         assert not stuck.done()
         stuck.cancel()
 

@@ -2,15 +2,17 @@
 
 import math
 import tracemalloc
+from collections.abc import Iterator
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.job_calibrate import describe_calibration, format_threshold
 from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
+from shared.rag import calibration
 from shared.rag.calibration import MIN_OBSERVATIONS, TooFewObservations, calibrate
 from shared.runtime.crag_calibration import gold_labels, observations
 
@@ -84,8 +86,16 @@ def test_a_share_of_exactly_a_tenth_is_below_a_trust_of_nine_tenths() -> None:
     assert calibrate(pairs, 0.9).lower.value == 0.5
 
 
-@settings(max_examples=30)
+@pytest.fixture(scope="module")
+def few_resamples() -> Iterator[None]:
+    """For what does not depend on how many there are."""
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(calibration, "RESAMPLES", 20)
+        yield
+
+
 @given(PAIRS, st.sampled_from([0.5, 0.7, 0.9]))
+@pytest.mark.usefixtures("few_resamples")
 def test_thresholds_are_the_outermost_that_hold_what_they_promise(
     pairs: list[tuple[float, bool]], trust: float
 ) -> None:
@@ -98,14 +108,15 @@ def test_thresholds_are_the_outermost_that_hold_what_they_promise(
     assert found.lower.value == (max(distrusted) if distrusted else None)
 
 
-@settings(max_examples=20)
 @given(PAIRS, st.randoms(use_true_random=False))
+@pytest.mark.usefixtures("few_resamples")
 def test_the_same_pairs_give_the_same_thresholds(pairs: list[tuple[float, bool]], random) -> None:  # type: ignore[no-untyped-def]
     """Intervals are drawn, but always alike; the thresholds do not depend on the order either."""
-    assert calibrate(pairs) == calibrate(pairs)
+    found = calibrate(pairs)
+    assert calibrate(pairs) == found
     shuffled = list(pairs)
     random.shuffle(shuffled)
-    assert calibrate(shuffled).upper.value == calibrate(pairs).upper.value
+    assert calibrate(shuffled).upper.value == found.upper.value
 
 
 ROW = SampleRow(

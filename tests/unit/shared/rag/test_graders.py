@@ -10,13 +10,14 @@ from shared.rag import graders
 from shared.rag.graders import InvalidGold, get_grader, mark
 from shared.rag.wording import normalise_words
 from shared.storage.provenance import find_answering_text, find_extractor
+from tests.unit.cases import named
 
 CITIES = ("Bern", "Paris", "Rome")
 
 
-@pytest.mark.parametrize(
-    ("name", "reply", "answer"),
-    [
+def test_each_grader_finds_the_answer_in_a_reply() -> None:
+    """A box, else what is stated as the answer, else the whole reply; mathematics takes the box alone."""
+    cases = [
         ("math", r"The capital is \boxed{5}", "5"),
         ("text", r"So it is \boxed{\text{New York}}.", "New York"),
         ("text", "It has the tower.\nAnswer: Paris, France\n", "Paris, France"),
@@ -28,11 +29,13 @@ CITIES = ("Bern", "Paris", "Rome")
         ("choice", r"\boxed{\text{B}}", "B"),
         ("choice", "Paris", "Paris"),
         ("rubric", r"First this, then \boxed{that}. ", r"First this, then \boxed{that}."),
-    ],
-)
-def test_each_grader_finds_the_answer_in_a_reply(name: str, reply: str, answer: str) -> None:
-    """A box, else what is stated as the answer, else the whole reply; mathematics takes the box alone."""
-    assert get_grader(name).extract(reply) == (answer, Extraction.OK)
+    ]
+    wrong = {
+        (name, reply): found
+        for name, reply, answer in cases
+        if (found := named(get_grader(name).extract, reply)) != (answer, Extraction.OK)
+    }
+    assert wrong == {}
 
 
 def test_mathematics_finds_no_answer_without_a_box() -> None:
@@ -45,9 +48,9 @@ def test_a_reply_with_nothing_in_it_has_no_answer() -> None:
     assert get_grader("text").extract('""') == (None, Extraction.MISSING)
 
 
-@pytest.mark.parametrize(
-    ("name", "answer", "gold", "correct"),
-    [
+def test_an_answer_is_right_by_the_grader_that_was_chosen() -> None:
+    """What one grader calls right another calls wrong."""
+    cases = [
         ("exact", "Paris", "Paris", True),
         ("exact", "paris", "Paris", False),
         ("text", "  The  PARIS! ", "Paris", True),
@@ -75,40 +78,44 @@ def test_a_reply_with_nothing_in_it_has_no_answer() -> None:
         ("set", "a, a, b", "b; a", True),
         ("set", "a", "a, b", False),
         ("set", "a, b, c", "a, b", False),
-    ],
-)
-def test_an_answer_is_right_by_the_grader_that_was_chosen(name: str, answer: str, gold: str, correct: bool) -> None:
-    """What one grader calls right another calls wrong."""
-    assert mark(answer, gold, Rules(grader=name)).correct is correct
+    ]
+    wrong = {
+        (name, answer, gold): found
+        for name, answer, gold, correct in cases
+        if (found := named(mark, answer, gold, Rules(grader=name))).correct is not correct
+    }
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold", "score"),
-    [
+def test_token_f1_is_squads() -> None:
+    """Words in common against the words of both, each counted as often as it stands there; Chinese by character."""
+    cases = [
         ("the capital is Paris", "Paris", 0.5),
         ("Paris", "the city of Paris", 0.5),
         ("首都是北京", "北京", 4 / 7),
         ("Lyon", "Paris", 0.0),
         ("Paris, Paris", "Paris", 2 / 3),
-    ],
-)
-def test_token_f1_is_squads(answer: str, gold: str, score: float) -> None:
-    """Words in common against the words of both, each counted as often as it stands there; Chinese by character."""
-    verdict = mark(answer, gold, Rules(grader="f1", threshold=0.5))
-    assert verdict == Marked(correct=score >= 0.5, strict=False, score=pytest.approx(score))
+    ]
+    wrong = {}
+    for answer, gold, score in cases:
+        found = named(mark, answer, gold, Rules(grader="f1", threshold=0.5))
+        if found != Marked(correct=score >= 0.5, strict=False, score=pytest.approx(score)):
+            wrong[answer, gold] = found
+    assert wrong == {}
 
 
-@pytest.mark.parametrize(
-    ("answer", "right"),
-    [
+def test_a_choice_is_stated_by_its_letter_or_its_text() -> None:
+    """Who names several choices has chosen none."""
+    cases = [
         ("(B)", True), ("B.", True), ("b", True), ("**B**", True), ("B) Paris", True), ("The answer is B", True),
         ("Option B", True), ("Paris", True), ("It is the city of Paris", True), ("I choose (B), of course", True),
         ("A", False), ("(A) or (B)", False), ("A dog", False), ("Paris or Rome", False), ("Z", False), ("", False),
-    ],
-)  # fmt: skip
-def test_a_choice_is_stated_by_its_letter_or_its_text(answer: str, right: bool) -> None:
-    """Who names several choices has chosen none."""
-    assert mark(answer, "B", Rules(grader="choice", choices=CITIES)).correct is right
+    ]  # fmt: skip
+    rules = Rules(grader="choice", choices=CITIES)
+    wrong = {
+        answer: found for answer, right in cases if (found := named(mark, answer, "B", rules)).correct is not right
+    }
+    assert wrong == {}
 
 
 def test_the_best_of_several_gold_answers_counts() -> None:

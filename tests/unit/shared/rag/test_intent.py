@@ -10,13 +10,14 @@ from shared.rag.enhancement import enhance
 from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, choose_weights, classify_intent
 from shared.rag.vagueness import classify_vagueness
 from shared.settings import REPOSITORY
+from tests.unit.cases import named
 
 DATA = REPOSITORY.parent / "shared" / "data"
 
 
-@pytest.mark.parametrize(
-    ("question", "wanted"),
-    [
+def test_intents() -> None:
+    """In both languages, the first rule that matches."""
+    cases = [
         ("Prove that $\\sqrt{2}$ is irrational.", "prove"),
         ("求证：三角形内角和为180度", "prove"),
         ("What is the difference between a ring and a field?", "compare"),
@@ -42,11 +43,9 @@ DATA = REPOSITORY.parent / "shared" / "data"
         ("Simplify $\\sqrt{x}$.", "calculate"),
         ("Hello", "other"),
         ("", "other"),
-    ],
-)
-def test_intents(question: str, wanted: str) -> None:
-    """In both languages, the first rule that matches."""
-    assert classify_intent(question) == wanted
+    ]
+    wrong = {question: found for question, wanted in cases if (found := named(classify_intent, question)) != wanted}
+    assert wrong == {}
 
 
 def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
@@ -60,9 +59,9 @@ def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
     assert choose_weights("define", FusionParams()) == (0.5, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("question", "vague"),
-    [
+def test_questions_that_say_too_little() -> None:
+    """Document 003's "Hello", "system", "test"; formulas say something."""
+    cases = [
         ("Hello", "generic"),
         ("系统", "generic"),
         ("测试", "generic"),
@@ -75,11 +74,9 @@ def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
         ("What is 2 plus 3?", None),
         ("Simplify $\\frac{1}{2}$.", None),
         ("12和18的最大公约数", None),
-    ],
-)
-def test_questions_that_say_too_little(question: str, vague: str | None) -> None:
-    """Document 003's "Hello", "system", "test"; formulas say something."""
-    assert classify_vagueness(question) == vague
+    ]
+    wrong = {question: found for question, vague in cases if (found := named(classify_vagueness, question)) != vague}
+    assert wrong == {}
 
 
 @pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")

@@ -12,8 +12,9 @@ from shared.contracts.mining import Amie
 from shared.contracts.rules import Atom, Rule
 from shared.rules.graph import Graph
 from shared.rules.miners import memory_bytes, mine
+from shared.settings import REPOSITORY
 
-KINSHIP = Path("../shared/data/kg/kinship")
+KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship"
 ALL = Amie(min_support=1, min_head_facts=1)
 
 NATIONALITIES = """

@@ -143,7 +143,7 @@ def random_facts(rng: np.random.Generator) -> list[Fact]:
 
 def test_rules_do_not_depend_on_the_size_of_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Curves included."""
-    quads = enumerate(product("abcd", "pq", "abcd", range(5)))
+    quads = enumerate(product("abc", "pq", "abc", range(5)))
     graph = graph_of([quad for place, quad in quads if place * place % 7 < 3])
     whole = mine(graph, "p", TemporalSimple(min_entities=1))
     monkeypatch.setattr(history, "ROWS", 2)
@@ -159,15 +159,15 @@ def test_huge_steps_and_gaps_make_no_difference() -> None:
 
 
 def test_an_entity_with_many_facts_is_counted_exactly() -> None:
-    """A hub meets 5,000 others once each, one a step: nothing recurs, and each is one of 5,000 partners."""
-    steps = np.arange(5_000)
+    """A hub meets 2,000 others once each, one a step: nothing recurs, and each is one of 2,000 partners."""
+    steps = np.arange(2_000)
     triples = np.column_stack([np.zeros_like(steps), np.zeros_like(steps), steps + 1]).astype(np.int32)
-    graph = Graph(triples, steps.astype(np.int64), [f"e{n}" for n in range(5_001)], ["meets"])
+    graph = Graph(triples, steps.astype(np.int64), [f"e{n}" for n in range(2_001)], ["meets"])
     (hub,) = mine(graph, "meets", TemporalSimple(min_support=2))
-    assert (hub.head, figures(hub)) == (Atom("meets", "e0", 0), (5_000, 5_000, 1.0))
+    assert (hub.head, figures(hub)) == (Atom("meets", "e0", 0), (2_000, 2_000, 1.0))
     partners = [rule for rule in mine(graph, "meets", TemporalSimple()) if rule.body[0] == Atom("meets", "e0", 2)]
-    assert {figures(rule) for rule in partners} == {(1, 5_000, 0.0002)}
-    assert len(partners) == 5_000
+    assert {figures(rule) for rule in partners} == {(1, 2_000, 0.0005)}
+    assert len(partners) == 2_000
 
 
 def test_facts_that_differ_in_time_alone_are_examples_of_their_own() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats import inter_rater
 
 from shared.statistics.agreement import (
     Level,
@@ -27,6 +26,8 @@ def units(*observers: str) -> list[list[int]]:
 @given(table=TABLES)
 def test_statsmodels_finds_the_same(table: list[list[int]]) -> None:
     """On any table in which chance leaves room for disagreement."""
+    from statsmodels.stats import inter_rater  # 65 MiB with pandas, for the tests that compare with it
+
     kappa = compute_weighted_kappa(table)
     if kappa is None:
         assert sum(map(any, table)) <= 1 or sum(map(any, zip(*table, strict=True))) <= 1
@@ -76,6 +77,8 @@ def test_the_textbook_example_of_kappa() -> None:
 @given(pairs=PAIRS)
 def test_statsmodels_finds_the_same_unweighted_kappa(pairs: list[tuple[int, int]]) -> None:
     """On any pairs in which chance leaves room for disagreement."""
+    from statsmodels.stats import inter_rater  # 65 MiB with pandas, for the tests that compare with it
+
     found = estimate_cohens_kappa(pairs, 3, "nominal").value
     if found is None:
         assert len(set(pairs)) == 1
@@ -89,6 +92,8 @@ def test_statsmodels_finds_the_same_unweighted_kappa(pairs: list[tuple[int, int]
 @given(rated=st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=20))
 def test_alpha_of_complete_nominal_data_follows_from_fleiss_kappa(rated: list[list[int]]) -> None:
     """1 - alpha = (1 - kappa) (n - 1) / n, n ratings in all; statsmodels computes Fleiss' kappa."""
+    from statsmodels.stats import inter_rater  # 65 MiB with pandas, for the tests that compare with it
+
     found = estimate_krippendorffs_alpha(rated, 4, "nominal").value
     if found is None:
         assert len({each for unit in rated for each in unit}) == 1

@@ -8,9 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.multitest import multipletests
-from statsmodels.stats.proportion import proportion_effectsize
 
 from shared.statistics.pairs import (
     MAX_CORRECTED,
@@ -49,6 +46,8 @@ def value(found: PairComparison) -> float:
 @given(BINARY)
 def test_one_verdict_an_item_is_mcnemars_exact_test(counts: tuple[int, int, int, int]) -> None:
     """As statsmodels has it; items on which both agree do not count."""
+    from statsmodels.stats.contingency_tables import mcnemar  # 65 MiB with pandas, for the tests that compare with it
+
     gained, lost, both, neither = counts
     found = pair(*counts)
     theirs = mcnemar([[both, gained], [lost, neither]], exact=True)
@@ -110,7 +109,7 @@ def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
     assert (value(found), found.p > 0.5, found.separable) == (0.0, True, False)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(0, 20), st.sampled_from([0.0, 0.1, 0.4]))
 def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
     """With the sign."""
@@ -122,6 +121,8 @@ def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
 
 def test_strata_are_pooled_item_by_item() -> None:
     """Gained and lost add up; the interval knows nothing of how far the datasets lie apart."""
+    from statsmodels.stats.contingency_tables import mcnemar  # 65 MiB with pandas, for the tests that compare with it
+
     one, other = table(10, 2, 80, 8), table(3, 1, 5, 291)
     found = compare_pair([one, other])
     assert (found.items, found.gained, found.lost) == (400, 13, 3)
@@ -139,6 +140,8 @@ def test_an_experiment_that_has_not_begun_has_no_difference() -> None:
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_the_effect_is_cohens_h(left: float, right: float) -> None:
     """As statsmodels computes it."""
+    from statsmodels.stats.proportion import proportion_effectsize
+
     assert cohens_h(left, right) == pytest.approx(proportion_effectsize(left, right))
 
 
@@ -164,7 +167,7 @@ def test_scores_are_tested_by_signs_of_items_as_scipy_does() -> None:
 
 def test_the_effect_of_a_score_is_cohens_d_of_the_differences() -> None:
     """Their mean in standard deviations, as numpy has it; a share of right answers has Cohen's h."""
-    items = scored(100, 0.07)
+    items = scored(40, 0.07)
     spelled = [float(one - other) for (one, other), count in items.items() for _ in range(count)]
     found = compare_pair([items], degrees=True)
     assert found.effect == pytest.approx(np.mean(spelled) / np.std(spelled, ddof=1))
@@ -180,6 +183,8 @@ def test_differences_that_are_all_equal_have_no_standardised_effect(equal: Table
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_holm_is_statsmodels(count: int) -> None:
     """In the order of the tests."""
+    from statsmodels.stats.multitest import multipletests
+
     p = np.random.default_rng(count).beta(0.3, 1, count).tolist()
     assert adjust_holm(p) == pytest.approx(multipletests(p, method="holm")[1])
 
@@ -238,7 +243,7 @@ def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() 
     assert compare_pair([counts], tests=MAX_CORRECTED + 1).corrected is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(BINARY)
 def test_a_reversed_pair_is_that_of_the_sides_changed(counts: tuple[int, int, int, int]) -> None:
     """Up to the draws, which are of other counts; the mean is exact."""

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from statsmodels.stats.power import TTestPower
 
 from shared.statistics.pairs import compute_p
 from shared.statistics.power import estimate_needed_items
@@ -29,6 +28,8 @@ def differing(gained: int, lost: int, same: int) -> Values:
 )
 def test_it_is_that_of_a_paired_test_on_the_same_effect(values: Values) -> None:
     """statsmodels' t-test of differences with the same mean and deviation; small effects, where the two are one."""
+    from statsmodels.stats.power import TTestPower  # 65 MiB with pandas
+
     items = np.array([float(value) for value, count in values.items() for _ in range(count)])
     theirs = TTestPower().solve_power(effect_size=abs(items.mean()) / items.std(), power=0.8, alpha=0.05)
     assert estimate_needed_items(values) == pytest.approx(theirs, rel=0.02)

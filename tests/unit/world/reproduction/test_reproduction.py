@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from services.orchestrator.experiments.grid import expand
 from shared.contracts.experiments import Experiment
 from shared.pages.computed_blocks import find_block_names, rewrite_blocks
+from shared.pages.figures import figure
 from shared.pages.figures.figure import write_all
 from shared.settings import REPOSITORY, Settings
 from shared.storage.configurations import SHIPPED
@@ -203,7 +205,18 @@ def test_the_page_names_only_blocks_that_are_computed() -> None:
 
 
 def invented() -> Any:
-    """Results of every study of the quick run, with made-up figures."""
+    """Results of every study of the quick run, with made-up figures; they may be changed."""
+    return json.loads(invented_as_json())
+
+
+@cache
+def invented_as_json() -> str:
+    """Made once; as `world.json` has them."""
+    return json.dumps(make_results())
+
+
+def make_results() -> dict[str, Any]:
+    """Whatever a run of `world.reproduction` would have found."""
     rng = Random("invented results")  # noqa: S311 - nothing here is secret
     return {
         "about": {"ended": "2026-11-22T01:00:00", "commit": "abc", "machine": "2 cores", "models": {}, "minutes": 1.0},
@@ -255,8 +268,9 @@ def test_an_ending_that_one_variant_alone_had_is_a_column() -> None:
     assert (first, second) == ("| no documents | 80 | 0 | 120 |", "| dense | 80 | 7 | 120 |")
 
 
-def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
-    """As SVG and PNG, with its rows."""
+def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SVG and PNG, with its rows; how a PNG is made of an SVG is proved with the figures."""
+    monkeypatch.setattr(figure, "render_png", lambda drawn: drawn.encode())
     found = invented()
     shown = re.findall(r"\]\(results/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
     assert shown

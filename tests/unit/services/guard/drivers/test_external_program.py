@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,20 @@ GGUF = REPOSITORY / "models" / "world-judge-f16.gguf"
 Make = Callable[..., ExternalProgramDriver]
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The doubles as programs, each written once: a version is known as long as its file is the same."""
+    return cache(partial(program, tmp_path_factory.mktemp("programs")))
+
+
 @pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Make]:
+async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[Make]:
     """Drivers of doubles; what they started is gone after the test."""
     owner = str(tmp_path)
 
     def made(server: str, *extra: str, load_timeout_s: float = 60.0, **fields: Any) -> ExternalProgramDriver:
         serve = ("serve",) if server == "vllm" else ()
-        command = (program(tmp_path, DOUBLES.get(server, "llama_server")), *serve, *extra)
+        command = (programs(DOUBLES.get(server, "llama_server")), *serve, *extra)
         options = {"hub": "Qwen/Q", "revision": SHA, "context": 256, "parallel": 2, "command": command} | fields
         model = Model(driver="process", server=server, **options)  # type: ignore[arg-type]
         return ExternalProgramDriver("a-model", model, Device(load_timeout_s=load_timeout_s), owner)
@@ -295,26 +302,20 @@ async def test_what_a_killed_guard_left_is_ended_by_the_next_one(make: Make, tmp
     await found.stop()
 
 
-async def test_our_settings_and_secrets_do_not_reach_the_programs_of_others(
+async def test_the_program_knows_no_secret_but_its_key_and_strangers_do_not_know_that(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its key does, and no list of processes shows it."""
+    """No list of processes shows the key, which is made anew for each start; our settings do not reach the program."""
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql://user:password@host/db")
     found = await up(make("vllm"))
     process = psutil.Process(found.pid)
     environment, arguments = process.environ(), process.cmdline()
+    async with httpx2.AsyncClient(trust_env=False) as stranger:
+        refusal = await stranger.get(f"{found._client.base_url}/v1/models")
     await found.stop()
     assert "MATHRAG_DATABASE_URL" not in environment
     assert environment["VLLM_API_KEY"] not in " ".join(arguments)
-
-
-async def test_a_stranger_without_the_key_is_refused(make: Make) -> None:
-    """The key is made anew for each start."""
-    found = await up(make("vllm"))
-    async with httpx2.AsyncClient(trust_env=False) as stranger:
-        url = str(found._client.base_url)
-        assert (await stranger.get(f"{url}/v1/models")).status_code == 401
-    await found.stop()
+    assert refusal.status_code == 401
 
 
 def test_settings_that_cannot_work_are_refused_with_the_models_name() -> None:

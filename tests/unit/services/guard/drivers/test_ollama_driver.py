@@ -62,7 +62,7 @@ class Rig:
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
-    monkeypatch.setattr(ollama_residents, "POLL_S", 0.01)
+    monkeypatch.setattr(ollama_residents, "POLL_S", 0.03)
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
     async with ollama_server(JUDGE, GENERATOR) as (double, http):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,18 @@ pytestmark = pytest.mark.anyio
 Make = Callable[..., VllmSleepDriver]
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The doubles as programs, each written once: a version is known as long as its file is the same."""
+    return cache(partial(program, tmp_path_factory.mktemp("programs")))
+
+
 @pytest.fixture
-async def make(tmp_path: Path) -> AsyncIterator[Make]:
+async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[Make]:
     """Drivers of the double; what they started is gone after the test."""
 
     def made(*extra: str, **fields: Any) -> VllmSleepDriver:
-        command = (program(tmp_path, "vllm_server"), "serve", *extra)
+        command = (programs("vllm_server"), "serve", *extra)
         options = {"hub": "Qwen/Q", "context": 256, "parallel": 2} | fields
         model = Model(driver="vllm-sleep", command=command, **options)
         return VllmSleepDriver("a-model", model, Device(load_timeout_s=60), str(tmp_path))
@@ -70,10 +77,12 @@ async def loads(server: AwakeServer) -> list[str]:
 
 
 async def test_an_unload_is_a_sleep_and_the_next_load_a_waking(make: Make) -> None:
-    """Of one process, which is started once."""
+    """Of one process, which is started once; a second stop of what has left the device wakes nothing."""
     driver = make()
     first = await up(driver)
     await first.stop()
+    await first.stop()
+    assert await loads(first) == ["started", "slept"]
     assert (first.alive, first.died) == (False, False)
     second = await up(driver)
     assert second.pid == first.pid
@@ -82,40 +91,32 @@ async def test_an_unload_is_a_sleep_and_the_next_load_a_waking(make: Make) -> No
     assert (second.alive, first.alive) == (True, False)
 
 
-async def test_a_second_stop_does_not_wake_anything(make: Make) -> None:
-    """What has left the device has left it."""
-    found = await up(make())
-    await found.stop()
-    await found.stop()
-    assert await loads(found) == ["started", "slept"]
-
-
-@pytest.mark.parametrize("how", ["sleepless", "sleeps_awake"])
-async def test_a_server_that_does_not_fall_asleep_is_ended(make: Make, tmp_path: Path, how: str) -> None:
+async def test_a_server_that_does_not_fall_asleep_is_ended(make: Make, tmp_path: Path) -> None:
     """Whether it refuses or only says so: the device is free all the same, and the next load starts it anew."""
     driver = make()
     first = await up(driver)
-    await told(first, how)
-    await first.stop()
-    assert (first.alive, left(tmp_path)) == (False, 0)
-    second = await up(driver)
-    assert second.pid != first.pid
-    assert await loads(second) == ["started"]
+    for how in ("sleepless", "sleeps_awake"):
+        await told(first, how)
+        await first.stop()
+        assert (how, first.alive, left(tmp_path)) == (how, False, 0)
+        second = await up(driver)
+        assert second.pid != first.pid
+        assert await loads(second) == ["started"]
+        first = second
 
 
-@pytest.mark.parametrize("how", ["wakeless", "wakes_asleep"])
-async def test_a_server_that_does_not_wake_is_ended_and_started_anew_the_next_time(
-    make: Make, tmp_path: Path, how: str
-) -> None:
-    """A wake that failed holds memory that nobody lists."""
+async def test_a_server_that_does_not_wake_is_ended_and_started_anew_the_next_time(make: Make, tmp_path: Path) -> None:
+    """Whether it refuses or only says so: a wake that failed holds memory that nobody lists."""
     driver = make()
-    first = await up(driver)
-    await first.stop()
-    await told(first, how)
-    with pytest.raises(DriverError, match=r"'a-model': its server did not wake and was ended"):
-        await driver.start()
-    assert left(tmp_path) == 0
-    assert (await up(driver)).alive
+    found = await up(driver)
+    for how in ("wakeless", "wakes_asleep"):
+        await found.stop()
+        await told(found, how)
+        with pytest.raises(DriverError, match=r"'a-model': its server did not wake and was ended"):
+            await driver.start()
+        assert (how, left(tmp_path)) == (how, 0)
+        found = await up(driver)
+        assert found.alive
 
 
 async def test_a_server_that_is_busy_is_not_sent_to_sleep(
@@ -190,6 +191,7 @@ async def test_what_sleeps_is_not_read_ahead(make: Make, tmp_path: Path, monkeyp
         read.append(path)
 
     monkeypatch.setattr(external_program, "read_ahead", noted)
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
     driver = make(hub=None, path=tmp_path)
     await driver.warm()
     assert read == [tmp_path]
@@ -208,18 +210,9 @@ async def test_a_host_without_room_for_its_weights_ends_it_instead(make: Make, t
     assert (found.alive, left(tmp_path)) == (False, 0)
 
 
-async def test_a_sleeper_that_holds_memory_is_ended_when_the_device_is_cleared(make: Make, tmp_path: Path) -> None:
-    """That it sleeps is its word; the device's memory is what counts, and then everything of the guard goes."""
-    driver = make()
-    found = await up(driver)
-    await found.stop()
-    assert left(tmp_path) == 2
-    await driver.take_over()
-    assert left(tmp_path) == 0
-
-
 async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(make: Make, tmp_path: Path) -> None:
-    """The server says that it sleeps; memory says that it does not: it is ended, and the next model finds room."""
+    """The server says that it sleeps; memory says that it does not: the device is cleared of everything of the guard,
+    and the next model finds room."""
 
     class Device3000:
         """3000 of 4096 MiB are taken as long as the server's processes are there."""
@@ -237,6 +230,7 @@ async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(m
     driver = make()
     found = await up(driver)
     await found.stop()
+    assert left(tmp_path) == 2
     device = Device(id="GPU-1", budget_mib=3500, reserve_mib=0, free_timeout_s=1)
     verification = Verification(Device3000(), device, StepClock(), unrecorded, at_once)  # type: ignore[arg-type]
     await verification.verify_free(3000, driver.take_over)

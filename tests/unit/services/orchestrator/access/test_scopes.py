@@ -18,6 +18,7 @@ from shared.access.refusals import OPENAI
 from shared.contracts.api_keys import Scope
 from shared.settings import Settings
 from shared.storage.keys import ValidKey
+from tests.api_document import api_document
 from tests.unit.asgi import ask
 
 READ, SUBMIT, OPERATE = Scope.READ, Scope.SUBMIT, Scope.OPERATE
@@ -87,7 +88,7 @@ def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
 
 def test_every_route_declares_its_scope() -> None:
     """Those of the document, the document itself, its page, and what OpenAI documents."""
-    paths = build(Settings()).openapi()["paths"]
+    paths = api_document()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     others = {(method, path) for method, path in declared() if path.startswith(OPENAI)}
     assert len(others) == 14
@@ -123,7 +124,7 @@ def test_no_page_changes_anything_for_a_key_that_may_only_read() -> None:
 
 def test_pages_are_not_in_the_document() -> None:
     """It is for programs."""
-    assert not {path for _, path in declared(pages=True)} & build(Settings()).openapi()["paths"].keys()
+    assert not {path for _, path in declared(pages=True)} & api_document()["paths"].keys()
 
 
 def test_whatever_changes_something_asks_for_more_than_read() -> None:

@@ -10,11 +10,11 @@ from fastapi import APIRouter, FastAPI, Path
 
 from services.orchestrator.api import openapi
 from services.orchestrator.api.routes import route
-from services.orchestrator.app import build
 from shared.contracts.api_keys import Scope
-from shared.settings import Settings
+from tests.api_document import api_document
+from tests.unit.cases import named
 
-DOCUMENT: dict[str, Any] = build(Settings(database_url="unused")).openapi()
+DOCUMENT = api_document()
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
 
@@ -30,15 +30,13 @@ class Operation(NamedTuple):
     says: dict[str, Any]
 
 
-def operations() -> Iterator[Any]:
-    """All of them, none left out."""
-    for path, methods in DOCUMENT["paths"].items():
-        for method in METHODS:
-            if method in methods:
-                yield pytest.param(Operation(method.upper(), path, methods[method]), id=f"{method} {path}")
-
-
-every = pytest.mark.parametrize("operation", list(operations()))
+OPERATIONS = {
+    f"{method} {path}": Operation(method.upper(), path, methods[method])
+    for path, methods in DOCUMENT["paths"].items()
+    for method in METHODS
+    if method in methods
+}
+"""All of them, none left out."""
 
 
 def contents(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -50,51 +48,69 @@ def contents(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{status} {name}", media
 
 
-@every
-def test_it_is_described(operation: Operation) -> None:
-    """In a line, and in sentences that do not just repeat it."""
-    summary, description = operation.says["summary"], operation.says["description"]
-    assert summary
-    assert summary[-1] != "."
-    assert description
-    assert description != summary
-
-
-@every
-def test_every_body_has_a_schema_and_an_example_that_keeps_it(operation: Operation) -> None:
-    """What is asked, what is answered, and every problem."""
+def broken_examples(operation: Operation) -> list[str]:
+    """Where an example does not keep its schema, and how."""
+    found = []
     for where, media in contents(operation):
         schema = {"components": DOCUMENT["components"], **media["schema"]}
-        found = jsonschema_rs.Draft202012Validator(schema).iter_errors(media["example"])
-        assert not [f"{where}: {error.message} at {error.instance_path}" for error in found]
+        errors = jsonschema_rs.Draft202012Validator(schema).iter_errors(media["example"])
+        found += [f"{where}: {error.message} at {error.instance_path}" for error in errors]
+    return found
 
 
-@every
-def test_every_success_and_every_refusal_is_documented(operation: Operation) -> None:
-    """Each with its number: no wildcard; problems as problems, with their own status in the example."""
+def unclear_answers(operation: Operation) -> list[str]:
+    """Statuses that are no number, refusals whose example has another status or no hint, and the lack of a success."""
     answers = operation.says["responses"]
-    assert all(status.isdecimal() for status in answers)
-    assert any(status.startswith("2") for status in answers)
+    unnumbered = [status for status in answers if not status.isdecimal()]
+    unclear = []
     for status in [status for status in answers if status[0] in "45"]:
         problem = answers[status]["content"]["application/problem+json"]["example"]
-        assert problem["status"] == int(status)
-        assert problem["hint"]
+        if problem["status"] != int(status) or not problem["hint"]:
+            unclear.append(status)
+    return unnumbered + unclear + ([] if any(status.startswith("2") for status in answers) else ["no success"])
 
 
-@every
-def test_what_is_refused_before_a_route_is_reached_is_documented(operation: Operation) -> None:
+def test_it_is_described() -> None:
+    """In a line, and in sentences that do not just repeat it."""
+    wrong = {}
+    for name, operation in OPERATIONS.items():
+        summary, description = operation.says.get("summary"), operation.says.get("description")
+        if not summary or summary[-1] == "." or not description or description == summary:
+            wrong[name] = (summary, description)
+    assert wrong == {}
+
+
+def test_every_body_has_a_schema_and_an_example_that_keeps_it() -> None:
+    """What is asked, what is answered, and every problem."""
+    assert {name: found for name, each in OPERATIONS.items() if (found := named(broken_examples, each))} == {}
+
+
+def test_every_success_and_every_refusal_is_documented() -> None:
+    """Each with its number: no wildcard; problems as problems, with their own status in the example."""
+    assert {name: found for name, each in OPERATIONS.items() if (found := named(unclear_answers, each))} == {}
+
+
+def test_what_is_refused_before_a_route_is_reached_is_documented() -> None:
     """Every request passes the connection's limits, the check of pages, and that of lengths; some are counted."""
-    keys = set() if operation.path == "/healthz" else {"401"}
-    before = {"400", "403", "408", "413", "422", "431", "500", "503"} | keys
-    counted = {"429"} if (operation.method, operation.path) in COUNTED else set()
-    assert before | counted <= operation.says["responses"].keys()
+    wrong = {}
+    for name, operation in OPERATIONS.items():
+        keys = set() if operation.path == "/healthz" else {"401"}
+        before = {"400", "403", "408", "413", "422", "431", "500", "503"} | keys
+        counted = {"429"} if (operation.method, operation.path) in COUNTED else set()
+        if missing := (before | counted) - operation.says["responses"].keys():
+            wrong[name] = missing
+    assert wrong == {}
 
 
-@every
-def test_every_parameter_is_explained_by_an_example_or_a_description(operation: Operation) -> None:
+def test_every_parameter_is_explained_by_an_example_or_a_description() -> None:
     """Those of the path by an example."""
-    for parameter in operation.says.get("parameters", ()):
-        assert parameter["in"] != "path" or "example" in parameter, parameter["name"]
+    wrong = {
+        f"{name}: {parameter['name']}"
+        for name, operation in OPERATIONS.items()
+        for parameter in operation.says.get("parameters", ())
+        if parameter["in"] == "path" and "example" not in parameter
+    }
+    assert wrong == set()
 
 
 def test_keys_are_documented_as_what_an_operator_may_ask_for() -> None:

@@ -1,6 +1,7 @@
 """Lines of a batch: what clients get wrong, by line and field."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from services.orchestrator.openai import lines
 from services.orchestrator.openai.lines import Line, LineReader, Stopped
 from services.orchestrator.openai.names import NamedModel
 from shared.contracts.calls import MAX_QUESTION, Decoding
+from tests.unit.cases import named
 
 CHAT = "/v1/chat/completions"
 MODELS = [NamedModel(id="m", created=0), NamedModel(id="hybrid@docs", created=0, pipeline="hybrid", corpus="docs")]
@@ -40,14 +42,16 @@ def encoded(*values: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
-@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n", b"\r\n"])
-def test_lines_are_numbered_as_in_the_file_however_it_arrives(chunk: int, end: bytes) -> None:
+def test_lines_are_numbered_as_in_the_file_however_it_arrives() -> None:
     """Windows' line ends are blanks of JSON, empty lines are no requests, and the last one needs no end."""
-    content = encoded(line())[:-1] + b"\r\n\n" + encoded(line(custom_id="b"))[:-1] + end
-    reader, found = read(content, chunk)
-    assert [(each.number, each.custom_id) for each in found] == [(1, "a"), (3, "b")]
-    assert (reader.errors, reader.total) == ([], 2)
+    wrong = {}
+    for chunk, end in product([1, 7, 1 << 20], [b"", b"\n", b"\n\n", b"\r\n"]):
+        content = encoded(line())[:-1] + b"\r\n\n" + encoded(line(custom_id="b"))[:-1] + end
+        reader, found = named(read, content, chunk)
+        said = [(each.number, each.custom_id) for each in found], reader.errors, reader.total
+        if said != ([(1, "a"), (3, "b")], [], 2):
+            wrong[chunk, end] = said
+    assert wrong == {}
 
 
 def nested(depth: int) -> Any:
@@ -58,9 +62,9 @@ def nested(depth: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
-    ("bad", "code", "param", "words"),
-    [
+def test_a_line_that_cannot_be_used_is_named_with_its_number_and_field() -> None:
+    """The lines around it are read all the same."""
+    cases = [
         (b"\xef\xbb\xbf" + encoded(line()), "invalid_json_line", None, "byte order mark"),
         (b"\xff\xfe{\x00", "invalid_json_line", None, "not a JSON"),  # UTF-16
         (b'{"custom_id": "\xff"}', "invalid_json_line", None, "UTF-8"),
@@ -95,19 +99,17 @@ def nested(depth: int) -> Any:
             encoded(body(model="hybrid@docs", messages=[{**USER, "content": "x" * (MAX_QUESTION + 1)}])),
             "invalid_request", "messages", "characters",
         ),
-    ],
-)  # fmt: skip
-def test_a_line_that_cannot_be_used_is_named_with_its_number_and_field(
-    bad: bytes, code: str, param: str | None, words: str
-) -> None:
-    """The lines around it are read all the same."""
-    reader, found = read(
-        encoded(line(custom_id="first")) + bad.removesuffix(b"\n") + b"\n" + encoded(line(custom_id="last"))
-    )
-    assert [each.custom_id for each in found] == ["first", "last"]
-    (error,) = reader.errors
-    assert (error.code, error.line, error.param) == (code, 2, param), error.message
-    assert words in error.message
+    ]  # fmt: skip
+    wrong = {}
+    for bad, code, param, words in cases:
+        content = encoded(line(custom_id="first")) + bad.removesuffix(b"\n") + b"\n" + encoded(line(custom_id="last"))
+        reader, found = named(read, content)
+        ids = [each.custom_id for each in found]
+        errors = [(each.code, each.line, each.param, each.message) for each in reader.errors]
+        said = [(*error[:3], words in error[3]) for error in errors]
+        if (ids, said) != (["first", "last"], [(code, 2, param, True)]):
+            wrong[bad[:60], bad[-60:]] = (ids, errors)
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\n"])

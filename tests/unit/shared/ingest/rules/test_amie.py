@@ -3,7 +3,6 @@
 import gzip
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +12,10 @@ from shared.contracts.rules import Atom, Rule
 from shared.errors import Invalid, InvalidLine
 from shared.ingest.rules import amie
 from shared.ingest.rules.reading import Format
+from shared.settings import REPOSITORY
 from tests.unit.shared.ingest.rules.reading_files import incoming
 
-KINSHIP = Path("../shared/data/kg/kinship/amie-rules.tsv")
+KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship" / "amie-rules.tsv"
 HEADER = "\t".join(amie.COLUMNS)
 LINE = "?g  lives in  ?b  ?a  knows  ?g   => ?a  lives in  ?b\t0.25\t0.5\t0.625\t5\t10\t8\t?b"
 RULE = Rule(

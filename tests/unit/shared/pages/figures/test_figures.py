@@ -42,7 +42,7 @@ NUMBERS = {
 
 
 FIGURES = figures()
-OTHER = FIGURES[0]
+Files = tuple[Path, Path, Path]
 
 
 @pytest.fixture(params=FIGURES, ids=lambda figure: figure.name)
@@ -52,39 +52,53 @@ def figure(request: pytest.FixtureRequest) -> Figure:
     return made
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
+    """The files of every figure by its name, written one after another."""
+    folder = tmp_path_factory.mktemp("figures") / "made"
+    return {figure.name: write_figure(figure, folder) for figure in FIGURES}
+
+
+@pytest.fixture
+def drawn(figure: Figure, written: dict[str, Files]) -> str:
+    """The drawing of the figure."""
+    return written[figure.name][0].read_text("utf-8")
+
+
 def test_a_figure_is_drawn_as_it_was_when_somebody_looked_at_it(figure: Figure) -> None:
     """The description, whole."""
     assert figure.chart == msgspec.json.decode((GOLDEN / f"{figure.name}.json").read_bytes())
 
 
-def test_a_drawn_figure_says_its_numbers(figure: Figure) -> None:
+def test_a_drawn_figure_says_its_numbers(figure: Figure, drawn: str) -> None:
     """As text that can be searched, read aloud and copied."""
-    drawn = render_svg(figure)
     assert not [number for number in NUMBERS[figure.name] if number not in drawn]
 
 
-def test_the_same_rows_make_the_same_bytes(figure: Figure, tmp_path: Path) -> None:
-    """Whatever was drawn before in the same process."""
-    first = [file.read_bytes() for file in write_figure(figure, tmp_path / "first")]
-    render_svg(OTHER)
-    assert [file.read_bytes() for file in write_figure(figure, tmp_path / "second")] == first
+def test_the_same_rows_make_the_same_bytes(written: dict[str, Files], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever was drawn before in the same process: the second time, the last is drawn first."""
+    folder = tmp_path_factory.mktemp("figures") / "again"
+    again = {figure.name: write_figure(figure, folder) for figure in reversed(FIGURES)}
+    pairs = [pair for name, files in written.items() for pair in zip(files, again[name], strict=True)]
+    assert len(pairs) == 3 * len(FIGURES)
+    assert [second.name for first, second in pairs if first.read_bytes() != second.read_bytes()] == []
 
 
-def test_a_figure_is_three_files_with_its_data(figure: Figure, tmp_path: Path) -> None:
+def test_a_figure_is_three_files_with_its_data(figure: Figure, written: dict[str, Files]) -> None:
     """Picture, pixels, rows."""
-    picture, pixels, rows = write_figure(figure, tmp_path / "made")
+    picture, pixels, rows = written[figure.name]
     assert [file.name for file in (picture, pixels, rows)] == [
         f"{figure.name}.{kind}" for kind in ("svg", "png", "json")
     ]
+    assert picture.read_text("utf-8").startswith("<svg ")
     assert pixels.read_bytes().startswith(b"\x89PNG")
     said = msgspec.json.decode(rows.read_bytes())
     assert (said["title"], said["caption"]) == (figure.title, figure.caption)
     assert len(said["rows"]) == len(figure.rows)
 
 
-def test_a_figure_asks_nothing_of_the_network(figure: Figure) -> None:
+def test_a_figure_asks_nothing_of_the_network(drawn: str) -> None:
     """No address but the name of the format, no font that is fetched, no style that a strict page would refuse."""
-    drawn = render_svg(figure)
     assert set(re.findall(r"https?://[^\"' )]+", drawn)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
@@ -93,18 +107,18 @@ def test_a_figure_asks_nothing_of_the_network(figure: Figure) -> None:
     assert "style=" not in drawn
 
 
-def test_figures_can_stand_in_one_page() -> None:
+def test_figures_can_stand_in_one_page(written: dict[str, Files]) -> None:
     """No two have an id in common, and none refers to one that it does not have."""
-    drawn = {figure.name: render_svg(figure) for figure in FIGURES}
+    drawn = {name: picture.read_text("utf-8") for name, (picture, _, _) in written.items()}
     ids = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in drawn.items()}
     for name, text in drawn.items():
         assert set(re.findall(r"url\(#([^)]+)\)", text)) <= ids[name]
         assert all(id_.startswith(f"{name}-") for id_ in ids[name])
 
 
-def test_every_figure_has_axes_with_titles_and_says_what_is_to_be_seen(figure: Figure) -> None:
+def test_every_figure_has_axes_with_titles_and_says_what_is_to_be_seen(figure: Figure, drawn: str) -> None:
     """In one sentence."""
-    titles = re.findall(r"[XY]-axis titled '([^']+)'", render_svg(figure))
+    titles = re.findall(r"[XY]-axis titled '([^']+)'", drawn)
     assert titles
     assert all("(" in title for title in titles), "a unit"
     assert figure.caption.count(".") == 1
