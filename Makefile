@@ -14,7 +14,8 @@ ZENSICAL := $(VENV)/docs/bin/zensical
 unexport PYTHONDONTWRITEBYTECODE
 
 # Each process has servers of its own; a database that is given is for one alone.
-parallel = $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses $(1) --dist loadfile)
+parallel = $(if $(DATABASE_URL)$(REDIS_URL),1,$(1))
+XDIST = $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses 2 --dist loadfile)
 
 # Which tests took how long.
 REAL := --durations=0 --durations-min=1
@@ -24,7 +25,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test affected properties e2e pages commands smoke slow faults simulate node real real-vllm lint generate docs lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm lint generate docs lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,21 +60,52 @@ reproduce-rules: $(STAMP) ## What rules do on two knowledge graphs: run, figures
 compose: ## Build and start everything in containers; `docker compose down` stops it
 	MATHRAG_REVISION=$$(git rev-parse HEAD 2>/dev/null) docker compose up --build --wait
 
-# One ring after the other, since a process that collects both is larger by half. T= needs no second process.
+# Tests in groups, each in a process of its own, two at a time: one process for all would be three times as large. What a
+# group prints is shown when it ends. The largest group comes last, in two processes.
+GROUPS := unit-shared integration-pages integration-schema integration-retrieval unit-texts unit-retriever unit-services \
+	unit-client unit-figures unit-others
+SELECTED := -m "not e2e and not faults and not slow"
+SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+TEXTS := $(addprefix tests/unit/shared/,ingest mathtext questions rag rules)
+FIGURES := tests/unit/shared/pages tests/unit/mathrag/report tests/unit/world
+unit-texts: TESTS := $(TEXTS)
+unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(FIGURES))
+unit-retriever: TESTS := tests/unit/services/retriever
+unit-services: TESTS := tests/unit/services --ignore=tests/unit/services/retriever
+unit-client: TESTS := tests/unit/mathrag $(addprefix --ignore=,$(FIGURES))
+unit-figures: TESTS := $(FIGURES)
+unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag world)
+
+PAGES := tests/integration/pages
+RETRIEVAL := $(patsubst %,tests/integration/test_%.py,openai_retrieval other_embedders other_settings rebuilding reranking \
+	retriever routing)
+# These describe every operation.
+SCHEMA := tests/integration/test_api_schema.py tests/integration/test_hostile_requests.py
+integration-pages: TESTS := $(PAGES)
+integration-schema: TESTS := $(SCHEMA)
+integration-retrieval: TESTS := $(RETRIEVAL)
+
 test: $(STAMP) ## Unit and integration tests; T=tests/unit/shared/rag runs a part of them
-	@failed=0; for tests in $(if $(T),"$(T)",tests/unit tests/integration); do \
-		$(BIN)/python -m pytest $$tests -m "not e2e and not faults and not slow" $(if $(T),,$(call parallel,2)) || failed=1; \
-	done; exit $$failed
+	@failed=0; $(if $(T),\
+		$(BIN)/python -m pytest $(T) $(SELECTED) || failed=1,\
+		$(MAKE) --no-print-directory --keep-going --jobs=$(call parallel,2) $(SYNC) $(GROUPS) || failed=1; \
+		$(MAKE) --no-print-directory integration || failed=1); exit $$failed
+
+$(GROUPS): $(STAMP)
+	$(BIN)/python -m pytest $(TESTS) $(SELECTED)
+
+integration: $(STAMP)
+	$(BIN)/python -m pytest tests/integration $(addprefix --ignore=,$(PAGES) $(SCHEMA) $(RETRIEVAL)) $(SELECTED) $(XDIST)
 
 affected: $(STAMP) ## The tests that import what changed since the last commit on main; T=tests/unit leaves others out
 	@tests=$$($(BIN)/python .ci/affected.py $(T)) && \
 		if [ -n "$$tests" ]; then $(BIN)/python -m pytest -m "not e2e and not faults and not slow" $$tests; else echo "no test imports what changed"; fi
 
 properties: $(STAMP) ## The property tests of both, with ten times as many examples
-	$(BIN)/python -m pytest tests/unit tests/integration -m "hypothesis and not slow" --hypothesis-profile=full $(call parallel,2)
+	$(BIN)/python -m pytest tests/unit tests/integration -m "hypothesis and not slow" --hypothesis-profile=full $(XDIST)
 
 e2e: $(STAMP) ## Tests against the whole running stack
-	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(call parallel,2)
+	$(BIN)/python -m pytest tests/e2e -m "not faults and not slow" $(XDIST)
 
 pages: $(STAMP) ## Every page in a real Chromium (Debian's `chromium`): themes, widths, keys, no script, live; build/screenshots
 	$(BIN)/python -m pytest tests/pages
@@ -147,7 +179,7 @@ $(AUDIT): requirements/audit.txt
 	@$(VENV)/advisories/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-ci: ## What runs before a change is accepted, in at most 12 minutes on two cores
+ci: ## What runs before a change is accepted; ends with flaky tests, processor time and the sum of all tests
 	@.ci/run
 
 ci-full: ## That and all the rest: containers, upgrades, mutants, every fault, real servers; ends with what was skipped

@@ -70,7 +70,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None]:
-    """Collect garbage when the process has grown: a large model is few objects, so Python would let many of them lie."""
+    """Collect garbage when the process has grown: a model is few objects, so Python would let many of them lie."""
     global _size
     yield
     if _process.memory_info().rss > _size + GROWTH_BYTES:

@@ -33,6 +33,8 @@ REDIS = os.environ.get("REDIS_IMAGE", "redis:8")
 
 # Nothing here needs to survive a power cut, and no password to resist guessing: tests open thousands of connections.
 UNSAFE = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
+# Nor does it need to survive a crash of the server.
+UNSAFER = {**UNSAFE, "synchronous_commit": "off"}
 
 # Every container ends with the block that started it, and its port is published on this machine.
 testcontainers_config.ryuk_disabled = True
@@ -73,13 +75,13 @@ def postgres(folder: Path) -> Iterator[pg.Postgres]:
     secrets = Passwords()
     if choice().contained:
         container = PostgresContainer(POSTGRES, username=pg.SUPERUSER, password=secrets.superuser, dbname="postgres")
-        container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in UNSAFE.items())]))
+        container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in UNSAFER.items())]))
         with container:
             server = pg.Postgres(folder, port=int(container.get_exposed_port(5432)), passwords=secrets)
             asyncio.run(_create_database(server))
             yield server
     else:
-        server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=UNSAFE)
+        server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=UNSAFER)
         with running(server, pg.STOP_SIGNAL):
             asyncio.run(_create_database(server))
             yield server

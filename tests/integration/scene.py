@@ -114,13 +114,13 @@ async def add_dataset(database: Database, items: int, name: str, changed: frozen
             )
         ).scalar_one()
         questions = [f"What is {n} plus {n}{' really' if n in changed else ''}?" for n in range(items)]
-        await connection.execute(
-            text("INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES (:d, :n, :h, :q, :g)"),
-            [
-                {"d": dataset, "n": n, "h": canonical.digest(question), "q": question, "g": str(2 * n)}
-                for n, question in enumerate(questions)
-            ],
-        )
+        entries = [
+            {"d": dataset, "n": n, "h": canonical.digest(question), "q": question, "g": str(2 * n)}
+            for n, question in enumerate(questions)
+        ]
+        insert = "INSERT INTO items (dataset_id, ordinal, hash, question, gold) VALUES (:d, :n, :h, :q, :g)"
+        if entries:
+            await connection.execute(text(insert), entries)
 
 
 async def submit_job(database: Database, pipeline: str = "mathrag-gate", **fields: object) -> uuid.UUID:

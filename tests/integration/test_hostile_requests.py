@@ -5,8 +5,8 @@ import itertools
 import json
 import random
 import string
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any, TypeVar
 
 import httpx2
 import msgspec
@@ -26,6 +26,7 @@ from tests.integration.api import Api, finished, serving
 
 pytestmark = pytest.mark.anyio
 
+Case = TypeVar("Case")
 LONG = "".join(random.Random(13).choices(string.ascii_letters, k=3000))  # noqa: S311 - no secret
 """Does not compress: PostgreSQL keeps no index entry of more than 2704 bytes."""
 IN_URLS = (
@@ -55,6 +56,8 @@ DEEP: Any = "x"
 for _ in range(400):
     DEEP = {"a": DEEP}
 DOCUMENT = api_document()
+THIRDS = pytest.mark.parametrize("third", [0, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2))])
+"""All cases take 15 s of processor time: `make test` tries a third of them, and `make slow` the rest."""
 OPERATIONS = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods]
 WITH_BODY = [
     (method, path)
@@ -107,6 +110,13 @@ def body(method: str, path: str) -> Any:
     return copy.deepcopy(content["application/json"]["example"]) if "application/json" in content else None
 
 
+def draw(cases: Iterable[Case], third: int) -> list[Case]:
+    """A third of the cases, the same ones each time."""
+    drawn = list(cases)
+    random.Random(13).shuffle(drawn)  # noqa: S311 - no secret
+    return drawn[third::3]
+
+
 def leaves(tree: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The place of every value that holds no others, and of every group."""
     yield at
@@ -148,60 +158,76 @@ def undeclared(method: str, path: str, answer: httpx2.Response | Exception) -> s
 
 
 @pytest.mark.fault("X5")
-async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: Api, seen: Seen) -> None:
+@THIRDS
+async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
     """Whatever stands in any parameter of any operation; one that is no text is refused with its name."""
     seen.describe("NUL, half characters, 3,000 characters and enormous numbers in every parameter of every operation")
-    defects = []
-    for method, path in OPERATIONS:
-        for parameter in (*parameters(method, path, "path"), *parameters(method, path, "query")):
-            for value in IN_URLS if parameter["in"] == "query" else filter(None, IN_URLS):
-                url = address(method, path, **{parameter["name"]: value})
-                answer = await send(api, method, url, body(method, path))
-                defects.append((method, path, parameter["name"], value[:20], undeclared(method, path, answer)))
-                if "%00" in value and isinstance(answer, httpx2.Response):
-                    expected = 404 if parameter["in"] == "path" else 400 if parameter["name"] == "cursor" else 422
-                    named = parameter["name"] if expected == 422 else None
-                    assert (answer.status_code, answer.json().get("field")) == (expected, named), url
-        for parameter in parameters(method, path, "header"):
-            for header in IN_HEADERS:
-                answer = await send(api, method, address(method, path), body(method, path), {parameter["name"]: header})
-                defects.append((method, path, parameter["name"], header[:20], undeclared(method, path, answer)))
+    defects: list[tuple[Any, ...]] = []
+    cases = [
+        (method, path, parameter, value)
+        for method, path in OPERATIONS
+        for place in ("path", "query")
+        for parameter in parameters(method, path, place)
+        for value in (IN_URLS if place == "query" else filter(None, IN_URLS))
+    ]
+    for method, path, parameter, value in draw(cases, third):
+        url = address(method, path, **{parameter["name"]: value})
+        answer = await send(api, method, url, body(method, path))
+        defects.append((method, path, parameter["name"], value[:20], undeclared(method, path, answer)))
+        if "%00" in value and isinstance(answer, httpx2.Response):
+            expected = 404 if parameter["in"] == "path" else 400 if parameter["name"] == "cursor" else 422
+            named = parameter["name"] if expected == 422 else None
+            assert (answer.status_code, answer.json().get("field")) == (expected, named), url
+    headers = [
+        (method, path, parameter["name"], header)
+        for method, path in OPERATIONS
+        for parameter in parameters(method, path, "header")
+        for header in IN_HEADERS
+    ]
+    for method, path, name, header in draw(headers, third):
+        answer = await send(api, method, address(method, path), body(method, path), {name: header})
+        defects.append((method, path, name, header[:20], undeclared(method, path, answer)))
     assert [each for each in defects if each[-1]] == []
     seen.note("no 500; NUL is refused with the name of the parameter")
 
 
 @pytest.mark.fault("X5")
-async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen) -> None:
+@THIRDS
+async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
     """In any place of any; what no column of text or number holds is refused."""
     seen.describe("the same in every place of every body")
     defects = []
-    for method, path in WITH_BODY:
-        example = body(method, path)
-        for at in leaves(example):
-            for value in (*NO_TEXT, *NO_NUMBER, *OTHERS, DEEP):
-                answer = await send(api, method, address(method, path), with_value(example, at, value))
-                defects.append((method, path, at, str(value)[:20], undeclared(method, path, answer)))
-                if value in (*NO_TEXT, *NO_NUMBER) and isinstance(answer, httpx2.Response):
-                    assert answer.status_code == 422
+    cases = [
+        (method, path, at, value)
+        for method, path in WITH_BODY
+        for at in leaves(body(method, path))
+        for value in (*NO_TEXT, *NO_NUMBER, *OTHERS, DEEP)
+    ]
+    for method, path, at, value in draw(cases, third):
+        answer = await send(api, method, address(method, path), with_value(body(method, path), at, value))
+        defects.append((method, path, at, str(value)[:20], undeclared(method, path, answer)))
+        if value in (*NO_TEXT, *NO_NUMBER) and isinstance(answer, httpx2.Response):
+            assert answer.status_code == 422
     assert [each for each in defects if each[-1]] == []
     seen.note("no 500 by any value of a body")
 
 
 @pytest.mark.fault("X5")
-async def test_no_hostile_parameter_of_a_job_is_a_server_error(api: Api, seen: Seen) -> None:
+@THIRDS
+async def test_no_hostile_parameter_of_a_job_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
     """Every one that a job may set, at its depth; a value that is no text or number names its field."""
     seen.describe("the same in every parameter of a job, and as a name of its tables")
-    defaults, example, found = msgspec.to_builtins(Params()), body("POST", "/v1/jobs"), []
-    for at in leaves(defaults):
-        for value in (*NO_TEXT, *NO_NUMBER, *OTHERS):
-            params: Any = value
-            for key in reversed(at):
-                params = {key: params}
-            answer = await send(api, "POST", "/v1/jobs", {**example, "params": params})
-            found.append((at, str(value)[:20], undeclared("POST", "/v1/jobs", answer)))
-            if value in (*NO_TEXT, *NO_NUMBER) and at and isinstance(answer, httpx2.Response):
-                field = ".".join(("params", *at))
-                assert (answer.status_code, answer.json().get("field")) == (422, field)
+    example, found = body("POST", "/v1/jobs"), []
+    cases = itertools.product(leaves(msgspec.to_builtins(Params())), (*NO_TEXT, *NO_NUMBER, *OTHERS))
+    for at, value in draw(cases, third):
+        params: Any = value
+        for key in reversed(at):
+            params = {key: params}
+        answer = await send(api, "POST", "/v1/jobs", {**example, "params": params})
+        found.append((at, str(value)[:20], undeclared("POST", "/v1/jobs", answer)))
+        if value in (*NO_TEXT, *NO_NUMBER) and at and isinstance(answer, httpx2.Response):
+            field = ".".join(("params", *at))
+            assert (answer.status_code, answer.json().get("field")) == (422, field)
     for name in NO_TEXT:
         answer = await send(api, "POST", "/v1/jobs", {**example, "params": {"anchors": {name: "x"}}})
         assert isinstance(answer, httpx2.Response)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
+from pathlib import Path
 
 import httpx2
 import msgspec
@@ -278,7 +279,9 @@ async def test_only_what_is_in_the_catalogue_is_shown(database: Database, scrape
 
 async def test_requests_are_counted_by_route(database: Database, redis_url: str) -> None:
     """By the route's template, never by the path that somebody invented; and the refused ones, too."""
-    async with serving(database, redis_url) as api:
+    # The application of other settings has counted nothing yet.
+    settings = scene.SETTINGS.model_copy(update={"data_dir": Path("of-this-test")})
+    async with serving(database, redis_url, settings) as api:
         for path in ("/v1/pipelines", "/v1/corpora/nobody-knows-it", "/v1/invented"):
             await api.http.get(path)
         shown = (await api.http.get("/metrics")).text
