@@ -27,6 +27,8 @@ PROCESSOR_S = 900
 """Processor time that all steps should need on a quiet machine. It is printed and not enforced: machines differ."""
 PEAK_MIB = 600
 """Memory that a process of tests should need at most; printed as well."""
+SLOWEST = 25
+"""Tests of a step that are listed with their time."""
 TOO_MANY = 20
 """So many failed tests are no accident: they are not repeated."""
 
@@ -110,6 +112,9 @@ def run_step(step: Step, summary: Summary) -> None:
 def run_tests(step: Step, summary: Summary) -> None:
     """Run the tests of a step, and each that failed once more by itself."""
     code, outcomes = run_pytest(step.command)
+    took = sorted((each for outcome in outcomes for each in outcome["slowest"]), key=lambda each: -each[1])
+    lines = [f"{seconds:6.1f} s  {test}" for test, seconds in took[:SLOWEST]]
+    print("\n".join([f"\n-- Slowest of: {step.title}", *lines]), flush=True)  # noqa: T201
     for outcome in outcomes:
         summary.passed += outcome["passed"]
         summary.skipped.update(outcome["skipped"].values())
@@ -137,7 +142,7 @@ def run_pytest(command: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
     """Run a command that runs pytest; return its exit code and what `tests/outcomes.py` wrote."""
     with tempfile.NamedTemporaryFile(suffix=".jsonl") as file:
         # A change is judged by the same examples of property tests each time; `make ci-full` searches for new ones.
-        options = f"--hypothesis-profile=ci --durations=25 --outcomes={file.name}"
+        options = f"--hypothesis-profile=ci --outcomes={file.name}"
         # Servers in containers are slower; `make ci-full` tests on them.
         code = run(command, {"MATHRAG_TEST_SERVERS": "embedded", **os.environ, "PYTEST_ADDOPTS": options})
         return code, [json.loads(line) for line in Path(file.name).read_text().splitlines()]

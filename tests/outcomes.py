@@ -1,16 +1,18 @@
 """Write the outcome of a test run to a file, and print what the run cost.
 
 `pytest --outcomes FILE` appends one line of JSON: how many tests passed, which were skipped and why, which failed, and
-the peak memory of a process that ran tests. `.ci/steps.py` reads it.
+the peak memory of a process that ran tests, and how long the slowest tests took. `.ci/steps.py` reads it.
 """
 
 import json
 import resource
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+SLOWEST = 25
 PEAK = "peak_mib"
 """Under this name a worker of pytest-xdist tells the controller its peak memory."""
 
@@ -25,9 +27,11 @@ class Outcomes:
         """The reason by test."""
         self.failed: dict[str, None] = {}
         self.peaks: dict[str, int] = {}
+        self.seconds: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.pytest_collectreport(report)
+        self.seconds[report.nodeid] += report.duration  # type: ignore[assignment]  # typeshed counts in whole numbers
         if report.passed and report.when == "call":
             self.passed.add(report.nodeid)
 
@@ -55,6 +59,7 @@ class Outcomes:
                 "skipped": self.skipped,
                 "failed": list(self.failed),
                 "peak_mib": max(peaks.values()),
+                "slowest": self.seconds.most_common(SLOWEST),
             }
             with self.file.open("a") as file:
                 file.write(json.dumps(found) + "\n")

@@ -50,13 +50,13 @@ def write_rows(read: Rows, memory_bytes: int) -> None:
     with os.fdopen(os.dup(1), "wb", buffering=BUFFER_BYTES) as out:
         os.dup2(2, 1)  # whatever else prints
         try:
-            for line in _make_lines(read(sys.stdin.buffer), memory_bytes):
+            for line in make_lines(read(sys.stdin.buffer), memory_bytes):
                 out.write(line)
         except BrokenPipeError:
             os._exit(0)  # nobody reads on
 
 
-def _make_lines(rows: Iterator[bytes | Defect], memory_bytes: int) -> Iterator[bytes]:
+def make_lines(rows: Iterator[bytes | Defect], memory_bytes: int) -> Iterator[bytes]:
     """Yield all lines of the output; the errors of `rows` become the last one."""
     try:
         for content in rows:
@@ -97,14 +97,14 @@ def read_rows(
             if line[:1] == END:
                 return
             number += 1
-            yield source, number, _read_line(line, source, number, what, hint)
+            yield source, number, read_line(line, source, number, what, hint)
         raise _explain_death(process.wait(), source, number + 1, what, hint)
     finally:
         process.kill()
         process.communicate()
 
 
-def _read_line(line: bytes, source: str, number: int, what: str, hint: str) -> Content:
+def read_line(line: bytes, source: str, number: int, what: str, hint: str) -> Content:
     """Return a row, or what is wrong with it.
 
     Raises:

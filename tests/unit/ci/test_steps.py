@@ -46,6 +46,10 @@ def run(folder: Path, capfd: pytest.CaptureFixture[str], files: dict[str, str]) 
 def test_only_what_fails_twice_fails_the_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, said = run(tmp_path, capfd, FILES)
     assert code == 1
+    slowest = said[said.index("-- Slowest of: A step") + 1 :]
+    assert {line.split()[-1] for line in slowest[:3]} == {
+        f"test_{name}.py::test_it" for name in ("passes", "fails", "flaky")
+    }
     summary = said[said.index("== Steps") :]
     assert [line for line in summary if line.startswith(("failed", "flaky", "not tested"))] == [
         "not tested: 1 (no such server)",

@@ -19,7 +19,7 @@ def read_rows(_module: str, limits: Sequence[str], file: IO[bytes], source: str,
     """As `row_process.read_rows` does, without the process."""
     longest, most = map(int, limits)
     found = parquet_process.rows(file, longest, most)
-    for number, line in enumerate(row_process._make_lines(found, parquet_process.MEMORY_BYTES), 1):
+    for number, line in enumerate(row_process.make_lines(found, parquet_process.MEMORY_BYTES), 1):
         if line[:1] == row_process.END:
             return
-        yield source, number, row_process._read_line(line, source, number, what, hint)
+        yield source, number, row_process.read_line(line, source, number, what, hint)
