@@ -13,6 +13,28 @@ from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).parents[1]
 
+USERS_PREFIXES = ("MATHRAG_", "OTEL_", "OPENAI_", "PYTEST_ADDOPTS")
+USERS_VARIABLES = {
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "CUDA_VISIBLE_DEVICES"),
+}
+"""Variables, in upper case, with which a user changes what the product does. Servers that are named for the tests
+(DATABASE_URL, REDIS_URL, ELASTICSEARCH_URL) stay."""
+UNTIL_TESTS_RUN = ("MATHRAG_TEST_SERVERS", "PYTEST_ADDOPTS")
+"""Variables for pytest itself and for `tests/servers.py`."""
+
+
+def users_variables() -> list[str]:
+    """Return the names of the user's variables that are set now."""
+    return [name for name in os.environ if name.upper().startswith(USERS_PREFIXES) or name.upper() in USERS_VARIABLES]
+
+
+# Modules of tests make settings when they are imported, which is before any fixture. The working directory stays until
+# tests run, because pytest's arguments are relative to it, but its configuration is not read.
+for variable in set(users_variables()) - set(UNTIL_TESTS_RUN):
+    del os.environ[variable]
+os.environ["MATHRAG_CONFIG"] = os.devnull
+
 # Profiles of property tests: `quick` is what `make test` does, `ci` tries the same examples each time, `full` is for
 # `make properties`. No test is timed by the wall clock: on a busy machine the first table of Unicode's characters takes
 # seconds.
@@ -31,22 +53,13 @@ pytest_plugins = ["tests.faults.recording", "tests.outcomes", "pytester"]
 RINGS = ("integration", "e2e", "faults", "real")
 """Folders whose tests carry the folder's name as their marker."""
 
-USERS_PREFIXES = ("MATHRAG_", "OTEL_", "OPENAI_", "PYTEST_ADDOPTS")
-USERS_VARIABLES = {
-    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
-    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY", "CUDA_VISIBLE_DEVICES"),
-}
-"""Variables, in upper case, with which a user changes what the product does. Servers that are named for the tests
-(DATABASE_URL, REDIS_URL, ELASTICSEARCH_URL) stay."""
-
 
 @pytest.fixture(scope="session", autouse=True)
 def _isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Run all tests in an empty folder, without the user's variables: `.mathrag`, `mathrag.yaml` and keys are there."""
     with pytest.MonkeyPatch.context() as changed:
-        for name in list(os.environ):
-            if name.upper().startswith(USERS_PREFIXES) or name.upper() in USERS_VARIABLES:
-                changed.delenv(name)
+        for name in users_variables():
+            changed.delenv(name)
         # Children run in the same folder and import `tests`, which is not installed.
         changed.setenv("PYTHONPATH", str(REPOSITORY), prepend=os.pathsep)
         # A client reads the authorities that it trusts, which takes 20 ms; few servers of the tests speak TLS.
@@ -55,7 +68,7 @@ def _isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-GROWTH_BYTES = 50 << 20
+GROWTH_BYTES = 25 << 20
 _process = psutil.Process()
 _size = 0
 

@@ -18,7 +18,6 @@ async def migrate(owner_url: str, *, log: Path | None = None) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), "upgrade", "head",
         env=os.environ | {"MATHRAG_OWNER_URL": owner_url},
-        cwd=REPOSITORY,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
