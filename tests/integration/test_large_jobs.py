@@ -97,6 +97,7 @@ async def test_the_next_samples_to_chain_are_read_along_an_index(database: Datab
         await connection.exec_driver_sql(f"PREPARE seal (bigint, integer, integer, bigint) AS {generic}")
         plan = "\n".join((await connection.exec_driver_sql("EXPLAIN EXECUTE seal(1, 5, 0, 200)")).scalars())
         await connection.exec_driver_sql("DEALLOCATE seal")
+        await connection.exec_driver_sql("RESET ALL")  # the connection is used again
     assert re.search(rf"CTE batch\s+-> +Limit .*\s+-> +Index Scan using {KEY} on samples", plan), plan
 
 
