@@ -22,7 +22,7 @@ class Outcomes:
 
     def __init__(self, file: Path | None) -> None:
         self.file = file
-        self.passed: set[str] = set()
+        self.passed: list[str] = []
         self.skipped: dict[str, str] = {}
         """The reason by test."""
         self.failed: dict[str, None] = {}
@@ -33,7 +33,7 @@ class Outcomes:
         self.pytest_collectreport(report)
         self.seconds[report.nodeid] += report.duration  # type: ignore[assignment]  # typeshed counts in whole numbers
         if report.passed and report.when == "call":
-            self.passed.add(report.nodeid)
+            self.passed.append(report.nodeid)
 
     def pytest_collectreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
@@ -55,7 +55,7 @@ class Outcomes:
         terminalreporter.write_line(f"peak memory: {said}")
         if self.file:
             found = {
-                "passed": len(self.passed - self.failed.keys()),
+                "passed": sum(test not in self.failed for test in self.passed),
                 "skipped": self.skipped,
                 "failed": list(self.failed),
                 "peak_mib": max(peaks.values()),
