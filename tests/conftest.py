@@ -56,7 +56,7 @@ RINGS = ("integration", "e2e", "faults", "real")
 
 @pytest.fixture(scope="session", autouse=True)
 def _isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run all tests in an empty folder, without the user's variables: `.mathrag`, `mathrag.yaml` and keys are there."""
+    """Run all tests in an empty folder, without the user's variables, so that no settings, data or keys are found."""
     with pytest.MonkeyPatch.context() as changed:
         for name in users_variables():
             changed.delenv(name)
