@@ -35,7 +35,7 @@ REDIS = os.environ.get("REDIS_IMAGE", "redis:8")
 UNSAFE = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
 # Nor does it need to survive a crash of the server. A vacuum between two tests would tell the planner that tables are
 # empty, which the next test fills.
-UNSAFE_AND_QUIET = {**UNSAFE, "synchronous_commit": "off", "autovacuum": "off"}
+FOR_TESTS = {**UNSAFE, "synchronous_commit": "off", "autovacuum": "off"}
 
 # Every container ends with the block that started it, and its port is published on this machine.
 testcontainers_config.ryuk_disabled = True
@@ -76,13 +76,13 @@ def postgres(folder: Path) -> Iterator[pg.Postgres]:
     secrets = Passwords()
     if choice().contained:
         container = PostgresContainer(POSTGRES, username=pg.SUPERUSER, password=secrets.superuser, dbname="postgres")
-        container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in UNSAFE_AND_QUIET.items())]))
+        container.with_command(" ".join(["postgres", *(f"--{name}={value}" for name, value in FOR_TESTS.items())]))
         with container:
             server = pg.Postgres(folder, port=int(container.get_exposed_port(5432)), passwords=secrets)
             asyncio.run(_create_database(server))
             yield server
     else:
-        server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=UNSAFE_AND_QUIET)
+        server = pg.Postgres(folder, port=find_free_port(), passwords=secrets, settings=FOR_TESTS)
         with running(server, pg.STOP_SIGNAL):
             asyncio.run(_create_database(server))
             yield server
