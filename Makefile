@@ -63,7 +63,7 @@ compose: ## Build and start everything in containers; `docker compose down` stop
 # Tests in groups, each in a process of its own, two at a time: one process for all would be three times as large. What a
 # group prints is shown when it ends. The largest group comes last, in two processes.
 GROUPS := unit-shared integration-pages integration-schema integration-retrieval unit-texts unit-retriever unit-services \
-	unit-client unit-figures unit-others
+	unit-commands unit-figures unit-others
 SELECTED := -m "not e2e and not faults and not slow"
 SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 TEXTS := $(addprefix tests/unit/shared/,ingest mathtext questions rag rules)
@@ -72,11 +72,12 @@ unit-texts: TESTS := $(TEXTS)
 unit-shared: TESTS := tests/unit/shared $(addprefix --ignore=,$(TEXTS) $(FIGURES))
 unit-retriever: TESTS := tests/unit/services/retriever
 unit-services: TESTS := tests/unit/services --ignore=tests/unit/services/retriever
-unit-client: TESTS := tests/unit/mathrag $(addprefix --ignore=,$(FIGURES))
+unit-commands: TESTS := tests/unit/mathrag/cli
 unit-figures: TESTS := $(FIGURES)
-unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag world)
+unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/report world)
 
-PAGES := tests/integration/pages
+# The doctor's tests build an index, for which the other groups are too large already.
+PAGES := tests/integration/pages tests/integration/test_doctor.py
 RETRIEVAL := $(patsubst %,tests/integration/test_%.py,openai_retrieval other_embedders other_settings rebuilding reranking \
 	retriever routing)
 # These describe every operation.

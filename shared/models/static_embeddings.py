@@ -83,12 +83,13 @@ def _read_table(file: Path) -> NDArray[np.float32]:
     try:
         tensors = load_file(file)
         table: NDArray[np.float32] = tensors["embeddings"].astype(np.float32)
-        found = table * tensors["weights"].astype(np.float32)[:, None] if "weights" in tensors else table
+        if "weights" in tensors:
+            table *= tensors["weights"].astype(np.float32)[:, None]
     except (SafetensorError, KeyError, ValueError) as error:
         raise _make_unusable_error(file, f"holds no table of token vectors: {error}") from error
-    if found.ndim != 2 or not np.isfinite(found).all():
+    if table.ndim != 2 or not np.isfinite(table).all():
         raise _make_unusable_error(file, "holds no table of token vectors, or one with NaN or infinity")
-    return found
+    return table
 
 
 def _read_query_table(file: Path, documents: NDArray[np.float32]) -> NDArray[np.float32]:
