@@ -102,8 +102,7 @@ def test_what_is_refused_before_a_route_is_reached_is_documented() -> None:
     assert wrong == {}
 
 
-def test_every_parameter_is_explained_by_an_example_or_a_description() -> None:
-    """Those of the path by an example."""
+def test_every_parameter_of_a_path_has_an_example() -> None:
     wrong = {
         f"{name}: {parameter['name']}"
         for name, operation in OPERATIONS.items()
