@@ -98,9 +98,9 @@ $(GROUPS): $(STAMP)
 integration: $(STAMP)
 	$(BIN)/python -m pytest tests/integration $(addprefix --ignore=,$(PAGES) $(SCHEMA) $(RETRIEVAL)) $(SELECTED) $(XDIST)
 
-affected: $(STAMP) ## The tests that import what changed since the last commit on main; T=tests/unit leaves others out
-	@tests=$$($(BIN)/python .ci/affected.py $(T)) && \
-		if [ -n "$$tests" ]; then $(BIN)/python -m pytest -m "not e2e and not faults and not slow" $$tests; else echo "no test imports what changed"; fi
+affected: $(STAMP) ## The tests nearest to what changed since the last commit on main; ALL=1 for all that import it; T=tests/unit
+	@tests=$$($(BIN)/python .ci/affected.py $(if $(ALL),--all) $(T)) && \
+		if [ -n "$$tests" ]; then $(BIN)/python -m pytest $(SELECTED) $$tests; else echo "no test imports what changed"; fi
 
 properties: $(STAMP) ## The property tests of both, with ten times as many examples
 	$(BIN)/python -m pytest tests/unit tests/integration -m "hypothesis and not slow" --hypothesis-profile=full $(XDIST)

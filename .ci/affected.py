@@ -1,15 +1,20 @@
-"""Print the test files that import what changed since the last commit on `main`, nearest first.
+"""Print the test files that concern what changed since the last commit on `main`.
 
-    python .ci/affected.py [BELOW]    only tests below this folder, such as tests/unit
+    python .ci/affected.py [--all] [BELOW]    only tests below this folder, such as tests/unit
 
-On `main` itself these are the changes that are not committed, elsewhere also the branch's commits. Imports are followed
-through any number of modules. A test that reads a file, or that takes from a `conftest.py`, is not found through them;
-a changed `conftest.py` affects all tests of its folder.
+Of each changed file these are the tests that are named after it and those that are the fewest imports away: seconds for
+most files. With `--all` it is every test that imports it through any number of modules, nearest first: of a module such
+as `shared/settings.py` that is most of them.
+
+Changed is what is not committed and, on another branch than `main`, what its commits changed. A changed `conftest.py`
+affects all tests of its folder. A test that only reads a file is not found.
 """
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import grimp
@@ -19,13 +24,17 @@ PACKAGES = ("mathrag", "services", "shared", "world", "bench", "tests")
 RINGS = ("tests/unit", "tests/integration")
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Print the files, one a line; on standard error, what no import leads from."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("below", nargs="?", default="")
+    options = parser.parse_args()
     sys.path.insert(0, str(REPOSITORY))  # `bench` and `tests` are not installed
-    below = arguments[0] if arguments else ""
     changed = [Path(line) for line in changed_files()]
     graph = grimp.build_graph(*PACKAGES, cache_dir=str(REPOSITORY / ".cache" / "imports"))
-    print("\n".join(file for file in affected_tests(changed, graph) if file.startswith(below)))  # noqa: T201
+    found = affected_tests(changed, graph) if options.all else nearest_tests(changed, graph)
+    print("\n".join(file for file in found if file.startswith(options.below)))  # noqa: T201
     others = [str(file) for file in changed if file.suffix != ".py"]
     if others:
         print(f"not followed, because no module imports them: {', '.join(others)}", file=sys.stderr)  # noqa: T201
@@ -45,15 +54,52 @@ def git(*arguments: str) -> list[str]:
 
 def affected_tests(changed: Iterable[Path], graph: grimp.ImportGraph) -> list[str]:
     """Return the test files of both rings that changed or that import, directly or not, a module that did."""
+    modules = {module_of(file) for file in changed if file.suffix == ".py"}
+    return list(dict.fromkeys(chain.from_iterable(map(tests_of_all, importers_by_distance(modules, graph)))))
+
+
+def nearest_tests(changed: Iterable[Path], graph: grimp.ImportGraph) -> list[str]:
+    """Return of each changed file the tests named after it and those that are the fewest imports away."""
     found: dict[str, None] = {}
-    distance = {module_of(file) for file in changed if file.suffix == ".py"}
-    seen: set[str] = set()
-    while distance:
-        found |= dict.fromkeys(sorted(file for module in distance for file in tests_of(module)))
-        seen |= distance
-        known = distance & graph.modules
-        distance = {each for module in known for each in graph.find_modules_that_directly_import(module)} - seen
+    for file in changed:
+        if file.suffix == ".py":
+            found |= dict.fromkeys([*tests_named_after(file), *tests_nearest_to(module_of(file), graph)])
     return list(found)
+
+
+def tests_named_after(file: Path) -> list[str]:
+    """Return `tests/unit/mathrag/cli/test_job.py` and `test_job_*.py` for `mathrag/cli/job.py`, a command that no test
+    imports, because it is loaded when it is called.
+    """
+    folder = REPOSITORY / "tests" / "unit" / file.parent
+    named = {*folder.glob(f"test_{file.stem}.py"), *folder.glob(f"test_{file.stem}_*.py")}
+    return sorted(each.relative_to(REPOSITORY).as_posix() for each in named)
+
+
+def tests_nearest_to(module: str, graph: grimp.ImportGraph) -> list[str]:
+    """Return the tests the fewest imports away from a module; integration tests only where no unit test is as near.
+
+    A `conftest.py` that imports it does not make a whole folder its tests.
+    """
+    for modules in importers_by_distance({module}, graph):
+        tests = tests_of_all(each for each in modules if each == module or not each.endswith(".conftest"))
+        if tests:
+            return [test for test in tests if test.startswith("tests/unit")] or tests
+    return []
+
+
+def importers_by_distance(modules: set[str], graph: grimp.ImportGraph) -> Iterator[set[str]]:
+    """Yield the modules themselves, then what imports them, then what imports those, each module once."""
+    seen: set[str] = set()
+    while modules:
+        yield modules
+        seen |= modules
+        known = modules & graph.modules
+        modules = {each for module in known for each in graph.find_modules_that_directly_import(module)} - seen
+
+
+def tests_of_all(modules: Iterable[str]) -> list[str]:
+    return sorted(chain.from_iterable(map(tests_of, modules)))
 
 
 def module_of(file: Path) -> str:
@@ -73,4 +119,4 @@ def tests_of(module: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
