@@ -76,7 +76,7 @@ unit-commands: TESTS := tests/unit/mathrag/cli
 unit-figures: TESTS := $(FIGURES)
 unit-others: TESTS := tests/unit $(addprefix --ignore=tests/unit/,shared services mathrag/cli mathrag/report world)
 
-# The doctor's tests build an index, for which the other groups are too large already.
+# The doctor's tests build an index, and this group has the memory to spare.
 PAGES := tests/integration/pages tests/integration/test_doctor.py
 RETRIEVAL := $(patsubst %,tests/integration/test_%.py,openai_retrieval other_embedders other_settings rebuilding reranking \
 	retriever routing)

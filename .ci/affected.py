@@ -2,12 +2,12 @@
 
     python .ci/affected.py [--all] [BELOW]    only tests below this folder, such as tests/unit
 
-Of each changed file these are the tests that are named after it and those that are the fewest imports away: seconds for
-most files. With `--all` it is every test that imports it through any number of modules, nearest first: of a module such
-as `shared/settings.py` that is most of them.
+For each changed file these are the tests that are named after it and those that are the fewest imports away. They take
+seconds for most files. With `--all` they are all tests that import it through any number of modules, nearest first. For
+`shared/settings.py` that is most tests.
 
-Changed is what is not committed and, on another branch than `main`, what its commits changed. A changed `conftest.py`
-affects all tests of its folder. A test that only reads a file is not found.
+A file has changed if its change is not committed, or if a commit of the current branch changed it. A changed
+`conftest.py` affects all tests of its folder. A test that only reads a file is not found.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def affected_tests(changed: Iterable[Path], graph: grimp.ImportGraph) -> list[st
 
 
 def nearest_tests(changed: Iterable[Path], graph: grimp.ImportGraph) -> list[str]:
-    """Return of each changed file the tests named after it and those that are the fewest imports away."""
+    """Return for each changed file the tests named after it and those that are the fewest imports away."""
     found: dict[str, None] = {}
     for file in changed:
         if file.suffix == ".py":

@@ -384,10 +384,10 @@ def search_server() -> Iterator[SearchServer]:
 
 def _handler(server: SearchServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        disable_nagle_algorithm = True  # Header and body are sent apart: the second would wait 40 ms.
         """One request."""
 
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # Header and body are sent apart: the second would wait 40 ms.
 
         def handle_one_request(self) -> None:
             """Handle a request of any method."""

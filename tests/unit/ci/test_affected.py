@@ -7,7 +7,6 @@ from tests.unit.ci.scripts import load
 affected = load("affected")
 PAGES_CONFTEST = "tests/integration/pages/conftest.py"
 
-
 GRAPH = grimp.ImportGraph()
 for importer, imported in (
     ("tests.unit.mathrag.stack.test_privacy", "mathrag.stack.privacy"),

@@ -92,7 +92,7 @@ async def test_the_pause_after_a_failure_does_not_grow(hands: Hands) -> None:
     """The hundredth try comes as soon as the second: the outage may have ended meanwhile."""
     tried = Failing(100)
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(tried.run())  # of its own: no other test has cancelled it
+        await asyncio.create_task(tried.run())  # An earlier test may have left ours cancelled.
     assert tried.pauses == [*[OUTAGE_S] * 100, 7.0]
 
 
@@ -130,7 +130,7 @@ async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
     hands.now += 20.0
     assert tried.silent_s == 20.0
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.create_task(tried.run())  # of its own: no other test has cancelled it
+        await asyncio.create_task(tried.run())  # An earlier test may have left ours cancelled.
     assert tried.silent_s == 0.0
 
 
