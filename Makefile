@@ -17,6 +17,9 @@ unexport PYTHONDONTWRITEBYTECODE
 parallel = $(if $(DATABASE_URL)$(REDIS_URL),1,$(1))
 XDIST = $(if $(DATABASE_URL)$(REDIS_URL),,--numprocesses 2 --dist loadfile)
 
+# The programs whose logs are read, each in an environment of its own.
+LOGS := $(addprefix logs-,inspect lm-eval ragas deepeval)
+
 # Which tests took how long.
 REAL := --durations=0 --durations-min=1
 
@@ -25,7 +28,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --no-header \
 	--no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce-world reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm lint generate docs lock advisories ci ci-full clean
+.PHONY: help demo reproduce-world reproduce-rules compose test $(GROUPS) integration affected properties e2e pages commands smoke slow faults simulate node real real-vllm real-logs $(LOGS) lint generate docs lock advisories ci ci-full clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +140,20 @@ real: $(STAMP) ## Elasticsearch and llama-server themselves: conformance, jobs, 
 
 real-vllm: $(STAMP) ## vLLM itself, on the processor: 6 GB
 	$(BIN)/python -m pytest tests/real -m vllm $(REAL)
+
+real-logs: $(STAMP) ## Logs that the newest inspect_ai, lm_eval, ragas and deepeval write are read; 2 GB; what pip cannot get is skipped
+	@failed=0; rm -rf build/logs; $(MAKE) --no-print-directory --keep-going $(LOGS) || failed=1; \
+		FRESH_LOGS=$(CURDIR)/build/logs $(BIN)/python -m pytest tests/unit/shared/ingest/test_real_logs.py || failed=1; exit $$failed
+
+logs-inspect: PACKAGES := inspect_ai openai
+logs-lm-eval: PACKAGES := 'lm_eval[api]'
+logs-ragas: PACKAGES := ragas rapidfuzz 'langchain-community<0.4'
+logs-deepeval: PACKAGES := deepeval
+
+$(LOGS):
+	@test -x $(VENV)/$@/bin/python || $(PYTHON) -m venv $(VENV)/$@
+	@if $(VENV)/$@/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --upgrade $(PACKAGES); then \
+		$(VENV)/$@/bin/python -W ignore tests/real_logs/write_logs.py $(@:logs-%=%) build/logs; fi
 
 lint: $(STAMP) ## Style, types, who may import whom, and whether what is generated is up to date
 	$(BIN)/ruff check .

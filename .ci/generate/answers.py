@@ -52,7 +52,7 @@ def _answers_of(paths: Any) -> Iterator[Any]:
         for operation in operations.values():
             for status, response in operation["responses"].items():
                 if status.startswith("2"):
-                    yield [each["schema"] for each in response["content"].values()]
+                    yield [each["schema"] for each in response.get("content", {}).values()]
 
 
 def _references(schema: Any) -> Iterator[str]:

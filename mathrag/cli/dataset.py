@@ -36,7 +36,9 @@ dataset = typer.Typer(no_args_is_help=True)
 Split = Annotated[str, typer.Option("--split", help="Split of a MATH, FlashRAG or BEIR folder.")]
 Grader = Annotated[
     str | None,
-    typer.Option(help="Grader of the answers: math, exact, text, contains, f1, regex, choice, set or rubric."),
+    typer.Option(
+        help="Grader: math, math-dataset, last-number, exact, text, contains, f1, regex, choice, set or rubric."
+    ),
 ]
 
 

@@ -101,7 +101,11 @@ ENTRIES = (
         PlainCommand,
     ),
     CommandEntry(
-        "reproduce", "reproduce", "Repeat the paper's experiment with your own models.", PlainCommand, EMBEDDED
+        "reproduce",
+        "reproduce",
+        "Repeat the paper's experiment with your own models, or grade its published answers.",
+        PlainCommand,
+        EMBEDDED,
     ),
     CommandEntry(
         "retrieval",

@@ -1,4 +1,4 @@
-"""`mathrag reproduce`: repeat the paper's experiment with your own models, from the checks to the table.
+"""`mathrag reproduce`: repeat the paper's experiment with your own models, or grade its published answers again.
 
 Every step can be run again: finished work is reused, and interrupted work continues.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from mathrag.cli import reproduce_steps
+from mathrag.cli import reproduce_published, reproduce_steps
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.reproduce_report import REPORT
@@ -109,6 +109,9 @@ def math(
             heatmap=heatmap, yes=yes, keep=keep,
         )  # fmt: skip
         _run(wanted, as_json=as_json)
+
+
+reproduce.command("published")(reproduce_published.published)
 
 
 def _check(changes: Changes) -> None:

@@ -68,6 +68,8 @@ def send(client: Client, request: Request[T], sources: Sources) -> T:
 
 def report(made: Any, message: str, following: str, as_json: bool) -> None:
     """Print what was stored and what was rejected; exit with a finding if lines were rejected."""
+    for warning in made.get("warnings", ()):
+        typer.echo(f"warning: {warning}", err=True)
     if as_json:
         print_json(made)
     else:

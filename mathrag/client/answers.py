@@ -10,11 +10,13 @@ import msgspec
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of correct samples with Wilson's 95 % interval."""
+    """Mean over items with Wilson's 95 % interval. An item counts once, however often it was answered: by the share of
+    its graded answers that are correct."""
 
     value: float | None = None
     low: float
     high: float
+    items: int
     correct: int
     graded: int
 
@@ -41,11 +43,13 @@ class Alphas(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of samples with an answer in their first k candidates (`correct` of `graded`), with Wilson's interval."""
+    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
+    `graded` samples have one."""
 
     value: float | None = None
     low: float
     high: float
+    items: int
     correct: int
     graded: int
     bootstrap: Interval | None = None
@@ -470,6 +474,7 @@ class DatasetUpload(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int
     rejected_lines: tuple[Rejected, ...] = ()
     alternatives: int
+    warnings: tuple[str, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -692,8 +697,12 @@ class ExportedLabel(msgspec.Struct, frozen=True, kw_only=True):
     counts: bool
 
 
+ExtractedBy = str
+"""The rule by which the answer was found in the reply (`shared/rag/extraction.py`)."""
+
+
 Extraction = str
-"""Whether the answer's `\\boxed{}` was found."""
+"""Whether the reply's answer was found."""
 
 
 class Flip(msgspec.Struct, frozen=True, kw_only=True):
@@ -1336,6 +1345,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     answer: str | None = None
     extraction: Extraction
+    extracted_by: ExtractedBy | None = None
     truncated: bool = False
     truncated_by: str | None = None
     context: tuple[str, ...] = ()
@@ -1629,9 +1639,11 @@ class Repeatability(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy or another measure by repeat. Its standard deviation is not a confidence interval over items."""
+    """Accuracy or another measure by repeat, over the items that have a value in every repeat: else repeats would
+    differ because they asked other items. Its standard deviation is not a confidence interval over items."""
 
     accuracies: tuple[float | None, ...] = ()
+    items: int
     mean: float | None = None
     std: float | None = None
 
@@ -1647,6 +1659,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     ended_at: str | None = None
     request_counts: RequestCounts
+    items: int
     grader: str
     accuracy: Accuracy
     score: Score | None = None
@@ -1659,6 +1672,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     endings: dict[str, int] = {}
     contamination: Contamination | None = None
     extraction: dict[str, int] = {}
+    extracted_by: dict[str, int] = {}
+    theirs: TheirScores | None = None
     failures: dict[str, int] = {}
     grading_failures: dict[str, int] = {}
     truncated: int
@@ -2154,6 +2169,15 @@ class TextSizes(msgspec.Struct, frozen=True, kw_only=True):
     mean_bytes: float
     longest_bytes: int
     problems: int
+
+
+class TheirScores(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts of the evaluation that an import came with, beside those of this job."""
+
+    right: int
+    scored: int
+    differing: int
+    samples: tuple[int, ...] = ()
 
 
 class TokenCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,8 @@ from mathrag.client.answers import ResultRow
 from mathrag.client.errors import Invalid
 from mathrag.client.packages import require
 from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval, wilson
+from shared.statistics.intervals import Interval
+from shared.statistics.shares import Values, estimate_share
 
 Grader = Callable[[ResultRow], bool | float | None]
 """Returns the grade of an answer: True, False, a number from 0 to 1, or None if it cannot decide."""
@@ -105,16 +106,12 @@ def _summarise(verdicts: list[Verdict], undecided: int) -> LocalGrades:
     by_item: dict[int, list[float]] = {}
     for each in verdicts:
         by_item.setdefault(each.index, []).append(each.value)
-    means = [sum(map(Fraction, values), Fraction(0)) / len(values) for values in by_item.values()]
+    means = Counter(sum(map(Fraction, values), Fraction(0)) / len(values) for values in by_item.values())
     return LocalGrades(
-        accuracy=_bootstrap_interval(means, is_binary=all(each.value in (0, 1) for each in verdicts)),
-        items=len(means), verdicts=tuple(verdicts), undecided=undecided,
+        accuracy=_estimate_mean(means, is_binary=all(each.value in (0, 1) for each in verdicts)),
+        items=len(by_item), verdicts=tuple(verdicts), undecided=undecided,
     )  # fmt: skip
 
 
-def _bootstrap_interval(means: list[Fraction], *, is_binary: bool) -> Interval:
-    if not is_binary and (found := bootstrap([Counter(means)])):
-        return found
-    interval = wilson(round(sum(means, Fraction(0))), len(means))
-    value = float(sum(means, Fraction(0)) / len(means)) if means else None
-    return Interval(value=value, low=interval.low, high=interval.high)
+def _estimate_mean(means: Values, *, is_binary: bool) -> Interval:
+    return (None if is_binary else bootstrap([means])) or estimate_share(means)

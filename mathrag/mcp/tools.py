@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from mathrag.client import jobs, questions, texts
 from mathrag.client.async_client import AsyncClient
+from mathrag.client.errors import Failed
 from mathrag.client.request import Json
 from mathrag.mcp import arguments
 from mathrag.mcp.arguments import Schema, read
@@ -56,10 +57,13 @@ async def enhanced_search(server: Server, given: Json) -> Any:
 async def enhanced_chat(server: Server, given: Json) -> Any:
     """Send `POST /v1/chat` with the pipeline `enhanced`."""
     chat = read(given, arguments.ChatArguments)
-    compress = {"enabled": chat.enable_compression, "tokens": chat.context_length}
+    if "context_length" in given and not chat.enable_compression:
+        problem = "`context_length`: is not read while `enable_compression` is false, so it would change nothing"
+        raise Failed("invalid", problem, hint="leave it out, or change `enable_compression`")
+    tokens = {"tokens": chat.context_length} if chat.enable_compression else {}
     body = {
         "question": chat.query, "corpus": await server.corpus_for(chat.corpus), "pipeline": PIPELINE,
-        "params": {"compress": compress}, "wait_s": WAIT_S,
+        "params": {"compress": {"enabled": chat.enable_compression, **tokens}}, "wait_s": WAIT_S,
     }  # fmt: skip
     return await server.client.send(questions.chat(body))
 

@@ -1,15 +1,14 @@
 """Figures, comparisons and notes of the first page, which covers all jobs."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shared.pages.figures import Figure, accuracy, endings, heatmap
-from shared.pages.formatting import format_headline
+from shared.pages.formatting import explain_missing_answers, format_headline
 from shared.rag.taxonomy import Ending
 
-NOTHING: dict[str, Any] = {"value": None, "low": None, "high": None, "graded": 0}
+NOTHING: dict[str, Any] = {"value": None, "low": None, "high": None, "items": 0}
 """Accuracy of a cell that was not run."""
 WEIGHTS = ("rrf_weight", "quality_weight")
 MOST = 60
@@ -52,6 +51,9 @@ def list_comparisons(comparison: Any, experiment: Any) -> Iterator[dict[str, Any
 def list_notes(reports: Sequence[Any], experiment: Any) -> Iterator[str]:
     """Yield the notes of each job with its name, then those of the experiment."""
     for report in reports:
+        unreadable = explain_missing_answers(report["extraction"], report["accuracy"])
+        if unreadable and len(reports) > 1:  # of one job it is the headline
+            yield f"{report['name']}: {unreadable}"
         for note in report["notes"]:
             yield f"{report['name']}: {note}"
     yield from (experiment or {}).get("notes", ())
@@ -64,8 +66,8 @@ def _list_jobs(reports: Sequence[Any]) -> Iterator[Shown]:
     often = Counter(report["name"] for report in reports)
     for report in reports:
         label = report["name"] if often[report["name"]] == 1 else f"{report['name']} {report['id'][:8]}"
-        items = _count_items(report["accuracy"]["graded"], report)
-        row = _make_accuracy_row(label, report["accuracy"], items, report["settings"]["dataset"])
+        found = report["accuracy"]
+        row = _make_accuracy_row(label, found, found["items"], report["settings"]["dataset"])
         yield _make_ending_rows(label, [report]), row
 
 
@@ -87,14 +89,16 @@ def _make_accuracy_row(label: str, found: Any, items: int, group: str) -> accura
 
 def _make_ending_rows(label: str, reports: Sequence[Any]) -> list[endings.EndingRow]:
     counts = {ending.value: sum(report["endings"].get(ending, 0) for report in reports) for ending in Ending}
-    return endings.make_rows(
-        label, counts, sum(_count_items(sum(report["endings"].values()), report) for report in reports)
+    items = sum(report["items"] for report in reports)
+    return endings.make_rows(label, counts, items if _have_equal_repeats(reports) else 0)
+
+
+def _have_equal_repeats(reports: Sequence[Any]) -> bool:
+    """Tell whether all items of these jobs have equally many ended samples."""
+    repeats = {report["settings"]["repeats"] for report in reports}
+    return len(repeats) < 2 and all(
+        sum(report["endings"].values()) == report["items"] * report["settings"]["repeats"] for report in reports
     )
-
-
-def _count_items(samples: int, report: Any) -> int:
-    repeats: int = report["settings"]["repeats"]
-    return math.ceil(samples / repeats)
 
 
 def _draw_weights(cells: Sequence[Any]) -> Iterator[Figure]:
@@ -121,6 +125,6 @@ def _make_cell(cell: Any) -> heatmap.WeightsRow:
         value=found["value"],
         low=found["low"],
         high=found["high"],
-        n=found["graded"],
+        n=found["items"],
         job=cell["job"],
     )

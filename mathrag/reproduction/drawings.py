@@ -66,5 +66,5 @@ def _make_cell(row: Mapping[str, Any], result: Mapping[str, Any] | None) -> heat
     known = result["accuracy"] if result else {}
     return heatmap.WeightsRow(
         rrf_weight=row["point"]["rrf_weight"], quality_weight=row["point"]["quality_weight"], value=known.get("value"),
-        low=known.get("low"), high=known.get("high"), n=known.get("graded", 0), job=row["job"],
+        low=known.get("low"), high=known.get("high"), n=known.get("items", 0), job=row["job"],
     )  # fmt: skip

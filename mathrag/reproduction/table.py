@@ -36,7 +36,6 @@ class VariantLine(msgspec.Struct, frozen=True, kw_only=True):
     """Accuracy over items with a percentile bootstrap interval."""
     strict: Share
     """Accuracy by the strict grader, which is closest to the paper's exact match."""
-    mean: float | None
     std: float | None
     """Standard deviation over repeats (ddof 1); None for one repeat."""
     recall: float | None
@@ -66,7 +65,6 @@ def make_line(variant: str, report: Mapping[str, Any]) -> VariantLine:
         accuracy=_share(report["accuracy"]),
         bootstrap=_share(report["bootstrap"]) if report["bootstrap"] else None,
         strict=_share(report["strict"]),
-        mean=repeats["mean"],
         std=repeats["std"],
         recall=_find_recall(report),
         latency_s=_compute_latency(report, items),
@@ -133,7 +131,7 @@ def _make_cells(each: VariantLine) -> tuple[str, ...]:
     bootstrap = f"; {_format_interval(each.bootstrap)}" if each.bootstrap else ""
     return (
         each.variant,
-        format_spread(each.mean, each.std),
+        format_spread(each.accuracy.value, each.std),
         f"{_format_interval(each.accuracy)}{bootstrap}",
         format_percent(each.strict.value),
         format_percent(each.recall),

@@ -8,11 +8,12 @@ import httpx2
 from fastapi import Depends, Request
 from redis.asyncio import Redis
 
-from services.orchestrator.polling.ended_verdicts import EndedVerdicts
+from services.orchestrator.polling.ended_counts import EndedCounts
 from services.orchestrator.polling.job_view_cache import JobViewCache
 from services.orchestrator.polling.polls import Polls
 from shared.settings import Settings
 from shared.storage.database import Database
+from shared.storage.verdicts import count_extractions, count_verdicts
 
 
 class DeviceScheduler(Protocol):
@@ -41,7 +42,10 @@ class Deps:
     """Schedulers of this process; empty in the doctor, which is another process."""
     polls: Polls = field(default_factory=Polls)
     job_views: JobViewCache = field(default_factory=JobViewCache)
-    verdicts: EndedVerdicts = field(default_factory=EndedVerdicts)
+    verdicts: EndedCounts[tuple[int, int]] = field(default_factory=lambda: EndedCounts(count_verdicts))
+    """Items of ended jobs by (correct answers, graded answers)."""
+    extractions: EndedCounts[str] = field(default_factory=lambda: EndedCounts(count_extractions))
+    """Answers of ended jobs by how the final answer was found in them."""
 
 
 def _get_deps(request: Request) -> Deps:

@@ -8,6 +8,9 @@ GraderName = Annotated[str, msgspec.Meta(pattern="^([a-z][a-z0-9-]{0,40})?$")]
 """Name of a grader (`shared/rag/graders.py`), including plug-ins; "": the dataset's grader, or `math` if it declares
 none."""
 
+MATHEMATICAL = ("math", "math-dataset", "last-number")
+"""Graders that compare answers as mathematics, and give the strict verdict beside their own."""
+
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an item says about right answers in addition to its gold answer."""

@@ -387,6 +387,9 @@ def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
         for name in ("upper", "lower"):
             if not math.isfinite(getattr(limits, name, None) or 0):
                 yield f"{path}.{name}", getattr(limits, name), "a finite number"
+        upper, lower = (limits.upper, limits.lower) if limits is not None else (None, None)
+        if upper is not None and lower is not None and upper < lower:
+            yield f"{path}.upper", upper, f"at least `{path}.lower` ({lower})"
     if params.gate.on_unusable not in ("fail", "rules"):
         yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
 

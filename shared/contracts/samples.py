@@ -149,13 +149,28 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extraction(StrEnum):
-    """Whether the answer's `\\boxed{}` was found."""
+    """Whether the reply's answer was found."""
 
     OK = "ok"
     MISSING = "missing"
     UNBALANCED = "unbalanced"
+    """The only `\\boxed{}` never closes."""
+    EMPTY = "empty"
+    """The reply has no text."""
+    ONLY_REASONING = "only_reasoning"
+    """The reply ends in its reasoning, so that it holds no answer."""
     REFUSED = "refused"
     """Nothing was generated, on purpose; `Outcome.refusal` says why."""
+
+
+class ExtractedBy(StrEnum):
+    """The rule by which the answer was found in the reply (`shared/rag/extraction.py`)."""
+
+    BOXED = "boxed"
+    MARKED = "marked"
+    STATED = "stated"
+    LAST_NUMBER = "last_number"
+    WHOLE = "whole"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +178,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     answer: str | None
     extraction: Extraction
+    extracted_by: ExtractedBy | msgspec.UnsetType = msgspec.UNSET
+    """The rule that found the answer. Unset if none was found or the answer was imported, and in outcomes of older
+    releases."""
     truncated: bool = False
     truncated_by: str | msgspec.UnsetType = msgspec.UNSET
     """What ended a truncated text. Unset if it was the token limit, so that such outcomes keep the bytes of older
@@ -185,10 +203,11 @@ class WrittenOutcome(Outcome, frozen=True, kw_only=True):
     text: str
     """The generator's text."""
 
-    def outcome(self, answer: str | None, extraction: Extraction) -> Outcome:
+    def outcome(self, answer: str | None, extraction: Extraction, rule: ExtractedBy | None) -> Outcome:
         """Return the outcome without the text, with the answer that was found in it."""
         fields = {name: getattr(self, name) for name in Outcome.__struct_fields__}
-        return Outcome(**{**fields, "answer": answer, "extraction": extraction})
+        found = {"answer": answer, "extraction": extraction, "extracted_by": rule or msgspec.UNSET}
+        return Outcome(**{**fields, **found})
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -197,6 +216,8 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     """The system's complete text; the answer is extracted from it unless `answer` is set."""
     answer: str | None = None
+    score: float | None = None
+    """The score that the system's own evaluation gave: 1 for right, 0 for wrong."""
     seconds: float | None = None
     """Time that the system reports, in seconds."""
     prompt_tokens: int | None = None

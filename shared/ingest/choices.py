@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.ingest import fields
 from shared.ingest.lines import Defect, Fields
-from shared.rag.choices import LETTERS
+from shared.rag.extraction import LETTERS
 
 
 def read(line: Fields) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
         InvalidLine: where `record` finds a defect.
     """
     try:
-        return record(lines.fields(raw))
+        return record(lines.read_fields(raw))
     except Defect as defect:
         raise lines.locate_defect(defect, source, number) from defect
 
@@ -54,7 +54,7 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
     Raises:
         InvalidLine: lines that cannot be used.
     """
-    return iter(Reader(rows, lambda line, _: record(line), identifier))
+    return iter(Reader(rows, lambda line, _: record(line), identifier, parse=lines.read_fields))
 
 
 def _problem(line: Fields, names: tuple[str, ...]) -> str:
@@ -85,6 +85,8 @@ def _meta(line: Fields, metas: tuple[str, ...], subjects: tuple[str, ...]) -> di
     field = fields.find_given_name(line, metas)
     meta = {} if field is None else line[field]
     if not isinstance(meta, dict):
-        raise Defect(f"`{field}` is not a JSON object; write {{...}} or remove it")
+        is_broken = isinstance(meta, str) and meta.lstrip().startswith("{")  # the cell of a table
+        problem = "is not JSON" if is_broken else f"is {lines.name(meta)}, not a JSON object"
+        raise Defect(f"`{field}` {problem}; write {{...}} or remove it")
     known = {"subject": fields.label(line, subjects), "level": fields.level(line)}
     return {**meta, **{key: value for key, value in known.items() if value is not None}}

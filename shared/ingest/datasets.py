@@ -1,10 +1,12 @@
-"""Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, FlashRAG, AutoRAG, ragas,
+"""Read items from lines: questions with what is known about them (MATH, GSM8K, BEIR, BRIGHT, FlashRAG, AutoRAG, ragas,
 plain)."""
 
 from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
 from operator import attrgetter
 from typing import Any
 
+from shared import suggestions
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
@@ -19,6 +21,21 @@ from shared.mathtext import answers
 IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 MAX_RUBRIC = 8000
 """Maximum length of an item's rubric, in characters."""
+READ = frozenset((
+    *IDS, *fields.QUESTIONS, "text", *fields.MESSAGES, *fields.REFERENCES, *fields.ANSWERS, *fields.SOLUTION,
+    *fields.GOLD_DOCUMENTS, *fields.SUBJECTS, *fields.LEVEL, *fields.RELATION,
+))  # fmt: skip
+"""Fields that are read for every grader."""
+READ_FOR = {"choice": fields.CHOICES, "rubric": fields.RUBRIC}
+"""Further fields that are read for a grader."""
+MOST_UNREAD = 100
+"""Maximum number of unread fields whose names are kept."""
+NAMED = 10
+"""Maximum number of unread fields that a warning names."""
+LONGEST_NAME = 40
+"""Characters of an unread field's name that are kept."""
+ALIKE = 0.8
+"""Similarity of two names from which one is taken for a misspelling of the other (`anwser` and `answer` have 0.83)."""
 identifier = attrgetter("custom_id")
 """Return the id, which must be unique within an upload."""
 _present = fields.Present(
@@ -31,9 +48,10 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
 
     Fields: question from `question`, `problem`, `query` or `user_input`, else `text`, else what the user says in a
     chat of one question (`messages`); gold answer from
-    `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt` or
-    `golden` (GSM8K: what follows ####), else the last box of `solution`; gold documents from `gold_documents`,
-    `retrieval_gt` or `reference_context_ids`; what it asks of a graph from `relation`, or an object in `query`.
+    `golden_answers`, `generation_gt`, `reference` or `ground_truth`, else `answer`, `gold`, `expected_answer`, `gt`,
+    `golden` (GSM8K: what follows ####) or `gold_answer`, else the last box of `solution`; gold documents from
+    `gold_documents`, `retrieval_gt`, `reference_context_ids` or `gold_ids`; what it asks of a graph from `relation`, or
+    an object in `query`.
     `choice` reads `choices`, too, and asks them; `rubric` reads `rubric`.
 
     Raises:
@@ -56,6 +74,74 @@ def item(line: Fields, grader: str | None = None) -> DatasetItem:
     )
 
 
+class ItemReader:
+    """Makes the items of an upload for one grader, and notes what they lack."""
+
+    def __init__(self, grader: str | None = None) -> None:
+        self._grader = grader
+        self._read = READ.union(READ_FOR.get(grader or "", ()))
+        self._items = 0
+        self._golds = 0
+        self._documents = 0
+        self._excludes = 0
+        self._unread: dict[str, None] = {}
+
+    def read(self, line: Fields) -> DatasetItem:
+        """Make the item of a line.
+
+        Raises:
+            Defect: see `item`.
+        """
+        found = item(line, self._grader)
+        self._items += 1
+        self._golds += found.gold is not None
+        self._documents += bool(found.gold_documents)
+        self._excludes += bool(_list_excluded(line.get(fields.EXCLUDED)))
+        for name in line.keys() - self._read:
+            if len(self._unread) < MOST_UNREAD:
+                self._unread[name[:LONGEST_NAME]] = None
+        return found
+
+    def list_warnings(self) -> list[str]:
+        """Return what a grade or a measure of a search will lack, and fields that look like misspelt ones."""
+        warnings, unread = list[str](), sorted(self._unread)
+        if self._items and not (self._golds or self._documents) and self._grader != "rubric":
+            wanted = "no item has an expected answer (`answer`) or relevant documents (`gold_documents`)"
+            unread_fields = f"; fields that were not read: {_name_unread(unread)}" if unread else ""
+            warnings.append(f"{wanted}, so no answer to them can be graded{unread_fields}")
+        else:
+            meant = {name: _find_misspelt(name, self._read) for name in unread}
+            warnings += [f"`{name}` was not read: did you mean `{near}`?" for name, near in meant.items() if near]
+        if self._excludes:
+            some = f"`{fields.EXCLUDED}` of {self._excludes} items was not read"
+            warnings.append(f"{some}: a search finds these documents like all others")
+        return warnings
+
+
+def _name_unread(names: list[str]) -> str:
+    """Return the names, each with the field of answers or documents that it looks like."""
+    wanted = (*fields.ANSWERS, *fields.REFERENCES, *fields.GOLD_DOCUMENTS)
+    near = {name: suggestions.find_nearest(name, wanted) for name in names}
+    listed = [f"`{name}`" + (f" (did you mean `{meant}`?)" if meant else "") for name, meant in near.items()]
+    first = sorted(listed, key=lambda each: "did you mean" not in each)[:NAMED]
+    return ", ".join([*first, *(["…"] if len(names) > NAMED else [])])
+
+
+def _find_misspelt(name: str, read: frozenset[str]) -> str | None:
+    """Return the field that `name` misspells; a longer name such as `question_id` is another field."""
+    meant = suggestions.find_nearest(name, read)
+    if meant is None or (meant.casefold() in name.casefold() and len(name) > len(meant) + 1):
+        return None
+    return meant if SequenceMatcher(None, name.casefold(), meant.casefold()).ratio() >= ALIKE else None
+
+
+def _list_excluded(value: Any) -> list[Any]:
+    """Return the documents in `excluded_ids`, which BRIGHT fills with "N/A" where there are none."""
+    return [
+        each for each in (value if isinstance(value, list) else [value]) if each not in (None, "", fields.NONE_GIVEN)
+    ]
+
+
 def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
     """Read one line of a dataset.
 
@@ -63,7 +149,7 @@ def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
         InvalidLine: where `item` finds a defect.
     """
     try:
-        return item(lines.fields(raw))
+        return item(lines.read_fields(raw))
     except Defect as defect:
         raise lines.locate_defect(defect, source, number) from defect
 
@@ -74,7 +160,7 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     Raises:
         InvalidLine: lines that cannot be used.
     """
-    return iter(Reader(rows, lambda line, _: item(line), identifier))
+    return iter(Reader(rows, lambda line, _: item(line), identifier, parse=lines.read_fields))
 
 
 def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:
@@ -130,7 +216,7 @@ def _answer(line: Fields, names: tuple[str, ...]) -> str | None:
         raise Defect(
             f"`answer` beside `{beside}` may be a system's answer or the expected one; rename that one to `gold`"
         )
-    return field
+    return None if field == "gold_answer" and line[field] == fields.NONE_GIVEN else field
 
 
 def _gold_documents(line: Fields, names: tuple[str, ...]) -> dict[str, int] | None:

@@ -12,14 +12,19 @@ PASSAGES = ("text", "contents")
 """Fields with a passage: BEIR has `text`, for its queries too; FlashRAG and AutoRAG have `contents`."""
 REFERENCES = ("golden_answers", "generation_gt", "reference", "ground_truth", "ground_truths")
 """Fields that can only hold expected answers: those of FlashRAG, AutoRAG, ragas and older ragas."""
-ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden", "answerKey")
-"""Fields with an answer; ARC has `answerKey`."""
+ANSWERS = ("answer", "gold", "expected_answer", "gt", "golden", "answerKey", "gold_answer")
+"""Fields with an answer; ARC has `answerKey`, BRIGHT `gold_answer`."""
 CHOICES = ("choices", "options")
 """Fields with the choices of a multiple-choice question: `choices` in MMLU and ARC, `options` in MedQA."""
 RUBRIC = ("rubric",)
 RETRIEVED = ("contexts", "retrieved_contexts")
 """Fields with what a system retrieved: an `answer` beside them may be that system's."""
-GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids")
+GOLD_DOCUMENTS = ("gold_documents", "retrieval_gt", "reference_context_ids", "gold_ids")
+"""Fields with relevant documents: AutoRAG has `retrieval_gt`, ragas `reference_context_ids`, BRIGHT `gold_ids`."""
+EXCLUDED = "excluded_ids"
+"""Field of BRIGHT with documents that must not be found for one item, which searches cannot leave out."""
+NONE_GIVEN = "N/A"
+"""BRIGHT's word for no answer and no document."""
 SUBJECTS = ("subject", "type", "topic")
 METAS = ("meta", "metadata")
 TITLE = ("title",)
@@ -46,10 +51,11 @@ KNOWN = frozenset(
         *LEVEL,
         *RELATION,
         *MESSAGES,
+        EXCLUDED,
     )
 )
-"""Every field that is read; all others are ignored."""
-NESTED = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS))
+"""Every field that is looked at; all others are ignored."""
+NESTED = frozenset((*MESSAGES, *REFERENCES, *CHOICES, *RETRIEVED, *GOLD_DOCUMENTS, *METAS, EXCLUDED))
 """Fields that may hold lists or objects; in the cell of a table these are written as JSON."""
 
 MOST_COLUMNS = 1000

@@ -9,22 +9,27 @@ from shared.contracts.params import MOST_REPEATS
 from shared.contracts.samples import Given
 from shared.errors import Invalid
 from shared.ingest import fields
-from shared.ingest.lines import Defect, Fields, name
+from shared.ingest.lines import Defect, Empty, Fields, name
 from shared.ingest.tables import ColumnNames
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("custom_id", "id"),
     "index": ("index",),
-    "question": ("question",),
+    "question": ("question", "user_input", "input"),
     "repeat": ("repeat",),
     "answer": ("answer",),
-    "text": ("text",),
+    "text": ("text", "response", "actual_output"),
+    "score": ("score", "exact_match"),
+    "error": ("error",),
     "seconds": ("seconds",),
     "prompt_tokens": ("prompt_tokens",),
     "completion_tokens": ("completion_tokens",),
 }
-"""Parts of a line, each with the columns that hold it unless a mapping names another."""
+"""Parts of a line, each with the columns that hold it unless a mapping names another; some are those of ragas and
+DeepEval."""
 MOST_TOKENS = 1 << 53
+MAX_MESSAGE_LENGTH = 200
+"""Maximum length of another system's error in a message, in characters."""
 
 
 class ImportedAnswer(NamedTuple):
@@ -34,6 +39,14 @@ class ImportedAnswer(NamedTuple):
     """Position of the item in the dataset."""
     repeat: int
     given: Given
+    line: int
+    matched_by: str
+    """What named the item: "id", "question", "index"; "order" if only its place was left of several."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the system wrote nothing, which is a wrong answer."""
+        return self.given.answer is None and not (self.given.text or "").strip()
 
 
 class ItemIndex:
@@ -47,6 +60,7 @@ class ItemIndex:
         for ordinal, (id_, question) in enumerate(rows):
             if id_ is not None:
                 self._ids[id_] = ordinal
+            question = _join_blanks(question)
             self._questions[question] = None if question in self._questions else ordinal
             self.count += 1
 
@@ -72,12 +86,12 @@ class ItemIndex:
         raise Defect(f"the dataset has {self.count} items, counted from 0, so none has the index {index}")
 
     def find_by_question(self, question: str) -> int:
-        """Find the only item with exactly this question, ignoring blanks around it.
+        """Find the only item with exactly this question, however its blanks and lines are laid out.
 
         Raises:
             Defect: there is none, or several.
         """
-        found = self._questions.get(question.strip(), -1)
+        found = self._questions.get(_join_blanks(question), -1)
         if found is None:
             raise Defect("several items of the dataset have this question; name the item by its id or index")
         if found < 0:
@@ -132,38 +146,58 @@ class AnswerReader:
         """Read the answer on one line.
 
         Raises:
-            Defect: what is wrong with it.
+            Defect: what is wrong with it; `Empty` if it says that the other system failed.
         """
         for what in sorted(self._columns.named):
             (column,) = self._columns.columns[what]
             if column not in line:
                 raise Defect(f"has no column `{column}`, which should say {what}; it has {_shorten(', '.join(line))}")
-        ordinal, repeat = self._item(line), self._repeat(line)
+        (ordinal, matched_by), repeat = self._item(line), self._repeat(line)
         given = self._read_answer(line)
         seen = self._lines.setdefault((ordinal, repeat), number)
         if seen != number:
             again = f"repeat {repeat} of it" if repeat else "it"
             raise Defect(f"answers item {ordinal}, and line {seen} answers {again}, too; give each its own `repeat`")
-        return ImportedAnswer(ordinal, repeat, given)
+        return ImportedAnswer(ordinal, repeat, given, number, matched_by)
 
     def _field(self, line: Fields, what: str) -> str | None:
         """Find the column that holds this part; a column with an empty cell holds nothing."""
         return next((each for each in self._columns.columns[what] if line.get(each) not in (None, "")), None)
 
-    def _text_field(self, line: Fields) -> str | None:
-        """Find the column of the text, which may be empty: a system that wrote nothing has answered wrong."""
-        return next((each for each in self._columns.columns["text"] if line.get(each) is not None), None)
+    def _item(self, line: Fields) -> tuple[int, str]:
+        """Find the item, and what named it: its id, else its question, else its index.
 
-    def _item(self, line: Fields) -> int:
-        if (field := self._field(line, "id")) is not None:
-            return self._items.find_by_id(fields.scalar(line[field], field))
-        if (field := self._field(line, "index")) is not None:
-            return self._items.at(_read_whole(line[field], field))
-        if (field := self._field(line, "question")) is not None:
-            return self._items.find_by_question(fields.text(line, field))
-        raise Defect(
-            "does not name the item that it answers; write its id into `id`, or name a column: --column id=COLUMN"
-        )
+        Where id or index names another item than the question, the question decides: programs number their samples
+        themselves.
+        """
+        found: dict[str, int] = {}
+        defects: list[Defect] = []
+        for what, find in (("id", self._find_by_id), ("question", self._find_by_question), ("index", self._find_at)):
+            if (field := self._field(line, what)) is None:
+                continue
+            try:
+                found[what] = find(line, field)
+            except Defect as defect:
+                defects.append(defect)
+        if not found and not defects:
+            raise Defect(
+                "does not name the item that it answers; write its id into `id`, or name a column: --column id=COLUMN"
+            )
+        if not found:
+            raise defects[0]
+        what = next(iter(found))
+        if found[what] != found.get("question", found[what]):
+            what = "question"
+        return found[what], "order" if what == "index" and defects else what
+
+    def _find_by_id(self, line: Fields, field: str) -> int:
+        return self._items.find_by_id(fields.scalar(line[field], field))
+
+    def _find_by_question(self, line: Fields, field: str) -> int:
+        return self._items.find_by_question(fields.text(line, field))
+
+    def _find_at(self, line: Fields, field: str) -> int:
+        return self._items.at(_read_whole(line[field], field))
 
     def _repeat(self, line: Fields) -> int:
         field = self._field(line, "repeat")
@@ -175,21 +209,54 @@ class AnswerReader:
         return repeat
 
     def _read_answer(self, line: Fields) -> Given:
-        answer, text = self._field(line, "answer"), self._text_field(line)
+        """Read the answer; a column of answers that holds nothing is the reply of a system that wrote nothing."""
+        present = [each for what in ("answer", "text") for each in self._columns.columns[what] if each in line]
+        answer, text = self._field(line, "answer"), self._field(line, "text")
+        if answer is not None and isinstance(line[answer], str) and not line[answer].strip():
+            answer = None
         if answer is None and text is None:
-            raise Defect("has no answer; write it into `answer`, or the complete text into `text`")
+            if (error := self._field(line, "error")) is not None:
+                raise Empty(f"has no answer, because the other system failed: {_describe_error(line[error])}")
+            if not present:
+                raise Defect("has no answer; write it into `answer`, or the complete text into `text`")
         seconds = self._field(line, "seconds")
         return Given(
-            text=None if text is None else fields.text(line, text),
+            text=(None if answer is not None else "") if text is None else fields.text(line, text),
             answer=None if answer is None else fields.scalar(line[answer], answer),
+            score=self._read_score(line),
             seconds=None if seconds is None else _seconds(line[seconds], seconds),
             prompt_tokens=self._tokens(line, "prompt_tokens"),
             completion_tokens=self._tokens(line, "completion_tokens"),
         )
 
+    def _read_score(self, line: Fields) -> float | None:
+        """Read the other system's own score; what is no number is none, unless a mapping named the column."""
+        field = self._field(line, "score")
+        if field is None:
+            return None
+        try:
+            score = float(line[field])
+        except (TypeError, ValueError, OverflowError):
+            score = math.nan
+        if math.isfinite(score):
+            return score
+        if "score" in self._columns.named and not isinstance(line[field], float):
+            raise Defect(f"`{field}` is {_describe(line[field])}; write a number, 1 for right and 0 for wrong")
+        return None
+
     def _tokens(self, line: Fields, what: str) -> int | None:
         field = self._field(line, what)
         return None if field is None else _read_whole(line[field], field)
+
+
+def _join_blanks(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _describe_error(error: Any) -> str:
+    """Return the message; of a long one the end, because inspect_ai writes the request in front of the reason."""
+    message = str((error.get("message") if isinstance(error, dict) else error) or "it gives no reason")
+    return message if len(message) <= MAX_MESSAGE_LENGTH else f"… {message[-MAX_MESSAGE_LENGTH:]}"
 
 
 def _read_whole(value: Any, field: str) -> int:

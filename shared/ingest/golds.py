@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shared.contracts.grading import MATHEMATICAL
 from shared.ingest import choices, fields
 from shared.ingest.lines import Defect
 from shared.mathtext.grading import equal_strict
@@ -37,13 +38,13 @@ class GoldReader(NamedTuple):
         if self.grader == "choice":
             return choices.find_right_letter(value, field, self.choices)
         text = fields.scalar(value, field)
-        return text if self.grader not in (None, "math") else _cut_after_mark(text)
+        return text if self.grader not in (None, *MATHEMATICAL) else _cut_after_mark(text)
 
     def _list_others(self, answers: Sequence[str]) -> tuple[str, ...]:
         """Return the other answers without repetitions; for mathematics, also without other notations of the same
         answer."""
         first, *rest = dict.fromkeys(answers)
-        mathematics = self.grader in (None, "math")
+        mathematics = self.grader in (None, *MATHEMATICAL)
         return tuple(other for other in rest if not (mathematics and equal_strict(other, first)))
 
 

@@ -1,8 +1,9 @@
 """Parse one line of an upload into a JSON object; every defect is a `Defect` that says what to change."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
-from typing import IO, Any, Never
+from typing import IO, Any
 
 import msgspec
 
@@ -11,6 +12,10 @@ from shared.errors import InvalidLine
 MAX_LINE_BYTES = 1 << 20
 """Maximum length of a line, in bytes, unless the operator sets another (`limits.line_bytes`); checked before
 parsing."""
+MOST_DIGITS = 4300
+"""Maximum number of digits of an integer, which Python converts no more of."""
+SHOWN = 40
+"""Characters of a number that a message quotes."""
 MOST_DEPTH = 100
 """Maximum nesting of arrays and objects; Python can encode about a thousand, fewer if the stack is deep."""
 NESTED = "is nested too deeply; write one flat JSON object per line"
@@ -23,6 +28,13 @@ _fast = msgspec.json.Decoder().decode
 
 class Defect(Exception):
     """Says what is wrong with a line, and what to write instead; the caller adds source and number."""
+
+
+class NoNumber(msgspec.Struct, frozen=True):
+    """Stands for the value of a field that holds a number which JSON has not: it is refused where it is read."""
+
+    said: str
+    """Such as "NaN, which is no JSON number"."""
 
 
 class Empty(Defect):
@@ -72,8 +84,19 @@ def fields(content: Content) -> Fields:
     Raises:
         Defect: it has none.
     """
+    return _fields(content, lenient=False)
+
+
+def read_fields(content: Content) -> Fields:
+    """Do the same; a field with a number that JSON has not (NaN, 1e999) holds `NoNumber`, which harms nobody who does
+    not read it.
+    """
+    return _fields(content, lenient=True)
+
+
+def _fields(content: Content, *, lenient: bool) -> Fields:
     if isinstance(content, bytes | str):
-        return parse(content)
+        return parse(content, lenient=lenient)
     if isinstance(content, Defect):
         raise content
     return content
@@ -86,8 +109,9 @@ def size(content: Content) -> int:
     return 0 if isinstance(content, Defect) else sum(map(len, _strings(content)))
 
 
-def parse(raw: bytes | str) -> Fields:
-    """Parse the JSON object on one line; a byte order mark and a carriage return are tolerated.
+def parse(raw: bytes | str, *, lenient: bool = False) -> Fields:
+    """Parse the JSON object on one line; a byte order mark and a carriage return are tolerated. `lenient` is as in
+    `read_fields`.
 
     Raises:
         Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
@@ -96,7 +120,7 @@ def parse(raw: bytes | str) -> Fields:
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = _parse_slowly(data.removeprefix(BOM).strip())
+        value = _parse_slowly(data.removeprefix(BOM).strip(), lenient=lenient)
     if not isinstance(value, dict):
         raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
@@ -136,21 +160,55 @@ def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 def name(value: Any) -> str:
     """Return the name of the type of `value` in JSON."""
+    if isinstance(value, NoNumber):
+        return value.said
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
 
 
-def _parse_slowly(data: bytes) -> Any:
+def _parse_slowly(data: bytes, *, lenient: bool) -> Any:
     """Parse the line again with a slower parser, which says where the error is."""
+
+    def refuse(number: str, why: str) -> NoNumber:
+        if lenient:
+            return NoNumber(f"{number}, which {why}")
+        raise ValueError(f"{number} {why}")
+
+    def parse_float(number: str) -> float | NoNumber:
+        value = float(number)
+        return value if math.isfinite(value) else refuse(number[:SHOWN], "is out of range")
+
+    def parse_int(number: str) -> int | NoNumber:
+        digits = len(number.removeprefix("-"))
+        return int(number) if digits <= MOST_DIGITS else refuse(f"a number of {digits} digits", "is too long")
+
     _check_bytes(data)
     try:
-        return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_parse_finite)
+        value = json.loads(
+            data.decode(), parse_float=parse_float, parse_int=parse_int,
+            parse_constant=lambda constant: refuse(constant, "is no JSON number"),
+        )  # fmt: skip
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error
     except RecursionError as error:
         raise Defect(NESTED) from error
     except ValueError as error:
         raise Defect(f"is not JSON ({error}); write one JSON object per line") from error
+    return {name: _find_no_number(each) or each for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _find_no_number(value: Any) -> NoNumber | None:
+    """Return the value if it is no number, or what stands for a list or object that holds one."""
+    if isinstance(value, NoNumber):
+        return value
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, NoNumber):
+            return NoNumber(f"{name(value)} with {part.said}")
+        if isinstance(part, dict | list):
+            stack += _parts(part)
+    return None
 
 
 def _check_bytes(data: bytes) -> None:
@@ -162,17 +220,6 @@ def _check_bytes(data: bytes) -> None:
         raise Defect("holds a NUL byte; the file must be UTF-8 text (is it UTF-16?)")
     if b"\r" in data:
         raise Defect(r"holds a lone carriage return; end lines with \n (`tr '\r' '\n' < FILE`)")
-
-
-def _refuse_constant(constant: str) -> Never:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _parse_finite(number: str) -> float:
-    value = float(number)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{number} is out of range")
-    return value
 
 
 def _strings(value: Any) -> Iterator[str]:

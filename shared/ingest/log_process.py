@@ -25,7 +25,7 @@ def read(file: IO[bytes], source: str, layout: Layout, longest: int, most: int) 
         InvalidLine: it is cut off or damaged, or is no such log.
         TooLarge: it needs more memory or time than the process may take.
     """
-    if layout is Layout.LM_EVAL:
+    if layout in (Layout.LM_EVAL, Layout.OPENAI_BATCH):
         # Lines of limited length, of which several answers may come: they are numbered by line.
         yield from other_logs.read(file, source, layout, LogLimits(line=longest))
         return

@@ -1,6 +1,13 @@
-"""Read logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness and FlashRAG."""
+"""Read logs of other programs as lines of answers: inspect_ai, lm-evaluation-harness, FlashRAG, OpenAI's batches, ragas
+and DeepEval.
+
+A line has the parts that `given_answers` knows: what names the item, the text, what the program itself took for the
+answer, its score, or the error of a sample that failed.
+"""
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from itertools import chain
@@ -9,12 +16,12 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from shared.errors import InvalidLine
-from shared.ingest import lines
+from shared.ingest import fields, lines
 from shared.ingest.lines import Defect, Fields, Row
+from shared.mathtext.reasoning_blocks import remove_reasoning
 
-MAX_MESSAGE_LENGTH = 200
-"""Maximum length of another program's error in a message, in characters."""
-
+SCORES = ("exact_match", "em", "acc", "exact", "accuracy", "math_verify")
+"""Metrics that say whether an answer is right, in the order of preference; others, such as F1, are not."""
 Answers = Callable[[Fields], list[Fields]]
 """The answers of one sample; there are several if a model was asked several times."""
 
@@ -25,6 +32,9 @@ class Layout(StrEnum):
     INSPECT = "inspect"
     LM_EVAL = "lm-eval"
     FLASHRAG = "flashrag"
+    OPENAI_BATCH = "openai-batch"
+    RAGAS = "ragas"
+    DEEPEVAL = "deepeval"
 
 
 class LogLimits(NamedTuple):
@@ -115,7 +125,7 @@ def _flashrag_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterat
     yield from _array(_read_single_value(file, source, limits.value), None, source)
 
 
-def _lm_eval_samples(file: IO[bytes], _: str, limits: LogLimits) -> Iterator[bytes | Defect]:
+def _read_json_lines(file: IO[bytes], _: str, limits: LogLimits) -> Iterator[bytes | Defect]:
     for _number, raw in lines.number_lines(file, limits.line):
         yield lines.make_too_long_defect(limits.line) if lines.is_too_long(raw, limits.line) else raw
 
@@ -130,6 +140,35 @@ def _read_single_value(file: IO[bytes], source: str, most: int) -> Any:
         raise InvalidLine(source, 1, f"is truncated or not JSON ({error})") from error
 
 
+def _ragas_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
+    """Yield the rows of a result or a dataset: of JSON lines, or as pandas writes them, of a list or of columns."""
+    if _is_json_lines(file):
+        yield from _read_json_lines(file, source, limits)
+        return
+    value = _read_single_value(file, source, limits.value)
+    if isinstance(value, dict) and value and all(isinstance(column, dict) for column in value.values()):
+        places = dict.fromkeys(place for column in value.values() for place in column)
+        value = [{name: column.get(place) for name, column in value.items()} for place in places]
+    yield from _array(value, None, source)
+
+
+def _is_json_lines(file: IO[bytes]) -> bool:
+    """Tell whether the first line is an object by itself, but not one of columns."""
+    first = file.readline(lines.MAX_LINE_BYTES)
+    more = file.read(1)
+    file.seek(0)
+    try:
+        value = _decode(first)
+    except ValueError:
+        return False
+    return isinstance(value, dict) and (bool(more) or not all(isinstance(each, dict) for each in value.values()))
+
+
+def _deepeval_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterator[Any]:
+    """Yield the cases of a test run, or of a dataset that was saved as JSON."""
+    yield from _array(_read_single_value(file, source, limits.value), "testCases", source)
+
+
 def _array(value: Any, field: str | None, source: str) -> Iterator[Any]:
     found = value.get(field) if field and isinstance(value, dict) else value
     if not isinstance(found, list):
@@ -138,45 +177,186 @@ def _array(value: Any, field: str | None, source: str) -> Iterator[Any]:
 
 
 def _inspect(sample: Fields) -> list[Fields]:
-    output = sample["output"]
-    if not output["choices"]:
-        reason = (sample.get("error") or {}).get("message") or "its model gave none"
-        raise Defect(f"has no answer: {reason[:MAX_MESSAGE_LENGTH]}")
-    content = output["choices"][0]["message"]["content"]
-    if isinstance(content, list):
-        content = "".join(each["text"] for each in content if each.get("type") == "text")
+    """Read a sample of inspect_ai, which numbers samples from 1 where the dataset has no ids."""
+    output = sample.get("output") or {}
+    found: Fields = {"id": sample["id"], "question": _read_question(sample.get("input"))}
+    if isinstance(sample["id"], int) and sample["id"] > 0:
+        found["index"] = sample["id"] - 1
+    found["repeat"] = sample.get("epoch", 1) - 1
+    if not output.get("choices"):
+        return [_drop_nulls({**found, "error": sample.get("error") or "its model gave none"})]
+    text = _join_parts(output["choices"][0]["message"].get("content"))
     usage = output.get("usage") or {}
-    return [_drop_nulls({
-        "id": sample["id"], "repeat": sample.get("epoch", 1) - 1, "text": content, "seconds": sample.get("total_time"),
+    found |= {
+        "text": text, "seconds": sample.get("total_time"),
         "prompt_tokens": usage.get("input_tokens"), "completion_tokens": usage.get("output_tokens"),
-    })]  # fmt: skip
+    }  # fmt: skip
+    return [_drop_nulls({**found, **_read_inspect_score(sample.get("scores") or {}, text)})]
+
+
+def _read_question(asked: Any) -> str | None:
+    """Return the text that was asked: inspect_ai has a text, or the messages of a chat."""
+    if isinstance(asked, list):
+        asked = next((each.get("content") for each in reversed(asked) if each.get("role") == "user"), None)
+    return _join_parts(asked) or None
+
+
+def _join_parts(content: Any) -> str:
+    """Return the text of a message, which may be a list of parts; reasoning and calls of tools are no text."""
+    if isinstance(content, list):
+        return "".join(each["text"] for each in content if each.get("type") in ("text", "output_text"))
+    return content or ""
+
+
+def _read_inspect_score(scores: Fields, text: str) -> Fields:
+    """Read the first scorer that gave a score: "C" is correct, "I" incorrect, "N" no answer, "P" partly correct.
+
+    What it took for the answer is the whole text for some scorers, and then says nothing.
+    """
+    values = {"C": 1.0, "I": 0.0, "N": 0.0, True: 1.0, False: 0.0}
+    for score in scores.values():
+        value = score.get("value")
+        number = values.get(value) if isinstance(value, str | bool) else value
+        if not isinstance(number, int | float) or math.isnan(number):
+            continue
+        return {"score": number, "answer": _take_extract(score.get("answer"), text)}
+    return {}
+
+
+def _take_extract(answer: Any, text: str | None) -> str | None:
+    """Return what another program took for the answer, if it is a part of the text behind the reasoning.
+
+    Otherwise our own rules find the answer in the text: some scorers give all of it back, in small letters, or a number
+    out of a thought that was cut off.
+    """
+    kept = remove_reasoning(text or "")
+    if not isinstance(answer, str) or not _letters(answer) or _letters(answer) == _letters(kept):
+        return None
+    found = re.search(rf"(?<!\w){re.escape(answer.strip())}(?!\w)", kept, re.IGNORECASE)
+    return answer if found else None
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"\W", "", text).casefold()
 
 
 def _flashrag(sample: Fields) -> list[Fields]:
     """Read a line of FlashRAG; it has `raw_pred` if a function of the user has made `pred` of it."""
     output = sample["output"]
+    if "pred" not in output:
+        raise Defect("has no `output.pred`; export the log again after the generator has answered")
     text, answer = output.get("raw_pred", output["pred"]), output["pred"] if "raw_pred" in output else None
-    return [_drop_nulls({"id": sample.get("id"), "question": sample.get("question"), "text": text, "answer": answer})]
+    return [_drop_nulls({
+        "id": sample.get("id"), "question": sample.get("question"), "text": text or "", "answer": answer,
+        "score": _read_score(output.get("metric_score") or {}),
+    })]  # fmt: skip
+
+
+def _read_score(metrics: Fields) -> float | None:
+    found = next((metrics[name] for name in SCORES if isinstance(metrics.get(name), int | float)), None)
+    return None if found is None or math.isnan(found) else float(found)
 
 
 class _LmEval:
-    """Reads lm-evaluation-harness: a document has a line per filter, so only the first filter's lines are read."""
+    """Reads lm-evaluation-harness, which writes a line of each document for every filter: only the first filter's.
+
+    Logs of before the field `filter` repeat the line itself.
+    """
 
     def __init__(self) -> None:
         self._filter: str | None = None
+        self._lines: set[tuple[Any, int]] = set()
 
     def __call__(self, sample: Fields) -> list[Fields]:
-        chosen = sample.get("filter") or ""
-        self._filter = chosen if self._filter is None else self._filter
-        if chosen != self._filter:
-            return []
         drawn = sample["resps"][0]
         texts = drawn if isinstance(drawn, list) else [drawn]
-        if not all(isinstance(each, str) for each in texts):
+        if not all(isinstance(each, str | None) for each in texts):
             raise Defect(
                 "is of a task that compares likelihoods, so it has no generated text; import a generative task"
             )
-        return [{"index": sample["doc_id"], "repeat": repeat, "text": each} for repeat, each in enumerate(texts)]
+        chosen = sample.get("filter")
+        if chosen is None:
+            line = (sample["doc_id"], hash(tuple(texts)))
+            if line in self._lines:
+                return []
+            self._lines.add(line)
+        self._filter = chosen if self._filter is None else self._filter
+        if chosen != self._filter:
+            return []
+        named = _name_document(sample)
+        filtered = _read_filtered(sample, texts)
+        score = _read_score(sample) if len(texts) == 1 else None
+        return [
+            _drop_nulls({**named, "repeat": repeat, "text": text or "", "answer": answer, "score": score})
+            for repeat, (text, answer) in enumerate(zip(texts, filtered, strict=True))
+        ]
+
+
+def _name_document(sample: Fields) -> Fields:
+    """Return what names the item: id and question as far as the document has them, and its place in the task."""
+    document = sample.get("doc")
+    document = document if isinstance(document, dict) else {}
+    id_ = next((document[name] for name in fields.IDS if isinstance(document.get(name), str | int)), None)
+    question = next((document[name] for name in fields.QUESTIONS if isinstance(document.get(name), str)), None)
+    return {"id": id_, "question": question, "index": sample["doc_id"]}
+
+
+def _read_filtered(sample: Fields, texts: list[str | None]) -> list[str | None]:
+    """Return what the filter took for the answer to each draw; it gives "[invalid]" where it found none."""
+    filtered = sample.get("filtered_resps") or []
+    if len(filtered) == 1 and isinstance(filtered[0], list):
+        filtered = filtered[0]
+    if len(filtered) != len(texts):
+        return [None] * len(texts)  # such as the majority of all draws
+    return [_take_extract(answer, text) for text, answer in zip(texts, filtered, strict=True)]
+
+
+def _openai_batch(sample: Fields) -> list[Fields]:
+    """Read a line of the output, or of the error file, of OpenAI's Batch API: chat completions, responses, completions.
+
+    A refusal is an answer, and wrong; a request that failed has none.
+    """
+    response = sample.get("response") or {}
+    body = response.get("body") or {}
+    named = {"id": sample["custom_id"]}
+    error = sample.get("error") or body.get("error")
+    if error or response.get("status_code", 200) != 200:
+        return [{**named, "error": error or f"status {response.get('status_code')}"}]
+    texts = [_read_choice(each) for each in body.get("choices", ())]
+    if "output" in body:
+        texts = ["".join(_join_parts(each["content"]) for each in body["output"] if each.get("type") == "message")]
+    usage = (body.get("usage") or {}) if len(texts) == 1 else {}
+    if not texts:
+        raise Defect("has no `choices` and no `output`; export the results of chat completions or responses")
+    return [
+        _drop_nulls({
+            **named, "repeat": repeat, "text": text,
+            "prompt_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
+            "completion_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+        })
+        for repeat, text in enumerate(texts)
+    ]  # fmt: skip
+
+
+def _ragas(sample: Fields) -> list[Fields]:
+    """Read a row of ragas; older releases call question and reply `question` and `answer`."""
+    question, text = sample.get("user_input", sample.get("question")), sample.get("response", sample.get("answer"))
+    return [_drop_nulls({"question": _read_question(question), "text": text or "", "score": _read_score(sample)})]
+
+
+def _deepeval(sample: Fields) -> list[Fields]:
+    """Read a case of DeepEval, which passes if all its metrics do: a test run writes `actualOutput`, a dataset
+    `actual_output`."""
+    text = sample.get("actualOutput", sample.get("actual_output"))
+    success = sample.get("success")
+    return [_drop_nulls({
+        "id": sample.get("name"), "question": sample["input"], "index": sample.get("order"), "text": text or "",
+        "score": None if success is None else float(success),
+    })]  # fmt: skip
+
+
+def _read_choice(choice: Fields) -> str:
+    return _join_parts(choice["message"].get("content")) if "message" in choice else choice["text"]
 
 
 def _drop_nulls(found: Fields) -> Fields:
@@ -184,8 +364,10 @@ def _drop_nulls(found: Fields) -> Fields:
 
 
 _SAMPLES: Mapping[Layout, Callable[[IO[bytes], str, LogLimits], Iterator[Any]]] = {
-    Layout.INSPECT: _inspect_samples, Layout.LM_EVAL: _lm_eval_samples, Layout.FLASHRAG: _flashrag_samples,
+    Layout.INSPECT: _inspect_samples, Layout.LM_EVAL: _read_json_lines, Layout.FLASHRAG: _flashrag_samples,
+    Layout.OPENAI_BATCH: _read_json_lines, Layout.RAGAS: _ragas_samples, Layout.DEEPEVAL: _deepeval_samples,
 }  # fmt: skip
 _ANSWERS: Mapping[Layout, Callable[[], Answers]] = {
     Layout.INSPECT: lambda: _inspect, Layout.LM_EVAL: _LmEval, Layout.FLASHRAG: lambda: _flashrag,
+    Layout.OPENAI_BATCH: lambda: _openai_batch, Layout.RAGAS: lambda: _ragas, Layout.DEEPEVAL: lambda: _deepeval,
 }  # fmt: skip

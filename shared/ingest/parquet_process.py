@@ -12,6 +12,7 @@ from shared.errors import InvalidLine, TooLarge
 from shared.ingest import fields, lines, row_process
 from shared.ingest.lines import Defect
 from shared.ingest.row_process import BUFFER_BYTES
+from shared.ingest.tables import KNOWN, list_unknown
 
 MEMORY_BYTES = 512 << 20
 """Maximum address space, in bytes; Python and pyarrow take 220 MiB of it."""
@@ -39,12 +40,14 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
 
     try:
         unpacked = 0
-        for columns in _batches(file, most):
+        table, unknown = _open(file)
+        for columns in _batches(table, most):
             unpacked += sum(column.nbytes for column in columns.values())
             if unpacked > most:
                 raise _make_too_large(most)
             for row in range(len(next(iter(columns.values())))):
-                yield _content(columns, row, longest)
+                yield _content(columns, row, longest, unknown)
+                unknown = {}
     except MemoryError:  # also an ArrowException
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -52,12 +55,17 @@ def rows(file: IO[bytes], longest: int, most: int) -> Iterator[bytes | Defect]:
         raise InvalidLine("", 0, problem) from error
 
 
-def _batches(file: IO[bytes], most: int) -> Iterator[dict[str, Any]]:
-    """Yield columns by name, row group by row group, so that damage is reported where it begins; pages are read
-    singly."""
+def _open(file: IO[bytes]) -> tuple[Any, dict[str, None]]:
+    """Open the file; also return the columns that are not known, which the first row has without values."""
     from pyarrow import parquet
 
     table = parquet.ParquetFile(file, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    return table, dict.fromkeys(list_unknown(table.schema_arrow.names, KNOWN))
+
+
+def _batches(table: Any, most: int) -> Iterator[dict[str, Any]]:
+    """Yield columns by name, row group by row group, so that damage is reported where it begins; pages are read
+    singly."""
     names = _require_known_names(table.schema_arrow.names)
     if _count_declared_bytes(table.metadata, names) > most:
         raise _make_too_large(most)
@@ -99,9 +107,9 @@ def _make_too_large(most: int) -> TooLarge:
     return TooLarge(f"unpacks to more than {most} bytes")
 
 
-def _content(columns: dict[str, Any], row: int, longest: int) -> bytes | Defect:
+def _content(columns: dict[str, Any], row: int, longest: int, unknown: dict[str, None]) -> bytes | Defect:
     try:
-        found = {name: _to_json(_cell(column, row, longest)) for name, column in columns.items()}
+        found = unknown | {name: _to_json(_cell(column, row, longest)) for name, column in columns.items()}
         line = msgspec.json.encode(found)
     except UnicodeDecodeError:
         return Defect("is not UTF-8; write the column as UTF-8 strings")

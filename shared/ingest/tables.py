@@ -1,6 +1,7 @@
 """Read CSV: a header of known names, then one row per line; quoted cells may contain line ends."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import IO, Any, NamedTuple
@@ -11,6 +12,11 @@ from shared.errors import Invalid, InvalidLine
 from shared.ingest import fields, lines
 from shared.ingest.lines import Content, Defect, Fields, Row
 
+_ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
+_PYTHON_TEXT = re.compile(rf"""\s*(?P<text>'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*")\s*(?P<end>,|\])""")
+"""A text of a list as Python's `repr` writes it, and what follows it."""
+MOST_SHOWN = 100
+"""Maximum number of columns that are shown although they are not known."""
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 UTF8 = 4
 """Maximum number of bytes of a character."""
@@ -28,9 +34,16 @@ class ColumnNames(NamedTuple):
     """Names in whose cells a list or an object is written as JSON."""
     empty: str | None = ""
     """Value of an empty cell that is kept."""
+    texts: frozenset[str] = frozenset()
+    """Names of `nested` that are refused where a text of theirs is read, so that other cells harm nobody."""
+    shown: bool = False
+    """Whether the first row also has the columns that are not known, without values."""
 
 
-KNOWN = ColumnNames(fields.KNOWN, KEPT_EMPTY, fields.NESTED)
+KNOWN = ColumnNames(
+    fields.KNOWN, KEPT_EMPTY, fields.NESTED,
+    texts=frozenset((*fields.MESSAGES, *fields.CHOICES, *fields.RETRIEVED, *fields.METAS, fields.EXCLUDED)), shown=True,
+)  # fmt: skip
 
 
 def rows(
@@ -47,6 +60,7 @@ def rows(
     chosen = _delimiter(first, source, delimiter, names)
     header = _header(_split(first, chosen), source, names)
     reader = csv.reader(text, delimiter=chosen, strict=True)
+    unknown = dict.fromkeys(list_unknown(header, names))
     while True:
         text.begin()
         try:
@@ -58,7 +72,10 @@ def rows(
             yield source, text.row, lines.make_too_long_defect(longest) if text.too_long else defect
             continue
         if cells:
-            yield source, text.row, _content(header, cells, text, longest, names)
+            content = _content(header, cells, text, longest, names)
+            if unknown and isinstance(content, dict):
+                content, unknown = {**unknown, **content}, {}
+            yield source, text.row, content
 
 
 def has_known_header(head: bytes, names: ColumnNames = KNOWN) -> bool:
@@ -145,6 +162,12 @@ def _header(header: list[str], source: str, names: ColumnNames) -> list[str]:
     return header
 
 
+def list_unknown(header: list[str], names: ColumnNames) -> list[str]:
+    """Return the columns that are shown although they are not known, as far as JSON and PostgreSQL can hold them."""
+    unknown = [name for name in header if name and name not in names.known] if names.shown else []
+    return [name for name in unknown if "\0" not in name and name.encode(errors="ignore").decode() == name][:MOST_SHOWN]
+
+
 def _content(header: list[str], cells: list[str], text: _DecodedLines, longest: int, names: ColumnNames) -> Content:
     if text.too_long or sum(map(len, cells)) > longest:
         return lines.make_too_long_defect(longest)
@@ -167,20 +190,42 @@ def _check(joined: str) -> None:
 
 def _fields(header: list[str], cells: list[str], names: ColumnNames) -> Fields:
     return {
-        name: _parse_nested(name, cell) if name in names.nested else cell or names.empty
+        name: _parse_nested(name, cell, names) if name in names.nested else cell or names.empty
         for name, cell in zip(header, cells, strict=True)
         if name in names.known and (cell or name in names.kept_empty)
     }
 
 
-def _parse_nested(name: str, cell: str) -> Any:
-    """Parse a cell that looks like a list or an object."""
+def _parse_python_list(cell: str) -> list[str] | None:
+    """Return the texts of a list as Python's `repr` writes it, such as `['a', "it's"]`; None if it is something else.
+
+    Each text is read by itself: as a whole, NumPy's `['a' 'b']` would be one text.
+    """
+    text = cell.strip()
+    found, at = list[str](), 1
+    while text.startswith("[") and (match := _PYTHON_TEXT.match(text, at)) is not None:
+        written, at = match["text"][1:-1], match.end()
+        try:
+            found.append(written.encode("latin-1", "backslashreplace").decode("unicode_escape"))
+        except UnicodeDecodeError:
+            return None
+        if match["end"] == "]":
+            return found if at == len(text) else None
+    return None
+
+
+def _parse_nested(name: str, cell: str, names: ColumnNames) -> Any:
+    """Parse a cell that looks like a list or an object, as JSON or as Python writes a list of texts."""
     if not cell.lstrip().startswith(("[", "{")):
         return cell
     try:
         value = msgspec.json.decode(cell)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Defect(f'`{name}` is not JSON ({error}); write a list as ["a", "b"]') from error
+        value = _parse_python_list(cell)
+        if value is None and name in names.texts:
+            return cell
+        if value is None:
+            raise Defect(f'`{name}` is not JSON ({error}); write a list as ["a", "b"]') from error
     lines.check_strings(value)
     lines.check_depth(value)
     return value

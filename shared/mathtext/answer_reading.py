@@ -1,12 +1,16 @@
 r"""Reading what kind of thing an answer is: by brackets, separators and relations at its top level.
 
-What stands between them is not computed here.
+What stands between them is not computed here, but for sets that are joined, cut, or taken away from each other.
 """
 
 import re
+from collections.abc import Callable, Sequence
+from functools import reduce
 
+from shared.mathtext import number_sets
 from shared.mathtext.answer_shape import (  # fmt: skip
     INFINITY,
+    About,
     Based,
     Bracketed,
     Clock,
@@ -20,22 +24,30 @@ from shared.mathtext.answer_shape import (  # fmt: skip
     Shape,
     Value,
     Words,
-    as_reals,
 )
-from shared.mathtext.units import unit
+from shared.mathtext.equal_values import unread_words
+from shared.mathtext.number_sets import Unordered, as_reals
+from shared.mathtext.units import bare, compound, counted, says_more, unit
+from shared.mathtext.written_numbers import spoken
 
 _OPENING = re.compile(r"\\begin\{[^{}]*\}|\\\{|\\langle|\\l[fv]\w*|[(\[{]")
 _CLOSING = re.compile(r"\\end\{[^{}]*\}|\\\}|\\rangle|\\r[fv]\w*|[)\]}]")
-_SEPARATOR = re.compile(
+SEPARATOR = re.compile(
     r"[,;]|\\text\{,?\s*(?:and|or|和|或),?\s*\}|(?<![\\a-zA-Z{])(?:and|or)(?![a-zA-Z])|(?<=.)[和或](?=.)"
 )
+_OR = re.compile(r"(?<![a-zA-Z])or(?![a-zA-Z])|或")
 _AND = re.compile(r"(?<![a-zA-Z])and(?![a-zA-Z])")
 _RELATION = re.compile(
     r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|\\in(?![a-zA-Z])|\\approx(?![a-zA-Z])|[<>=]"
 )
 _UNION = re.compile(r"\\cup(?![a-zA-Z])")
+_CUT = re.compile(
+    r"(?P<both>\\cap(?![a-zA-Z]))|\\(?:setminus|smallsetminus|backslash)(?![a-zA-Z])"
+    r"|(?<=\\mathbb\{R\})-(?=[\[(\\])|(?<=[)\]}])-(?=\\\{)"
+)
 _MATRIX = re.compile(r"\\begin\{([pbv]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", re.DOTALL)
-_BUILDER = re.compile(r"\\\{[a-z](?:\\in\\mathbb\{R\})?(?:\\mid|\||:)(.*)\\\}")
+_BUILDER = re.compile(r"\\\{[a-z](?:\\in\\mathbb\{R\})?(?:\\mid|\||:) ?(.*)\\\}")
+_POINT = re.compile(r"(?:\\text\{(?:the )?point\}|(?:the )?point |点)?([A-Z]'*(?:_(?:\{[^{}]*\}|\w))?)(\(.*\))")
 _BASED = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_\{?(?:\\text\{)?(\d{1,2}|[a-z]+)\}{0,2}")
 _BASES = {
     "two": 2,
@@ -53,10 +65,12 @@ _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?(?: ?\\?(?:text\{)?\s*([ap]\
 _NAME = re.compile(
     r"(?:[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|rho|omega|sigma|tau))'*(?:_(?:\{[^{}]*\}|\w))?"
     r"(?:\^\{-1\})?(?:\([^()=]*\))?"
-    r"|\([a-z](?:,[a-z]){1,3}\)|[A-Z]{2,4}|\|[A-Z]{2}\||\[[A-Z]{3,4}\]|\\overline\{[A-Z]{2}\}"
+    r"|\([a-z](?:,[a-z]){1,3}\)|\|?\\(?:overrightarrow|overline|vec|widehat)\{[A-Za-z]{1,2}\}\|?|[A-Z]{2,4}|\|[A-Z]{2}\||\[[A-Z]{3,4}\]"
     r"|(?:m ?)?\\angle ?[A-Z]{1,3}"
     r"|\\(?:sin|cos|tan|cot|sec|csc) ?(?:\(?\\?[A-Za-z]+\)?|\\angle ?[A-Z]{1,3})|\\text\{[^{}]*\}|[A-Za-z]{3,}"
 )
+_BEGUN = re.compile(r"(-?\d{1,100}(?:\.\d{1,100})?)\\ldots ?")
+_IN_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _LETTERS = re.compile(r"(?<![\\a-zA-Z])[A-Za-z]|\\(?:theta|alpha|beta|lambda)")
 _MORE_WORDS = r"(?:[ -][A-Za-z0-9'’]+)"
 _WORDS = re.compile(
@@ -66,7 +80,9 @@ _WORDS = re.compile(
 """Of small letters, fewer than five without a blank are as often a product: `abc`."""
 _TEXT_UNIT = re.compile(r"(.*[\w)}\]!'])\s*\\text\{([^{}]*)\}(?:\^\{?(\d)\}?)?")
 _PLAIN_UNIT = re.compile(
-    r"(.*[\d)}])(?: ([A-Za-z]+(?:[ ./]+[A-Za-z.]+)*)|([A-Za-z]{2,}|[^\W\d_a-zA-Z]+))(?:\^\{?(\d)\}?)?"
+    r"(.*(?:[\d)}]|\\pi))"
+    r"(?: ([A-Za-z'’]+(?:[ ./]+[A-Za-z'’.]+)*)|([A-Za-z]{2,}|[^\W\d_a-zA-Z]+(?:/[^\W\d_a-zA-Z]+)?))"
+    r"(?:\^\{?(\d)\}?)?"
 )
 _ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 _DEGREES = re.compile(r"(.*)(\^\\circ ?(?:[CF]|\\text\{[CF]\})?)")
@@ -74,10 +90,11 @@ _DEGREES = re.compile(r"(.*)(\^\\circ ?(?:[CF]|\\text\{[CF]\})?)")
 
 def shape(text: str) -> Shape:
     """The shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
-    parts = split(text, _SEPARATOR)
+    parts = split(text, SEPARATOR)
     if len(parts) > 1:
-        return _list(tuple(shape(part) for part in parts if part), joined=bool(_AND.search(text)))
-    return _alternatives(text) or _relation(text) or _union(text) or _enclosed(text) or _single(text)
+        return _list(tuple(shape(part) for part in parts if part), text)
+    found = _alternatives(text) or _relation(text) or _combined(text) or _point(text)
+    return found or _enclosed(text) or _single(text)
 
 
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
@@ -102,22 +119,23 @@ def _step(text: str, at: int, depth: int) -> tuple[int, int]:
     return depth, at + 1
 
 
-def _list(parts: tuple[Shape, ...], *, joined: bool) -> Shape:
-    r"""Inequalities are one set of numbers: what both allow if `joined` by "and", else what either allows."""
+def _list(parts: tuple[Shape, ...], text: str) -> Shape:
+    r"""Inequalities are one set of numbers: what all allow if they are joined by "and", what one allows if by "or";
+    between commas all of them hold unless none of them goes with another. `x \ne 1, 2` names two numbers.
+    """
     if not parts or len(parts) == 1:
         return parts[0] if parts else Words("")
     reals = [part for part in parts if isinstance(part, Reals)]
-    if len(reals) < len(parts) or len({part.name for part in reals}) > 1:
-        return Listed(parts)
-    pieces = tuple(piece for part in reals for piece in part.pieces)
-    return Reals((_both(*pieces),) if joined and len(pieces) == 2 else pieces, reals[0].name)
-
-
-def _both(one: Interval, other: Interval) -> Interval:
-    """What lies in both half lines."""
-    if one.low == "-" + INFINITY:
-        one, other = other, one
-    return Interval(one.low, other.high, one.low_open, other.high_open)
+    try:
+        if len(reals) == 1 and reals[0] is parts[0] and r"\ne" in text and (points := as_reals(Finite(parts[1:]))):
+            return number_sets.difference(reals[0], points)
+        if len(reals) == len(parts) and len({part.name for part in reals}) == 1:
+            either = not _AND.search(text) and (_OR.search(text) or number_sets.disjoint(reals))
+            return reduce(number_sets.union if either else number_sets.intersection, reals)
+    except Unordered:
+        if len(reals) == len(parts):
+            return Reals(tuple(piece for part in reals for piece in part.pieces), reals[0].name)
+    return Listed(parts)
 
 
 def _alternatives(text: str) -> Shape | None:
@@ -128,32 +146,79 @@ def _alternatives(text: str) -> Shape | None:
     return Listed((shape(upper.removeprefix("+")), shape(lower)))
 
 
-def _union(text: str) -> Shape | None:
-    parts = split(text, _UNION)
-    if len(parts) == 1:
+def _combined(text: str) -> Shape | None:
+    """Sets that are joined, cut, or taken away; cuts come before unions."""
+    unions, cuts = split(text, _UNION), split(text, _CUT)
+    if len(unions) > 1:
+        return _folded(text, unions, [_either] * (len(unions) - 1))
+    if len(cuts) > 1:
+        return _folded(text, cuts, [_both if sign.startswith(r"\cap") else _without for sign in _signs(text, _CUT)])
+    return None
+
+
+def _folded(text: str, parts: Sequence[str], operations: Sequence[Callable[[Shape, Shape], Shape | None]]) -> Shape:
+    """The sets combined from the left; as it stands if they are none that can be."""
+    found: Shape | None = shape(parts[0])
+    for part, operation in zip(parts[1:], operations, strict=True):
+        found = found and operation(found, shape(part))
+    return found or Value(text)
+
+
+def _either(one: Shape, other: Shape) -> Shape | None:
+    if isinstance(one, Finite) and isinstance(other, Finite):
+        return Finite(one.parts + other.parts)
+    sets = as_reals(one), as_reals(other)
+    if sets[0] is None or sets[1] is None:
         return None
-    pieces = [as_reals(shape(part)) for part in parts]
-    if any(piece is None for piece in pieces):
-        return Value(text)
-    return Reals(tuple(one for piece in pieces if piece for one in piece.pieces))
+    try:
+        return number_sets.union(sets[0], sets[1])
+    except Unordered:
+        return Reals(sets[0].pieces + sets[1].pieces, sets[0].name)
+
+
+def _both(one: Shape, other: Shape) -> Shape | None:
+    return _computed(number_sets.intersection, one, other)
+
+
+def _without(one: Shape, other: Shape) -> Shape | None:
+    return _computed(number_sets.difference, one, other)
+
+
+def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
+    sets = as_reals(one), as_reals(other)
+    try:
+        return operation(sets[0], sets[1]) if sets[0] and sets[1] else None
+    except Unordered:
+        return None
 
 
 def _relation(text: str) -> Shape | None:
     sides = split(text, _RELATION)
     if len(sides) == 1:
         return None
-    signs = _signs(text)
+    signs = _signs(text, _RELATION)
     if r"\approx" in signs:
-        return shape(next(filter(None, sides), ""))
+        return _before_approximation(sides, signs, text)
     if set(signs) <= {"="} or signs == [r"\in"]:
         return _named(sides, text)
     return _inequality(sides, signs) or Relation(text)
 
 
-def _signs(text: str) -> list[str]:
+def _before_approximation(sides: list[str], signs: list[str], text: str) -> Shape:
+    r"""The value that is approximated: a third of `\frac{1}{3} \approx 0.33`; else about what stands behind."""
+    at = signs.index(r"\approx")
+    exact = "".join(side + sign for side, sign in zip(sides[: at + 1], [*signs[:at], ""], strict=True))
+    if exact and not _NAME.fullmatch(exact):
+        return shape(exact)
+    value = shape(sides[-1])
+    return About(Named(exact, value, text) if exact else value)
+
+
+def _signs(text: str, pattern: re.Pattern[str]) -> list[str]:
+    """What stands between the parts that `split` finds."""
     signs, at, depth = [], 0, 0
     while at < len(text):
-        found = _RELATION.match(text, at) if depth == 0 else None
+        found = pattern.match(text, at) if depth == 0 else None
         if found:
             signs.append(found[0])
             at = found.end()
@@ -164,14 +229,23 @@ def _signs(text: str) -> list[str]:
 
 def _named(sides: list[str], text: str) -> Shape:
     """A name with the last value of a chain; a computation with its result; else an equation."""
-    if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _LETTERS.search(sides[0]):
+    if len(sides) == 2 and _NAME.fullmatch(sides[1]) and not _has_letters(sides[0]):
         sides = [sides[1], sides[0]]
     if _NAME.fullmatch(sides[0]):
         value = shape(sides[-1])
         numbers = as_reals(value) if r"\in" in text else None
         return numbers._replace(name=sides[0]) if numbers else Named(sides[0], value, text)
-    computed = not any(_LETTERS.search(side) for side in sides)
-    return shape(sides[-1]) if computed else Relation(text)
+    if any(_has_letters(side) for side in sides[1:]) or (len(sides) == 2 and _has_letters(sides[0])):
+        return Relation(text)
+    worked = _has_letters(sides[0])  # m + n = 118 + 29 = 147
+    return Named(sides[0], shape(sides[-1]), f"{sides[0]}={sides[-1]}") if worked else shape(sides[-1])
+
+
+def _has_letters(side: str) -> bool:
+    """Whether there are names in it, besides its unit."""
+    measured = _measured(side)
+    value = measured.text if isinstance(measured, Value) else side
+    return bool(_LETTERS.search(_IN_TEXT.sub(lambda match: "" if unit(match[1]) else match[0], value)))
 
 
 def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
@@ -179,7 +253,7 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
     if {*signs} <= {">", r"\ge"}:
         sides, signs = sides[::-1], [{">": "<", r"\ge": r"\le"}[sign] for sign in signs[::-1]]
     names = [at for at, side in enumerate(sides) if _NAME.fullmatch(side)]
-    if len(names) != 1 or any(_LETTERS.search(side) for at, side in enumerate(sides) if at not in names):
+    if len(names) != 1 or any(_has_letters(side) for at, side in enumerate(sides) if at not in names):
         return None
     at, name = names[0], sides[names[0]]
     if signs == [r"\ne"]:
@@ -192,6 +266,15 @@ def _inequality(sides: list[str], signs: list[str]) -> Reals | None:
     return Reals((Interval(low, high, low_open, high_open),), name)
 
 
+def _point(text: str) -> Named | None:
+    """A named point: `A(1,2)`."""
+    match = _POINT.fullmatch(text)
+    coordinates = _enclosed(match[2]) if match else None
+    return (
+        Named(match[1], coordinates, f"{match[1]}={match[2]}") if match and isinstance(coordinates, Bracketed) else None
+    )
+
+
 def _enclosed(text: str) -> Shape | None:
     if builder := _BUILDER.fullmatch(text):
         return shape(builder[1])
@@ -202,10 +285,21 @@ def _enclosed(text: str) -> Shape | None:
     inner = _inside(text, opened) if opened else None
     if inner is None or opened is None:
         return None
-    parts = tuple(shape(part) for part in split(inner, re.compile("[,;]")) if part)
-    if opened[0] == r"\{":
+    written = [part for part in split(inner, re.compile("[,;]")) if part]
+    if opened[0] == "[" and (rows := [row[1:-1] for row in written if _is_row(row)]) and len(rows) == len(written):
+        return Matrix(tuple(tuple(map(shape, split(row, re.compile(",")))) for row in rows))
+    parts = tuple(map(shape, written))
+    if opened[0] == r"\{" or (opened[0] == "{" and len(parts) > 1):
         return Finite(parts)
+    if len(parts) == 1 and isinstance(parts[0], Reals | Finite):
+        return parts[0]
     return Bracketed(opened[0], text[opened.end() + len(inner) :], parts) if len(parts) > 1 else None
+
+
+def _is_row(text: str) -> bool:
+    """Of a matrix as programs write it: [[1, 2], [3, 4]]."""
+    opened = re.match(r"\[", text)
+    return opened is not None and text.endswith("]") and _inside(text, opened) is not None
 
 
 def _inside(text: str, opened: re.Match[str]) -> str | None:
@@ -228,7 +322,13 @@ def _single(text: str) -> Shape:
             return Based(based[1], base)
     if text == r"\mathbb{R}":
         return Reals((Interval("-" + INFINITY, INFINITY, low_open=True, high_open=True),))
-    return _measured(text) or _worded(text) or Value(text)
+    if text == r"\emptyset":
+        return Finite(())
+    if begun := _BEGUN.fullmatch(text):
+        return About(Value(begun[1]))
+    if several := compound(text):
+        return Value(*several)
+    return _measured(text) or _worded(text) or (Words(_flat(text)) if unread_words(text) else Value(text))
 
 
 def _digits_of(digits: str, base: int) -> bool:
@@ -237,20 +337,40 @@ def _digits_of(digits: str, base: int) -> bool:
     return base > 1 and (leading.isdigit() or (base > 10 and digits.isupper()))
 
 
-def _measured(text: str) -> Value | None:
-    """A value and its unit; of one that is not known only that there is none."""
+def _measured(text: str) -> Value | Words | None:
+    """A value with its unit, or with a noun of what is counted; words if what is behind it may change what is said."""
     if _ANGLES.search(text):
         return None
     if text.startswith((r"\$", r"-\$")):
-        return Value(text.replace(r"\$", "", 1), unit("dollar"))
+        amount = text.replace(r"\$", "", 1)
+        measured = _measured(amount)
+        return measured if isinstance(measured, Words) else Value(measured.text if measured else amount, unit("dollar"))
     for pattern in (_DEGREES, _TEXT_UNIT, _PLAIN_UNIT):
         match = pattern.fullmatch(text)
         if match and match[1].strip():
-            words, power = _unit_of(match)
-            known = unit(words, power)
-            if known or pattern is _TEXT_UNIT or len(words) > 2 or not words.isascii():
-                return Value(match[1].strip(), known)
+            number, (words, power) = match[1].strip(), _unit_of(match)
+            name = words if pattern is _DEGREES else bare(words, number)
+            if (known := unit(name, power)) or _may_be_counted(name, number, in_text=pattern is _TEXT_UNIT):
+                return Value(number, known)
+            if pattern is _TEXT_UNIT or not words.isascii() or any(map(_is_word, words.split())):
+                return Words(_flat(text))
     return None
+
+
+def _may_be_counted(words: str, number: str, *, in_text: bool) -> bool:
+    """Three plain letters are as often a product: 2 abs."""
+    return counted(words, number, in_text=in_text) and (
+        in_text or len(words) > 3 or words == "men" or not words.isascii()
+    )
+
+
+def _is_word(word: str) -> bool:
+    return len(word) > 3 or says_more(word.lower())
+
+
+def _flat(text: str) -> str:
+    """The words of a text, wherever they stand."""
+    return " ".join(_IN_TEXT.sub(r" \1 ", text).split()).casefold()
 
 
 def _unit_of(match: re.Match[str]) -> tuple[str, int]:
@@ -259,7 +379,10 @@ def _unit_of(match: re.Match[str]) -> tuple[str, int]:
     return groups[0], power
 
 
-def _worded(text: str) -> Words | None:
+def _worded(text: str) -> Value | Words | None:
+    number = spoken(_flat(text))
+    if number and (not number[1] or unit(number[1])):
+        return Value(number[0], unit(number[1]) if number[1] else None)
     match = _WORDS.fullmatch(text)
     if match is None:
         return None

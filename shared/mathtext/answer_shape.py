@@ -88,24 +88,30 @@ class Named(NamedTuple):
     text: str
 
 
+class About(NamedTuple):
+    r"""A value that is only approximated: `\\approx 5`."""
+
+    value: "Shape"
+
+
+class Family(NamedTuple):
+    """What a text with a running letter stands for: all values of `2k\\pi` where k is a whole number."""
+
+    text: str
+    letter: str
+    """Empty: the text holds for whatever is said, which has no name."""
+    domain: str
+    """Z, N or R, with a plus sign for its positive numbers, or empty where none is named."""
+    members: bool = False
+    """Whether the answer is all these values; else it is the text, as of a function's value."""
+
+
 class Relation(NamedTuple):
     """An equation or inequality that gives nothing a value."""
 
     text: str
 
 
-Shape = Value | Words | Listed | Finite | Bracketed | Reals | Matrix | Based | Clock | Named | Relation
+Shape = Value | Words | Listed | Finite | Bracketed | Reals | Matrix | Based | Clock | Named | About | Family | Relation
 
 INFINITY = r"\infty"
-
-
-def as_reals(found: Shape) -> Reals | None:
-    """The shape as a set of numbers, if it can be one."""
-    if isinstance(found, Reals):
-        return found
-    if not isinstance(found, Bracketed) or len(found.parts) != 2:
-        return None
-    low, high = found.parts
-    if not isinstance(low, Value) or not isinstance(high, Value) or r"\langle" in found.opening:
-        return None
-    return Reals((Interval(low.text, high.text, found.opening == "(", found.closing == ")"),))

@@ -9,7 +9,9 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 
-from shared.mathtext.written_numbers import with_digits
+from shared.mathtext.counting_words import MULTIPLYING, PERCENT, POWERS
+from shared.mathtext.program_notation import without_calls
+from shared.mathtext.written_numbers import SCALED, scaled, with_digits
 
 _FULLWIDTH: dict[int | str, str] = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
 _SYMBOLS: dict[int | str, str] = {
@@ -19,6 +21,8 @@ _SYMBOLS: dict[int | str, str] = {
     "⟩": r"\rangle ", "、": ",", "。": ".", "\u3000": " ", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "~": " ",
     "α": r"\alpha ", "β": r"\beta ", "θ": r"\theta ", "φ": r"\phi ", "λ": r"\lambda ", "“": "", "”": "", '"': "",
     "【": "[", "】": "]", "€": r"\text{ euros}", "£": r"\text{ pounds sterling}", "¥": r"\text{ yuan}",
+    "\N{FRACTION SLASH}": "/", "\N{DIVISION SLASH}": "/", "\N{RATIO}": ":", "\N{HYPHEN}": "-", "∗": "*", "∩": r"\cap ",
+    "∖": r"\setminus ", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "∀": r"\forall ",
 }  # fmt: skip
 _TABLE = str.maketrans({**_FULLWIDTH, **_SYMBOLS})
 
@@ -26,7 +30,9 @@ _WRAPPERS = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
         r"\$\$(.*)\$\$", r"\$([^$]*[^$\\])\$", r"\\\((.*)\\\)", r"\\\[(.*)\\\]", r"\\(?:boxed|fbox)\s*\{([^{}]*)\}",
-r"\*\*(.*)\*\*", r"(.*[^\\])\\\\\s*", r"\\text\s*\{([^{}]*(?:,|\band\b|\bor\b|\()[^{}]*)\}", r"\\text\s*\{\s*(\S)\s*\}",
+        r"\*\*(.*)\*\*", r"(.*[^\\])\\\\\s*", r"\\text\s*\{([^{}]*(?:,|\band\b|\bor\b|\()[^{}]*)\}",
+        r"\\text\s*\{\s*(\S)\s*\}",
+        r"\\text\s*\{(\s*-?\d[^{}]*)\}",
     )
 )  # fmt: skip
 """What surrounds a whole answer without being part of it."""
@@ -51,7 +57,7 @@ def _mixed(match: re.Match[str]) -> str:
 
 
 def _vulgar(match: re.Match[str]) -> str:
-    above, _, below = _compatible(match).partition("\N{FRACTION SLASH}")
+    above, _, below = _compatible(match).replace("/", "\N{FRACTION SLASH}").partition("\N{FRACTION SLASH}")
     return rf"\frac{{{above}}}{{{below}}}"
 
 
@@ -59,14 +65,16 @@ def _compatible(match: re.Match[str]) -> str:
     return unicodedata.normalize("NFKC", match[0])
 
 
+_OPERATIONS = {"plus": "+", "minus": "-", "times": r"\times ", "divided by": "/"}
 _DIGITS_OF_MOST_NUMBERS = r"{1,100}"
 _PERIOD = rf"(\d{_DIGITS_OF_MOST_NUMBERS})"
 _RULES: tuple[tuple[str, _Replacement], ...] = (
     # Letters that stand above or below the line, and roots.
+    (r"[⁰¹²³⁴-⁹]+/[₀-₉]+", _vulgar),
     (r"[⁰¹²³⁴-⁹⁻ⁿ]+", lambda match: f"^{{{_compatible(match).replace(chr(0x2212), '-')}}}"),
     (r"[₀-₉]+", lambda match: f"_{{{_compatible(match)}}}"),
     (r"[¼-¾⅐-⅞]", _vulgar),
-    (r"(?:√|(?<![\\a-zA-Z])sqrt)\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"√\s*\(", "sqrt("),
     (r"(?:√|(?<![\\a-zA-Z])sqrt)\s*(\d+(?:\.\d+)?|[a-zA-Z])", r"\\sqrt{\1}"),
     # Layout.
     (r"(?<!\\)\\\\(?=(?:[dt]?frac|sqrt|text|pi)(?![a-zA-Z]))", r"\\"),
@@ -94,20 +102,39 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"\\gt(?![a-zA-Z])", ">"),
     (r"\\(?:lbrace|rbrace)(?![a-zA-Z])", lambda match: r"\{" if "l" in match[0][:2] else r"\}"),
     (r"\\text\{(?:the )?empty set\}|(?<![\\a-zA-Z{])empty set", r"\\emptyset "),
-    (r"\\text\{all real(?:s| numbers)\}|(?<![\\a-zA-Z{])all real(?:s| numbers)", r"\\mathbb{R}"),
+    (
+        (
+            r"(?:\\text\{\s*)?\ball real(?:s| numbers)(?: [a-z])?,? (?:except|excluding|other than|but)(?: for)?\s*\}?"
+            r"\s*(?:[a-z] ?= ?)?([^{}=]{1,200}?)\s*\}?\Z"
+        ),
+        lambda match: rf"\mathbb{{R}}\setminus\{{{re.sub(' and ', ',', match[1])}\}}",
+    ),
+    (r"\\text\{all real(?:s| numbers)\}|(?<![\\a-zA-Z{])(?<!for )all real(?:s| numbers)", r"\\mathbb{R}"),
     (
         r"(?<=\w)\s*(?:\\text\{)?\s*\(base ([a-z]+|\d+)\)\}?|_\{\((\d+)\)\}",
         lambda match: f"_{{{match[1] or match[2]}}}",
     ),
     (r"\\varnothing|\\\{\s*\\\}", r"\\emptyset "),
-    (r"\\mathbb\s*\{?\s*R\s*\}?", r"\\mathbb{R}"),
+    (r"\\mathbb\s*\{?\s*([RZNQC])\s*\}?", r"\\mathbb{\1}"),
     (r"\\infin(?:ity)?(?![a-zA-Z])|(?<![\\a-zA-Z])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),
     (r"\+\s*\\infty", r"\\infty"),
     (r"\^\s*(?:\{\s*(?:\\circ|\\degree)\s*\}|\\circ|\\degree)|\\degree(?![a-zA-Z])", r"^\\circ "),
-    (r"\\?%|\\text\{ ?(?:percent|percentage|pct)\.?\}|(?<![\\a-zA-Z])percent(?![a-zA-Z])", "%"),
+    (rf"\\?%|\\text\{{ ?(?:{PERCENT})\.?\}}|(?<![\\a-zA-Z])(?:{PERCENT})\.?(?![a-zA-Z]| points)", "%"),
+    (r"(?<![\w\\])(?:np|numpy|math|sympy|sp)\.(?=[a-zA-Z])", ""),
     (r"(?<![\\a-zA-Z])pi(?![a-zA-Z])", r"\\pi "),
     (r"\\c?dots(?![a-zA-Z])", r"\\ldots "),
+    (r"(?<=[)\]}])\s*(?:U(?![a-zA-Z])|(?:\\text\{\s*)?union\b(?:\s*\})?)\s*(?=[(\[\\])", r"\\cup "),
+    (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
+    (r"(?<=\d)又(?=\d+/\d+|\\frac)", " "),
+    (r"plus(?: or |/|-or-)minus", r"\\pm "),
+    (r"(?<![\\a-zA-Z])log(2|10)\s*\(", r"\\log_{\1}("),
+    (r"(?<![\\a-zA-Z])a(?:rc)?(sin|cos|tan)(?![a-zA-Z])", r"\\arc\1 "),
+    (r"(?<![\\a-zA-Z])(sin|cos|tan|cot|csc|ln|log)(?![a-zA-Z])", r"\\\1 "),
+    (r"(?<![\\a-zA-Z])(sec|gcd|lcm|max|min)(?=\s*\()", r"\\\1"),
+    (r"\\exp\s*\{", "e^{"),
     (r"\*\*", "^"),
+    (r"\^\s*(-?\d{2,100}|-\d)(?![\d.])", r"^{\1}"),
+    (r"\^\s*\(([^()]*)\)", r"^{\1}"),
     (r"(?<=[\w})])\s*\*\s*(?=[\w\\({])", r"\\cdot "),
     # Numbers.
     (r"(?<![\w.\\}])(\d{1,100}(?:\.\d{1,100})?)[eE]\+?(-?\d{1,6})(?![\w.])", r"\1\\times10^{\2}"),
@@ -121,6 +148,16 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
     (r"(?<![\d.^_/])(\d{1,100})\s*\\frac\{\s*(\d{1,100})\s*\}\{\s*(\d{1,100})\s*\}", _mixed),
     (r"(?<![\d.^_/])(\d{1,100})\s+(\d{1,100})\s*/\s*(\d{1,100})(?![\d.])", _mixed),
     (r"(?<![\d.])(?<!\d)\.(?=\d)", "0."),
+    (SCALED.pattern, scaled),
+    (
+        rf"(?<![\w.,^_{{}}/\\])(\d{{1,100}}(?:\.\d{{1,100}})?|[a-zA-Z])\s*(\\text\{{\s*)?({'|'.join(POWERS)})(?![a-zA-Z])(?(2)\s*\}})",
+        lambda match: f"{match[1]}^{{{POWERS[match[3]]}}}",
+    ),
+    (
+        r"(?<=[\d})])\s*(?:\\text\{\s*)?\b(plus|minus|times|divided by)\b(?:\s*\})?\s*(?=[\d\\(])",
+        lambda match: _OPERATIONS[match[1]],
+    ),
+    (r"(\d{1,100}(?:\.\d{1,100})?)\s*(?:‰|\\permil)", r"\\frac{\1}{1000}"),
     (r"(\d{1,100}(?:\.\d{1,100})?)\s*%", r"\\frac{\1}{100}"),
     (r"(?s)(.*[})])\s*%\Z", r"\\frac{\1}{100}"),
     (r"\s+", " "),
@@ -129,7 +166,17 @@ _RULES: tuple[tuple[str, _Replacement], ...] = (
 _COMPILED = tuple((re.compile(pattern), replacement) for pattern, replacement in _RULES)
 _OPTION = re.compile(r"\(([A-Z])\)|([A-Z])[.)]")
 _ELLIPSIS = re.compile(r"\.{3,}")
-_CURRENCY = re.compile(r"([€£¥])\s*(\d[\d.,]*)")
+_CURRENCY = re.compile(rf"([€£¥])\s*(\d[\d.,]*(?:\s*(?:{MULTIPLYING})\b)?)")
+_INTRODUCED = re.compile(
+    r"\*{0,2}(\\text\s*\{\s*)?(?:(?:so|thus|hence|therefore)?,?\s*(?:the\s+)?(?:final\s+|correct\s+)?answer\s*(?:is\s*:?|:|=)"
+    r"|ans\.?\s*[:=]|(?:[故则]|所以|因此)?(?:本题)?答案?[是为:]|故选:?|解:)\*{0,2}\s*(?(1)(\})?)\s*(?:一?共有?|总共有?|还?剩|还?有|需要?|是)?(?=.)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""The word for an answer in front of it."""
+_ABOUT = re.compile(
+    r"(\\text\s*\{\s*)?(?:about|approximately|approx\.?|around|roughly|circa|大?约)\s*(?(1)\})\s*(?=[\d\\$.-])",
+    re.IGNORECASE,
+)
 _MONEY = re.compile(r"(?<!\\)\$")
 _ENDS = " \t\n.,;:?"
 _FRONT = " \t\n,;:="
@@ -145,10 +192,14 @@ def normal_form(text: str) -> str:
     if len(text) > LONGEST:
         return text
     found = _unwrapped(_ELLIPSIS.sub(r"\\ldots ", _CURRENCY.sub(r"\2\1", text).translate(_TABLE)))
+    if introduced := _INTRODUCED.match(found):
+        found = _unwrapped((r"\text{" if introduced[1] and not introduced[2] else "") + found[introduced.end() :])
+    if about := _ABOUT.match(found):
+        found = r"\approx " + found[about.end() :]
     found = with_digits(_MONEY.sub(r"\\$", found))
     for pattern, replacement in _COMPILED:
         found = pattern.sub(replacement, found)
-    found = _unwrapped(found)
+    found = _unwrapped(without_calls(found))
     option = _OPTION.fullmatch(found)
     return next(filter(None, option.groups())) if option else found
 

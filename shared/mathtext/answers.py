@@ -7,7 +7,7 @@ from shared.contracts.samples import Extraction
 
 # Escapes are matched, and so skipped, before braces: \{ and \} are characters, not brackets, and \\ is a line break.
 _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*(?P<open>\{)?|\\.|[{}]", re.DOTALL)
-_BARE = re.compile(r"[^\s${}]+")
+_BARE = re.compile(r"[^\s${}]{1,100}")
 _TRAILING = ".,;:!?"
 
 
@@ -24,8 +24,9 @@ class _Box(NamedTuple):
 def extract(text: str) -> tuple[str | None, Extraction]:
     r"""The content of the last `\boxed{}` or `\fbox{}` whose braces balance, stripped; of nested ones the inner.
 
-    `\boxed 5` counts as well, up to the next blank or dollar sign. An empty box counts as no box, and a box that
-    never closes (a truncated reply) is passed over for an earlier one that does. Time is linear in the text.
+    `\boxed 5` counts as well, up to the next blank or dollar sign, at most 100 characters. An empty box counts as none,
+    and a box that never closes (a truncated reply) is passed over for an earlier one that does. Time is linear in the
+    text.
 
     Returns:
         (answer, OK), or None with UNBALANCED if some box never closes, else with MISSING.

@@ -1,30 +1,40 @@
-r"""Whether two texts are the same value: by exact arithmetic, to sixty digits, or by Math-Verify's algebra.
+r"""Whether two texts are the same value: by exact arithmetic, by as many digits as it takes, at whole numbers, or by
+Math-Verify's algebra.
 
 What is a number is decided here, without rounding: 0.333333 is no third. Math-Verify, which rounds to six digits, is
-asked about what has names in it, and about notation that the project's own grammar does not hold.
+asked about what has names in it, and about notation that the project's own grammar does not hold. Of factorials and
+binomial coefficients of names it knows little: two that have the same value at every whole number that is tried are
+the same.
 """
 
+import random
 import re
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shared.mathtext.approximation import DIGITS, Undecided, Unsuitable, constant, same_constant
 from shared.mathtext.exact import exact
-from shared.mathtext.expressions import Expression, parts
+from shared.mathtext.expressions import Apply, Expression, Number, parts
 from shared.mathtext.expressions import Symbol as Name
-from shared.mathtext.notation import tokens
+from shared.mathtext.notation import FUNCTIONS, tokens
 from shared.mathtext.reading import Unread, readings
-from shared.mathtext.symbolic import Unsuitable, symbolic
+from shared.mathtext.units import says_more, unit
 
-if TYPE_CHECKING:
-    from sympy import Expr
-
-DIGITS = 60
-"""Of irrational numbers that are compared."""
-SAME = 1e-45
-"""Numbers of 60 digits that differ by less, relatively, are equal: what people write is not that close otherwise."""
+CONSTANTS = {"i": "j", "e": "e"}
+"""Letters that stand for the imaginary unit and for Euler's number."""
+CLOSE = 1e-50
+"""Numbers of 60 digits that differ by less, relatively to the larger one or to 1, are put in no order."""
+COUNTING = frozenset({"!", "choose"})
+POINTS = 8
+"""Number of points at which two expressions must have the same value to be the same; of whole numbers, where factorials
+may have none, three times as many are tried.
+"""
 PLACES = 6
 """Digits behind the point from which on a decimal gold answer stands for the exact value that rounds to it."""
+_IN_TEXT = re.compile(r"(?<!_)(?<!_\{)\\text\{([^{}]*)\}")
+_PLAIN_WORD = re.compile(r"(?<= )[A-Za-z]{2,}(?![A-Za-z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?= )|[^\W\d_\x00-\u2fff]+")
 _DECIMAL = re.compile(r"(?<![\w.])(\d{1,100})\.(\d{1,100})(?![\w.])")
 _ROUNDED = re.compile(rf"-?\d*\.(\d{{{PLACES},100}})")
 _CANNOT = (Unread, Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError)
@@ -40,7 +50,20 @@ def equal_values(answer: str, gold: str) -> bool | None:
     if len(answer) == len(gold) == 1 and (answer + gold).isalpha():
         return False
     numbers = _equal_numbers(answer, gold)
-    return library_verdict(_without_decimals(answer), _without_decimals(gold)) if numbers is None else numbers
+    return by_algebra(_without_decimals(answer), _without_decimals(gold)) if numbers is None else numbers
+
+
+def by_algebra(answer: str, gold: str) -> bool | None:
+    """Math-Verify's verdict on two texts with the same words, which it leaves out; with other words they differ."""
+    return library_verdict(answer, gold) if unread_words(answer) == unread_words(gold) else False
+
+
+def unread_words(text: str) -> list[str]:
+    r"""Words in a formula that are no function's name, unit or index, such as "is wrong" of `5\text{ is wrong}`."""
+    in_text = (match.strip().lower() for match in _IN_TEXT.findall(text))
+    found = [words for words in in_text if any(map(str.isalpha, words)) and words not in FUNCTIONS and not unit(words)]
+    plain = (word.lower() for word in _PLAIN_WORD.findall(_IN_TEXT.sub(" ", text)))
+    return sorted([*found, *(word for word in plain if not word.isascii() or says_more(word))])
 
 
 def library_verdict(answer: str, gold: str) -> bool | None:
@@ -63,6 +86,30 @@ def expressions(text: str) -> list[Expression]:
         return []
 
 
+def real(text: str) -> Any:
+    """The value of a text as a number that can be ordered, a fraction or one of mpmath; None: it is no real one."""
+    for expression in expressions(text)[:1]:
+        try:
+            return exact(expression)
+        except ArithmeticError:
+            pass
+        try:
+            found = constant(expression, CONSTANTS)
+        except _CANNOT:
+            return None
+        return found.real if abs(found.imag) <= CLOSE * abs(found) else None
+    return None
+
+
+def compare_numbers(one: Any, other: Any) -> int:
+    """-1, 0 or 1: how `one`, as `real` gives it or infinite, stands to `other` in the order of numbers."""
+    if not all(isinstance(each, Fraction | float) for each in (one, other)):
+        one, other = (constant(Number(each)) if isinstance(each, Fraction) else each for each in (one, other))
+        if abs(one - other) <= CLOSE * max(1, abs(one), abs(other)):
+            return 0
+    return int(one > other) - int(one < other)
+
+
 def _equal_numbers(answer: str, gold: str) -> bool | None:
     """The verdict on two numbers; None where one of them is none that can be computed here."""
     verdicts = [_compared(*pair, gold) for pair in product(expressions(answer), expressions(gold))]
@@ -72,59 +119,89 @@ def _equal_numbers(answer: str, gold: str) -> bool | None:
 
 
 def _compared(answer: Expression, gold: Expression, written: str) -> bool | None:
+    names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Name)}
+    variables = sorted({name.name for name in names} - CONSTANTS.keys())
+    operations = {part.operation for side in (answer, gold) for part in parts(side) if isinstance(part, Apply)}
     try:
-        one, other = _number(answer), _number(gold)
-        if one is None or other is None:
+        if not variables:
+            return _same_number(answer, gold) or _rounds_to(answer, written)
+        if any(name.unit for name in names):
             return None
-        return _equal(one, other) or _rounds_to(one, written)
+        if operations & COUNTING or all(map(_is_rational_function, (answer, gold))):
+            return _same_at_points(answer, gold, variables, whole=bool(operations & COUNTING))
+        return None if operations & FUNCTIONS else _unless_it_differs(answer, gold, variables)
+    except Undecided:
+        raise
     except _CANNOT:
         return None
 
 
-def _number(expression: Expression) -> "Fraction | Expr | None":
-    """Exactly, if it is rational; None: it has names in it."""
+def _same_number(one: Expression, other: Expression) -> bool:
     try:
-        return exact(expression)
+        return exact(one) == exact(other)
     except ArithmeticError:
-        names = {part.name for part in parts(expression) if isinstance(part, Name)}
-        return _constant(symbolic(expression, imaginary=True)) if names <= {"i", "e"} else None
+        return same_constant(one, other, CONSTANTS)
 
 
-def _constant(number: "Expr") -> "Expr":
-    """The letter e is Euler's number."""
-    from sympy import E, Symbol
-
-    found: Expr = number.subs(Symbol("e"), E)
-    return found
-
-
-def _equal(one: "Fraction | Expr", other: "Fraction | Expr") -> bool:
-    if isinstance(one, Fraction) and isinstance(other, Fraction):
-        return one == other
-    left, right = _digits(one), _digits(other)
-    return bool(abs(left - right) <= SAME * max(1, abs(left), abs(right)))
-
-
-def _digits(number: "Fraction | Expr") -> Any:
-    """Its value to 60 digits, as a number of SymPy that can be added and compared.
-
-    Raises:
-        TypeError: it has none.
-    """
-    from sympy import Rational
-
-    found = (Rational(number.numerator, number.denominator) if isinstance(number, Fraction) else number).evalf(DIGITS)
-    complex(found)
-    return found
+def _is_rational_function(expression: Expression) -> bool:
+    """Whether nothing is done to names but what can be done to polynomials."""
+    if not isinstance(expression, Apply):
+        return True
+    base, *exponent = expression.operands or (expression,)
+    if expression.operation == "^":
+        power = (
+            exponent[0].operands[0]
+            if isinstance(exponent[0], Apply) and exponent[0].operation == "neg"
+            else exponent[0]
+        )
+        return isinstance(power, Number) and power.value.denominator == 1 and _is_rational_function(base)
+    return expression.operation in ("+", "-", "*", "/", "neg", "%") and all(
+        map(_is_rational_function, expression.operands)
+    )
 
 
-def _rounds_to(number: "Fraction | Expr", gold: str) -> bool:
+def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *, whole: bool) -> bool | None:
+    """Whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have one."""
+    draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
+    same = 0
+    for _ in range(3 * POINTS if whole else POINTS):
+        values = {
+            name: Fraction(draw.randint(1, 60)) if whole else Fraction(draw.randint(1, 10**6), draw.randint(1, 10**6))
+            for name in names
+        }
+        try:
+            if exact(one, values) != exact(other, values):
+                return False
+        except ArithmeticError:
+            continue
+        same += 1
+    return True if same >= POINTS else None
+
+
+def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str]) -> bool | None:
+    """False if both differ where the names have some value; None: they may be the same."""
+    draw = random.Random(0)  # noqa: S311 - a point to try, the same one every time
+    values = {name: Fraction(draw.randint(100, 999), draw.randint(100, 999)) for name in names}
+    return None if _same_number(_at(one, values), _at(other, values)) else False
+
+
+def _at(expression: Expression, values: Mapping[str, Fraction]) -> Expression:
+    """The expression where the names have `values`."""
+    if isinstance(expression, Name):
+        return Number(values[expression.name]) if expression.name in values else expression
+    if isinstance(expression, Number):
+        return expression
+    return Apply(expression.operation, tuple(_at(operand, values) for operand in expression.operands))
+
+
+def _rounds_to(number: Expression, gold: str) -> bool:
     """Whether `gold` is a decimal of at least six places, and what `number` is when rounded to as many."""
     rounded = _ROUNDED.fullmatch(gold)
     if rounded is None:
         return False
-    difference = abs(_digits(number) - _digits(Fraction(gold)))
-    return bool(difference <= _digits(Fraction(1, 2 * 10 ** len(rounded[1]))))
+    half, digits = Fraction(1, 2 * 10 ** len(rounded[1])), DIGITS + len(gold)
+    difference = abs(constant(number, CONSTANTS, digits) - constant(Number(Fraction(gold)), CONSTANTS, digits))
+    return bool(difference <= constant(Number(half), CONSTANTS, digits))
 
 
 def _without_decimals(text: str) -> str:

@@ -23,8 +23,7 @@ MOST_EQUATIONS = 500
 CONVERTED = frozenset({"cent", "cents"})
 """Units that stand beside another one which is only a sign: 5 cents are $0.05."""
 _JOINS = (Kind.RELATION, Kind.OPERATOR)
-ROUNDED = Fraction(1, 200)
-"""Values that differ by a smaller share, where one has a decimal point, may be the same one, rounded."""
+HALF = Fraction(1, 2)
 
 
 class Equation(NamedTuple):
@@ -123,9 +122,40 @@ def _congruent(one: Fraction, other: Fraction, modulus: int) -> bool | None:
         return None
 
 
+def leeway(left: Expression, right: Expression) -> tuple[Fraction, Fraction]:
+    """How far apart both sides may be, since decimals are rounded: a difference, and a share of the larger side.
+
+    A side that is a written number may be rounded to its last digit: half a unit of that, and of two written numbers
+    half a unit of the coarser one. A whole number may be rounded, too, where the other side has a decimal point. If
+    both sides are computed, they are as uncertain as the coarsest decimal in them: 25 pi = 25 * 3.14.
+    """
+    numbers = [part for side in (left, right) for part in parts(side) if isinstance(part, Number)]
+    decimals = [number for number in numbers if number.places]
+    written = [half for side in (left, right) if (half := _half_unit(side, whole=bool(decimals)))]
+    if written:
+        return max(written), Fraction(0)
+    shares = [HALF / 10**number.places / number.value for number in decimals if number.places and number.value]
+    return Fraction(0), max(shares, default=Fraction(0))
+
+
+def _half_unit(side: Expression, *, whole: bool) -> Fraction | None:
+    """Half a unit of the last digit of a written number, also of one in percent or with a unit; of a whole number only
+    if it may be `whole`. None: there is none.
+    """
+    if isinstance(side, Number):
+        return HALF / 10 ** (side.places or 0) if whole or side.places else None
+    if isinstance(side, Symbol):
+        return None
+    if side.operation == "%":
+        half = _half_unit(side.operands[0], whole=True)
+        return half and half / 100
+    measured = side.operation == "*" and isinstance(side.operands[1], Symbol) and side.operands[1].unit
+    return _half_unit(side.operands[0], whole=whole) if measured or side.operation in ("neg", "deg") else None
+
+
 def _may_be_rounded(left: Expression, right: Expression, one: Fraction, other: Fraction) -> bool:
-    decimal = any(isinstance(part, Number) and part.places for side in (left, right) for part in parts(side))
-    return decimal and abs(one - other) <= ROUNDED * max(abs(one), abs(other))
+    difference, share = leeway(left, right)
+    return abs(one - other) <= difference + share * max(abs(one), abs(other))
 
 
 def _of_formula(formula: Formula) -> Iterator[Equation]:

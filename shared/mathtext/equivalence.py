@@ -6,15 +6,18 @@ rules, and where they differ from Math-Verify's own verdict, are on the page of 
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from itertools import product
 from typing import Any
 
 from shared.mathtext.answer_reading import shape
 from shared.mathtext.answer_shape import (  # fmt: skip
+    About,
     Based,
     Bracketed,
     Clock,
+    Family,
     Finite,
     Interval,
     Listed,
@@ -25,17 +28,20 @@ from shared.mathtext.answer_shape import (  # fmt: skip
     Shape,
     Value,
     Words,
-    as_reals,
 )
 from shared.mathtext.answer_text import normal_form
-from shared.mathtext.equal_values import equal_values, library_verdict
+from shared.mathtext.equal_values import by_algebra, equal_values
 from shared.mathtext.factors import asks_for_factors, factored_alike
-from shared.mathtext.units import Unit, unit
+from shared.mathtext.families import family, letters, rename, same_members
+from shared.mathtext.number_sets import Unordered, as_reals, in_order
+from shared.mathtext.units import Unit, bare, compound, counted, unit
+from shared.mathtext.written_numbers import spoken
 
 Verdict = bool | None
 """None: nobody can say, since the gold answer cannot be read."""
 
 _THOUSANDS = re.compile(r"(?<![\d,.])\d{1,3}(?:,\d{3})+(?![\d,])")
+_USUAL = "klmn"
 _BRACKETS = {r"\langle": "(", r"\rangle": ")"}
 
 
@@ -56,13 +62,15 @@ def compare(answer: str, gold: str) -> Verdict:
 
 
 def _readings(text: str) -> list[tuple[str, Shape]]:
-    """`1,234` is a number as well as a list; all else is read in one way."""
+    """`1,234` is a number as well as a list, and so is `1 hour and 30 minutes`; all else is read in one way."""
     joined = (
         text
         if text.startswith(("(", "[", r"\{", r"\langle"))
         else _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     )
-    return [(each, shape(each)) for each in dict.fromkeys((text, joined))]
+    found: list[tuple[str, Shape]] = [(each, family(each) or shape(each)) for each in dict.fromkeys((text, joined))]
+    quantity = compound(text, joined=True)
+    return [*found, (text, Value(*quantity))] if quantity else found
 
 
 def _any(verdicts: Iterable[Verdict]) -> Verdict:
@@ -78,12 +86,36 @@ def _all(verdicts: Iterable[Verdict]) -> Verdict:
 def _whole(answer: tuple[str, Shape], gold: tuple[str, Shape]) -> Verdict:
     """An equation that gives nothing a value equals equations only, which are the library's."""
     (one, given), (other, expected) = answer, gold
+    if isinstance(given, Family) or isinstance(expected, Family):
+        families = [each if isinstance(each, Family) else Family(text, "", "") for text, each in (answer, gold)]
+        return _same_family(*families)
+    one, other = (each.text if isinstance(each, Named) else text for text, each in (answer, gold))
     if isinstance(given, Relation) or isinstance(expected, Relation):
-        return library_verdict(one, other) if _relates(given) and _relates(expected) else False
+        return by_algebra(one, other) if _relates(given) and _relates(expected) else False
     if isinstance(given, Matrix) != isinstance(expected, Matrix) and isinstance(given, Value | Matrix):
-        return library_verdict(one, other)  # a number times a matrix
+        return by_algebra(one, other)  # a number times a matrix
     renamed = isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name
-    return library_verdict(one, other) if renamed and _has_letters(one) else _same(given, expected)
+    return by_algebra(one, other) if renamed and _has_letters(one) else _same(given, expected)
+
+
+def _same_family(given: Family, expected: Family) -> Verdict:
+    """Where both say for which values they hold, it is for the same; the letter of the values does not matter."""
+    if given.domain and expected.domain and given.domain != expected.domain:
+        return False
+    verdict = _whole(*((each.text, shape(each.text)) for each in (given, expected)))
+    old, new = _running(expected, given), _running(given, expected)
+    if verdict or not old or not new or (old != new and new in letters(expected.text)):
+        return verdict
+    text = rename(expected.text, old, new)
+    if given.members and expected.members and same_members(given.text, text, new):
+        return True
+    return _whole((given.text, shape(given.text)), (text, shape(text))) if old != new else verdict
+
+
+def _running(found: Family, other: Family) -> str:
+    """The letter of its values; one that is usual for whole numbers need not be introduced where the other's is."""
+    usual = [letter for letter in _USUAL if letter in letters(found.text)]
+    return found.letter or (usual[0] if len(usual) == 1 and other.letter else "")
 
 
 def _relates(found: Shape) -> bool:
@@ -96,6 +128,8 @@ def _has_letters(text: str) -> bool:
 
 
 def _same(given: Shape, expected: Shape) -> Verdict:
+    if isinstance(given, About) or isinstance(expected, About):
+        return _same_about(given, expected)
     if isinstance(given, Named) or isinstance(expected, Named):
         return _same_named(given, expected)
     if isinstance(given, Reals) or isinstance(expected, Reals):
@@ -107,6 +141,13 @@ def _same(given: Shape, expected: Shape) -> Verdict:
     return _same_mixed(given, expected)
 
 
+def _same_about(given: Shape, expected: Shape) -> Verdict:
+    """What is only about right is wrong, unless the gold answer says no more."""
+    if not isinstance(expected, About):
+        return False
+    return _same(given.value if isinstance(given, About) else given, expected.value)
+
+
 def _same_named(given: Shape, expected: Shape) -> Verdict:
     """A name matters where both have one."""
     if isinstance(given, Named) and isinstance(expected, Named) and given.name != expected.name:
@@ -115,10 +156,12 @@ def _same_named(given: Shape, expected: Shape) -> Verdict:
 
 
 def _same_reals(given: Reals | None, expected: Reals | None) -> Verdict:
-    """The same intervals in any order, of the same name where both have one."""
-    if given is None or expected is None or len(given.pieces) != len(expected.pieces):
+    """The same numbers, of the same name where both have one."""
+    if given is None or expected is None or (given.name and expected.name and given.name != expected.name):
         return False
-    if given.name and expected.name and given.name != expected.name:
+    with suppress(Unordered):
+        given, expected = in_order(given), in_order(expected)
+    if len(given.pieces) != len(expected.pieces):
         return False
     return _matched(given.pieces, expected.pieces, _same_interval)
 
@@ -191,9 +234,7 @@ def _same_value(given: Value, expected: Value) -> Verdict:
     if texts is None:
         return False
     equal = equal_values(*texts)
-    if equal and asks_for_factors(texts[1]):
-        return factored_alike(*texts)
-    return equal
+    return factored_alike(*texts) if equal and asks_for_factors(*texts) else equal
 
 
 def _in_one_unit(given: Value, expected: Value) -> tuple[str, str] | None:
@@ -276,11 +317,19 @@ _SAME: dict[type, Callable[[Any, Any], Verdict]] = {
 
 def _same_mixed(given: Shape, expected: Shape) -> Verdict:
     """Things of different kinds: a base that is not written is ten, and `9:24` may be a ratio."""
+    if isinstance(given, Words) != isinstance(expected, Words) and (number := _counted(given) or _counted(expected)):
+        return _same(*(number if isinstance(each, Words) else each for each in (given, expected)))
     one, other = _text(given), _text(expected)
     if one is None or other is None:
         return False
     worded = isinstance(given, Words) or isinstance(expected, Words)
     return one.casefold() == other.casefold() or (not worded and equal_values(one, other))
+
+
+def _counted(found: Shape) -> Value | None:
+    """The number of "five apples"; two such answers are compared as words, since a noun may be all that matters."""
+    number = spoken(found.text) if isinstance(found, Words) else None
+    return Value(number[0]) if number and counted(bare(number[1], number[0]), number[0]) else None
 
 
 def _text(found: Shape) -> str | None:

@@ -8,7 +8,7 @@ from shared.mathtext.expressions import Expression, Number, Symbol
 
 MOST_BITS = 20_000
 """Of a numerator or denominator: 6,000 digits. What would be larger has no exact value here."""
-LARGEST_FACTORIAL = 1000
+LARGEST_FACTORIAL = 4000
 
 
 class NotRational(ArithmeticError):
@@ -127,6 +127,7 @@ _OPERATIONS: Mapping[str, Callable[..., Fraction]] = {
     "/": _divide,
     "^": _power,
     "neg": lambda value: -value,
+    "%": lambda value: value / 100,
     "!": _factorial,
     "deg": lambda value: value,
     "abs": abs,

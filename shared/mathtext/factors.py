@@ -9,14 +9,19 @@ from collections.abc import Iterator
 
 from shared.mathtext.equal_values import expressions
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
+from shared.mathtext.symbolic import symbolic
 
 _SUMS = ("+", "-")
 
 
-def asks_for_factors(gold: str) -> bool:
-    """Whether `gold` is a product of numbers, names and sums, and not one number or sum alone."""
+def asks_for_factors(answer: str, gold: str) -> bool:
+    """Whether `gold` is a product of numbers, names and sums, and not one number or sum alone.
+
+    If the answer counts by factorials or binomial coefficients, it is no polynomial whose factors were asked for.
+    """
     found = expressions(gold)
-    if not found or not _polynomial(found[0]):
+    counting = any(_operations(each) & {"!", "choose"} for each in expressions(answer))
+    if not found or counting or not _polynomial(found[0]):
         return False
     factors = [factor for factor, _ in _factors(found[0], 1)]
     sums = [factor for factor in factors if _is_sum(factor)]
@@ -54,15 +59,16 @@ def _is_sum(expression: Expression) -> bool:
 
 
 def _polynomial(expression: Expression) -> bool:
-    operations = {part.operation for part in parts(expression) if isinstance(part, Apply)}
-    return operations <= {"+", "-", "*", "^", "neg"}
+    return _operations(expression) <= {"+", "-", "*", "^", "neg"}
+
+
+def _operations(expression: Expression) -> set[str]:
+    return {part.operation for part in parts(expression) if isinstance(part, Apply)}
 
 
 def _counted(expression: Expression) -> Counter[str]:
     """How often each factor occurs, in the spelling of SymPy; the numbers as one factor."""
     from sympy import Integer, expand
-
-    from shared.mathtext.symbolic import symbolic
 
     number, counted = Integer(1), Counter[str]()
     for factor, power in _factors(expression, 1):

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shared.mathtext.counting_words import SCALING, VALUE_CHANGING
+
 LONGEST = 4000
 """Characters of one formula; a longer one is not read."""
 _MARK = re.compile(
@@ -12,14 +14,7 @@ _MARK = re.compile(
 _CLOSED_BY = {"$": "$", "$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 _SENTENCE = re.compile(r"[\n;:!?。，；：！？、<>]+|[.,](?=\s|$)")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\x00-\xff×÷−π√≤≥≠≈]+")
-_COUNTING = re.compile(
-    r"(?:of|plus|minus|times|divided|over|by|per|half|twice|percent|hundred|thousand|million|dozen|squared|cubed"
-    r"|remainder|between|from|to|more|less|than|mod|choose|sqrt|log|ln|sin|cos|tan|pi)"
-)
-"""A quantity goes on behind, or before, these words."""
-
-
-_SCALE = re.compile(r"\s*(?:percent|cents?|hundred|thousand|million|billion|dozen)\b")
+_SCALE = re.compile(rf"\s*(?:{SCALING})\b")
 """Words behind a formula that change what its last number is worth."""
 
 
@@ -98,8 +93,8 @@ def _stretch(text: str, stretch: str, before: tuple[int, int], behind: tuple[int
         stretch,
         before[1],
         tex=False,
-        cut=bool(_COUNTING.fullmatch(word)) or (bool(word) and alone),
-        goes_on=bool(_COUNTING.fullmatch(text[behind[0] : behind[1]].lower())),
+        cut=word in VALUE_CHANGING or (bool(word) and alone),
+        goes_on=text[behind[0] : behind[1]].lower() in VALUE_CHANGING,
     )
 
 

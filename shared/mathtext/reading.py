@@ -162,7 +162,7 @@ class _Reader:
                 found = Apply("*", (found, self._unit(token.text)))
             elif token.text == "%":
                 self.ambiguous = True
-                found = Apply("/", (found, Number(Fraction(100)))) if self._reading.percent else found
+                found = Apply("%", (found,)) if self._reading.percent else found
             elif token.text in "²³":
                 found = Apply("^", (found, Number(Fraction(2 if token.text == "²" else 3))))
             else:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from shared.mathtext.approximation import ANGLES, Unsuitable, refuse_ambiguous
 from shared.mathtext.exact import NotRational, exact
 from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
 
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 
 LARGEST_POWER = 24
 """Of something that is no rational number: a sum to this power still has few enough terms."""
-ANGLES = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
-
-
-class Unsuitable(ValueError):
-    """It is ambiguous, too large, or nothing that SymPy could decide."""
 
 
 def symbolic(expression: Expression, *, imaginary: bool = False) -> "Expr":
@@ -83,12 +79,9 @@ def _rational(value: Fraction) -> "Expr":
 
 def _refuse(expression: Apply) -> None:
     """What would be large, or means two things."""
+    refuse_ambiguous(expression)
     if expression.operation == "^":
         _refuse_large(expression.operands[1])
-    if expression.operation in ANGLES:
-        _refuse_bare(expression.operands[0])
-    if expression.operation == "log" and len(expression.operands) == 1:
-        raise Unsuitable("a logarithm without a base")
 
 
 def _refuse_large(exponent: Expression) -> None:
@@ -97,16 +90,6 @@ def _refuse_large(exponent: Expression) -> None:
         raise Unsuitable("a large power")
     if power is None and any(isinstance(part, Apply) and part.operation == "^" for part in parts(exponent)):
         raise Unsuitable("a tower of powers")
-
-
-def _refuse_bare(argument: Expression) -> None:
-    """sin 30 is meant in degrees as often as not."""
-    if not any(isinstance(part, Symbol) or _operation(part) in ("deg", "pi") for part in parts(argument)):
-        raise Unsuitable("an angle without a unit")
-
-
-def _operation(part: Expression) -> str | None:
-    return part.operation if isinstance(part, Apply) else None
 
 
 @cache
@@ -120,6 +103,7 @@ def _operations() -> Mapping[str, Callable[..., Any]]:
         "/": lambda left, right: left / right,
         "^": lambda base, exponent: base**exponent,
         "neg": lambda value: -value,
+        "%": lambda value: value / 100,
         "deg": lambda value: value,
         "root": _root,
         "abs": sympy.Abs,

@@ -2,7 +2,7 @@
 
 An equation with names in it is as often a condition as an identity: `2x = 6` is not wrong because some x do not
 satisfy it. So it is verified if it holds for all values, and never refuted. Numbers are refuted: by exact arithmetic,
-or where sixty digits of both sides differ.
+or where digits of both sides differ.
 
 Not bounded in time: SymPy is not. Run it where it can be killed.
 """
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from shared.contracts import canonical
 from shared.contracts.replies import Verified
-from shared.mathtext.approximation import approximate
-from shared.mathtext.equations import ROUNDED, Equation, equations, holds
-from shared.mathtext.expressions import Apply, Expression, Number, Symbol, parts
-from shared.mathtext.symbolic import Unsuitable, rational, symbolic
+from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
+from shared.mathtext.equations import Equation, equations, holds, leeway
+from shared.mathtext.expressions import Apply, Expression, Symbol, parts
+from shared.mathtext.symbolic import rational, symbolic
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -29,6 +29,7 @@ SOURCES = (
     "expressions",
     "reading",
     "exact",
+    "counting_words",
     "formulas",
     "equations",
     "approximation",
@@ -38,12 +39,9 @@ SOURCES = (
 """Modules of this package that a verdict depends on."""
 POINTS = 3
 """Random points at which an equation must hold before SymPy is asked whether it always does."""
-DIGITS = 60
-"""Of numbers that are compared."""
-SAME = 1e-45
-"""Numbers of 60 digits that differ by less, relatively, are equal: what people write is not that close otherwise."""
 CLOSE = 1e-9
-"""The same of doubles, which only say what is worth asking SymPy."""
+"""Doubles that differ by less, relatively, are worth asking SymPy."""
+IMAGINARY = {"i": "j"}
 _COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.IGNORECASE)
 
 
@@ -101,22 +99,11 @@ def _numbers(left: Expression, right: Expression) -> bool | None:
     operations = {part.operation for side in (left, right) for part in parts(side) if isinstance(part, Apply)}
     if "deg" in operations and operations & {"pi", "arcsin", "arccos", "arctan"}:
         return None
-    one, other = symbolic(left, imaginary=True), symbolic(right, imaginary=True)
-    difference = abs(complex_of(one - other))
-    size = max(abs(complex_of(one)), abs(complex_of(other)))
-    if difference <= SAME * max(1, size):
+    if same_constant(left, right, IMAGINARY):
         return True
-    decimal = any(isinstance(part, Number) and part.places for side in (left, right) for part in parts(side))
-    return None if decimal and difference <= float(ROUNDED) * size else False
-
-
-def complex_of(number: "Expr") -> complex:
-    """Its value.
-
-    Raises:
-        TypeError: it has none.
-    """
-    return complex(number.evalf(DIGITS))
+    one, other = constant(left, IMAGINARY), constant(right, IMAGINARY)
+    difference, share = (part.numerator / one.context.mpf(part.denominator) for part in leeway(left, right))
+    return None if abs(one - other) <= difference + share * max(abs(one), abs(other)) else False
 
 
 def _identity(left: Expression, right: Expression, names: list[str]) -> bool | None:

@@ -10,6 +10,7 @@ from shared.contracts.guard import ModelAnswer
 from shared.contracts.replies import FailureKind
 from shared.models.chat import AWAY_STATUSES, CUT, REPETITION, ChatFailed, ServerAway
 from shared.models.logprobs import parse_tokens
+from shared.models.streams import read_lines
 
 SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
 """Parts of its runners' messages that a prompt does not fit."""
@@ -72,8 +73,8 @@ async def read_pieces(response: httpx2.Response) -> list[Piece]:
             raise _translate_refusal(response)
         return [Piece(error=response.text)]
     try:
-        found = [msgspec.json.decode(line, type=Piece) async for line in response.aiter_lines() if line]
-    except msgspec.MsgspecError as error:
+        found = [msgspec.json.decode(line, type=Piece) async for line in read_lines(response)]
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not Ollama's: {error}") from error
     if not found:
         raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")

@@ -7,13 +7,16 @@ Answers are streamed, so that the beginning of an answer that a server breaks of
 """
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import msgspec
 from huggingface_hub import AsyncInferenceClient, ChatCompletionInputStreamOptions, set_async_client_factory
 from huggingface_hub.errors import HfHubHTTPError, InferenceTimeoutError, TextGenerationError
 
@@ -24,6 +27,7 @@ from shared.contracts.replies import FailureKind
 from shared.models.chat import AWAY_STATUSES, BROKEN_BYTE, ChatFailed, ServerAway, ServerUnreached
 from shared.models.logprobs import parse_tokens
 from shared.models.sampling import OPENAI, Sampling
+from shared.models.streams import read_lines
 from shared.trace_headers import add_trace_headers
 
 _declared: set[str] = set()
@@ -44,6 +48,10 @@ ABORTED = ("abort", "error")
 CONNECT_S = 5.0
 """Longest wait for a connection; shorter than a call's timeout, to tell a server that does not accept connections from
 one that does not answer."""
+LAST = "[DONE]"
+"""Data of the event after the last piece."""
+QUOTED = 500
+"""Characters of a server's text that a failure quotes."""
 MAX_MS = 1e9
 """Longer times in an answer are ignored: no call takes that long."""
 
@@ -63,6 +71,21 @@ class PromptCut(ChatFailed):
     """The server answered a truncated prompt."""
 
 
+class _Delta(msgspec.Struct, frozen=True):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    delta: _Delta
+    finish_reason: str | None = None
+
+
+class _Piece(msgspec.Struct, frozen=True):
+    """The part of a chunk that is read here, besides figures."""
+
+    choices: tuple[_Choice, ...]
+
+
 async def _refuse_undeclared(request: httpx2.Request) -> None:
     host = request.url.netloc.decode()
     if host not in _declared:
@@ -72,10 +95,43 @@ async def _refuse_undeclared(request: httpx2.Request) -> None:
 async def _require_stream(response: httpx2.Response) -> None:
     """Read the body of a refusal, so that the client library can quote it; refuse an answer that is not a stream."""
     if response.is_success and "event-stream" in response.headers.get("content-type", ""):
+        response.aiter_lines = partial(_read_events, response)  # type: ignore[method-assign]  # what the library reads
         return
     await response.aread()
     if response.is_success:
-        raise ValueError(f"the server does not stream its answer: {response.text[:200]!r}")
+        raise ValueError(f"the server does not stream its answer: {response.text!r}")
+
+
+async def _read_events(response: httpx2.Response) -> AsyncIterator[str]:
+    """Yield the events of a stream as the client library expects them, a line each.
+
+    Comments, and events without data, only keep the connection open (WHATWG HTML, 9.2.6).
+
+    Raises:
+        ValueError: an event is no piece of an answer; the message is for the operator.
+    """
+    async for line in read_lines(response):
+        name, _, data = line.partition(":")
+        data = data.strip()
+        if name == "data" and data:
+            if data != LAST:
+                _check_piece(data)
+            yield f"data: {data}"
+
+
+def _check_piece(data: str) -> None:
+    try:
+        piece = json.loads(data)
+    except RecursionError as error:
+        raise ValueError(f"the model server sent JSON that is nested too deeply: {data!r}") from error
+    except ValueError as error:
+        raise ValueError(f"the model server sent an event that is not JSON: {data!r}") from error
+    if isinstance(piece, dict) and piece.get("error") is not None:
+        return
+    try:
+        msgspec.convert(piece, _Piece)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the model server sent an event that is no piece of an answer ({error}): {data!r}") from error
 
 
 def _make_client() -> httpx2.AsyncClient:
@@ -221,29 +277,35 @@ def _translate_error(error: Exception, key: str | None) -> ChatFailed:
         case HfHubHTTPError():
             return _translate_refusal(error, key)
         case TextGenerationError():
-            return _translate_stream_error(str(error).replace(key, "***") if key else str(error))
+            return _translate_stream_error(_hide(str(error), key))
         case httpx2.ConnectError():
             return ServerUnreached(repr(error))
         case httpx2.TransportError():
             return ChatFailed(FailureKind.CONNECTION, repr(error))
-    return ChatFailed(FailureKind.BACKEND_ERROR, repr(error))
+        case ForeignHost() | ValueError():
+            return ChatFailed(FailureKind.BACKEND_ERROR, _hide(str(error), key)[:QUOTED])
+    said = _hide(f"the model server's answer cannot be read ({error!r})", key)
+    return ChatFailed(FailureKind.BACKEND_ERROR, said[:QUOTED])
+
+
+def _hide(text: str, key: str | None) -> str:
+    """Hide the key, which a server may echo."""
+    return text.replace(key, "***") if key else text
 
 
 def _translate_stream_error(message: str) -> ChatFailed:
     """Translate an error in the stream, where text-generation-inference also reports prompts that do not fit, and
     overload."""
-    detail = f"the server ended its stream with {message[:500]}"
+    detail = f"the server ended its stream with {message[:QUOTED]}"
     if SIGN_OF_OVERLOAD in message:
         return ServerAway(detail)
     return ChatFailed(FailureKind.CONTEXT_EXCEEDED if _exceeds_context(message) else FailureKind.BACKEND_ERROR, detail)
 
 
 def _translate_refusal(error: HfHubHTTPError, key: str | None) -> ChatFailed:
-    """Translate a refusal: only a prompt that does not fit is the call's own failure, and some refusals are an outage.
-
-    The key, which a server may echo, is hidden.
-    """
-    body = (error.response.text.replace(key, "***") if key else error.response.text)[:500]
+    """Translate a refusal: only a prompt that does not fit is the call's own failure, and some refusals are an
+    outage."""
+    body = _hide(error.response.text, key)[:QUOTED]
     if error.response.status_code in (400, 413, 422) and _exceeds_context(body):
         return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
     detail = f"HTTP {error.response.status_code}: {body}"

@@ -23,6 +23,8 @@ SENTENCES = {
     " {sentences} sentences left out).",
     "compress unchanged": "The context was short enough to stay as it was ({tokens before} tokens).",
     "context drop": "Document {document} did not fit into the prompt: {reason}.",
+    "duplicates kept": "Document {document} stood in the prompt although it almost repeats the question ({share} of the"
+    " shingles are common): see whether it gives the answer away.",
     "dedupe dropped": "Documents with the same content as others were left out: {documents}.",
     "hyde mean": "The search used the mean vector of {texts} hypothetical documents.",
     "hyde plain": "No hypothetical document was written: the search used the question itself.",

@@ -1,16 +1,31 @@
 """Format figures in words, the same on a terminal and on a page."""
 
+from collections.abc import Mapping
 from typing import Any
+
+from shared.contracts.samples import Extraction
 
 SMALL = 0.0001
 """The smallest p-value that is printed as it is."""
+NOT_FOUND = (Extraction.MISSING, Extraction.UNBALANCED, Extraction.ONLY_REASONING)
+"""Kinds of extraction that found no final answer. A refusal is not one of them: nothing was to be found."""
+ANOTHER_GRADER = "Choose another grader; an import can also give the final answers themselves, as `answer`"
+"""What to do if most answers hold no final answer."""
 
 
 def format_accuracy(figure: Any) -> str:
     """Return for example "61.0 % (56.7 to 65.2), 305 of 500"."""
     if figure["value"] is None:
         return "nothing was graded"
-    return f"{format_share(figure)}, {figure['correct']} of {figure['graded']}"
+    return f"{format_share(figure)}, {format_counted(figure)}"
+
+
+def format_counted(figure: Any) -> str:
+    """Return what an accuracy is of: "305 of 500", or "mean of 40 items, 80 answers" if items have several answers."""
+    items, answers = figure.get("items", figure["graded"]), figure["graded"]  # older servers do not count items
+    if items == answers:
+        return f"{figure['correct']} of {answers}"
+    return f"mean of {items} item{'' if items == 1 else 's'}, {answers} answers"
 
 
 def format_share(figure: Any) -> str:
@@ -21,10 +36,33 @@ def format_share(figure: Any) -> str:
 def format_headline(report: Any) -> str:
     """Return the headline of a job's report, such as "61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
     found, failed = report["accuracy"], report["request_counts"]["failed"]
-    sentence = (
-        format_accuracy(found).replace(" %", " % right", 1) if found["value"] is not None else "Nothing was graded"
+    unreadable = explain_missing_answers(report.get("extraction", {}), found)
+    sentence = unreadable or ("Nothing was graded" if found["value"] is None else format_right(found))
+    troubles = f"; {failed} failed" if failed else ""
+    return f"{sentence}{troubles}. {ANOTHER_GRADER}." if unreadable else f"{sentence}{troubles}"
+
+
+def format_right(figure: Any, when: str = "") -> str:
+    """Return for example "61.0 % right (56.7 to 65.2), 305 of 500", with `when`, such as " so far", after "right"."""
+    return format_accuracy(figure).replace(" %", f" % right{when}", 1)
+
+
+def explain_missing_answers(extraction: Mapping[str, int], accuracy: Any) -> str | None:
+    """Say that an accuracy means little because more than half of the answers hold no final answer; else None.
+
+    Args:
+        extraction: answers by how their final answer was found, as in a report.
+        accuracy: the job's accuracy.
+    """
+    missing = sum(extraction.get(kind, 0) for kind in NOT_FOUND)
+    answers = missing + extraction.get(Extraction.OK, 0)
+    if accuracy["value"] is None or 2 * missing <= answers:
+        return None
+    how_much = "nothing" if missing == answers else "little"
+    return (
+        f"In {missing} of {answers} answers no final answer could be found, so {100 * accuracy['value']:.1f} % says"
+        f" {how_much} about the system"
     )
-    return f"{sentence}; {failed} failed" if failed else sentence
 
 
 def format_mean(mean: Any) -> str:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from shared.contracts.grading import MATHEMATICAL
 from shared.pages.formatting import (
     describe_difference,
+    explain_missing_answers,
     format_accuracy,
     format_counts,
     format_figure,
@@ -12,7 +14,7 @@ from shared.pages.formatting import (
     take_last_line,
 )
 
-GRADERS = {"math": "math-verify"}
+GRADERS = {"math": "math-verify", "last-number": "math-verify; the last number where no answer is marked"}
 """Names of graders beside a figure, where they differ from the setting."""
 
 SHOWN_RULES = 5
@@ -24,18 +26,21 @@ def build_lines(found: Any) -> Iterator[tuple[str, object]]:
     counts = found["request_counts"]
     yield "reason", take_last_line(found["reason"])
     yield "samples", f"{counts['completed']} completed, {counts['failed']} failed, of {counts['total']}"
+    yield "warning", explain_missing_answers(found["extraction"], found["accuracy"])
     yield (
         "accuracy",
         f"{format_accuracy(found['accuracy'])} [{GRADERS.get(found['grader'], found['grader'])}, Wilson 95 %]",
     )
     yield "score", describe_score(found["score"])
     yield "bootstrap", found["bootstrap"] and f"{format_interval(found['bootstrap'])} [over items, 95 %]"
-    yield "repeats", describe_repeats(found["repeats"])
+    yield "repeats", describe_repeats(found["repeats"], found["accuracy"])
     yield "strict", describe_strict_accuracy(found)
     yield from list_answer_ranks(found["answer_at"])
     yield "endings", format_counts(found["endings"])
     yield "contamination", describe_contamination(found["contamination"])
     yield "extraction", found["extraction"] and f"{format_counts(found['extraction'])}; {describe_truncation(found)}"
+    yield "found by", format_counts(found["extracted_by"])
+    yield "their scores", describe_their_scores(found["theirs"])
     yield "failures", format_counts({**found["failures"], **found["grading_failures"]})
     yield "refused", found["refused"] or None
     yield "scoring", describe_scoring_problems(found)
@@ -64,11 +69,19 @@ def describe_score(found: Any) -> str | None:
     return f"{found['name']}: {format_figure(mean['value'])}{between} [mean over {mean['n']} items, 95 %]"
 
 
+def describe_their_scores(theirs: Any) -> str | None:
+    """Describe where the evaluation that an import came with differs from this job's grader."""
+    if theirs is None:
+        return None
+    said = f"right in {theirs['right']} of {theirs['scored']}; this job's grader differs on {theirs['differing']}"
+    return f"{said} (items {', '.join(map(str, theirs['samples']))})" if theirs["differing"] else said
+
+
 def describe_strict_accuracy(found: Any) -> str | None:
     """Describe the accuracy by the second grader: the strict rules of mathematics, or exact match."""
     if found["strict"]["graded"] == 0 and found["accuracy"]["graded"]:
         return None
-    other = "" if found["grader"] == "math" else " [exact match]"
+    other = "" if found["grader"] in MATHEMATICAL else " [exact match]"
     return f"{format_accuracy(found['strict'])}{other}; the graders differ on {found['disagreements']}"
 
 
@@ -91,12 +104,14 @@ def describe_lapses(calls: int) -> str | None:
     return f"{calls}, which may have run twice; each ran again alone, with no call beside it" if calls else None
 
 
-def describe_repeats(repeats: Any) -> str | None:
-    """Describe the spread between repeats, which comes from sampling."""
+def describe_repeats(repeats: Any, accuracy: Any) -> str | None:
+    """Describe the spread between repeats, which comes from sampling, and over which items it is if not over all."""
     if repeats["std"] is None:
         return None
     each = ", ".join("-" if value is None else f"{100 * value:.1f}" for value in repeats["accuracies"])
-    return f"{100 * repeats['mean']:.2f} %, std {100 * repeats['std']:.2f} [by repeat {each}; not an interval]"
+    items, every = repeats.get("items"), accuracy.get("items")  # older servers count neither
+    over = "" if items in (None, every) else f"; over the {items} of {every} items with a verdict in every repeat"
+    return f"{100 * repeats['mean']:.2f} %, std {100 * repeats['std']:.2f} [by repeat {each}{over}; not an interval]"
 
 
 def describe_contamination(found: Any) -> str | None:
@@ -123,6 +138,7 @@ def describe_scoring_problems(found: Any) -> str:
         "judge replies without a rating": found["parse_failures"],
         "samples unscored": found["unscored"],
         "near-duplicates dropped": found["duplicates_dropped"],
+        "documents in prompts that almost repeat the question": found["decisions"].get("duplicates", {}).get("kept", 0),
     }
     return ", ".join(f"{count} {name}" for name, count in parts.items() if count)
 

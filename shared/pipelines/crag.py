@@ -14,7 +14,10 @@ from shared.rag.pool import DocumentPool
 from shared.rag.provenance import make_searches
 
 
-@pipeline("crag", reads=("candidates", "context_size", "crag", "duplicates", "enhance", *FUSED, "generate", "judge"))
+@pipeline(
+    "crag",
+    reads=(*("candidates", "context_size", "crag", "duplicates", "enhance.decoding", *FUSED), "generate", "judge"),
+)
 def crag(sample: Sample, params: Params, library: Library) -> Steps:
     """Retrieve from both indexes, evaluate, correct, then generate."""
     question = sample.question

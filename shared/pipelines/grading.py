@@ -11,6 +11,7 @@ from shared.contracts.replies import Failure, Graded, Marked, Rated
 from shared.contracts.samples import Item, Library, Outcome, Steps, WrittenOutcome
 from shared.rag import rubric
 from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
+from shared.rag.duplicates import note_resembling_documents
 from shared.rag.graders import get_grader
 
 Verdict = Graded | Marked
@@ -26,6 +27,8 @@ def run_and_grade(steps: Steps, item: Item, library: Library, grading: GradingPa
     if not isinstance(outcome, Outcome):
         raise TypeError(f"the pipeline returned {type(outcome).__name__}: return an Outcome")
     outcome = read_answer(outcome, grading)
+    if noted := note_resembling_documents(item.question, outcome.context if searched else (), library):
+        outcome = replace(outcome, trace=replace(outcome.trace, decisions=(*outcome.trace.decisions, *noted)))
     if searched and (answers := list_answer_phrases(item, grading)):
         outcome = replace(outcome, answer_rank=find_answer_rank(outcome.trace.candidates, answers, library))
     if grading.grader == "rubric":

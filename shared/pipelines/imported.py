@@ -25,6 +25,7 @@ def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
 def _decision(given: Given) -> Decision:
     known = {
         "text": given.text,
+        "score": given.score,
         "seconds": given.seconds,
         "prompt_tokens": given.prompt_tokens,
         "completion_tokens": given.completion_tokens,

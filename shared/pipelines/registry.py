@@ -16,6 +16,7 @@ from shared.contracts.params import Params
 from shared.contracts.plugins import PluginPin
 from shared.contracts.samples import Library, Pipeline, Prepare, Sample, Steps
 from shared.pipelines import grading, source
+from shared.pipelines.switches import Switch, covers, find_closed, get_tree_values
 from shared.rag import prompts
 
 AFTERWARDS = ("grading", "verify.modulus")
@@ -24,7 +25,7 @@ FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", 
 """Parameters of a pipeline that fuses two lists with fixed weights."""
 ENHANCED = (
     *("candidates", "compress", "context_size", "duplicates", "enhance", "fusion"),
-    *("generate", "hyde", "judge.per_repeat", "rerank", "rrf_k"),
+    *("generate", "hyde", "judge.per_repeat", "rerank.enabled", "rerank.refuse", "rerank.threshold", "rrf_k"),
 )
 """Parameters of a pipeline that searches by every wording, reranks and compresses."""
 
@@ -52,24 +53,27 @@ class Registered(NamedTuple):
         return grading.run_and_grade(self.run(sample, params, library), sample.item, library, params.grading)
 
     def ignores(self, path: str) -> bool:
-        """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`."""
-        if self.reads is None:
-            return False
-        return not covers(path, (*self.reads, *AFTERWARDS))
+        """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`, whatever the others are."""
+        return self.reads is not None and not covers(path, (*self.reads, *AFTERWARDS))
 
-    def select_read(self, params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    def find_closed(self, path: str, value_of: Callable[[str], Any]) -> Switch | None:
+        """Return what keeps it from reading this parameter, with these values of the others, if something does."""
+        return None if self.reads is None else find_closed(path, (*self.reads, *AFTERWARDS), value_of)
+
+    def select_read(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the part of `params` that it reads, so that several pipelines can be given the same `params`."""
-        parts = {
-            name: self.select_read(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
-            for name, value in params.items()
-            if isinstance(value, Mapping) or not self.ignores(f"{prefix}{name}")
-        }
-        return {name: value for name, value in parts.items() if value != {}}
+        value_of = get_tree_values(params)
 
+        def select(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+            parts = {
+                name: select(value, f"{prefix}{name}.") if isinstance(value, Mapping) else value
+                for name, value in tree.items()
+                if isinstance(value, Mapping)
+                or not (self.ignores(f"{prefix}{name}") or self.find_closed(f"{prefix}{name}", value_of))
+            }
+            return {name: value for name, value in parts.items() if value != {}}
 
-def covers(path: str, reads: Iterable[str]) -> bool:
-    """Tell whether `reads` names the parameter at `path`, such as `gate.tau`, or a group around it."""
-    return any(f"{path}.".startswith(f"{read}.") for read in reads)
+        return select(params, "")
 
 
 class Adopted(NamedTuple):

@@ -21,7 +21,8 @@ from shared.rag.rule_lists import note_prompt_rules, search_by_rules
 from shared.rag.rule_sentences import write_rule
 
 READS = (
-    *("candidates", "context_size", "duplicates", *FUSED, "generate", "judge.per_repeat", "rulerag", "rules", "seed"),
+    *("candidates", "context_size", "duplicates", *FUSED, "generate.max_tokens", "generate.temperature"),
+    *("judge.per_repeat", "rulerag", "rules", "seed"),
 )
 
 

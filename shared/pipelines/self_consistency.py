@@ -22,7 +22,10 @@ from shared.rag.provenance import (
 
 @pipeline(
     "self-consistency",
-    reads=("candidates", "context_size", "duplicates", *FUSED, "generate.max_tokens", "self_consistency"),
+    reads=(
+        *("candidates", "context_size", "duplicates", *FUSED, "generate.max_tokens", "generate.template"),
+        "self_consistency",
+    ),
 )
 def self_consistency(sample: Sample, params: Params, _library: Library) -> Steps:
     """Retrieve from both indexes, fuse, sample several answers, and return the one with most votes."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shared.contracts.grading import MATH, Rules
+from shared.contracts.grading import MATH, MATHEMATICAL, Rules
 from shared.contracts.replies import Failure, FailureKind, Graded, Marked
 from shared.plugins.catalogue import Plugin
 from shared.processes.child_pool import ChildPool
@@ -37,7 +37,7 @@ class GradingPool(ChildPool):
         """
         if answer is None:
             return mark(None, gold, rules)
-        if answer in (gold, *rules.golds) and rules.grader in ("math", "exact", "text"):
+        if answer in (gold, *rules.golds) and rules.grader in (*MATHEMATICAL, "exact", "text"):
             return mark(answer, answer, msgspec.structs.replace(rules, golds=()))
         request = {"answer": answer, "gold": gold, "rules": msgspec.to_builtins(rules)}
         reply = await self.ask(request)

@@ -2,10 +2,11 @@
 
 A problem is its numbers, operators, relations and variables: two texts that differ in one of them are two problems,
 however many words they share. What the words alone say differently ("odd divisors", "even divisors") is decided by the
-answers.
+answers. Both texts are compared in one spelling (`shared.rag.spelling`).
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
@@ -13,27 +14,13 @@ from shared.contracts import canonical
 from shared.contracts.calls import RELEASE_0_1, Duplicates
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
+from shared.contracts.samples import Decision, Library
 from shared.mathtext.answers import extract
 from shared.mathtext.grading import equal_strict
-from shared.rag.cleaning import normalise_characters
 from shared.rag.shingles import Shingles, are_alike, make_shingles
+from shared.rag.spelling import list_problem_tokens, list_tokens
 from shared.rag.tfidf import CJK, extract_terms
 
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|,)(?=\d{3}(?!\d))")
-_HYPHEN = re.compile(r"(?<![\\a-z])([a-z]{3,})(?:-(?=[a-z]{3})|!)")
-"""Of "four-scoop", and the mark of "Try it again!": no operators."""
-_SINGLE = re.compile(r"\{\s*(\w)\s*\}")
-_FORMATTING = re.compile(
-    r"\\(?:left|right|displaystyle|textstyle|quad|qquad|text|textbf|textit|mathrm|mathbf|mbox|bf|rm)(?![a-z])"
-    r"|\\[ ,;:!()\[\]]|\$|~"
-)
-_TOKEN = re.compile(rf"\\[a-z]+|\\\S|\d+(?:\.\d+)?|(?<=\d):(?=\d)|[{CJK}]|[^\W\d_{CJK}]+|[^\s\w.,;:?'\"`]|_")
-_SPELLINGS = {
-    "\\dfrac": "\\frac", "\\tfrac": "\\frac", "\\leq": "\\le", "≤": "\\le", "\\geq": "\\ge", "≥": "\\ge",
-    "\\neq": "\\ne", "≠": "\\ne", "\\times": "*", "\\cdot": "*", "×": "*", "·": "*", "÷": "/", "\\div": "/",
-    "−": "-", "π": "\\pi", "∞": "\\infty", "°": "\\circ", "√": "\\sqrt",
-}  # fmt: skip
-_PUNCTUATION = frozenset("、。，？；：“”‘’…¿")
 _NUMBERS = {
     *("zero", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),
     *("fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty", "fifty"),
@@ -42,25 +29,29 @@ _NUMBERS = {
     *"〇零二两三四五六七八九十百千万亿半倍",
 }
 _ARTICLES = frozenset({"a"})
+RESEMBLING = 0.9
+"""Share of common shingles from which a document that was not left out is noted."""
+_CHARACTER = re.compile(f"[{CJK}]")
 
 
 class ComparableText(NamedTuple):
     """A problem, prepared for comparison."""
 
-    tokens: tuple[str, ...]
-    """Words, numbers and signs, without what is formatting."""
+    form: str
+    """Its tokens in one spelling, with blanks only before numbers: equal forms are the same text."""
     mathematics: tuple[str, ...]
-    """Those that are no words: numbers, operators, relations, commands, variables; and words for numbers."""
+    """Tokens that are no words: numbers, operators, relations, commands, variables; and words for numbers."""
     shingles: Shingles
+    """Of words, numbers and commands; of Chinese, Japanese and Korean texts of pairs of characters."""
 
 
 def is_same_text(question: str, problem: str) -> bool:
-    r"""Return whether both differ only in case, blanks, punctuation and LaTeX's formatting (`\dfrac` is `\frac`).
+    r"""Return whether both differ only in case, blanks, punctuation, spelling (`\dfrac12` is ½) and a prompt around.
 
     A plain passage, which has no problem, is nobody's duplicate.
     """
-    question_tokens = make_comparable(question).tokens
-    return bool(question_tokens) and question_tokens == make_comparable(problem).tokens
+    form = make_comparable(question).form
+    return bool(form) and form == make_comparable(problem).form
 
 
 def is_near_duplicate(question: str, problem: str) -> bool:
@@ -70,8 +61,8 @@ def is_near_duplicate(question: str, problem: str) -> bool:
 
 def are_near_duplicates(asked: ComparableText, answered: ComparableText) -> bool:
     """Compare two prepared texts in the same way."""
-    if not asked.tokens or asked.tokens == answered.tokens:
-        return bool(asked.tokens)
+    if not asked.form or asked.form == answered.form:
+        return bool(asked.form)
     return asked.mathematics == answered.mathematics and are_alike(asked.shingles, answered.shingles)
 
 
@@ -80,8 +71,8 @@ def has_answer(text: str, gold: str) -> bool:
     answer, _ = extract(text)
     if answer is not None:
         return equal_strict(answer, gold)
-    wanted, found = make_comparable(gold).tokens, make_comparable(text).tokens
-    return any(found[at : at + len(wanted)] == wanted for at in range(len(found))) if wanted else False
+    wanted, found = list_tokens(gold), list_tokens(text)
+    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(found)} "
 
 
 def is_left_out(rule: Duplicates, question: str, gold: str, document: Document) -> bool:
@@ -120,17 +111,53 @@ def repeats_question(question: str, problem: str, params: Params) -> bool:
     return params.duplicates == RELEASE_0_1 and has_same_words(question, problem)
 
 
+def note_resembling_documents(question: str, context: Sequence[str], library: Library) -> tuple[Decision, ...]:
+    """Note every document of a prompt (`context`, by hash) that all but repeats the question and was not left out.
+
+    What differs may be a number, which makes another problem, or a spelling or wrapping that is not known here, so that
+    the document gives the answer away: a person must look.
+
+    Raises:
+        KeyError: `library` lacks a document.
+    """
+    shares = {document: measure_overlap(question, library[document]) for document in context}
+    return tuple(
+        Decision(stage="duplicates", action="kept", detail={"document": document, "share": share})
+        for document, share in shares.items()
+        if share >= RESEMBLING
+    )
+
+
+def measure_overlap(question: str, document: Document) -> float:
+    """Return the share of the question's shingles that are in the document's problem, or in its text if it has none.
+
+    A longer question may be the problem in a prompt: then it is the share of the problem's shingles in the question, if
+    the problem has at least five; fewer may be in a question by chance.
+    """
+    asked = make_comparable(question).shingles
+    found = make_comparable(document.problem).shingles if document.problem else _prepare(document.text).shingles
+    shorter = len(found) if document.problem and len(found) >= 5 else len(asked)
+    return len(asked & found) / max(1, min(len(asked), shorter))
+
+
 @lru_cache(maxsize=16384)
-def make_comparable(text: str) -> ComparableText:
-    """Prepare `text` for comparison, ignoring case."""
-    normal = normalise_characters(canonical.normalise(text)).lower()
-    for pattern, by in ((_THOUSANDS, ""), (_HYPHEN, r"\1 "), (_FORMATTING, " "), (_SINGLE, r" \1 ")):
-        normal = pattern.sub(by, normal)
-    found = (_SPELLINGS.get(token, token) for token in _TOKEN.findall(normal))
-    tokens = tuple(token for token in found if token not in _PUNCTUATION)
-    return ComparableText(tokens, tuple(filter(_is_mathematics, tokens)), make_shingles(extract_terms(normal)))
+def make_comparable(problem: str) -> ComparableText:
+    """Prepare a problem for comparison, ignoring case."""
+    return _prepare(problem)
+
+
+def _prepare(problem: str) -> ComparableText:
+    tokens = list_problem_tokens(problem)
+    form = "".join(f" {token}" if token[0].isdigit() else token for token in tokens)
+    terms = [token for token in tokens if token[-1].isalnum()]
+    if not form.isascii():
+        terms = [
+            left + right if _CHARACTER.match(left) and _CHARACTER.match(right) else left
+            for left, right in zip(terms, [*terms[1:], ""], strict=False)
+        ]
+    return ComparableText(form, tuple(filter(_is_mathematics, tokens)), make_shingles(terms))
 
 
 def _is_mathematics(token: str) -> bool:
-    is_word = token[0].isalpha() and (len(token) > 1 or bool(re.match(f"[{CJK}]", token)))
-    return token in _NUMBERS or not (is_word or token in _ARTICLES)
+    is_word = token[0].isalpha() and (len(token) > 1 or token in _ARTICLES or bool(_CHARACTER.match(token)))
+    return not is_word or token in _NUMBERS

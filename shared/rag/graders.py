@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.contracts.grading import Rules
+from shared.contracts.grading import MATHEMATICAL, Rules
 from shared.contracts.plugins import PluginPin
 from shared.contracts.replies import Graded, Marked
-from shared.contracts.samples import Extraction
-from shared.mathtext import answers, mathematics
-from shared.rag import choices, statements
+from shared.mathtext import mathematics
+from shared.rag import extraction
+from shared.rag.extraction import Extract
 from shared.rag.wording import contains_words, normalise_words
 
 LONGEST_PATTERN = 1000
@@ -24,7 +24,6 @@ THRESHOLD = 0.5
 SEPARATORS = ",;\n、，；"
 """Of sets, by default."""
 
-Extract = Callable[[str], tuple[str | None, Extraction]]
 Mark = Callable[[str, str, Rules], Graded | Marked]
 
 
@@ -74,7 +73,7 @@ def grader_names() -> tuple[str, ...]:
 def grader_of_results(name: str) -> Grader:
     """Return the grader of this name to read stored grades; for a plug-in that is not installed, one with little more
     than the name."""
-    return GRADERS.get(name or "math") or _adopted.get(name) or Grader(name, statements.extract_final, None, "score")
+    return GRADERS.get(name or "math") or _adopted.get(name) or Grader(name, extraction.extract_final, None, "score")
 
 
 def adopt(found: Grader) -> None:
@@ -85,12 +84,17 @@ def adopt(found: Grader) -> None:
 def choose_marking_grader(name: str, *, peers: bool = False) -> str:
     """Return the grader that marks answers of a job: its own, or `text` in place of the judge model's.
 
-    `peers`: answers are compared with each other. `text` compares them for `regex` too, as an answer is no pattern.
+    `last-number` marks as `math`; it only finds the answer in another way.
+
+    `peers`: answers are compared with each other. `text` compares them for `regex` too, as an answer is no pattern, and
+    `math` for `math-dataset`, by whose rules 5% equals both 5 and 0.05.
 
     Raises:
         LookupError: there is no such grader.
     """
     found = get_grader(name)
+    if found.name == "last-number" or (peers and found.name in MATHEMATICAL):
+        return "math"
     return "text" if found.mark is None or (peers and found.name == "regex") else found.name
 
 
@@ -112,7 +116,7 @@ def mark(answer: str | None, gold: str, rules: Rules) -> Graded | Marked:
 
 
 def _make_verdict_without_answer(found: Grader) -> Graded | Marked:
-    if found.name == "math":
+    if found.name in MATHEMATICAL:
         return Graded(math_verify=False, strict=False)
     return Marked(correct=False, strict=False, score=0.0 if found.score else None)
 
@@ -150,6 +154,15 @@ def _mathematics(answer: str, gold: str, _rules: Rules) -> Graded:
     return mathematics.grade(answer, gold)
 
 
+def _mathematics_of_dataset(answer: str, gold: str, _rules: Rules) -> Graded:
+    """Grade by MATH's conventions: what its string rules call the same is right, even where values differ.
+
+    They leave out per cent signs and names, so that 5 is right for 5%, and y=5 for x=5.
+    """
+    found = mathematics.grade(answer, gold)
+    return Graded(math_verify=True, strict=True) if found.strict else found
+
+
 def _grade_exactly(answer: str, gold: str, _rules: Rules) -> Marked:
     same = _is_same(answer, gold)
     return Marked(correct=same, strict=same)
@@ -177,8 +190,8 @@ def _regex(answer: str, gold: str, _rules: Rules) -> Marked:
 
 
 def _choice(answer: str, gold: str, rules: Rules) -> Marked:
-    expected = choices.choose_letter(gold, rules.choices)
-    return Marked(correct=expected is not None and choices.choose_letter(answer, rules.choices) == expected)
+    expected = extraction.choose_letter(gold, rules.choices)
+    return Marked(correct=expected is not None and extraction.choose_letter(answer, rules.choices) == expected)
 
 
 def _set(answer: str, gold: str, rules: Rules) -> Marked:
@@ -209,21 +222,25 @@ def _is_same(answer: str, gold: str) -> bool:
 GRADERS: Mapping[str, Grader] = {
     each.name: each
     for each in (
-        Grader("math", answers.extract, _mathematics),
-        Grader("exact", statements.extract_final, _grade_exactly, worded=True),
-        Grader("text", statements.extract_final, _text, worded=True),
-        Grader("contains", statements.extract_final, _contains, worded=True),
-        Grader("f1", statements.extract_final, _f1, "token F1", worded=True),
-        Grader("regex", statements.extract_final, _regex),
-        Grader("choice", choices.extract, _choice),
-        Grader("set", statements.extract_final, _set, "F1 of the sets", worded=True),
-        Grader("rubric", statements.take_whole, None, "the judge model's rating, 1 to 5", most=5.0),
+        Grader("math", extraction.extract_mathematics, _mathematics),
+        Grader("math-dataset", extraction.extract_mathematics, _mathematics_of_dataset),
+        Grader("last-number", extraction.extract_number, _mathematics),
+        Grader("exact", extraction.extract_final, _grade_exactly, worded=True),
+        Grader("text", extraction.extract_final, _text, worded=True),
+        Grader("contains", extraction.extract_final, _contains, worded=True),
+        Grader("f1", extraction.extract_final, _f1, "token F1", worded=True),
+        Grader("regex", extraction.extract_final, _regex),
+        Grader("choice", extraction.extract_choice, _choice),
+        Grader("set", extraction.extract_final, _set, "F1 of the sets", worded=True),
+        Grader("rubric", extraction.take_whole, None, "the judge model's rating, 1 to 5", most=5.0),
     )
 }
 EXTRACTS: Mapping[str, Extract] = {
-    "boxed": answers.extract,
-    "final": statements.extract_final,
-    "whole": statements.take_whole,
-    "choice": choices.extract,
+    "boxed": extraction.extract_boxed,
+    "mathematics": extraction.extract_mathematics,
+    "last-number": extraction.extract_number,
+    "final": extraction.extract_final,
+    "whole": extraction.take_whole,
+    "choice": extraction.extract_choice,
 }
 """How a grader may find the answer in a reply, by name: replays do it, so that it is none of a plug-in's business."""

@@ -10,8 +10,9 @@ from shared.contracts.calls import MAX_QUESTION, Write
 from shared.contracts.params import HydeParams
 from shared.contracts.replies import Failure, FailureKind, Generated
 from shared.contracts.samples import Decision
+from shared.mathtext.reasoning_blocks import remove_reasoning
 from shared.rag.language import localised
-from shared.rag.rewriting import is_about
+from shared.rag.rewriting import is_refusal, remove_introduction, says_something
 
 END = "\n\n\n"
 """Where the authors' code stops; here the text is cut instead, which leaves the same."""
@@ -47,16 +48,19 @@ def draft_hypotheses(question: str, params: HydeParams) -> list[Write]:
 
 
 def read_hypotheses(question: str, replies: Sequence[Generated | Failure]) -> Hypotheses:
-    """Return the texts of the replies that are about the question; truncated ones are as good as others.
+    """Return the texts of the replies, without reasoning; truncated ones are as good as others.
 
-    Small models write anything: what shares no term with the question would lead the search away from it.
+    Refusals and texts that say nothing are left out. Whether a text is about the question is not asked, for the reasons
+    in `shared.rag.rewriting`; the question's own vector is part of the mean that is searched with.
     """
     texts, failures = [], []
     for reply in replies:
         if isinstance(reply, Failure):
             failures.append(reply.kind)
-        elif is_about(question, text := reply.text.strip().partition(END)[0].strip()[:MAX_QUESTION]):
-            texts.append(text)
-        else:
+            continue
+        text = remove_introduction(remove_reasoning(reply.text)).partition(END)[0].strip()[:MAX_QUESTION]
+        if is_refusal(text) or not says_something(question, text):
             failures.append(FailureKind.UNPARSED)
+        else:
+            texts.append(text)
     return Hypotheses(tuple(texts), tuple(failures))

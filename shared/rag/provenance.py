@@ -10,7 +10,7 @@ from shared.contracts.documents import Hit
 from shared.contracts.params import Params
 from shared.contracts.replies import Generated, Retrieved
 from shared.contracts.samples import Candidate, Decision, Outcome, Trace, WrittenOutcome
-from shared.mathtext.answers import extract
+from shared.rag.extraction import extract_mathematics
 from shared.rag.fusion import Ranked, fuse
 from shared.rag.language import localised
 from shared.rag.rerank import RerankedCandidate
@@ -138,9 +138,9 @@ def make_outcome(generated: Generated, context: tuple[str, ...] = (), trace: Tra
 
     Its answer is that of `math`; the runtime looks for it again in the text where the job has another grader.
     """
-    answer, extraction = extract(generated.text)
+    found = extract_mathematics(generated.text)
     return WrittenOutcome(
-        answer=answer, extraction=extraction, truncated=generated.truncated,
+        answer=found.answer, extraction=found.extraction, truncated=generated.truncated,
         truncated_by=generated.truncated_by or msgspec.UNSET, context=context, trace=trace or Trace(),
         text=generated.text,
     )  # fmt: skip

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from shared.contracts.documents import Document
 from shared.contracts.params import SelfRagParams
 from shared.contracts.replies import Generated, SampleFailed, Token
-from shared.mathtext import answers
-from shared.rag.graders import Extract
+from shared.rag.extraction import Extract, extract_mathematics
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"
 RELEVANT, IRRELEVANT = "[Relevant]", "[Irrelevant]"
@@ -85,7 +84,7 @@ def score_passage(tokens: Sequence[Token], params: SelfRagParams) -> PassageScor
 
 
 def choose_best(
-    totals: Sequence[float], texts: Sequence[str], params: SelfRagParams, extract: Extract = answers.extract
+    totals: Sequence[float], texts: Sequence[str], params: SelfRagParams, extract: Extract = extract_mathematics
 ) -> int:
     """Choose the path of the answer: the best, or the best of those with the common answer of the largest sum.
 

@@ -92,6 +92,14 @@ CUTS = {
 Rule = Callable[[SampleFacts], EndedSample | None]
 
 
+NOT_FOUND = {
+    Extraction.MISSING: "the reply marks or states no answer",
+    Extraction.UNBALANCED: "a box that never closes",
+    Extraction.EMPTY: "the reply is empty",
+    Extraction.ONLY_REASONING: "the reply ends in its reasoning",
+}
+
+
 def classify_ending(facts: SampleFacts) -> EndedSample:
     """Return the ending by the first rule that applies; the last rule always does."""
     return next(found for rule in RULES if (found := rule(facts)) is not None)
@@ -127,8 +135,7 @@ def _check_truncated(facts: SampleFacts) -> EndedSample | None:
 def _extraction(facts: SampleFacts) -> EndedSample | None:
     if facts.extraction is Extraction.OK:
         return None
-    unclosed = facts.extraction is Extraction.UNBALANCED
-    return EndedSample(Ending.EXTRACTION, "a box that never closes" if unclosed else "no box with an answer in it")
+    return EndedSample(Ending.EXTRACTION, NOT_FOUND[facts.extraction])
 
 
 def _check_ungraded(facts: SampleFacts) -> EndedSample | None:

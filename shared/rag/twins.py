@@ -31,10 +31,10 @@ class QuestionIndex:
         """Memory is for the questions' shingles: some 10 KB for a question of 50 words."""
         self._asked = [make_comparable(question) for question in questions]
         self._common = Counter(shingle for asked in self._asked for shingle in asked.shingles)
-        self._exact: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        self._exact: defaultdict[str, list[int]] = defaultdict(list)
         self._rare: defaultdict[Shingle, list[int]] = defaultdict(list)
         for place, asked in enumerate(self._asked):
-            self._exact[asked.tokens].append(place)
+            self._exact[asked.form].append(place)
             for shingle in self._prefix(asked.shingles):
                 self._rare[shingle].append(place)
 
@@ -42,10 +42,10 @@ class QuestionIndex:
         """Return the questions that this problem repeats, in order; none for a passage without a problem."""
         found = make_comparable(problem)
         candidates = {place for shingle in self._prefix(found.shingles) for place in self._rare.get(shingle, ())}
-        candidates.update(self._exact.get(found.tokens, ()))
+        candidates.update(self._exact.get(found.form, ()))
         asked = ((place, self._asked[place]) for place in sorted(candidates))
         return [
-            QuestionDuplicate(place, each.tokens == found.tokens)
+            QuestionDuplicate(place, each.form == found.form)
             for place, each in asked
             if are_near_duplicates(each, found)
         ]

@@ -6,7 +6,7 @@ so it runs where it can be killed.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 from shared.contracts.calls import Grade
@@ -14,7 +14,7 @@ from shared.contracts.replies import Failure, Generated, Graded, Marked
 from shared.contracts.samples import Decision
 
 Verdicts = Mapping[tuple[str, str], Graded | Marked | Failure]
-"""By (earlier answer, later answer)."""
+"""By (answer in the place of the gold one, answer that is graded); of all `pair_answers`."""
 Detail = dict[str, str | float | bool | list[str] | None]
 
 
@@ -29,43 +29,66 @@ class AnswerCandidate(NamedTuple):
 
 
 def pair_answers(answers: Sequence[str]) -> list[tuple[str, str]]:
-    """Return every two differently written answers, the earlier first: n (n - 1) / 2 pairs of n."""
-    return list(combinations(dict.fromkeys(answers), 2))
+    """Return every two differently written answers in both orders: n (n - 1) pairs of n."""
+    return list(permutations(dict.fromkeys(answers), 2))
 
 
 def make_comparison(pair: tuple[str, str]) -> Grade:
-    """Make the call that compares both; the earlier one takes the place of the gold answer."""
-    earlier, later = pair
-    return Grade(answer=later, gold=earlier, peers=True)
+    """Make the call that grades the second answer of a pair where the first is the gold one."""
+    gold, answer = pair
+    return Grade(answer=answer, gold=gold, peers=True)
 
 
 def count_votes(answers: Sequence[str], verdicts: Verdicts) -> list[AnswerCandidate]:
     """Return the answers with their votes, most votes first; ties by the first draw.
 
-    Equivalence as graders see it is not transitive, so each answer joins the first candidate with whose first answer
-    it is equivalent. A comparison that failed leaves the two apart.
+    Two answers are equivalent if the grader calls each correct where the other is gold: a grader need not be
+    symmetric, as `contains` is not, nor `math` where the gold answer is factored. Its strict verdict does not count,
+    since MATH's string rules take 5% for 5. A comparison that failed leaves the two apart.
+
+    Equivalence is not transitive: a missing unit contradicts none, so that 5 equals both 5 m and 5 cm. All answers of a
+    candidate are equivalent to each other, hence 5 m and 5 cm never vote together. An answer between two that differ
+    votes last, for the candidate with most votes of those it fits.
 
     Args:
         answers: in the order of the draws.
-        verdicts: of all `pairs`.
+        verdicts: of all `pair_answers`.
     """
     written = Counter(answers)
+    place = {answer: number for number, answer in enumerate(written)}
+    alike = {answer: {answer} for answer in written}
+    for one, other in combinations(written, 2):
+        if _compare(verdicts, one, other) is True:
+            alike[one].add(other)
+            alike[other].add(one)
+
+    def is_between(answer: str) -> bool:
+        return not all(alike[answer] <= alike[other] for other in alike[answer])
+
+    def rank(group: list[str]) -> tuple[int, int]:
+        return (-sum(written[each] for each in group), min(place[each] for each in group))
+
     groups: list[list[str]] = []
-    for answer in written:
-        group = next((group for group in groups if _is_equivalent(verdicts[group[0], answer])), None)
-        if group is None:
-            groups.append([answer])
+    for answer in sorted(written, key=is_between):
+        fitting = [group for group in groups if alike[answer].issuperset(group)]
+        if fitting:
+            min(fitting, key=rank).append(answer)
         else:
-            group.append(answer)
-    found = [
-        AnswerCandidate(max(group, key=written.__getitem__), sum(map(written.__getitem__, group)), tuple(group))
-        for group in groups
+            groups.append([answer])
+    ranked = [sorted(group, key=place.__getitem__) for group in sorted(groups, key=rank)]
+    return [
+        AnswerCandidate(max(group, key=written.__getitem__), sum(written[each] for each in group), tuple(group))
+        for group in ranked
     ]
-    return sorted(found, key=lambda candidate: -candidate.votes)
 
 
-def _is_equivalent(verdict: Graded | Marked | Failure) -> bool:
-    return not isinstance(verdict, Failure) and bool(verdict.correct or verdict.strict)
+def _compare(verdicts: Verdicts, one: str, other: str) -> bool | Failure:
+    """Return whether each is correct by the other, or the failure that leaves it open."""
+    both = (verdicts[one, other], verdicts[other, one])
+    failed = [verdict for verdict in both if isinstance(verdict, Failure)]
+    if not all(verdict.correct for verdict in both if not isinstance(verdict, Failure)):
+        return False
+    return failed[0] if failed else True
 
 
 def describe_vote(
@@ -74,8 +97,8 @@ def describe_vote(
     """Make the decisions for the trace: the result, the votes of each candidate, and what failed.
 
     Args:
-        found: as from `candidates`.
-        verdicts: of all pairs.
+        found: as from `count_votes`.
+        verdicts: of all `pair_answers`.
         replies: one a draw.
     """
     votes = [candidate.votes for candidate in found]
@@ -109,8 +132,8 @@ def _result(votes: Sequence[int]) -> str:
 
 
 def _note_undecided(verdicts: Verdicts) -> Iterator[Decision]:
-    for pair, verdict in verdicts.items():
-        if isinstance(verdict, Failure):
+    for pair in combinations(dict.fromkeys(answer for answer, _ in verdicts), 2):
+        if isinstance(failure := _compare(verdicts, *pair), Failure):
             yield Decision(
-                stage="compare", action="keep apart", detail={"answers": list(pair)}, fallback=verdict.kind.value
+                stage="compare", action="keep apart", detail={"answers": list(pair)}, fallback=failure.kind.value
             )

@@ -26,7 +26,7 @@ from shared.rag.graders import choose_marking_grader
 from shared.runtime import admission, judge_calibration, models, rule_guidance, thresholds
 from shared.runtime.acceptance import collect_acceptance
 from shared.runtime.jobs import JobSpec
-from shared.runtime.parameters import check_grader
+from shared.runtime.parameters import check_grader, check_grading
 from shared.runtime.plugin_pins import check_prompt, pins_of, with_rubric
 from shared.runtime.price import dry_run
 from shared.runtime.submission import Submission
@@ -84,6 +84,8 @@ class Drafting:
             (0, questions, None) if questions else await self._look_up_once(_dataset, submission.dataset)
         )
         submission = _with_grading(submission, grader)
+        if questions is None:
+            check_grading(submission.given, submission.params)
         check_prompt(submission.params.generate.template)
         items = items if submission.limit is None else min(items, submission.limit)
         corpus = await self._look_up_once(_corpus, submission.corpus)
@@ -101,7 +103,7 @@ class Drafting:
         code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
         asked: dict[str, Any] = {} if submission.limit is None else {"limit": submission.limit}
         if submission.imported is not None:
-            asked["imported"] = {name: getattr(submission.imported, name) for name in ("answers", "missing", "hash")}
+            asked["imported"] = msgspec.to_builtins(submission.imported)
         if used := pins_of(pipeline, submission.params, calls):
             asked["plugins"] = msgspec.to_builtins(used)
         return Draft(

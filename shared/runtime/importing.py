@@ -5,6 +5,7 @@ Grading is ordinary: the job's samples request it when they run, and equal pairs
 
 import hashlib
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,6 +36,10 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     answers: int
     missing: int
     """Items of the dataset without an answer; the job covers the others."""
+    matched: dict[str, int]
+    """Number of answers by what named their item: "id", "question", "index" or "order"."""
+    empty: list[int]
+    """Lines of empty answers, which are wrong."""
 
 
 class _ImportTotals:
@@ -46,10 +51,15 @@ class _ImportTotals:
         self.lowest: int | None = None
         self.repeats = 0
         self.content = hashlib.sha256()
+        self.matched: Counter[str] = Counter()
+        self.empty: list[int] = []
 
     def add(self, each: ImportedAnswer, content: bytes) -> None:
         self.answers += 1
         self.items.add(each.ordinal)
+        self.matched[each.matched_by] += 1
+        if each.is_empty:
+            self.empty.append(each.line)
         self.lowest = each.repeat if self.lowest is None else min(self.lowest, each.repeat)
         self.repeats = max(self.repeats, each.repeat + 1)
         self.content.update(canonical.digest([each.ordinal, each.repeat]) + hashlib.sha256(content).digest())
@@ -97,10 +107,12 @@ async def submit_imported(
             hint = f"add {tally.lowest} to `first_repeat`: the number that the first repeat has in the file"
             raise Invalid(f"the lowest repeat is {tally.lowest}, and repeats are counted from 0", hint=hint)
         missing = items.count - len(tally.items)
-        imported = ImportSummary(answers=tally.answers, missing=missing, hash=tally.content.hexdigest())
+        imported = ImportSummary(
+            answers=tally.answers, missing=missing, hash=tally.content.hexdigest(), matched=dict(tally.matched)
+        )
         submission = msgspec.structs.replace(submission, repeats=tally.repeats, job=job, imported=imported)
         await insert(connection, settings, [await Drafting(connection, settings).draft(submission)])
-    return Submitted(job=job, answers=tally.answers, missing=missing)
+    return Submitted(job=job, answers=tally.answers, missing=missing, matched=dict(tally.matched), empty=tally.empty)
 
 
 async def _answer_rows(

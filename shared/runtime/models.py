@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared import suggestions
 from shared.contracts import canonical
 from shared.contracts.architecture import Architecture
+from shared.contracts.grading import MATHEMATICAL
 from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
 from shared.lease.memory import estimate_memory, read_context
@@ -78,6 +79,8 @@ def grader_identity(name: str) -> ModelIdentity:
     """Return the identity of a grader; text graders depend on Python's version of Unicode, others on their code."""
     if name == "math":
         return GRADER
+    if name in MATHEMATICAL:
+        return msgspec.structs.replace(GRADER, name=f"grader-{name}")
     if (plugin := get_grader(name).plugin) is not None:
         version = f"{plugin.distribution} {plugin.version}"
         return ModelIdentity(name=f"grader-{name}", backend="grader", digest=plugin.hash, version=version)

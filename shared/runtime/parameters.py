@@ -1,7 +1,7 @@
 """Parse job parameters strictly: an unknown parameter is refused, not ignored."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_args, get_type_hints
 
@@ -9,11 +9,13 @@ import msgspec
 
 from shared import suggestions
 from shared.contracts import canonical
-from shared.contracts.params import Params, out_of_range
+from shared.contracts.params import CragParams, Params, out_of_range
 from shared.contracts.plugins import Kind
 from shared.errors import Invalid
 from shared.pipelines import registry
+from shared.pipelines.switches import Switch, covers, find_closed, get_values
 from shared.plugins.loading import explain_unusable
+from shared.rag.crag import choose_thresholds
 from shared.rag.graders import get_grader, grader_names
 from shared.storage.configurations import Tree, merge
 
@@ -38,6 +40,7 @@ def parse_params(values: Tree, configured: Tree = MappingProxyType({})) -> Param
         raise Invalid("`params`: contains a lone surrogate (half a character), which is not valid text") from error
     for path, value, rule in out_of_range(params):
         raise Invalid(f"`params.{path}`: must be {rule}, not {value!r}")
+    check_thresholds(params.crag)
     named = values.get("grading")
     if isinstance(named, Mapping) and "grader" in named:
         check_grader(params.grading.grader)
@@ -59,41 +62,104 @@ def check_grader(name: str, at: str = "params.grading.grader") -> None:
         raise Invalid(f"`{at}`: {error}", hint=near and f"did you mean {near!r}?") from error
 
 
-def check_read(values: Tree, pipelines: Sequence[str], at: str = "params") -> None:
-    """Check that each parameter is read by at least one of the pipelines.
+def check_grading(given: Collection[str], params: Params) -> None:
+    """Check that the grader reads each of the `given` parameters of grading; "" is `math`, once the dataset is known.
+
+    Raises:
+        Invalid: it does not; the message names the parameter and the grader.
+    """
+    grading = msgspec.structs.replace(params.grading, grader=params.grading.grader or "math")
+    value_of = get_values(msgspec.structs.replace(params, grading=grading))
+    for path in sorted(given):
+        if (switch := find_closed(path, ("grading",), value_of)) is not None:
+            raise _make_closed_error(f"params.{path}", switch, value_of)
+
+
+def check_thresholds(crag: CragParams) -> None:
+    """Check that no score is both correct and incorrect: a list would be called correct below the lower threshold.
+
+    Thresholds that a job has yet to calibrate are checked when it is drafted.
+
+    Raises:
+        Invalid: the upper threshold is below the lower one, of which one is the evaluator's default or calibrated.
+    """
+    if crag.thresholds == "calibrated" and crag.calibrated is None:
+        return
+    upper, lower = choose_thresholds(crag.evaluator, crag)
+    if upper is None or lower is None or upper >= lower:
+        return
+    kind = "calibrated" if crag.thresholds == "calibrated" else f"by default for {crag.evaluator}"
+    own, other = ("upper", f"lower` is {lower}") if crag.lower is None else ("lower", f"upper` is {upper}")
+    problem = f"`params.crag.{own}`: {getattr(crag, own)} contradicts the other threshold: `crag.{other} {kind}"
+    raise Invalid(problem, hint="set both, `crag.lower` to no more than `crag.upper`")
+
+
+def check_read(values: Tree, cells: Sequence[tuple[str, Params]], at: str = "params") -> None:
+    """Check that each parameter is read by at least one of the cells: pipelines, each with all its parameters.
 
     Unknown pipelines and parameters are refused elsewhere.
 
     Raises:
-        Invalid: no pipeline reads it; the message names the parameter, and the hint lists what they read.
+        Invalid: no pipeline reads it, or another parameter keeps all of them from it; the message names both, and the
+            hint says what to do.
     """
-    known = [registry.get(name) for name in pipelines if name in registry.names()]
+    known = [(registry.get(name), get_values(params)) for name, params in cells if name in registry.names()]
     if not known:
         return
-    for path in _list_known_paths(values):
-        if all(each.ignores(path) for each in known):
-            read = frozenset(name for each in known for name in each.reads or ())
-            raise _make_unread_error(f"{at}.", path, ", ".join(sorted({each.name for each in known})), read)
+    for path in list_known_paths(values):
+        readers = [(each, value_of) for each, value_of in known if not each.ignores(path)]
+        if not readers:
+            read = frozenset(name for each, _ in known for name in each.reads or ())
+            raise _make_unread_error(f"{at}.", path, ", ".join(sorted({each.name for each, _ in known})), read)
+        closed = [(each.find_closed(path, value_of), value_of) for each, value_of in readers]
+        switch, value_of = closed[0]
+        if switch is not None and all(each for each, _ in closed):
+            raise _make_closed_error(f"{at}.{path}", switch, value_of)
 
 
-def check_read_by(reader: str, values: Tree, reads: frozenset[str]) -> None:
-    """Check that `reader` (such as "a search") reads each parameter: `reads` lists parameters and groups of them.
+def check_read_by(
+    reader: str, values: Tree, reads: Collection[str], params: Params, unasked: Mapping[str, str]
+) -> None:
+    """Check that `reader` reads each parameter.
+
+    Args:
+        reader: who reads, such as "a search".
+        values: the given parameters.
+        reads: the parameters, and groups of them, that it reads.
+        params: the values of all parameters.
+        unasked: those of `reads` that it does not read this time, each with what it would need.
 
     Raises:
         Invalid: see `check_read`.
     """
-    for path in _list_known_paths(values):
-        if not registry.covers(path, reads):
+    value_of = get_values(params)
+    for path in list_known_paths(values):
+        if not covers(path, reads):
             raise _make_unread_error("params.", path, reader, reads)
+        if (needed := next((why for name, why in unasked.items() if covers(path, (name,))), None)) is not None:
+            problem = f"`params.{path}`: {reader} reads it only if {needed}, so it would change nothing"
+            raise Invalid(problem, hint="leave it out, or ask for the part that reads it")
+        if (switch := find_closed(path, reads, value_of)) is not None:
+            raise _make_closed_error(f"params.{path}", switch, value_of)
 
 
-def _make_unread_error(at: str, path: str, readers: str, reads: frozenset[str]) -> Invalid:
+def _make_closed_error(at: str, switch: Switch, value_of: Callable[[str], Any]) -> Invalid:
+    """Make the refusal of the parameter `at`, which `switch` keeps from being read."""
+    why = " and ".join(f"`{each}` is {msgspec.json.encode(value_of(each)).decode()}" for each in switch.by)
+    change = " or ".join(f"`{each}`" for each in switch.by)
+    return Invalid(
+        f"`{at}`: is not read while {why}, so it would change nothing", hint=f"leave it out, or change {change}"
+    )
+
+
+def _make_unread_error(at: str, path: str, readers: str, reads: Collection[str]) -> Invalid:
     listed = f"parameters of {readers}: {', '.join(sorted(reads))}"
     hint = suggestions.make_hint(path, sorted(reads), listed)
     return Invalid(f"`{at}{path}`: {readers} would not read it, so it would change nothing", hint=hint)
 
 
-def _list_known_paths(values: Tree) -> Iterator[str]:
+def list_known_paths(values: Tree) -> Iterator[str]:
+    """Yield the path of each given parameter; those that do not exist are refused elsewhere."""
     return _paths({name: value for name, value in values.items() if name.partition(".")[0] in FIELDS})
 
 

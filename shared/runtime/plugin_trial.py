@@ -85,7 +85,7 @@ def _check_grader(name: str, found: Any) -> TrialResult:
         raise TypeError(f"it is called {found.name!r}, its entry point {name!r}: use one name")
     extract = next((word for word, each in EXTRACTS.items() if each is found.extract), None)
     if extract is None:
-        shipped = "boxed, final, whole or choice of `shared.rag.graders.EXTRACTS`"
+        shipped = f"one of {', '.join(EXTRACTS)} in `shared.rag.graders.EXTRACTS`"
         raise TypeError(f"its `extract` is a function of its own, which replays would run: take {shipped}")
     declares = {"extract": extract, "score": found.score, "most": found.most, "worded": found.worded}
     return TrialResult(state=State.READY, declares=declares)

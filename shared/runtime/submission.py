@@ -14,6 +14,8 @@ class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
     answers: int
     missing: int
     """Items of the dataset without an answer."""
+    matched: dict[str, int]
+    """Number of answers by what named their item: "id", "question", "index" or "order"."""
     hash: str
     """SHA-256 in hex over all of them, in the file's order."""
 
@@ -31,6 +33,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     reuse: str = "all"
     """Whether replies of other jobs are reused: "all" or "none"."""
     params: Params = Params()
+    given: frozenset[str] = frozenset()
+    """Paths of the parameters that the submitter has set, such as `grading.threshold`."""
     configuration: int | None = None
     """Version of the configuration that filled in missing parameters; None if it was not needed."""
     models: Mapping[str, str] = {}

@@ -13,6 +13,7 @@ from shared.models.static_embeddings import StaticEmbedder
 from shared.rag.crag import SHIPPED_VECTORS
 from shared.retrieval_settings import MODELS
 from shared.runtime.crag_calibration import Calibrated, calibrate_crag
+from shared.runtime.parameters import check_thresholds
 
 EMBEDDER = text("""
     SELECT i.params ->> 'embedder' FROM corpora c JOIN indexes i ON i.id = c.dense_index WHERE c.name = :corpus""")
@@ -27,7 +28,7 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
     Thresholds that are already there stay: the repeated job pinned them.
 
     Raises:
-        Invalid: no calibrating job is named, or it cannot calibrate this one.
+        Invalid: no calibrating job is named, it cannot calibrate this one, or its thresholds contradict given ones.
         NotFound, Conflict: see `calibrated`.
     """
     embedder = (await connection.execute(EMBEDDER, {"corpus": corpus})).scalar()
@@ -44,7 +45,9 @@ async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus
     if found.evaluator == "similarity":
         await _check_embedder(connection, found, embedder)
     limits = Limits(upper=found.calibration.upper.value, lower=found.calibration.lower.value)
-    return replace(params, calibrated_by=str(found.id), calibrated=limits)
+    pinned = replace(params, calibrated_by=str(found.id), calibrated=limits)
+    check_thresholds(pinned)
+    return pinned
 
 
 async def _check_embedder(connection: AsyncConnection, found: Calibrated, embedder: str | None) -> None:

@@ -15,10 +15,15 @@ CLUSTERED = "intervals count items, not samples: repeats of one item are not ind
 
 
 class Repeats(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracy or another measure by repeat. Its standard deviation is not a confidence interval over items."""
+    """Accuracy or another measure by repeat, over the items that have a value in every repeat: else repeats would
+    differ because they asked other items. Its standard deviation is not a confidence interval over items.
+    """
 
     accuracies: tuple[float | None, ...]
-    """Share of correct answers, or mean of the measure, by repeat; None: nothing was graded."""
+    """Share of correct answers, or mean of the measure, by repeat; None: the repeat has no value, or no item has a
+    value in every repeat that has any."""
+    items: int
+    """Number of these items."""
     mean: float | None
     """Mean over the repeats that have a value."""
     std: float | None
@@ -41,11 +46,15 @@ def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:
 
 
 def measure_spread(counts: Sequence[tuple[float, int]]) -> Repeats:
-    """Measure the spread of (correct, graded) answers by repeat; for a score the first is the sum of its values."""
+    """Measure the spread of (correct, graded) answers by repeat; for a score the first is the sum of its values.
+
+    The answers are those to the items that have a value in every repeat that has any.
+    """
     accuracies = tuple(right / graded if graded else None for right, graded in counts)
     known = [each for each in accuracies if each is not None]
     return Repeats(
         accuracies=accuracies,
+        items=max((graded for _, graded in counts), default=0),
         mean=statistics.fmean(known) if known else None,
         std=statistics.stdev(known) if len(known) > 1 else None,
     )

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
+from shared.statistics.intervals import Interval, wilson
+
 Graded = Mapping[tuple[int, int], int]
 """Number of items by (correct answers, graded answers), without ungraded items. For a score the first
 is the sum of the answers' values, in whole parts of a unit."""
@@ -33,6 +35,19 @@ def mean_over_items(strata: Sequence[Values]) -> float | None:
     """Compute the mean over all items with equal weights; None if there are no items."""
     count = count_items(strata)
     return float(sum(value * n for stratum in strata for value, n in stratum.items()) / count) if count else None
+
+
+def estimate_share(values: Values) -> Interval:
+    """Estimate the mean over items of their shares of correct answers, with Wilson's 95 % interval over items.
+
+    Wilson's interval needs a whole number of right items. If an item's answers differ, it is that of the nearest whole
+    number, which is half an item away at most; the interval of k of n reaches at least that far to both sides within
+    [0, 1], so it always holds the mean. Without items the value is None, and the interval [0, 1].
+    """
+    count = count_items([values])
+    right = sum(value * n for value, n in values.items())
+    bounds = wilson(round(right), count)
+    return Interval(value=mean_over_items([values]), low=bounds.low, high=bounds.high)
 
 
 def subtract_sides(table: Table) -> Values:

@@ -14,7 +14,8 @@ from shared.contracts.replies import Marked
 from shared.contracts.samples import Outcome
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
-from shared.rag.graders import Extract, get_grader, grader_names
+from shared.rag.extraction import Extract
+from shared.rag.graders import get_grader, grader_names
 from shared.rag.taxonomy import EndedSample, Ending, SampleFacts, classify_ending
 from shared.storage.decoding import try_decode
 from shared.storage.gold import read_gold_documents

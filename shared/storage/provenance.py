@@ -19,7 +19,8 @@ from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
 from shared.rag.candidates import find_scorer
-from shared.rag.graders import Extract, grader_of_results
+from shared.rag.extraction import Extract
+from shared.rag.graders import grader_of_results
 from shared.storage import gold, jobs, samples
 from shared.storage.database import Database
 from shared.storage.decoding import try_decode, try_decode_params

@@ -12,7 +12,7 @@ from shared.contracts.replies import Generated, Rated, Reply
 from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Outcome
-from shared.rag.graders import Extract
+from shared.rag.extraction import Extract
 from shared.storage import samples
 from shared.storage.database import Database
 from shared.storage.decoding import try_decode, try_decode_params

@@ -26,7 +26,7 @@ OF_ENDINGS = {
     Ending.CORRECT: "o.correct",
     Ending.REFUSED: "(s.failure = 'refused' OR o.extraction = 'refused')",
     Ending.FAILED: "s.state = {FAILED}",
-    Ending.EXTRACTION: "o.extraction IN ('missing', 'unbalanced')",
+    Ending.EXTRACTION: "o.extraction NOT IN ('ok', 'refused')",
     Ending.TRUNCATED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
     Ending.UNGRADED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
 }

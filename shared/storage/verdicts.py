@@ -1,7 +1,8 @@
 """Add up the samples' values of a measure by item in PostgreSQL, so that jobs of any length yield few rows.
 
-Two items are the same if question and gold answer are equal, in any dataset and at any position; an item that occurs
-twice in a dataset counts once.
+The figures of one job count every line of its dataset as an item, like its report. In pairs of jobs two items are the
+same if question and gold answer are equal, in any dataset and at any position; an item that a dataset lists twice is
+one observation there.
 """
 
 from collections import Counter, defaultdict
@@ -24,26 +25,38 @@ UNIT = 1_000_000
 OUTCOMES = text("""
     SELECT o.sample_id, o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
     WHERE s.job_id = ANY(:jobs) AND s.kind = 'item'""")
-SHARES = "SELECT job_id, total, n, count(*) AS items FROM by_item GROUP BY job_id, total, n"
-COMMON = """
+SHARES = """
+    SELECT job_id, total, n, count(*) AS items
+    FROM (SELECT job_id, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, ordinal) by_item
+    GROUP BY job_id, total, n"""
+COMMON = """,
+        by_question AS MATERIALIZED (
+            SELECT job_id, hash, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, hash)
     SELECT p.one, p.other, a.total, a.n, b.total AS other_total, b.n AS other_n, count(*) AS items
     FROM unnest(CAST(:ones AS bigint[]), CAST(:others AS bigint[])) AS p (one, other)
-    JOIN by_item a ON a.job_id = p.one JOIN by_item b ON b.job_id = p.other AND b.hash = a.hash
+    JOIN by_question a ON a.job_id = p.one JOIN by_question b ON b.job_id = p.other AND b.hash = a.hash
     GROUP BY 1, 2, 3, 4, 5, 6"""
-REPEATS = "SELECT job_id, repeat, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, repeat"
+QUESTIONS = "SELECT job_id, count(DISTINCT hash) AS questions FROM by_sample GROUP BY job_id"
+# Only items with a value in every repeat that has any: the others would make repeats differ by their questions.
+REPEATS = """,
+        by_job AS (SELECT job_id, count(DISTINCT repeat) AS repeats FROM by_sample GROUP BY job_id),
+        counted AS (SELECT *, count(*) OVER (PARTITION BY job_id, ordinal) AS values_of_item FROM by_sample)
+    SELECT c.job_id, c.repeat, sum(c.value) AS total, count(*) AS n
+    FROM counted c JOIN by_job b ON b.job_id = c.job_id AND b.repeats = c.values_of_item
+    GROUP BY c.job_id, c.repeat"""
+EXTRACTIONS = text("""
+    SELECT s.job_id, o.extraction, count(*) AS answers FROM samples s JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' GROUP BY s.job_id, o.extraction ORDER BY s.job_id, o.extraction""")
 
 
 def _statements(value: str, source: str) -> dict[str, TextClause]:
     """Build the statements over the samples' integer values."""
     values = fill_names(f"""
         WITH by_sample AS (
-            SELECT s.job_id, s.repeat, i.hash, {value} AS value
+            SELECT s.job_id, s.ordinal, s.repeat, i.hash, {value} AS value
             FROM samples s JOIN jobs j ON j.id = s.job_id JOIN items i ON {{ASKED_BY_SAMPLE}} JOIN {source}
-            WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' AND {value} IS NOT NULL),
-        by_item AS MATERIALIZED (
-            SELECT job_id, hash, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, hash)
-        """)  # noqa: S608 - parts of this module alone
-    return {asked: text(values + asked) for asked in (SHARES, COMMON, REPEATS)}
+            WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' AND {value} IS NOT NULL)""")  # noqa: S608 - parts of this module alone
+    return {asked: text(values + asked) for asked in (SHARES, COMMON, QUESTIONS, REPEATS)}
 
 
 _FROM_COLUMNS = {
@@ -117,9 +130,24 @@ async def count_common(
     return dict(found)
 
 
+async def count_questions(connection: AsyncConnection, of: SampleValues) -> dict[int, int]:
+    """Count each job's different items that have a value; jobs without values are left out."""
+    return {row.job_id: row.questions for row in await of.rows(connection, QUESTIONS)}
+
+
 async def sum_repeats(connection: AsyncConnection, of: SampleValues) -> dict[int, dict[int, tuple[float, int]]]:
-    """Return (sum of values, number of values) by job and repeat."""
+    """Return (sum of values, number of values) by job and repeat, over the items with a value in every repeat that has
+    any.
+    """
     found: defaultdict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
     for row in await of.rows(connection, REPEATS):
         found[row.job_id][row.repeat] = row.total / of.unit, row.n
+    return dict(found)
+
+
+async def count_extractions(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Count the answers of these jobs (row ids) by how the final answer was found in them."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(EXTRACTIONS, {"jobs": sorted(set(jobs))}):
+        found[row.job_id][row.extraction] = row.answers
     return dict(found)

@@ -1,18 +1,29 @@
-"""The paper's preset from the first check to the page, on a stack of its own and a double of Ollama's protocol.
+"""The paper's preset from the first check to the page, on a stack of its own and a double of Ollama's protocol; and the
+paper's published runs, graded again.
 
-It proves that the command works and notices a model that was pulled again; the double's models know no mathematics.
+The first proves that the command works and notices a model that was pulled again; the double's models know no
+mathematics.
 """
 
+import os
+import re
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from mathrag.cli.failures import Exit
 from mathrag.stack import lock
+from shared.settings import REPOSITORY
 from tests.doubles.ollama_models import SHOWN
 from tests.doubles.ollama_server import Ollama, serve_ollama
-from tests.running import mathrag
+from tests.running import RunningStack, mathrag
+from tests.unit.mathrag.cli.published_runs import METHODS, write_runs
 from tests.unit.reproductions import write
 
+DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data"
+"""Beside the repository, where the published runs and MATH are at hand."""
+PAGE = REPOSITORY / "docs" / "reference" / "paper-table.md"
 JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
 
 
@@ -44,3 +55,35 @@ def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tm
     )
     assert "| gate |" in (out / "report.md").read_text()
     assert (out / "figures" / "memory.svg").exists()
+
+
+def test_published_runs_are_graded_again_and_a_second_command_finds_them(stack: RunningStack, tmp_path: Path) -> None:
+    """The authors took 8/2 for 8."""
+    write_runs(tmp_path)
+    write(tmp_path / "train.jsonl", range(9))
+    command = ("reproduce", "published", "--data", str(tmp_path), "--name", "two-questions")
+    first = mathrag(*command, MATHRAG_URL=stack.url)
+    assert first.returncode == Exit.DONE, first.stderr
+    for method in METHODS:
+        row = rf"{method} +75.0 % +100.0 % \(.*\), mean of 2 items, 4 answers +1 of 4"
+        assert re.search(row, first.stdout), first.stdout
+    pair = r"^two-questions-(dense|sparse|hybrid) +two-questions-mathrag-gate +\w"
+    assert len(re.findall(pair, first.stdout, re.MULTILINE)) == 3
+    second = mathrag(*command, MATHRAG_URL=stack.url)
+    assert (second.returncode, second.stdout) == (Exit.DONE, first.stdout)
+    assert "two-questions-dense is there already" in second.stderr
+
+
+@pytest.mark.skipif(not (DATA / "paper-runs").is_dir(), reason="no published runs beside the repository")
+@pytest.mark.parametrize("grader", ["math-dataset", "math"])
+def test_the_page_has_the_figures_that_the_published_runs_are_graded_with(stack: RunningStack, grader: str) -> None:
+    """With either grader."""
+    files = ("--data", str(DATA / "paper-runs"), "--problems", str(DATA / "math" / "train.jsonl"))
+    found = mathrag("reproduce", "published", *files, "--grader", grader, "--json", MATHRAG_URL=stack.url)
+    assert found.returncode == Exit.DONE, found.stderr
+    page = PAGE.read_text("utf-8")
+    for each in msgspec.json.decode(found.stdout)["methods"]:
+        name, accuracy = each["method"].removeprefix("mathrag-"), each["accuracy"]
+        between = f"{100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f}"
+        figures = f"{100 * each['published']:.1f} | {100 * accuracy['value']:.1f} ({between})"
+        assert f"| {name} | {figures} | {each['theirs']['differing']} of 500 |" in page

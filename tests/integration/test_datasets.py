@@ -10,7 +10,7 @@ from sqlalchemy import text
 from shared.contracts.samples import Item
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
-from tests.integration.scene import scalar
+from tests.integration.scene import furnish, scalar
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ LINES: list[Any] = [
     {"question": "What is 2 + 2?", "gold_documents": ["a"]},
 ]
 
-LEFT_OUT = ("skipped", "rejected", "rejected_lines", "alternatives")
+LEFT_OUT = ("skipped", "rejected", "rejected_lines", "alternatives", "warnings")
 """What is said about an upload, not about the dataset."""
 
 
@@ -72,3 +72,53 @@ async def test_a_dataset_is_found_by_its_name(api: Api) -> None:
     assert found == {field: value for field, value in stored.items() if field not in LEFT_OUT}
     assert (await api.get("/v1/datasets"))["data"] == [found]
     assert (await api.http.get("/v1/datasets/none")).status_code == 404
+
+
+async def test_an_upload_without_any_expected_answer_is_told_so(api: Api) -> None:
+    """It is stored all the same, and told again where it is uploaded again, or asked by a job."""
+    misspelt = [{"question": "What is 1 + 1?", "anwser": 2}, {"question": "What is 2 + 2?", "anwser": 4}]
+    for status in (201, 200):
+        reply = await api.upload("datasets", "mine", misspelt)
+        assert reply.status_code == status
+        (warning,) = reply.json()["warnings"]
+        assert "no item has an expected answer" in warning
+        assert "`anwser` (did you mean `answer`?)" in warning
+    assert (await api.upload("datasets", "other", LINES)).json()["warnings"] == []
+    by_rubric = await api.upload("datasets", "rated", misspelt, grader="rubric")
+    assert by_rubric.json()["warnings"] == ["`anwser` was not read: did you mean `answer`?"]
+
+
+async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: Api, database: Database) -> None:
+    """Of the items that it asks; a judge model needs none to rate a reply."""
+    await furnish(database)
+    await api.upload("datasets", "open", [{"question": "Why?"}, {"question": "How?", "anwser": "So."}])
+    await api.upload("datasets", "half", [{"question": "Why?"}, {"question": "How?", "answer": "So."}])
+    said = "items of dataset '{}' has an expected answer: no answer can be graded"
+    for name, fields, expected in (
+        ("open", {}, ["none of the 2 " + said.format("open")]),
+        ("open", {"limit": 1}, ["none of the 1 " + said.format("open")]),
+        ("open", {"params": {"grading": {"grader": "rubric"}}}, None),
+        ("half", {"limit": 1}, ["none of the 1 " + said.format("half")]),
+        ("half", {}, None),
+        ("items", {}, None),
+    ):
+        assert (await api.job(dataset=name, **fields)).get("warnings") == expected
+    places = [{"dataset": name, "corpus": "docs"} for name in ("open", "items")]
+    body = {
+        "name": "e",
+        "datasets": places,
+        "variants": [{"name": "d", "pipeline": "dense"}],
+        "grid": {"candidates": [5, 6]},
+    }
+    reply = await api.http.post("/v1/experiments", json=body)
+    assert (reply.status_code, reply.json()["warnings"]) == (202, ["none of the 2 " + said.format("open")])
+
+
+@pytest.mark.parametrize("query", ["name=a&graderr=text", "name=a&name=b", "name=a&grader=text&grader=f1"])
+async def test_an_upload_with_a_parameter_that_is_unknown_or_given_twice_stores_nothing(
+    api: Api, database: Database, query: str
+) -> None:
+    """Whatever was meant."""
+    reply = await api.http.post(f"/v1/datasets?{query}", content=b'{"question": "a", "answer": "b"}')
+    assert reply.status_code == 422
+    assert await scalar(database, "SELECT count(*) FROM datasets") == 0

@@ -97,8 +97,35 @@ async def test_a_client_that_was_cut_off_goes_on_exactly_there(api: Api, databas
     await finished(database)
     events = await watch(api, job)
     assert len(events) >= 6
-    for number, event in enumerate(events):
+    for number, event in enumerate(events[:-1]):
         assert await watch(api, job, event.id) == events[number + 1 :]
+
+
+async def test_a_client_that_has_seen_the_end_is_told_to_stop_reconnecting(api: Api, database: Database) -> None:
+    """204: an EventSource reconnects after a stream that ends, and never after 204 (WHATWG HTML, 9.2.3)."""
+    job = await api.job(**GATED)
+    before = await api.http.post(f"/v1/jobs/{job['id']}/cancel")
+    assert before.status_code == 202
+    await scene.repair(database)
+    last = (await watch(api, job))[-1].id
+    reply = await api.http.get(job["links"]["events"], headers={"Last-Event-ID": last})
+    assert (reply.status_code, reply.content) == (204, b"")
+    assert states(await watch(api, job))[-1] == "cancelled"
+
+
+async def test_a_change_after_the_end_is_still_told(api: Api, database: Database) -> None:
+    """Somebody gave the ended job another name: a client that knew the end hears of it once more, then 204."""
+    job = await api.job(**GATED)
+    await finished(database)
+    last = (await watch(api, job))[-1].id
+    ended = await api.http.get(f"/v1/jobs/{job['id']}")
+    changed = await api.http.patch(
+        f"/v1/jobs/{job['id']}", json={"name": "renamed"}, headers={"If-Match": ended.headers["etag"]}
+    )
+    assert changed.status_code == 200
+    (event,) = await watch(api, job, last)
+    reply = await api.http.get(job["links"]["events"], headers={"Last-Event-ID": event.id})
+    assert reply.status_code == 204
 
 
 async def test_a_pause_and_a_change_are_told(api: Api, database: Database) -> None:

@@ -173,9 +173,6 @@ async def test_an_imported_job_is_compared_with_another(api: Api, database: Data
         ({"question": "What is 2 plus 2 ?", "answer": "1"}, "the exact question"),
         ({"answer": "1"}, "does not name the item"),
         ({"index": 1}, "has no answer"),
-        ({"index": 1, "answer": None}, "has no answer"),
-        ({"index": 1, "answer": " "}, "`answer` is empty"),
-        ({"index": 1, "text": None}, "has no answer"),
         ({"index": 1, "answer": ["1"]}, "`answer` is an array"),
         ({"index": 1, "text": 3}, "`text` is a number"),
         ({"index": 1, "answer": "1", "seconds": -1}, "write seconds"),
@@ -215,23 +212,99 @@ async def test_logs_of_other_programs_are_read_as_they_are(api: Api, database: D
     assert (await api.get("/v1/jobs/more/report"))["accuracy"]["value"] == 1.0
 
 
-async def test_a_system_that_wrote_nothing_has_answered_wrong(api: Api, database: Database) -> None:
-    """A text of blanks is an answer; were it left out, the accuracy would be of the other items alone."""
-    texts = ["\\boxed{0}", "", "\n\n"]
+async def test_a_system_that_wrote_nothing_or_only_reasoned_has_answered_wrong(api: Api, database: Database) -> None:
+    """Were it left out, the accuracy would be of the other items alone."""
+    texts = ["\\boxed{0}", "", None, "<think>\\boxed{6}"]
     log = [{"doc_id": n, "resps": [[text]], "filter": "none"} for n, text in enumerate(texts)]
     job = await imported(api, log, layout="lm-eval")
+    assert job["warnings"][1] == "2 answers are empty and count as wrong: upload, line 2; upload, line 3"
     await finished(database)
-    accuracy = (await api.get(f"/v1/jobs/{job['id']}/report"))["accuracy"]
-    assert (accuracy["correct"], accuracy["graded"]) == (1, 3), accuracy
+    report = await api.get(f"/v1/jobs/{job['id']}/report")
+    assert (report["accuracy"]["correct"], report["accuracy"]["graded"]) == (1, 4), report["accuracy"]
+    assert report["extraction"] == {"empty": 2, "ok": 1, "only_reasoning": 1}
+    assert report["endings"]["extraction"] == 3
+    found = (await api.get(f"/v1/jobs/{job['id']}/samples", ending="extraction"))["data"]
+    assert [each["ending_reason"] for each in found] == [
+        "the reply is empty", "the reply is empty", "the reply ends in its reasoning",
+    ]  # fmt: skip
     assert await check(database, job["id"]) == []
 
 
-async def test_an_empty_cell_is_no_answer(api: Api) -> None:
-    """In a table nobody can tell whether a system wrote nothing or was not asked."""
-    for table in (b"index,text\n0,\n", b"index,answer,text\n0,,\n"):
-        assert "has no answer" in (await refused(api, [table], format="csv"))["detail"]
-    said = await refused(api, [b"index,prediction\n0,\n"], format="csv", column="text=prediction")
-    assert "has no answer" in said["detail"]
+@pytest.mark.parametrize(("column", "right"), [("answer", "2"), ("text", "\\boxed{2}")])
+async def test_an_empty_cell_and_a_null_are_empty_answers(
+    api: Api, database: Database, column: str, right: str
+) -> None:
+    await imported(api, [f"index,{column}\n0,\n1,{right}\n".encode()], format="csv")
+    await imported(api, [{"index": 0, column: None}, {"index": 1, column: right}], "nulls")
+    await imported(api, [{"index": 0, "prediction": " "}], "mapped", column=f"{column}=prediction")
+    await finished(database)
+    for name, graded in (("theirs", 2), ("nulls", 2), ("mapped", 1)):
+        accuracy = (await api.get(f"/v1/jobs/{name}/report"))["accuracy"]
+        assert (accuracy["correct"], accuracy["graded"]) == (graded - 1, graded), (name, accuracy)
+
+
+async def test_a_sample_that_failed_in_the_other_system_is_left_out_and_named(api: Api, database: Database) -> None:
+    output = {"choices": [{"message": {"content": "\\boxed{2}"}}]}
+    failed = {"id": 1, "output": {"choices": []}, "error": {"message": "no route"}}
+    log = {"samples": [failed, {"id": 2, "input": "What is 1 plus 1?", "output": output}]}
+    job = await imported(api, [log], layout="inspect")
+    assert job["warnings"][1:] == [
+        "1 lines hold no answer, because the other system failed, and were left out",
+        "upload, line 1: has no answer, because the other system failed: no route",
+    ]
+    await finished(database)
+    assert (await api.get("/v1/jobs/theirs/report"))["accuracy"]["graded"] == 1
+
+
+GSM8K = [
+    {
+        "doc_id": n, "doc": {"question": f"What is {n} plus {n}?"}, "resps": [[f"That gives {2 * n}.\n#### {2 * n}"]],
+        "filtered_resps": [str(2 * n)], "filter": "strict-match", "metrics": ["exact_match"], "exact_match": 1.0,
+    }
+    for n in range(5)
+]  # fmt: skip
+
+
+async def test_a_log_of_gsm8k_is_graded_as_its_own_harness_graded_it(api: Api, database: Database) -> None:
+    """With the answers that its filter found, and without them by our own rules."""
+    wrong = {**GSM8K[4], "exact_match": 0.0}
+    await imported(api, [*GSM8K[:4], wrong], layout="lm-eval")
+    bare = [{name: value for name, value in row.items() if name != "filtered_resps"} for row in GSM8K]
+    await imported(api, bare, "bare", layout="lm-eval")
+    await finished(database)
+    report = await api.get("/v1/jobs/theirs/report")
+    assert report["accuracy"]["value"] == 1.0
+    assert report["theirs"] == {"right": 4, "scored": 5, "differing": 1, "samples": [4]}
+    assert report["notes"] == ["the imported answers were matched with their items by: question 5"]
+    assert report["extracted_by"] == {}
+    report = await api.get("/v1/jobs/bare/report")
+    assert (report["accuracy"]["value"], report["extracted_by"]) == (1.0, {"marked": 5})
+
+
+async def test_items_are_matched_by_id_then_by_question_then_by_order(api: Api, database: Database) -> None:
+    """The question decides where a program has numbered its samples itself."""
+    rows_ = [
+        {"id": 1, "question": "What is 3\nplus  3?", "index": 0, "answer": "6"},
+        {"id": "x", "question": "What is 4 plus 4, please?", "index": 4, "answer": "8"},
+        {"question": "What is 0 plus 0?", "index": 2, "answer": "0"},
+    ]
+    job = await imported(api, rows_)
+    assert job["warnings"][1].startswith("1 answers were matched by their order")
+    await finished(database)
+    assert await rows(database, "SELECT s.ordinal, o.answer FROM samples s JOIN outcomes o ON o.sample_id = s.id"
+        " ORDER BY s.ordinal") == [(0, "0"), (3, "6"), (4, "8")]  # fmt: skip
+    (note,) = (await api.get("/v1/jobs/theirs/report"))["notes"]
+    assert note.endswith("their order, because neither id nor question is in the dataset, 1; question 2")
+
+
+async def test_a_job_in_which_no_answer_was_found_says_so_in_its_headline(api: Api, database: Database) -> None:
+    await imported(api, [{"index": n, "text": f"I get {2 * n}"} for n in range(5)])
+    await imported(api, [{"index": n, "text": f"I get {2 * n}"} for n in range(5)], "numbers", grader="last-number")
+    await finished(database)
+    assert "In 5 of 5 answers no final answer could be found" in (await api.http.get("/jobs/theirs")).text
+    report = await api.get("/v1/jobs/numbers/report")
+    assert (report["accuracy"]["value"], report["grader"]) == (1.0, "last-number")
+    assert report["extracted_by"] == {"last_number": 5}
 
 
 async def test_a_log_is_refused_like_any_other_upload(api: Api, database: Database) -> None:

@@ -299,19 +299,41 @@ async def test_the_judge_is_not_asked_and_similarity_stands_in(api: Api) -> None
     ("fields", "action", "fallback"),
     [
         ({"params": {"crag": {"evaluator": "reranker", "upper": 0.95}}}, "ambiguous", None),
-        ({"params": {"crag": {"upper": 0.95}}, "rerank": True}, "correct", "not_configured"),
+        ({"rerank": True}, "correct", "not_configured"),
     ],
 )
 async def test_the_reranker_evaluates_where_there_is_one(
     api: Api, reranker: ModelIdentity, fields: dict[str, Any], action: str, fallback: str | None
 ) -> None:
-    """It is asked once. In the judge's place it keeps its own thresholds: those of the request are the judge's."""
+    """It is asked once. In the judge's place it keeps its own thresholds: those that are configured are the judge's."""
+    change = {"params": {"crag": {"upper": 0.95}}}
+    assert (await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})).status_code == 200
     api.other.score = lambda _: 0.9  # type: ignore[attr-defined]
     found = await search(api, crag=True, **fields)
     decision = found["decisions"][-1]
     assert (found["action"], decision["detail"]["evaluator"]) == (action, "reranker")
     assert decision.get("fallback") == fallback
     assert len(api.other.scored) == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("crag", "field"),
+    [
+        ({"upper": 0.2, "lower": 0.9}, "params.crag.upper"),
+        ({"upper": 0.9}, "params.crag.upper"),
+        ({"lower": 0.1}, "params.crag.lower"),
+        ({"rounds": 1}, "params.crag.rounds"),
+        ({"evaluator": "reranker", "upper": 0.2}, "params.crag.upper"),
+    ],
+)
+async def test_parameters_that_the_evaluation_would_not_read_are_refused(
+    api: Api, crag: dict[str, Any], field: str
+) -> None:
+    """The judge's thresholds, where a search asks no judge; rounds that it does not make; a contradiction."""
+    body = {"question": "What?", "corpus": "docs", "crag": True, "params": {"crag": crag}}
+    reply = await api.http.post("/v1/search", json=body)
+    assert (reply.status_code, reply.json()["field"]) == (422, field)
+    assert "hint" in reply.json() or "must be" in reply.json()["detail"]
 
 
 async def test_without_vectors_similarity_knows_nothing(api: Api) -> None:

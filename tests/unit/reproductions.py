@@ -32,7 +32,14 @@ def stage(device_s: float | None) -> dict[str, Any]:
 def report(number: int = 0, right: int = 86, **changed: Any) -> dict[str, Any]:
     """A job's report: 100 questions, greedy, five repeats."""
     share = wilson(right, 100)
-    accuracy = {"value": right / 100, "low": share.low, "high": share.high, "correct": 5 * right, "graded": 500}
+    accuracy = {
+        "value": right / 100,
+        "low": share.low,
+        "high": share.high,
+        "items": 100,
+        "correct": 5 * right,
+        "graded": 500,
+    }
     params = {"context_size": 5, "generate": {"temperature": 0.0}}
     return {
         "id": JOB.format(number), "request_counts": {"total": 500, "completed": 500, "failed": 0},

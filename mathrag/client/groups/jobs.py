@@ -26,8 +26,8 @@ from mathrag.client.uploads import (
 
 TRUST = 0.9
 """The server's default."""
-Layout = Literal["inspect", "lm-eval", "flashrag"]
-"""A program whose logs can be imported: inspect_ai, lm-evaluation-harness or FlashRAG."""
+Layout = Literal["inspect", "lm-eval", "flashrag", "openai-batch", "ragas", "deepeval"]
+"""A program whose logs can be imported: inspect_ai, lm-evaluation-harness, FlashRAG and others."""
 
 
 class HasName(Protocol):

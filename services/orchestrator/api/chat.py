@@ -1,7 +1,7 @@
 """Serves `POST /v1/chat`: answers one question by a job of one sample, and waits for it."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -15,10 +15,13 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.work import count_work
 from shared.contracts.api_keys import Scope
 from shared.contracts.samples import Decision, Item
+from shared.errors import Invalid
 from shared.lease import residencies
+from shared.pipelines import registry
+from shared.pipelines.switches import covers
 from shared.runtime import online
 from shared.runtime.jobs import Jobs
-from shared.runtime.parameters import check_read, parse_params
+from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
 from shared.runtime.submission import Submission
 from shared.runtime.submit import submit
@@ -30,6 +33,8 @@ from shared.storage.states import TERMINAL
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
 POLL_S = "1"
+UNGRADED = ("grading.threshold", "grading.separators", "verify.modulus")
+"""Parameters by which an answer is compared with the expected one."""
 # Counts loads that were requested after the job was created, of models that answered the job's own calls.
 LOADS = sql("""
     SELECT count(*) FROM (
@@ -81,18 +86,30 @@ class ChatRequest(BaseModel):
         """
         pipeline = self.pipeline or ("hybrid" if self.corpus else "closed-book")
         params = parse_params(self.params, holding.params)
-        check_read(self.params, [pipeline])
+        check_read(self.params, [(pipeline, params)])
+        given = frozenset(list_known_paths(self.params))
+        _check_ungraded(given, pipeline)
         return Submission(
             name="chat",
             dataset=online.dataset_name(self.question),
             corpus=self.corpus,
             pipeline=pipeline,
             params=params,
+            given=given,
             configuration=holding.version,
             models=self.models,
             rank=online.RANK,
             online=True,
         )
+
+
+def _check_ungraded(given: Collection[str], pipeline: str) -> None:
+    """Refuse parameters that matter only where an answer is compared with an expected one: a question has none."""
+    own = (registry.get(pipeline).reads or ()) if pipeline in registry.names() else ()
+    for path in sorted(given):
+        if covers(path, UNGRADED) and not covers(path, own):
+            problem = "a chat would not read it, because its question has no expected answer"
+            raise Invalid(f"`params.{path}`: {problem}", hint="leave it out, or submit a job over a dataset")
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
+from shared.ingest.datasets import ItemReader
 from shared.runtime.parameters import check_grader
 from shared.storage import dataset_details, datasets, pages, previews
 
@@ -36,6 +37,7 @@ ITEMS: dict[str, Any] = {
 UPLOADED: dict[str, Any] = {
     **EXAMPLE, "skipped": 0, "rejected": 1, "alternatives": 0,
     "rejected_lines": [{"line": 7, "message": "has no question; write it into `question` (or `problem`)"}],
+    "warnings": ["`subjekt` was not read: did you mean `subject`?"],
 }  # fmt: skip
 
 
@@ -50,6 +52,8 @@ class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
     """The first rejected lines, with the reason."""
     alternatives: int
     """Items with several different expected answers; any of them counts as correct."""
+    warnings: tuple[str, ...] = ()
+    """What the items lack: expected answers and relevant documents; and unread fields that look like misspelt ones."""
 
 
 @route(
@@ -72,16 +76,20 @@ async def create(
     If `answer` is a list, any of its answers counts as correct. `grader=choice` also needs `choices`, `grader=rubric`
     also needs `rubric`.
 
+    `warnings` says if no item has an expected answer or relevant documents, and names fields that look misspelt.
+
     Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload,
     unless `on_error=skip` leaves such lines out.
     """
     if grader is not None:
         check_grader(grader, "grader")
-    async with upload.read_items(grader) as reader, aclosing(read_batches(reader)) as records:
+    items = ItemReader(grader)
+    async with upload.read_items(items) as reader, aclosing(read_batches(reader)) as records:
         created = await datasets.create(deps.database, name, records, grader)
     answer = DatasetUpload(
-        **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **report_rejections(reader)
-    )
+        **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **report_rejections(reader),
+        warnings=tuple(items.list_warnings()),
+    )  # fmt: skip
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/datasets/{name}"})
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 from fastapi import APIRouter, Depends, Header
 from fastapi.sse import EventSourceResponse, ServerSentEvent
+from starlette.exceptions import HTTPException
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import route
@@ -131,7 +132,11 @@ async def _check_watch(
         Header(description="Id of the last event received; the stream continues after it.", examples=["2.0.-"]),
     ] = None,
 ) -> WatchedJob:
-    """Check the request before the stream begins, so that an error can still be answered with a status."""
+    """Check the request before the stream begins, so that an error can still be answered with a status.
+
+    Raises:
+        HTTPException: with 204, which ends a browser's reconnects, if the client has seen the end of the job.
+    """
     seen = parse_event_id(last_event_id)
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
@@ -140,10 +145,15 @@ async def _check_watch(
         raise BadRequest(
             "`Last-Event-ID`: belongs to another job", hint="leave the header out to start from the beginning"
         )
+    if picture.job.ended and not any(list_messages(picture, seen)):
+        raise HTTPException(204)
     return WatchedJob(picture, seen)
 
 
-RESPONSES: dict[int | str, Any] = answers(Event, EXAMPLE, media="text/event-stream")
+RESPONSES: dict[int | str, Any] = {
+    **answers(Event, EXAMPLE, media="text/event-stream"),
+    204: {"description": "The job has ended, and the client has seen all events: it stops reconnecting."},
+}
 
 
 @route(
@@ -157,7 +167,7 @@ async def events(
     when counts have changed, `gate` when the gate has decided. The final state comes last.
 
     A comment every 15 seconds keeps the connection open. With `Last-Event-ID` the stream continues exactly after that
-    event.
+    event; after the last event of a job that has ended the answer is 204, at which a browser stops reconnecting.
     """
     picture, seen = watched
     while True:

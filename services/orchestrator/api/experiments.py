@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 
 from services.orchestrator.api.comparison import MeasureName
 from services.orchestrator.api.etags import UNCHANGED, Seen, respond_with_tag
-from services.orchestrator.api.flaws import list_version_warnings
+from services.orchestrator.api.flaws import list_ungraded_warnings, list_version_warnings
 from services.orchestrator.api.jobs import POLL_S, REPLAYED
 from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
 from services.orchestrator.api.openapi import answers
@@ -86,7 +86,7 @@ REPORT: dict[str, Any] = {
     "calls_made": {"generate": 500, "grade": 500, "retrieve": 500}, "model_loads": 1, "notes": [], "comparisons": None,
     "measure": "accuracy",
     "rows": [{**_CELL, "result": {
-        "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500},
+        "accuracy": {"value": 0.61, "low": 0.567, "high": 0.652, "items": 500, "correct": 305, "graded": 500},
         "measured": {"value": 0.61, "low": 0.567, "high": 0.652, "n": 500},
         "request_counts": _COUNTS, "failures": {}, "gate": None, "calls_made": {"retrieve": 500, "generate": 500},
         "calls_reused": {"grade": 500}, "model_loads": 1, "seconds": 41.2,
@@ -115,6 +115,7 @@ async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) ->
     accepted = await lifecycle.submit_once(deps.database, deps.settings, request, once)
     warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in request.variants])
     warnings += await list_version_warnings(deps.database, experiment=accepted.experiment)
+    warnings += await list_ungraded_warnings(deps.database, experiment=accepted.experiment)
     return await _answer(deps, accepted.experiment, {REPLAYED: "true"} if accepted.replayed else {}, warnings)
 
 

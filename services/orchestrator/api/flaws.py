@@ -1,4 +1,5 @@
-"""Warnings about what a job or an experiment uses: flawed versions of model servers, relations without rules."""
+"""Warnings about what a job or an experiment uses: flawed versions of model servers, relations without rules, datasets
+without expected answers."""
 
 import uuid
 
@@ -11,6 +12,16 @@ USED = text("""
     SELECT DISTINCT m.name, m.backend, m.version
     FROM jobs j, jsonb_each(j.pins) p JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
     WHERE j.public_id = :job OR j.experiment_id = :experiment ORDER BY m.name""")
+
+UNGRADED = text("""
+    SELECT name, items FROM (
+        SELECT DISTINCT d.id, d.name, LEAST(d.items, COALESCE(CAST(j.code ->> 'limit' AS integer), d.items)) AS items
+        FROM jobs j JOIN datasets d ON d.id = j.dataset_id
+        WHERE (j.public_id = :job OR j.experiment_id = :experiment)
+            AND COALESCE(CAST(convert_from(j.params, 'UTF8') AS jsonb) #>> '{grading,grader}', '') <> 'rubric') asked
+    WHERE NOT EXISTS (
+        SELECT FROM items i WHERE i.dataset_id = asked.id AND i.ordinal < asked.items AND i.gold IS NOT NULL)
+    ORDER BY name, items""")
 
 UNRULED = text("""
     WITH asked AS (
@@ -35,6 +46,18 @@ async def list_rule_warnings(database: Database, job: uuid.UUID) -> list[str]:
         " they are searched for plainly"
         for row in rows
         if row.unruled
+    ]
+
+
+async def list_ungraded_warnings(
+    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
+) -> list[str]:
+    """Return a warning for each dataset of the job or experiment of which no item has an expected answer."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(UNGRADED, {"job": job, "experiment": experiment})).all()
+    return [
+        f"none of the {row.items} items of dataset {row.name!r} has an expected answer: no answer can be graded"
+        for row in rows
     ]
 
 

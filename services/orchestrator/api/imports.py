@@ -14,7 +14,7 @@ from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.ingest.given_answers import ImportedAnswer, make_mapping
 from shared.ingest.other_logs import Layout
-from shared.ingest.reader import Reader
+from shared.ingest.reader import LISTED, Reader
 from shared.pipelines.imported import IMPORTED
 from shared.runtime.importing import Submitted, load_items, submit_imported
 from shared.runtime.parameters import parse_params
@@ -49,9 +49,10 @@ async def create(
     `imported`. Its samples are graded like those of any other job (docs/how-to/imports.md). 202 means that all answers
     are stored; grading goes on.
 
-    Items are identified by `id`, `index` or the exact `question`; the answer is in `answer` or `text`. An item without
-    an answer gets no sample, and `warnings` says how many there are. A line that cannot be used rejects the whole
-    upload; with `on_error=skip` such lines are left out and named in `warnings`.
+    Items are identified by `id`, the exact `question` or `index`; the answer is in `answer` or `text`. An empty answer
+    is wrong. An item without a line, or whose line says that the other system failed (`error`), gets no sample, and
+    `warnings` says which. A line that cannot be used rejects the whole upload; with `on_error=skip` such lines are left
+    out and named in `warnings`.
     """
     columns = make_mapping(column or (), first_repeat)
     holding = await configurations.load_newest(deps.database)
@@ -75,6 +76,16 @@ def _list_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list
     warnings = []
     if submitted.missing:
         warnings.append(f"{submitted.missing} items of the dataset have no answer and are not part of the job")
+    if submitted.empty:
+        places = "; ".join(f"upload, line {line}" for line in submitted.empty[:LISTED])
+        warnings.append(f"{len(submitted.empty)} answers are empty and count as wrong: {places}")
+    if by_order := submitted.matched.get("order"):
+        warnings.append(
+            f"{by_order} answers were matched by their order, because neither their id nor their question is in the "
+            "dataset; compare some of them with their items"
+        )
+    if reader.skipped:
+        warnings.append(f"{reader.skipped} lines hold no answer, because the other system failed, and were left out")
     if reader.rejected:
         warnings.append(f"{reader.rejected} lines could not be used and were left out")
-    return [*warnings, *map(str, reader.rejections)]
+    return [*warnings, *map(str, (*reader.skips, *reader.rejections))]

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 
 from services.orchestrator import reports
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, respond_with_tag
-from services.orchestrator.api.flaws import list_rule_warnings, list_version_warnings
+from services.orchestrator.api.flaws import list_rule_warnings, list_ungraded_warnings, list_version_warnings
 from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
@@ -53,8 +53,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
     the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
-    (docs/how-to/operations.md#edited-source-files), and items whose relation no rule predicts (docs/how-to/rulerag.md).
-    With an `Idempotency-Key` the request can be repeated safely (docs/how-to/api.md#idempotency).
+    (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts (docs/how-to/rulerag.md), and
+    a dataset without any expected answer. With an `Idempotency-Key` the request can be repeated safely
+    (docs/how-to/api.md#idempotency).
 
     For at least 24 hours the same `Idempotency-Key` with the same body answers with the same job. Another body answers
     422, and a repetition while the first request is still being answered 409.
@@ -84,6 +85,7 @@ async def _submit(deps: Deps, submission: Submission, request: KeyedRequest | No
     warnings = await to_thread.run_sync(list_edit_warnings, [submission.pipeline])
     warnings += await list_version_warnings(deps.database, job=accepted.job)
     warnings += await list_rule_warnings(deps.database, accepted.job)
+    warnings += await list_ungraded_warnings(deps.database, job=accepted.job)
     repeat_submission = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | repeat_submission, warnings)
 

@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from shared.contracts.params import RANGES, Params
 from shared.docstrings import read_docstrings
-from shared.pipelines.registry import covers
+from shared.pipelines.switches import covers
 from shared.rag.graders import grader_names
 
 PREFIX = "params."

@@ -147,6 +147,8 @@ def _format_error(error: Mapping[str, Any]) -> str:
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class alone
+    if error.status_code < 400:
+        return Response(status_code=error.status_code)
     kind = KINDS.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = (
         f"there is no operation {request.method} {request.url.path}"

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.api.openapi import Responses, refusals
+from services.orchestrator.api.queries import check_query
 from shared.contracts.api_keys import Scope
 from shared.storage import pages
 
@@ -39,7 +40,11 @@ def route(
     def add(handler: Handler) -> Handler:
         declare_scope(handler, scope)
         documented = refusals(router.prefix + path, refuses, responses)
-        router.add_api_route(path, handler, methods=[method], summary=summary, responses=documented, **options)
+        # What the document leaves out, such as `/docs`, are pages: others add parameters to their addresses.
+        checks = [Depends(check_query)] if router.include_in_schema else []
+        router.add_api_route(
+            path, handler, methods=[method], summary=summary, responses=documented, dependencies=checks, **options
+        )
         return handler
 
     return add

@@ -36,8 +36,13 @@ MOST = 100
 INDEXES = text("""
     SELECT i.kind, i.id FROM corpora c
     LEFT JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready' WHERE c.name = :corpus""")
-READS = frozenset({"candidates", "duplicates", "rrf_k", "fusion", "enhance", "rerank", "crag"})
-"""Parameters that a search reads; a group's name stands for the whole group."""
+READS = frozenset({
+    *("candidates", "duplicates", "rrf_k", "fusion", "enhance.synonyms", "enhance.correct", "enhance.terms"),
+    *("rerank.threshold", "rerank.refuse", "crag.evaluator", "crag.upper", "crag.lower", "crag.thresholds"),
+    *("crag.calibrated_by", "crag.judged_by", "crag.similarity"),
+})  # fmt: skip
+"""Parameters that searches read; a group's name stands for the whole group."""
+BY_EVALUATOR = tuple(f"crag.{name}" for name in ("upper", "lower", "thresholds", "calibrated_by", "judged_by"))
 CANDIDATE_FIELDS = (
     "rank",
     "score",
@@ -80,8 +85,9 @@ class SearchRequest(BaseModel):
     quality: bool = False
     """Whether to score each document's reasoning by the rules of `mathrag-gate`; the order stays."""
     params: dict[str, Any] = {}
-    """Parameters as in a job: `candidates`, `duplicates`, `rrf_k`, `fusion`, `enhance`, `rerank` and `crag`; others are
-    refused.
+    """Parameters as in a job: `candidates` and `duplicates`; for `hybrid` or `enhance` also `rrf_k` and `fusion`; for
+    `enhance` its `synonyms`, `correct` and `terms`; for `rerank` its `threshold` and `refuse`; for `crag` its
+    `evaluator`, thresholds and what calibrates them. Whatever this search would not read is refused.
     """
 
 
@@ -159,7 +165,7 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
         Unavailable, TooLarge: a part that cannot be left out failed.
     """
     async with deps.database.transaction() as connection:
-        params = _choose_params(request, await configurations.find_newest(connection))
+        params = choose_params(request, await configurations.find_newest(connection))
         indexes = await _find_indexes(connection, request.corpus)
         if request.crag:
             crag = await thresholds.pin_thresholds(connection, params.crag, request.corpus)
@@ -185,13 +191,33 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
     )
 
 
-def _choose_params(request: SearchRequest, holding: Configuration) -> Params:
+def choose_params(request: SearchRequest, holding: Configuration) -> Params:
     """Return the parameters of the search: a job's, with fewer candidates, because somebody waits and each may be a
     call of the reranker.
     """
     params = parse_params(request.params, holding.params)
-    check_read_by("a search", request.params, READS)
+    check_read_by("a search", request.params, READS, params, _list_unasked(request, params))
     return msgspec.structs.replace(params, candidates=max(request.k, min(params.candidates, MOST)))
+
+
+def _list_unasked(request: SearchRequest, params: Params) -> dict[str, str]:
+    """Return the parameters that belong to parts which the request does not ask for, each with what would do so."""
+    fuses, evaluator = request.mode == "hybrid", params.crag.evaluator
+    unasked: dict[str, str] = {}
+    if not request.crag:
+        unasked["crag"] = "`crag` is true"
+    elif evaluator == "judge":
+        needed = "`crag.evaluator` is `reranker` or `similarity`, since a search asks no judge model"
+        unasked |= dict.fromkeys(BY_EVALUATOR, needed)
+    if not (request.rerank or (request.crag and evaluator == "reranker")):
+        unasked["rerank"] = "`rerank` is true"
+    if not request.enhance:
+        unasked |= dict.fromkeys(("enhance", "fusion.by_intent"), "`enhance` is true")
+    if not fuses:
+        unasked |= dict.fromkeys(("fusion.dense", "fusion.sparse", "fusion.by_intent"), '`mode` is "hybrid"')
+    if not (fuses or request.enhance):
+        unasked |= dict.fromkeys(("fusion", "rrf_k"), '`mode` is "hybrid" or `enhance` is true')
+    return unasked
 
 
 async def _trace(answering: CallAnswerer, request: SearchRequest, params: Params) -> Trace:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
 from shared.contracts.params import MOST_REPEATS
 from shared.runtime.job_amendment import Amendment
-from shared.runtime.parameters import check_read, parse_params
+from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.submission import Submission
 from shared.storage import pages
 from shared.storage.configurations import SHIPPED, Configuration
@@ -64,8 +64,9 @@ class JobRequest(BaseModel):
         """
         fields = self.model_dump(exclude={"params"}) | {"name": check_name(self.name)}
         params = parse_params(self.params, holding.params)
-        check_read(self.params, [self.pipeline])
-        return Submission(params=params, configuration=holding.version, **fields)
+        check_read(self.params, [(self.pipeline, params)])
+        given = frozenset(list_known_paths(self.params))
+        return Submission(params=params, given=given, configuration=holding.version, **fields)
 
 
 class JobChange(BaseModel):

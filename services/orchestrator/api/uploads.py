@@ -22,7 +22,7 @@ from shared.contracts.plugins import Kind
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
 from shared.ingest import answer_files, corpora, datasets, log_process, plugin_rows, rows, tables
 from shared.ingest.given_answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex
-from shared.ingest.lines import Fields, Row
+from shared.ingest.lines import Content, Fields, Row, fields, read_fields
 from shared.ingest.other_logs import Layout
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
@@ -106,13 +106,15 @@ class Upload:
     async def read_documents(self) -> AsyncIterator["Reader[CorpusRecord]"]:
         """Read documents; one without an id gets its line number."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
+            yield self._make_reader(
+                found, lambda line, number: corpora.record(line, str(number)), corpora.identifier, parse=read_fields
+            )
 
     @asynccontextmanager
-    async def read_items(self, grader: str | None) -> AsyncIterator["Reader[DatasetItem]"]:
-        """Read items, with the fields that their grader needs."""
+    async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
+        """Read items."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, _: datasets.item(line, grader), datasets.identifier)
+            yield self._make_reader(found, lambda line, _: items.read(line), datasets.identifier, parse=read_fields)
 
     @asynccontextmanager
     async def read_answers(
@@ -128,7 +130,8 @@ class Upload:
         async with spool(self._request, self._limits) as file:
             opened = self._open_rows(file, columns.names) if layout is None else self._open_log(file, layout)
             async with opened as found:
-                yield self._make_reader(found, AnswerReader(items, columns), lambda _: None)
+                # A sample that failed in the other system is left out and named, whatever `on_error` says.
+                yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
 
     @asynccontextmanager
     async def _open_log(self, file: IO[bytes], layout: Layout) -> AsyncIterator[Iterator[Row]]:
@@ -161,15 +164,22 @@ class Upload:
             yield found
 
     def _make_reader(
-        self, found: Iterator[Row], read: Callable[[Fields, int], Record], identifier: Callable[[Record], str | None]
+        self,
+        found: Iterator[Row],
+        read: Callable[[Fields, int], Record],
+        identifier: Callable[[Record], str | None],
+        *,
+        skip_empty: bool = False,
+        parse: Callable[[Content], Fields] = fields,
     ) -> Reader[Record]:
         return Reader(
             found,
             read,
             identifier,
-            skip_empty=self._skip_empty,
+            skip_empty=skip_empty or self._skip_empty,
             on_error=self._on_error,
             most=self._limits.upload_rows,
+            parse=parse,
         )
 
 

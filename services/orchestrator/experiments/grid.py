@@ -5,7 +5,7 @@ Reranking orders documents by rrf_weight * RRF + quality_weight * quality, so on
 Of the 11 x 11 weights 0..10, 120 pairs have a ratio, and 65 ratios are distinct.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from math import prod
@@ -68,10 +68,12 @@ def expand(experiment: Experiment, configured: Configuration, roles: Mapping[Any
         TooLarge: there are more than `most` cells.
     """
     _check(experiment, most)
+    combinations = list(_list_combinations(experiment, configured))
+    _check_read(experiment, combinations)
     cells: list[PlannedCell] = []
     places: dict[bytes, int] = {}
     jobs: list[Submission] = []
-    for each in _list_combinations(experiment, configured):
+    for each in combinations:
         job, refused = None, _find_refusal(each)
         if refused is None:
             job = places.setdefault(_compute_key(each, {**roles, **_merge_models(experiment, each.variant)}), len(jobs))
@@ -100,19 +102,30 @@ def _check(experiment: Experiment, most: int) -> None:
         raise Invalid("`grid.seed`: seeds belong in `seeds`", hint="remove `grid.seed`")
     for path in experiment.grid:
         _check_path(path)
-    _check_read(experiment)
     _check_size(experiment, most)
 
 
-def _check_read(experiment: Experiment) -> None:
-    """Check that at least one variant reads each parameter of the grid, and that each variant's pipeline reads its
-    own.
+def _check_read(experiment: Experiment, combinations: Sequence[_Combination]) -> None:
+    """Check that at least one cell reads each parameter of the experiment and of the grid, and that at least one cell
+    of each variant reads the variant's own.
     """
-    pipelines = [variant.pipeline for variant in experiment.variants]
-    check_read(experiment.params, pipelines)
-    check_read(dict.fromkeys(experiment.grid), pipelines, "grid")
+    cells = {variant.name: list[tuple[str, Params]]() for variant in experiment.variants}
+    for each in combinations:
+        cells[each.variant.name].append((each.variant.pipeline, each.params))
+    every = [cell for of_variant in cells.values() for cell in of_variant]
+    check_read(experiment.params, every)
+    check_read(dict.fromkeys(experiment.grid), every, "grid")
     for variant in experiment.variants:
-        check_read(variant.params, [variant.pipeline], f"variants.{variant.name}.params")
+        check_read(variant.params, cells[variant.name], f"variants.{variant.name}.params")
+    if experiment.seeds is not None:
+        _check_seeds(experiment.seeds, every)
+
+
+def _check_seeds(seeds: Sequence[int], cells: Sequence[tuple[str, Params]]) -> None:
+    try:
+        check_read({"seed": seeds}, cells)
+    except Invalid as error:
+        raise Invalid(error.message.replace("`params.seed`", "`seeds`"), hint="leave `seeds` out") from error
 
 
 def _check_path(path: str) -> None:
@@ -205,13 +218,11 @@ def _compute_key(combination: _Combination, models: Mapping[Any, str]) -> bytes:
 def _select_effective_params(combination: _Combination) -> dict[str, Any]:
     """Return the parameters that the pipeline reads, with weights replaced by their exact ratio."""
     pipeline = _find_pipeline(combination.variant)
-    params: dict[str, Any] = msgspec.to_builtins(combination.params)
-    read = {name.partition(".")[0] for name in pipeline.reads or params}
-    params = {name: value for name, value in params.items() if name in read}
+    read = pipeline.select_read(msgspec.to_builtins(combination.params))
     if pipeline.prepare is None:
-        return params
-    weights = [params.pop(name) for name in WEIGHTS]
-    return {**params, "weights": format_ratio(*weights)}
+        return read
+    weights = [getattr(combination.params, name) for name in WEIGHTS]
+    return {**{name: value for name, value in read.items() if name not in WEIGHTS}, "weights": format_ratio(*weights)}
 
 
 def format_ratio(rrf: float, quality: float) -> str | None:

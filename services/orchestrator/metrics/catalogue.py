@@ -30,7 +30,7 @@ CATALOGUE = (
     Metric("mathrag_attempts_total", "counter", "Executions of calls, by outcome.", ("lane", "role", "outcome")),
     Metric("mathrag_tokens_total", "counter", "Tokens that models read and wrote.", ("role", "direction")),
     Metric("mathrag_gate_decisions_total", "counter", "Decisions of the confidence gate.", ("strategy",)),
-    Metric("mathrag_extractions_total", "counter", "Samples by how their boxed answer was found.", ("extraction",)),
+    Metric("mathrag_extractions_total", "counter", "Samples by whether their answer was found.", ("extraction",)),
     Metric("mathrag_decisions_total", "counter", "Decisions of methods for samples.", ("stage", "action")),
     Metric("mathrag_fallbacks_total", "counter", "Parts of methods that were left out, by reason.", ("stage", "kind")),
     Metric("mathrag_question_vectors_total", "counter", "Vectors of questions, by source.", ("source",)),

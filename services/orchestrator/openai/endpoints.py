@@ -1,7 +1,8 @@
 """Adds all endpoints of OpenAI's API. OpenAI documents them, so they are not in this API's document."""
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
+from services.orchestrator.api.queries import check_query
 from services.orchestrator.openai import batches, chat, embeddings, files, models, rerank
 from shared.access.refusals import OPENAI
 
@@ -9,4 +10,4 @@ from shared.access.refusals import OPENAI
 def install(app: FastAPI) -> None:
     """Add the routes below `/openai/v1`."""
     for part in (batches, chat, embeddings, files, models, rerank):
-        app.include_router(part.router, prefix=OPENAI, include_in_schema=False)
+        app.include_router(part.router, prefix=OPENAI, include_in_schema=False, dependencies=[Depends(check_query)])

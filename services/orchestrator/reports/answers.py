@@ -17,7 +17,9 @@ KS = (1, 5, 10)
 
 
 class AnswerAt(Accuracy, frozen=True, kw_only=True):
-    """Share of samples with an answer in their first k candidates (`correct` of `graded`), with Wilson's interval."""
+    """How often an answer is in the first k candidates: mean over items, with Wilson's interval; `correct` of the
+    `graded` samples have one.
+    """
 
     bootstrap: Interval | None
     """Mean over items with its 95 % percentile interval."""

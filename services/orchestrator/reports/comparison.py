@@ -60,6 +60,8 @@ class _Read(NamedTuple):
     accuracy: Mapping[int, Graded]
     shares: Mapping[int, Graded]
     repeats: Mapping[int, Mapping[int, tuple[float, int]]]
+    questions: Mapping[int, int]
+    """Number of different items that have a value; one that a dataset lists twice is counted once."""
     common: Mapping[tuple[int, int], Table]
     endings: Mapping[int, _Ended]
 
@@ -99,6 +101,7 @@ async def compare(
             accuracy=measured if measure == BY_VERDICT else await verdicts.count_verdicts(connection, rows),
             shares=measured,
             repeats=await verdicts.sum_repeats(connection, values),
+            questions=await verdicts.count_questions(connection, values),
             common=await verdicts.count_common(
                 connection, values, [both for pair in wanted for both in _match_jobs(*pair)]
             ),
@@ -184,7 +187,7 @@ def _make_comparison(
     count = sum(shares.count_items(strata) > 0 for strata in tables) or 1
     tests = [pairs.compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
     family = significance.correct_family([each if each.items else None for each in tests])
-    counted = {each.name: each.items for each in compared}
+    counted = {system.name: sum(read.questions.get(row, 0) for row in system.jobs.values()) for system in systems}
     found = [
         _make_versus(left.name, right.name, corrected or alone, counted, _count_moves(read, left, right))
         for (left, right), alone, corrected in zip(wanted, tests, family, strict=True)
@@ -220,8 +223,12 @@ def _sum_items(of: Mapping[int, Graded], rows: Sequence[int]) -> Counter[tuple[i
 
 
 def _repeat(read: _Read, rows: Sequence[int], number: int) -> tuple[float, int]:
-    """Return the summed value of one repeat's answers over all datasets, and the number of answers with a value."""
-    counts = [read.repeats.get(row, {}).get(number, (0, 0)) for row in rows]
+    """Return the summed value of one repeat's answers over all datasets, and the number of answers with a value; none
+    if some dataset has no value in this repeat, so that all repeats are over the same items.
+    """
+    counts = [read.repeats[row].get(number, (0, 0)) for row in rows if row in read.repeats]
+    if not all(graded for _, graded in counts):
+        return 0, 0
     return sum(right for right, _ in counts), sum(graded for _, graded in counts)
 
 

@@ -20,7 +20,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     datasets: tuple[str, ...]
     pipeline: str
     items: int
-    """Number of items that have a value of the measure."""
+    """Number of items that have a value of the measure, over all datasets."""
     accuracy: Accuracy
     measured: Mean
     """Mean of the measure: with Wilson's interval over items for a yes-or-no measure, with Student's for a score."""
@@ -39,7 +39,9 @@ class Versus(PairComparison, frozen=True, kw_only=True):
     left: str
     right: str
     left_only: int
-    """Items that only the left system has a value for; they count in no figure of the pair."""
+    """Items that only the left system has a value for; they count in no figure of the pair. An item that a dataset
+    lists twice is one item of a pair.
+    """
     right_only: int
     moved: dict[str, dict[str, int]]
     """Common samples by their ending on the left, then on the right; empty unless requested."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-_ACCURACY = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
+_ACCURACY = {"value": 0.61, "low": 0.567, "high": 0.652, "items": 500, "correct": 305, "graded": 500}
 _ANSWER_AT = {**_ACCURACY, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652}}
 _MODEL = {"name": "world-judge", "backend": "llama.cpp", "digest": "a2d1…", "version": "b6000"}
 _MEAN = {"value": 0.47, "low": 0.44, "high": 0.5, "n": 500}
@@ -18,8 +18,8 @@ _HIGHER = {
 }
 _CONTAMINATION = {
     "items": 500, "affected": 1, "documents": 1, "share": 0.002,
-    "among": {"value": 1.0, "low": 0.207, "high": 1.0, "correct": 1, "graded": 1},
-    "others": {"value": 0.609, "low": 0.566, "high": 0.651, "correct": 304, "graded": 499},
+    "among": {"value": 1.0, "low": 0.207, "high": 1.0, "items": 1, "correct": 1, "graded": 1},
+    "others": {"value": 0.609, "low": 0.566, "high": 0.651, "items": 499, "correct": 304, "graded": 499},
 }  # fmt: skip
 _REPEATABILITY = {
     "documents": 3, "draws": 2, "temperature": 0.1, "same": {"value": 0.667, "low": 0.208, "high": 0.939},
@@ -46,12 +46,14 @@ EXAMPLE: dict[str, Any] = {
     "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "state": "completed", "reason": None,
     "seconds": 41.2, "created_at": "2026-11-21T08:00:00Z", "ended_at": "2026-11-21T08:00:41.2Z",
     "request_counts": {"total": 500, "completed": 500, "failed": 0, "cancelled": 0, "in_progress": 0, "unparsed": 0},
-    "grader": "math", "accuracy": _ACCURACY, "score": None, "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
-    "repeats": {"accuracies": [0.61], "mean": 0.61, "std": None},
+    "items": 500, "grader": "math", "accuracy": _ACCURACY, "score": None,
+    "bootstrap": {"value": 0.61, "low": 0.566, "high": 0.652},
+    "repeats": {"accuracies": [0.61], "items": 500, "mean": 0.61, "std": None},
     "strict": _ACCURACY, "answer_at": {"answer@5": _ANSWER_AT},
     "disagreements": 1, "differing": [_DIFFERING],
     "endings": {"correct": 305, "truncated": 2, "extraction": 1, "arithmetic": 61, "logic": 131},
     "contamination": _CONTAMINATION, "extraction": {"ok": 497, "missing": 3},
+    "extracted_by": {"boxed": 480, "stated": 17}, "theirs": None,
     "failures": {}, "grading_failures": {}, "truncated": 2, "truncated_by": {"length": 2},
     "unscored": 0, "duplicates_dropped": 1, "refused": 0,
     "decisions": {"crag": {"ambiguous": 61, "correct": 402, "incorrect": 37}},

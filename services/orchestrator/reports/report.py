@@ -20,12 +20,13 @@ from services.orchestrator.reports.guidance import Guided, Guiding
 from services.orchestrator.reports.repeatability import Repeatability, load_repeatability
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.scores import Score, Scores
-from services.orchestrator.reports.tally import Accuracy, SampleTally
+from services.orchestrator.reports.tally import Accuracy, SampleTally, TheirScores
 from services.orchestrator.reports.work import Stage, Work, count_work
 from shared.contracts.params import Params
 from shared.contracts.provenance import Residency
 from shared.contracts.samples import GateDecision
 from shared.model_settings import Model
+from shared.pages.formatting import format_accuracy
 from shared.pipelines.binding import Pin
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
@@ -34,8 +35,16 @@ from shared.storage.database import Database
 from shared.storage.decoding import try_decode
 
 PINNED = text("""
-    SELECT j.pins, j.prepared, encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
+    SELECT j.pins, j.prepared, j.code -> 'imported' -> 'matched' AS matched,
+        encode(j.pipeline_hash, 'hex') AS pipeline_hash FROM jobs j WHERE j.id = :job""")
 MODELS = text("SELECT id, name, backend, digest, version FROM models WHERE id = ANY(:ids)")
+
+
+MATCHED = {
+    "id": "id", "question": "question", "index": "index",
+    "order": "their order, because neither id nor question is in the dataset,",
+}  # fmt: skip
+"""What named the item of an imported answer, in words."""
 
 
 class PinnedModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +89,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     ended_at: datetime | None
     request_counts: jobs.RequestCounts
+    items: int
+    """Number of items with a completed or failed sample."""
     grader: str
     """Grader that decided whether an answer is correct; all accuracies are by it."""
     accuracy: Accuracy
@@ -98,6 +109,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     contamination: Contamination | None
     """Near-duplicates in the corpus; null if no search met one."""
     extraction: dict[str, int]
+    extracted_by: dict[str, int]
+    """Answers by the rule that found them in the reply (docs/how-to/graders.md)."""
+    theirs: TheirScores | None
+    """The verdicts of the evaluation that an import came with; null if it came with none."""
     failures: dict[str, int]
     grading_failures: dict[str, int]
     truncated: int
@@ -197,7 +212,7 @@ async def report(database: Database, reference: str, configured: Mapping[str, Mo
         grader=grader,
         cost=facts.cost,
         repeatability=facts.repeatability,
-        notes=notes(job, figures["accuracy"]),
+        notes=notes(job, counts.tally.count_failures_as_wrong(), facts.pinned.matched),
         settings=await to_thread.run_sync(_make_settings, facts),
         **{field: getattr(job, field) for field in _OF_JOB},
         **figures,
@@ -247,10 +262,17 @@ def _make_pinned(row: Any) -> PinnedModel:
     return PinnedModel(name=row.name, backend=row.backend, digest=row.digest, version=row.version)
 
 
-def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
-    """Return what a reader must know before quoting a figure."""
+def notes(job: jobs.Job, failed_as_wrong: Accuracy, matched: Mapping[str, int] | None = None) -> list[str]:
+    """Return what a reader must know before quoting a figure.
+
+    `failed_as_wrong` is the accuracy with every failed sample as a wrong answer; `matched` counts imported answers by
+    what named their item.
+    """
     counts = job.request_counts
     texts = [job.unreadable] if job.unreadable else []
+    if matched:
+        by = "; ".join(f"{MATCHED[what]} {count}" for what, count in sorted(matched.items()))
+        texts.append(f"the imported answers were matched with their items by: {by}")
     if job.limit is not None:
         texts.append(f"only the first {job.limit} items of {job.dataset} were used (`limit`)")
     if job.repeats > 1 and job.params is not None:
@@ -260,7 +282,7 @@ def notes(job: jobs.Job, accuracy: Accuracy) -> list[str]:
     if job.state == "failed":
         texts.append("the job failed before its samples existed; see `reason`")
     elif counts.failed:
-        share = f"{accuracy.correct} of {accuracy.graded + counts.failed}"
+        share = format_accuracy(msgspec.to_builtins(failed_as_wrong))
         texts.append(
             f"{counts.failed} failed samples are left out of the accuracy; counted as wrong they would make it {share}"
         )

@@ -7,38 +7,48 @@ import msgspec
 
 from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Outcome
+from shared.pipelines.imported import IMPORTED
 from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval, wilson
+from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats, measure_spread
-from shared.statistics.shares import Graded, count_values
+from shared.statistics.shares import Graded, count_values, estimate_share
 from shared.storage.samples import SampleWithOutcome
 
+LISTED = 20
+"""Maximum number of items that are listed because two evaluations differ on them."""
 UNKNOWN = "unknown"
 """Level or subject of an item that has none."""
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of correct samples with Wilson's 95 % interval.
-
-    The interval counts items, not samples: repeats of one item are not independent observations.
+    """Mean over items with Wilson's 95 % interval. An item counts once, however often it was answered: by the share of
+    its graded answers that are correct.
     """
 
     value: float | None
-    """Share of correct samples; null if nothing was graded."""
+    """Mean over items; null if nothing was graded. It is `correct` of `graded` if all items have equally many graded
+    answers."""
     low: float
     high: float
+    items: int
+    """Number of items with a graded answer."""
     correct: int
+    """Number of correct answers, over all repeats."""
     graded: int
+    """Number of graded answers, over all repeats."""
 
 
 def compute_accuracy(items: Graded) -> Accuracy:
     """Return the accuracy of answers counted by item."""
-    correct = sum(right * count for (right, _), count in items.items())
-    graded = sum(answers * count for (_, answers), count in items.items())
-    expected = sum(value * count for value, count in count_values(items).items())
-    interval = wilson(round(expected), sum(items.values()))
-    value = correct / graded if graded else None
-    return Accuracy(value=value, low=interval.low, high=interval.high, correct=correct, graded=graded)
+    found = estimate_share(count_values(items))
+    return Accuracy(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        items=sum(items.values()),
+        correct=sum(right * count for (right, _), count in items.items()),
+        graded=sum(answers * count for (_, answers), count in items.items()),
+    )
 
 
 class Grades:
@@ -70,9 +80,60 @@ class Grades:
         return compute_accuracy(self.items())
 
 
+class RepeatGrades:
+    """Verdicts by repeat; the verdicts of an item must come one after another."""
+
+    def __init__(self) -> None:
+        self._repeats: dict[int, bool] = {}
+        self._item: int | None = None
+        self._verdicts: dict[int, bool] = {}
+        self._items: Counter[int] = Counter()
+        self._right: Counter[tuple[int, int]] = Counter()
+
+    def add(self, item: int, repeat: int, verdict: bool | None) -> None:  # noqa: FBT001 - a verdict is what is added
+        """Count a verdict; None is a missing one."""
+        self._repeats[repeat] = self._repeats.get(repeat, False) or verdict is not None
+        if item != self._item:
+            self._count_item()
+            self._item = item
+        if verdict is not None:
+            self._verdicts[repeat] = verdict
+
+    def _count_item(self) -> None:
+        """Count the item that was added last among those that have as many verdicts."""
+        verdicts = len(self._verdicts)
+        self._items[verdicts] += 1
+        for repeat, right in self._verdicts.items():
+            self._right[verdicts, repeat] += right
+        self._verdicts = {}
+
+    def counts(self) -> list[tuple[int, int]]:
+        """Return (correct, graded) answers by repeat, of the items that have a verdict in every repeat that has any."""
+        self._count_item()
+        every = sum(self._repeats.values())
+        return [
+            (self._right[every, repeat], self._items[every] if graded else 0)
+            for repeat, graded in sorted(self._repeats.items())
+        ]
+
+
+class TheirScores(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdicts of the evaluation that an import came with, beside those of this job."""
+
+    right: int
+    """Answers that it calls right."""
+    scored: int
+    """Answers with a verdict of both; scores between 0 and 1 are no verdict."""
+    differing: int
+    samples: list[int]
+    """The first items on which both differ, each once."""
+
+
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures over all samples."""
 
+    items: int
+    """Number of items with a completed or failed sample."""
     accuracy: Accuracy
     """Accuracy by the job's grader."""
     strict: Accuracy
@@ -80,7 +141,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     disagreements: int
     """Number of samples on which the two graders disagree."""
     extraction: dict[str, int]
-    """Completed samples by how their boxed answer was found."""
+    """Completed samples by whether their answer was found."""
+    extracted_by: dict[str, int]
+    """Answers by the rule that found them in the reply."""
+    theirs: TheirScores | None
+    """Null if no answer was imported with a score."""
     failures: dict[str, int]
     """Number of failed samples by kind."""
     grading_failures: dict[str, int]
@@ -108,15 +173,19 @@ class SampleTally:
     """Collects samples."""
 
     def __init__(self) -> None:
-        self._grades, self._strict = Grades(), Grades()
+        self._last: int | None = None
+        self._items = 0
+        self._grades, self._strict, self._failed_as_wrong = Grades(), Grades(), Grades()
         self._levels: defaultdict[str, Grades] = defaultdict(Grades)
         self._subjects: defaultdict[str, Grades] = defaultdict(Grades)
-        self._repeats: dict[int, tuple[int, int]] = {}
+        self._repeats = RepeatGrades()
         self._extraction: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._grading: Counter[str] = Counter()
         self._cuts: Counter[str] = Counter()
         self._counts: Counter[str] = Counter()
+        self._rules: Counter[str] = Counter()
+        self._differing: list[int] = []
         self._decisions: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._fallbacks: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -127,11 +196,12 @@ class SampleTally:
             self._count(row)
             if outcome is not None:
                 self._count_decisions(outcome)
+                self._compare_scores(row, outcome)
 
     def _grade(self, row: SampleRow) -> None:
         self._grades.add(row.index, row.correct)
-        right, answers = self._repeats.get(row.repeat, (0, 0))
-        self._repeats[row.repeat] = right + bool(row.correct), answers + (row.correct is not None)
+        self._failed_as_wrong.add(row.index, False if row.failure else row.correct)
+        self._repeats.add(row.index, row.repeat, row.correct)
         self._strict.add(row.index, row.strict)
         self._levels[row.level or UNKNOWN].add(row.index, row.correct)
         self._subjects[row.subject or UNKNOWN].add(row.index, row.correct)
@@ -139,6 +209,9 @@ class SampleTally:
             self._counts["disagreements"] += row.correct != row.strict
 
     def _count(self, row: SampleRow) -> None:
+        if row.state != "cancelled":
+            self._items += row.index != self._last
+            self._last = row.index
         if row.extraction:
             self._extraction[row.extraction] += 1
         if row.failure:
@@ -151,21 +224,51 @@ class SampleTally:
         self._counts["unscored"] += row.unscored
         self._counts["duplicates"] += row.duplicates
 
+    def _compare_scores(self, row: SampleRow, outcome: Outcome) -> None:
+        for decision in outcome.trace.decisions:
+            score = decision.detail.get("score") if decision.stage == IMPORTED else None
+            if score not in (0, 1) or row.correct is None:
+                continue
+            self._counts["scored"] += 1
+            self._counts["right_by_them"] += bool(score)
+            if bool(score) != row.correct:
+                self._counts["differing"] += 1
+                if len(self._differing) < LISTED and self._differing[-1:] != [row.index]:
+                    self._differing.append(row.index)
+
     def _count_decisions(self, outcome: Outcome) -> None:
         self._counts["refused"] += outcome.refusal is not None
+        if outcome.extracted_by:
+            self._rules[outcome.extracted_by] += 1
         for decision in outcome.trace.decisions:
             self._decisions[decision.stage][decision.action] += 1
             if decision.fallback is not None:
                 self._fallbacks[decision.stage][decision.fallback] += 1
 
+    def count_failures_as_wrong(self) -> Accuracy:
+        """Return what the accuracy would be if every failed sample were a wrong answer."""
+        return self._failed_as_wrong.accuracy()
+
+    def _count_their_scores(self) -> TheirScores | None:
+        counts = self._counts
+        if not counts["scored"]:
+            return None
+        return TheirScores(
+            right=counts["right_by_them"], scored=counts["scored"], differing=counts["differing"],
+            samples=self._differing,
+        )  # fmt: skip
+
     def figures(self) -> Figures:
         return Figures(
+            items=self._items,
             accuracy=self._grades.accuracy(),
             strict=self._strict.accuracy(),
             bootstrap=bootstrap([count_values(self._grades.items())]),
-            repeats=measure_spread([self._repeats[repeat] for repeat in sorted(self._repeats)]),
+            repeats=measure_spread(self._repeats.counts()),
             disagreements=self._counts["disagreements"],
             extraction=_sort(self._extraction),
+            extracted_by=_sort(self._rules),
+            theirs=self._count_their_scores(),
             failures=_sort(self._failures),
             grading_failures=_sort(self._grading),
             truncated=self._counts["truncated"],

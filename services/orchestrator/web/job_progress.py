@@ -1,5 +1,6 @@
 """Loads the state of a job that its page shows, and draws again while the job runs."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from anyio import to_thread
@@ -31,6 +32,8 @@ class JobProgress(NamedTuple):
     job: Job
     accuracy: Accuracy
     """Accuracy over the samples that have ended so far."""
+    extraction: Mapping[str, int]
+    """Number of answers by how the final answer was found in them."""
     failures: dict[str, int]
     """Number of failed samples by kind."""
     decision: GateDecision | None
@@ -39,7 +42,7 @@ class JobProgress(NamedTuple):
         """Return the values that the templates of a job's state need."""
         return {
             "job": self.job,
-            "headline": write_headline(self.job, self.accuracy),
+            "headline": write_headline(self.job, self.accuracy, self.extraction),
             "accuracy": as_json(self.accuracy),
             "failures": self.failures,
             "actions": [action for action, states in ACTIONS.items() if self.job.state in states],
@@ -69,27 +72,34 @@ async def _load_running(deps: Deps, row: int) -> JobProgress:
     async with deps.database.snapshot() as connection:
         job = await jobs.view(connection, row)
         graded = await verdicts.count_verdicts(connection, [row])
-        return await _make_progress(connection, row, job, graded.get(row, {}))
+        extraction = await verdicts.count_extractions(connection, [row])
+        return await _make_progress(connection, row, job, graded.get(row, {}), extraction.get(row, {}))
 
 
 async def _load_ended(deps: Deps, reference: str, row: int) -> JobProgress:
     """Return the state of an ended job from the cache, because nothing changes any more."""
     job = await deps.job_views.get(deps.database, reference)
     graded = await deps.verdicts.get(deps.database, [job])
+    extraction = await deps.extractions.get(deps.database, [job])
     async with deps.database.statement() as connection:
-        return await _make_progress(connection, row, job, graded[job.id])
+        return await _make_progress(connection, row, job, graded[job.id], extraction[job.id])
 
 
-async def _make_progress(connection: AsyncConnection, row: int, job: Job, graded: Graded) -> JobProgress:
+async def _make_progress(
+    connection: AsyncConnection, row: int, job: Job, graded: Graded, extraction: Mapping[str, int]
+) -> JobProgress:
     failures = await costs.count_failures(connection, [row]) if job.request_counts.failed else {}
     decision = await decisions.load_decision(connection, row) if job.gate else None
     # In a thread: the first interval imports scipy, which takes a second.
-    return JobProgress(job, await to_thread.run_sync(compute_accuracy, graded), failures.get(row, {}), decision)
+    accuracy = await to_thread.run_sync(compute_accuracy, graded)
+    return JobProgress(job, accuracy, extraction, failures.get(row, {}), decision)
 
 
-def write_headline(job: Job, found: Accuracy) -> str:
+def write_headline(job: Job, found: Accuracy, extraction: Mapping[str, int]) -> str:
     """Return a title such as "Completed: 61.0 % right (56.7 to 65.2), 305 of 500; 3 failed"."""
-    return "; ".join([f"{_state(job)}: {_describe_outcome(job, found)}", *_list_troubles(job)])
+    unreadable = None if job.state == "failed" else formatting.explain_missing_answers(extraction, as_json(found))
+    told = "; ".join([f"{_state(job)}: {unreadable or _describe_outcome(job, found)}", *_list_troubles(job)])
+    return f"{told}. {formatting.ANOTHER_GRADER}." if unreadable else told
 
 
 def _state(job: Job) -> str:
@@ -104,9 +114,7 @@ def _describe_outcome(job: Job, found: Accuracy) -> str:
         return formatting.take_last_line(job.reason) or "no reason is known"
     if not found.graded:
         return "nothing was graded" if job.ended else "nothing is graded yet"
-    value, low, high = (100 * share for share in (found.value or 0.0, found.low, found.high))
-    so_far = "" if job.ended else " so far"
-    return f"{value:.1f} % right{so_far} ({low:.1f} to {high:.1f}), {found.correct} of {found.graded}"
+    return formatting.format_right(as_json(found), "" if job.ended else " so far")
 
 
 def _list_troubles(job: Job) -> list[str]:

@@ -7,7 +7,8 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.corpora import JOBS
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.differences import flatten_tree
-from shared.pipelines.registry import AFTERWARDS, covers
+from shared.pipelines.registry import AFTERWARDS
+from shared.pipelines.switches import covers
 from shared.storage import configurations, job_list
 
 router = APIRouter()

@@ -45,7 +45,10 @@ async def _plan(deps: Deps, job: uuid.UUID) -> PlanView:
     submission = await copy_submission(deps.database, job)
     if submission.pipeline not in registry.list_offered():
         raise Invalid(f"a job of pipeline {submission.pipeline} cannot be planned on its own")
-    params = registry.get(submission.pipeline).select_read(msgspec.to_builtins(submission.params))
+    given = msgspec.to_builtins(submission.params)
+    # A job without a grader is graded as mathematics, since its dataset declares none either.
+    given["grading"]["grader"] = given["grading"]["grader"] or "math"
+    params = registry.get(submission.pipeline).select_read(given)
     request_body: dict[str, Any] = {field: getattr(submission, field) for field in REQUEST_FIELDS}
     return await plan_request(
         PlanRequest(job=PlanJob(params=params, models=dict(submission.models), **request_body)), deps

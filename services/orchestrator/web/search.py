@@ -14,7 +14,7 @@ from services.orchestrator.web.messages import FormResult, try_form
 from services.orchestrator.web.page import Visitor, page, parse_as
 from shared.pages import highlights
 from shared.pages.charts.shares import draw_shares
-from shared.pipelines.registry import covers
+from shared.pipelines.switches import covers
 from shared.rag.dictionary import is_generic
 from shared.retrieval_settings import Retrieval
 from shared.runtime.parameters import parse_params
@@ -23,8 +23,6 @@ from shared.storage import configurations, corpora, pages
 router = APIRouter()
 NAMES = {"q": "question", "method": "mode"}
 """Fields of the address, and the API's names for them."""
-NEEDLESS = frozenset({"enhance.rewrite", "enhance.decompose", "enhance.hyde", "rerank.enabled", "rerank.refuse"})
-"""Parameters that the API accepts but that need a model or do not affect a search."""
 
 
 class ListRank(NamedTuple):
@@ -59,7 +57,7 @@ async def _answer(query: Mapping[str, str], deps: Deps) -> SearchAnswer:
 
 
 def _is_read(path: str) -> bool:
-    return covers(path, READS - NEEDLESS) and path not in NEEDLESS and ".decoding." not in path
+    return covers(path, READS) and path != "rerank.refuse"  # a search shows the documents anyway
 
 
 def _make_values(answer: Any, query: Mapping[str, str], retrieval: Retrieval) -> dict[str, Any]:

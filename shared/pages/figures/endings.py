@@ -1,12 +1,13 @@
 """Draw how samples ended, one panel for each system."""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 import msgspec
 
 from shared.pages.figures import library, style
 from shared.pages.figures.figure import Figure
-from shared.statistics.intervals import wilson
+from shared.statistics.shares import estimate_share
 
 NAME = "endings"
 LINE = 20
@@ -36,18 +37,21 @@ class EndingRow(msgspec.Struct, frozen=True, kw_only=True):
 def make_rows(label: str, counts: Mapping[str, int], items: int | None = None) -> list[EndingRow]:
     """Make a system's rows from its counts, with Wilson's 95 % interval over `items` (default: as many as samples).
 
-    With repeats give the number of items: repeats of an item are not independent observations.
+    With repeats give the number of items: repeats of an item are not independent observations. If items have different
+    numbers of samples, give 0: a share of samples is then no mean over items, and has no interval.
     """
     n = sum(counts.values())
-    independent = n if items is None else min(items, n)
+    independent = n if items is None else items
     return [_make_row(label, ending, count, n, independent) for ending, count in counts.items()]
 
 
 def _make_row(label: str, ending: str, count: int, n: int, independent: int) -> EndingRow:
-    share = count / n if n else 0.0
-    bounds = wilson(round(share * independent), independent)
-    low, high = min(bounds.low, share), max(bounds.high, share)
-    return EndingRow(label=label, ending=ending, count=count, n=n, value=share, low=low, high=high)
+    share = Fraction(count, n or 1)
+    found = estimate_share({share: independent}) if independent else None
+    return EndingRow(
+        label=label, ending=ending, count=count, n=n, value=float(share),
+        low=found.low if found else None, high=found.high if found else None,
+    )  # fmt: skip
 
 
 def draw(rows: Sequence[EndingRow], *, title: str = "How samples ended", name: str = NAME) -> Figure:
@@ -77,7 +81,8 @@ def draw(rows: Sequence[EndingRow], *, title: str = "How samples ended", name: s
     if len(labels) > 1:
         header = alt.Header(title=None, labelAnchor="start", labelLimit=PANEL)
         panels = panels.facet(facet=alt.Facet("label:N", sort=labels, header=header), columns=COLUMNS, spacing=22)
-    note = f"{style.format_n((row.n for row in rows), 'samples a system')}; lines: Wilson, 95 %"
+    note = style.format_n((row.n for row in rows), "samples a system")
+    note += "; lines: Wilson, 95 %" if any(row.low is not None for row in rows) else ""
     caption = "Each bar is the share of a system's samples that ended in this way; what no system has is left out."
     return style.make_figure(name, title, [note], caption, panels, rows)
 

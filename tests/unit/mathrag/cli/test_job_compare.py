@@ -66,6 +66,18 @@ def test_endings_of_either_job_have_a_row() -> None:
     assert list(list_ending_rows(jobs)) == [("correct", 3, 1, 0), ("logic", 0, 2, 0), ("refused", 0, 0, 1)]
 
 
+def test_a_report_of_answers_that_could_not_be_read_warns_before_the_accuracy(capsys) -> None:  # type: ignore[no-untyped-def]
+    """Whoever reads 0 % first believes it."""
+    print_report(REPORT)
+    assert "warning" not in capsys.readouterr().out
+    wrong = {**REPORT["accuracy"], "value": 0.0, "correct": 0}
+    print_report({**REPORT, "extraction": {"missing": 500}, "accuracy": wrong})
+    out = capsys.readouterr().out
+    said = "In 500 of 500 answers no final answer could be found, so 0.0 % says nothing about the system"
+    assert said in row(out, "warning")
+    assert out.index(said) < out.index("  accuracy ")
+
+
 def test_a_report_shows_the_spread_of_repeats_apart_from_the_intervals(capsys) -> None:  # type: ignore[no-untyped-def]
     """Nothing of it where there is one repeat."""
     print_report(REPORT)

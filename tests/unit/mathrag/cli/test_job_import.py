@@ -78,29 +78,38 @@ def test_a_log_of_inspect_needs_its_layout(server: Server, tmp_path: Path) -> No
 
 def test_samples_that_cannot_be_sent_are_named_and_are_a_finding(server: Server, tmp_path: Path) -> None:
     """Where they may be left out; the job is there all the same, and so are the others' answers."""
-    log = tmp_path / "log.json"
-    output = {"choices": [{"message": {"content": "4"}}]}
-    failed = {"id": "b", "output": {"choices": []}, "error": {"message": "no route"}}
-    log.write_bytes(msgspec.json.encode({"samples": [{"id": "a", "output": output}, failed]}))
+    log = tmp_path / "samples.jsonl"
+    rows = [{"doc_id": 0, "resps": [["4"]]}, {"doc_id": 1, "resps": [[["-0.26", "False"]]]}]
+    log.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
     requests = server(says(job("running"), 202))
-    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "inspect")
+    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "lm-eval")
     ended = mathrag(*command, "--on-error", "skip")
     assert ended.exit_code == Exit.FINDING
-    assert "warning: log.json, line 2: has no answer: no route" in ended.stderr
+    assert "warning: samples.jsonl, line 2: is of a task that compares likelihoods" in ended.stderr
     assert "job watch" in ended.stdout
-    assert [msgspec.json.decode(line)["id"] for line in requests[0].content.splitlines()] == ["a"]
+    assert [msgspec.json.decode(line)["index"] for line in requests[0].content.splitlines()] == [0]
+
+
+def test_a_sample_that_failed_in_the_other_system_is_sent_with_its_error(server: Server, tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    failed = {"id": "b", "output": {"choices": []}, "error": {"message": "no route"}}
+    log.write_bytes(msgspec.json.encode({"samples": [failed]}))
+    requests = server(says({**job("running"), "warnings": ["upload, line 1: has no answer: no route"]}, 202))
+    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "inspect")
+    assert "warning: log.json, line 1: has no answer: no route" in mathrag(*command).stderr
+    assert msgspec.json.decode(requests[0].content)["error"] == {"message": "no route"}
 
 
 def test_where_no_sample_holds_an_answer_the_reasons_stand_above_the_error(server: Server, tmp_path: Path) -> None:
     """The server sees an upload without a line."""
-    log = tmp_path / "log.json"
-    log.write_bytes(msgspec.json.encode({"samples": [{"output": {"choices": []}, "error": {"message": "no route"}}]}))
+    log = tmp_path / "samples.jsonl"
+    log.write_bytes(msgspec.json.encode({"doc_id": 1, "resps": [[["-0.26", "False"]]]}))
     server(refuses(422, "invalid", "the upload holds no answers"))
-    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "inspect")
+    command = ("job", "import", "theirs", "--dataset", "d", "--from", str(log), "--layout", "lm-eval")
     ended = mathrag(*command, "--on-error", "skip")
     assert ended.exit_code == Exit.INVALID
     reason, error = ended.stderr.splitlines()[:2]
-    assert ("has no answer: no route" in reason, error) == (True, "error: the upload holds no answers")
+    assert ("compares likelihoods" in reason, error) == (True, "error: the upload holds no answers")
 
 
 def test_lines_that_the_server_left_out_are_named_as_in_the_file(server: Server, table: str) -> None:

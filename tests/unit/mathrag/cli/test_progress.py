@@ -83,7 +83,9 @@ def test_a_report_in_words_names_every_figure() -> None:
         "reason": None, "request_counts": {"completed": 2, "failed": 1, "total": 3}, "accuracy": figure,
         "grader": "math", "score": None, "answer_at": {"answer@1": figure},
         "strict": figure, "disagreements": 1, "endings": {"correct": 1, "logic": 1, "failed": 1},
-        "extraction": {"ok": 2}, "truncated": 1, "truncated_by": {"repetition": 1}, "failures": {"timeout": 1},
+        "extraction": {"ok": 2}, "extracted_by": {"boxed": 1, "stated": 1}, "truncated": 1,
+        "theirs": {"right": 2, "scored": 2, "differing": 1, "samples": [7]}, "truncated_by": {"repetition": 1},
+        "failures": {"timeout": 1},
         "contamination": {"items": 3, "affected": 1, "share": 1 / 3, "among": figure, "others": figure},
         "grading_failures": {}, "parse_failures": 3, "repeatability": None,
         "bootstrap": {"value": 0.5, "low": 0.0, "high": 1.0},
@@ -98,6 +100,8 @@ def test_a_report_in_words_names_every_figure() -> None:
     assert said["answer@1"] == "50.0 % (10.0 to 90.0), 1 of 2 [an answer in the first document, Wilson 95 %]"
     assert said["endings"] == "correct 1, logic 1, failed 1"
     assert said["extraction"] == "ok 2; 1 truncated (repetition 1)"
+    assert said["found by"] == "boxed 1, stated 1"
+    assert said["their scores"] == "right in 2 of 2; this job's grader differs on 1 (items 7)"
     assert said["contamination"].startswith("1 of 3 items (33.3 %): accuracy 50.0 %")
     assert said["scoring"] == "3 judge replies without a rating, 2 near-duplicates dropped"
     assert (said["failures"], said["calls made"], said["calls reused"]) == ("timeout 1", "judge 2", "none")

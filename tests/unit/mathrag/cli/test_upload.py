@@ -132,6 +132,20 @@ def test_a_table_is_sent_as_json_lines(tmp_path: Path, monkeypatch: pytest.Monke
     assert (requests[0].url.params["format"], requests[0].url.params["on_error"]) == ("jsonl", "reject")
 
 
+def test_warnings_of_the_server_are_printed_and_columns_that_are_not_known_are_sent_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the server can tell which fields were not read, whatever the format; they are no error."""
+    requests = answering(monkeypatch, warnings=["no item has an expected answer; not read: `anwser`"])
+    (tmp_path / "t.csv").write_text("question,anwser\na,1\nb,2\n")
+    command = ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv")]
+    ended = CliRunner().invoke(app, command)
+    assert (ended.exit_code, ended.stderr) == (0, "warning: no item has an expected answer; not read: `anwser`\n")
+    assert requests[0].content == b'{"anwser":null,"question":"a"}\n{"question":"b"}\n'
+    as_json = CliRunner().invoke(app, [*command, "--json"])
+    assert msgspec.json.decode(as_json.stdout)["warnings"] == ["no item has an expected answer; not read: `anwser`"]
+
+
 def test_notes_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Size and overlap are options of the command line."""
     requests = answering(monkeypatch)

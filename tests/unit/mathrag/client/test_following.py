@@ -123,3 +123,16 @@ def test_a_stream_is_read_however_it_is_cut(server: Server) -> None:
     with Client() as client, client.events(jobs.events("first", None)) as events:
         found = [(event.id, event.event, event.data) for event in events]
     assert found == [("1", "state", '{"a":1}'), ("1", "message", "{}")]
+
+
+def test_after_204_instead_of_a_stream_the_job_is_looked_at(server: Server) -> None:
+    """The service has told the last event already, so the job has ended."""
+    looks = iter([job("running"), job("completed")])
+    server(
+        lambda asked: (
+            httpx2.Response(204) if asked.url.path.endswith("/events") else httpx2.Response(200, json=next(looks))
+        )
+    )
+    with Client() as client:
+        found = list(follow_job(client, "first", lambda _: None))
+    assert [each["state"] for each in found] == ["running", "completed"]

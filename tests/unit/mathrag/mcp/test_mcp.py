@@ -105,12 +105,14 @@ async def test_a_search_asks_for_all_that_needs_no_model(server: Served) -> None
 async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served) -> None:
     """Those that a job has for it."""
     requests = server(answering())
-    await call("enhanced-chat", {"query": "What?", "context_length": 512, "enable_compression": False}, corpus="own")
+    await call("enhanced-chat", {"query": "What?", "context_length": 512}, corpus="own")
     await call("enhanced-chat", {"query": "What?", "corpus": "named"}, corpus="own")
-    first, second = (msgspec.json.decode(each.content) for each in requests)
+    await call("enhanced-chat", {"query": "What?", "enable_compression": False}, corpus="own")
+    first, second, third = (msgspec.json.decode(each.content) for each in requests)
     assert (first["corpus"], first["pipeline"]) == ("own", "enhanced")
-    assert first["params"] == {"compress": {"enabled": False, "tokens": 512}}
+    assert first["params"] == {"compress": {"enabled": True, "tokens": 512}}
     assert (second["corpus"], second["params"]) == ("named", {"compress": {"enabled": True, "tokens": 4000}})
+    assert third["params"] == {"compress": {"enabled": False}}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -159,6 +161,11 @@ async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: p
         ("enhanced-search", {"query": "x", "top_k": "3"}, ("`top_k`", "int")),
         ("enhanced-search", {"query": "x", "strategy": "fuzzy"}, ("`strategy`", "fuzzy")),
         ("enhanced-chat", {"query": "x", "topk": 3}, ("`topk`", "context_length")),
+        (
+            "enhanced-chat",
+            {"query": "x", "context_length": 512, "enable_compression": False},
+            ("`context_length`", "`enable_compression` is false", "leave it out"),
+        ),
         ("job-status", {}, ("`job`",)),
     ],
 )

@@ -26,6 +26,7 @@ from shared.errors import Invalid
 from shared.extras import install_command
 from shared.pages.figures import library
 from shared.pages.pages import Pages
+from shared.statistics.intervals import wilson
 from tests.unit.bundles import REPORT, folder
 from tests.unit.commands import Server, mathrag
 from tests.unit.figures import DECISION
@@ -348,6 +349,54 @@ def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     bundle.write(tmp_path, jobs, "A report")
     rows = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
     assert [row["label"] for row in rows] == ["first 6b0c1e9e", "first 7b0c1e9e"]
+
+
+UNEQUAL: dict[str, Any] = {
+    "accuracy": {"value": 0.25, "low": 0.142, "high": 0.402, "items": 40, "correct": 50, "graded": 80}, "items": 40,
+    "endings": {"correct": 50, "logic": 30}, "settings": {**REPORT["settings"], "repeats": 5},
+}  # fmt: skip
+"""Ten items are right in all of five repeats, thirty were answered once and wrong."""
+
+
+@pytest.mark.usefixtures("only_the_overview_drawn")
+def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path: Path) -> None:
+    """In the headline, in the table and in the figure; the shares of samples by ending have no interval over items."""
+    bundle.write(tmp_path, [folder(tmp_path / "data" / "x", 1, UNEQUAL)], "A report")
+    text = (tmp_path / "index.html").read_text("utf-8")
+    assert "<h1>25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers</h1>" in text
+    assert "25.0 % (14.2 to 40.2), mean of 40 items, 80 answers</td>" in text
+    (row,) = msgspec.json.decode((tmp_path / "figures" / "accuracy.json").read_bytes())["rows"]
+    assert (row["value"], row["n"]) == (0.25, 40)
+    ended = msgspec.json.decode((tmp_path / "figures" / "endings.json").read_bytes())["rows"]
+    assert {row["ending"]: (row["value"], row["low"]) for row in ended if row["count"]} == {
+        "correct": (0.625, None), "logic": (0.375, None),
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("only_the_overview_drawn")
+def test_equal_repeats_give_endings_an_interval_over_items(tmp_path: Path) -> None:
+    """Two repeats of forty items are forty observations."""
+    equal = {**UNEQUAL, "settings": {**REPORT["settings"], "repeats": 2}}
+    bundle.write(tmp_path, [folder(tmp_path / "data" / "x", 1, equal)], "A report")
+    ended = msgspec.json.decode((tmp_path / "figures" / "endings.json").read_bytes())["rows"]
+    found = wilson(25, 40)
+    assert [(row["low"], row["high"]) for row in ended if row["ending"] == "correct"] == [(found.low, found.high)]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_job_whose_answers_could_not_be_read_says_so_first(tmp_path: Path) -> None:
+    """On its own page; on the first page in the headline, or among several jobs in the notes."""
+    said = "In 498 of 500 answers no final answer could be found, so 0.0 % says little about the system"
+    changes = {"accuracy": {**REPORT["accuracy"], "value": 0.0}, "extraction": {"ok": 2, "missing": 498}}
+    unreadable = folder(tmp_path / "data" / "x", 1, changes)
+    other = folder(tmp_path / "data" / "y", 1, {"id": "7" + str(REPORT["id"])[1:], "name": "readable"})
+    bundle.write(tmp_path, [unreadable, other], "A report")
+    assert f"<h1>{said}. Choose another grader" in (tmp_path / "jobs" / "x" / "index.html").read_text("utf-8")
+    text = (tmp_path / "index.html").read_text("utf-8")
+    assert f"first: {said}" in text
+    assert "readable: In" not in text
+    bundle.write(tmp_path, [unreadable], "A report")
+    assert (tmp_path / "index.html").read_text("utf-8").count(said) == 1
 
 
 def test_a_jobs_folder_is_named_by_what_every_file_system_takes() -> None:

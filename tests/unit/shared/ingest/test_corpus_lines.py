@@ -129,8 +129,8 @@ def test_defect_names_field_and_fix() -> None:
     """Someone with the message and the file can repair the line."""
     cases = [
         (b"{", "is not JSON"),
-        (b'{"text": NaN}', "NaN is no JSON number"),
-        (b'{"text": "x", "meta": {"a": 1e999}}', "out of range"),
+        (b'{"text": NaN}', "`text` is NaN, which is no JSON number; write it as a string"),
+        (b'{"text": "x", "meta": {"a": 1e999}}', "`meta` is an object with 1e999, which is out of range, not a JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'["text"]', "holds an array; write one object"),
         (b"12", "holds a number"),
@@ -156,7 +156,7 @@ def test_defect_names_field_and_fix() -> None:
         (b'{"text": "x", "id": ""}', "`id` is empty"),
         (b'{"text": "x", "id": true}', "`id` is a boolean; write it as a string or a number"),
         (b'{"text": "x", "_id": ["a"]}', "`_id` is an array"),
-        (b'{"text": "x", "meta": "a"}', "`meta` is not a JSON object"),
+        (b'{"text": "x", "meta": "a"}', "`meta` is a string, not a JSON object"),
         (b'{"text": "x", "level": [5]}', "`level` is an array"),
     ]
     wrong = {raw[:80]: said for raw, expected in cases if expected not in (said := named(refusal, raw))}

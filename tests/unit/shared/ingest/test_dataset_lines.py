@@ -1,5 +1,6 @@
 """Dataset lines: questions, gold answers and gold documents of every known shape."""
 
+import io
 import json
 import os
 from pathlib import Path
@@ -12,9 +13,11 @@ from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.graphs import FactQuery, Lead
 from shared.errors import Invalid, InvalidLine
-from shared.ingest.datasets import read_dataset, read_dataset_line
-from shared.ingest.lines import EmptyText
+from shared.ingest import rows
+from shared.ingest.datasets import ItemReader, identifier, read_dataset, read_dataset_line
+from shared.ingest.lines import EmptyText, read_fields
 from shared.ingest.paths import dataset_lines
+from shared.ingest.reader import Reader
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 
@@ -319,3 +322,140 @@ def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said:
     with pytest.raises(InvalidLine) as refused:
         read(question="q", **fields)
     assert said in str(refused.value)
+
+
+# What is said of an upload as a whole
+
+
+def warnings_of(content: str | bytes, grader: str | None = None) -> list[str]:
+    """What the items of an upload lack."""
+    items = ItemReader(grader)
+    found = rows.read(io.BytesIO(content.encode() if isinstance(content, str) else content), "upload")
+    assert len(list(Reader(found, lambda line, _: items.read(line), identifier, parse=read_fields))) > 0
+    return items.list_warnings()
+
+
+def lines_of(*objects: dict[str, Any]) -> str:
+    """JSON lines."""
+    return "".join(json.dumps(each) + "\n" for each in objects)
+
+
+UNGRADED = "no item has an expected answer (`answer`) or relevant documents (`gold_documents`), so no answer to them"
+QUESTION = {"question": "What is 2 + 2?"}
+MANY = {f"x{number}": number for number in range(12)}
+
+
+@pytest.mark.parametrize(
+    ("content", "unread"),
+    [
+        (lines_of({**QUESTION, "anwser": "4"}), "`anwser` (did you mean `answer`?)"),
+        (lines_of({**QUESTION, "expected": "4", "n": 1}), "`expected` (did you mean `expected_answer`?), `n`"),
+        (lines_of({**QUESTION, "relevant_docs": ["a"]}), "`relevant_docs`"),
+        (lines_of({**QUESTION, "answer": None}, QUESTION), None),
+        (lines_of({**QUESTION, "Answer": "4"}), "`Answer` (did you mean `answer`?)"),
+        ("question,anwser\n1+1?,2\n", "`anwser` (did you mean `answer`?)"),
+        ("question,anwser,n\n1+1?,2,1\n2+2?,4,2\n", "`anwser` (did you mean `answer`?), `n`"),
+        (lines_of({**QUESTION, "gold_answer": "N/A", "gold_ids": []}), None),
+        (lines_of({**QUESTION, **MANY, "zanswer": 4}), "`zanswer` (did you mean `answer`?), `x0`, `x1`, `x10`"),
+        (lines_of({**QUESTION, "x" * 100_000: 1}), f"`{'x' * 40}`"),
+    ],
+    ids=["misspelt", "another", "documents", "null", "capital", "CSV", "wider CSV", "BRIGHT without", "many", "long"],
+)  # fmt: skip
+def test_items_without_any_expected_answer_or_document_are_told(content: str, unread: str | None) -> None:
+    """With the fields that were not read, those that look like an answer or a document first."""
+    (warning,) = warnings_of(content)
+    assert warning.startswith(UNGRADED)
+    assert (f"; fields that were not read: {unread}" in warning) if unread else ("not read" not in warning)
+    assert len(warning) < 600
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lines_of({**QUESTION, "answer": "4"}, {**QUESTION, "source": "x", "question_id": 7, "answer_type": "int"}),
+        lines_of({**QUESTION, "gold_documents": ["a"], "subset": "x", "context": "y", "category": "z"}),
+        lines_of(
+            {"query": "What?", "gold_ids": ["a/1"], "gold_answer": "So.", "excluded_ids": ["N/A"], "reasoning": "r"}
+        ),
+        "question,answer,domain,difficulty,lang,split\n1+1?,2,,,,\n",
+    ],
+)
+def test_fields_that_are_something_else_are_not_taken_for_misspelt_ones(content: str) -> None:
+    """There is nothing to say."""
+    assert warnings_of(content) == []
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("anwser", "answer"), ("answers", "answer"), ("Question", "question"), ("gold_document", "gold_documents"),
+     ("qustion", "question"), ("subjekt", "subject"), ("golden_answer", "golden_answers"), ("LEVEL", "level")],
+)  # fmt: skip
+def test_a_field_that_looks_misspelt_is_told_although_other_items_are_graded(misspelt: str, meant: str) -> None:
+    """In some lines, or in all."""
+    warnings = warnings_of(lines_of({**QUESTION, "answer": "4"}, {**QUESTION, misspelt: "5"}))
+    assert warnings == [f"`{misspelt}` was not read: did you mean `{meant}`?"]
+
+
+def test_a_field_is_read_for_some_graders_only() -> None:
+    """Items that a judge model rates need no expected answer."""
+    assert warnings_of(lines_of({**QUESTION, "rubric": "Short."}), "rubric") == []
+    assert "`rubric`" in warnings_of(lines_of({**QUESTION, "rubric": "Short."}))[0]
+    assert warnings_of(lines_of({**QUESTION, "choices": ["4", "5"], "answer": "A"}), "choice") == []
+
+
+def test_reads_bright() -> None:
+    """Its answers and documents. A search cannot leave out documents for one item, so that these are named."""
+    line = {"query": "Why?", "id": "7", "gold_ids": ["a/1", "a/2"], "gold_answer": "So.", "excluded_ids": ["b/1"]}
+    item = read(**line)
+    assert (item.question, item.gold, item.gold_documents) == ("Why?", "So.", {"a/1": 1, "a/2": 1})
+    assert read(**{**line, "gold_answer": "N/A"}).gold is None
+    assert warnings_of(lines_of(line, {**line, "id": "8", "excluded_ids": ["N/A"]})) == [
+        "`excluded_ids` of 1 items was not read: a search finds these documents like all others"
+    ]
+
+
+# Numbers that JSON has not
+
+
+@pytest.mark.parametrize(
+    "number", ["NaN", "-Infinity", "1e999", "[1, NaN]", '{"a": [NaN]}', "9" * 5000, "-" + "9" * 5000]
+)
+def test_a_number_that_json_has_not_harms_nobody_where_it_is_not_read(number: str) -> None:
+    """pandas and Python write them."""
+    item = read_dataset_line(f'{{"question": "2 + 2?", "answer": "4", "score": {number}}}', "items.jsonl", 1)
+    assert (item.question, item.gold) == ("2 + 2?", "4")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            '{"question": "a", "answer": NaN}',
+            "`answer` is NaN, which is no JSON number; write it as a string or a number",
+        ),
+        ('{"question": NaN}', "`question` is NaN, which is no JSON number; write it as a string"),
+        (
+            '{"question": "a", "golden_answers": ["x", NaN]}',
+            "`golden_answers` is an array with NaN, which is no JSON number;",
+        ),
+        ('{"question": "a", "gold_documents": {"d": NaN}}', "`gold_documents` is an object with NaN, which is no JSON"),
+        ('{"question": "a", "level": 1e999}', "`level` is 1e999, which is out of range; write it"),
+        ('{"question": "a", "id": -Infinity}', "`id` is -Infinity, which is no JSON number; write it"),
+        (
+            f'{{"question": "a", "answer": {"9" * 5000}}}',
+            "`answer` is a number of 5000 digits, which is too long; write it",
+        ),
+    ],
+)
+def test_such_a_number_is_refused_by_name_where_it_is_read(line: str, said: str) -> None:
+    """In words for whoever writes the line, not for a programmer of Python."""
+    with pytest.raises(InvalidLine) as refused:
+        read_dataset_line(line, "items.jsonl", 1)
+    assert refused.value.said.startswith(said)
+    assert "sys." not in refused.value.said
+
+
+def test_a_number_of_many_digits_is_read_as_it_is_written() -> None:
+    """Up to what Python converts."""
+    item = read_dataset_line(f'{{"question": "a", "answer": {"9" * 4300}}}', "items.jsonl", 1)
+    assert item.gold == "9" * 4300

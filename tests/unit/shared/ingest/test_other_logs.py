@@ -58,7 +58,11 @@ def test_logs_that_inspect_wrote_are_read(name: str, epochs: int) -> None:
 
 def test_samples_that_lm_eval_wrote_are_read() -> None:
     """Two draws to a document are repeats of it, and two filters of them are not four."""
-    expected = [{"index": n, "repeat": repeat, "text": "lol"} for n in range(3) for repeat in range(2)]
+    expected = [
+        {"index": n, "question": f"What is {n + 1} + {n + 1}?", "repeat": repeat, "text": "lol"}
+        for n in range(3)
+        for repeat in range(2)
+    ]
     assert read_real("lm_eval-0.4.13.jsonl", Layout.LM_EVAL) == expected
 
 
@@ -66,18 +70,17 @@ def test_a_dataset_that_flashrag_wrote_is_read() -> None:
     """Where a prediction was made of what the model wrote, both are there."""
     first, second = read_real("flashrag-0.1.2.json", Layout.FLASHRAG)
     assert first == {
-        "id": "test_0", "question": "What is 0 + 0?", "text": "Twice nothing is \\boxed{0}.", "answer": "0"
+        "id": "test_0", "question": "What is 0 + 0?", "text": "Twice nothing is \\boxed{0}.", "answer": "0",
+        "score": 1.0,
     }  # fmt: skip
     assert (second["id"], second["answer"]) == ("test_1", "3")
 
 
 def test_a_sample_that_ended_with_an_error_holds_no_answer_and_says_why(tmp_path: Path) -> None:
-    """As inspect_ai writes it where the model could not be reached."""
     failed = {**INSPECT, "output": {"model": "m", "choices": [], "completion": ""}, "error": {"message": "away " * 90}}
     log = written(tmp_path / "log.json", {"version": 2, "samples": [failed, INSPECT]})
-    defect, answer = contents(log, Layout.INSPECT)
-    assert str(defect).startswith("has no answer: away away")
-    assert len(str(defect)) < 300
+    unanswered, answer = contents(log, Layout.INSPECT)
+    assert unanswered == {"id": "q1", "repeat": 1, "error": {"message": "away " * 90}}
     assert answer == ANSWER
 
 
@@ -159,10 +162,123 @@ def test_an_archive_that_holds_more_than_it_says_is_refused(tmp_path: Path) -> N
         contents(log, Layout.INSPECT)
 
 
-@pytest.mark.parametrize("sample", [{}, {"id": "q1", "output": {"choices": []}}, {"id": "q1", "output": 3}])
+@pytest.mark.parametrize("sample", [{}, {"output": {"choices": []}}, {"id": "q1", "output": 3}])
 def test_a_sample_of_another_form_is_named(tmp_path: Path, sample: Any) -> None:
     """And the others are read."""
     log = written(tmp_path / "log.json", {"samples": [sample, INSPECT]})
     wrong, right = contents(log, Layout.INSPECT)
     assert isinstance(wrong, Defect)
     assert right == ANSWER
+
+
+def test_what_inspect_took_for_the_answer_and_its_verdict_are_read(tmp_path: Path) -> None:
+    scores = [
+        ({"none": {"value": float("nan")}, "match": {"value": "C", "answer": "4"}}, {"answer": "4", "score": 1.0}),
+        ({"match": {"value": "I", "answer": "5"}}, {"score": 0.0}),
+        ({"choice": {"value": "N", "answer": None}}, {"score": 0.0}),
+        ({"includes": {"value": "C", "answer": "It is 4."}}, {"score": 1.0}),
+        ({"f1": {"value": 0.4}}, {"score": 0.4}),
+        ({"model": {"value": "unclear"}}, {}),
+        ({}, {}),
+    ]
+    log = written(tmp_path / "log.json", {"samples": [{**INSPECT, "scores": each} for each, _ in scores]})
+    assert contents(log, Layout.INSPECT) == [{**ANSWER, **expected} for _, expected in scores]
+
+
+def test_what_inspect_took_out_of_a_thought_or_wrote_in_small_letters_is_no_answer(tmp_path: Path) -> None:
+    texts = {"<think>It may be 14, but": "14", "So it is B.": "so it is b"}
+    samples = [
+        {
+            **INSPECT, "output": {"choices": [{"message": {"content": text}}]},
+            "scores": {"match": {"value": "C", "answer": answer}},
+        }
+        for text, answer in texts.items()
+    ]  # fmt: skip
+    found = contents(written(tmp_path / "log.json", {"samples": samples}), Layout.INSPECT)
+    assert [(each.get("answer"), each["score"]) for each in found] == [(None, 1.0), (None, 1.0)]
+
+
+def test_a_log_of_inspect_without_ids_names_its_samples_by_question_and_place(tmp_path: Path) -> None:
+    chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "2+2?"}]}]
+    samples = [{**INSPECT, "id": 1, "input": "What is 1 + 1?"}, {**INSPECT, "id": 2, "input": chat}]
+    found = contents(written(tmp_path / "log.json", {"samples": samples}), Layout.INSPECT)
+    assert [(each["id"], each["index"], each["question"]) for each in found] == [
+        (1, 0, "What is 1 + 1?"),
+        (2, 1, "2+2?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("filtered", "answers"),
+    [
+        (["18"], ["18"]),
+        (["[invalid]"], [None]),
+        (["So it is 18."], [None]),
+        ([["18", "18"]], ["18", "18"]),
+        (["19"], [None]),
+        (["18", "[invalid]"], ["18", None]),
+        ([], [None]),
+    ],
+)
+def test_what_a_filter_of_lm_eval_found_is_the_answer(
+    tmp_path: Path, filtered: list[Any], answers: list[str | None]
+) -> None:
+    row = {"doc_id": 3, "filter": "strict", "resps": [["So it is 18."] * len(answers)], "filtered_resps": filtered}
+    log = tmp_path / "samples.jsonl"
+    log.write_text(json.dumps({**row, "exact_match": 1.0, "doc": {"id": "a", "question": "How many?"}}))
+    found = contents(log, Layout.LM_EVAL)
+    assert [each.get("answer") for each in found] == answers
+    assert [each.get("score") for each in found] == ([1.0] if len(answers) == 1 else [None, None])
+    assert {(each["id"], each["question"], each["index"]) for each in found} == {("a", "How many?", 3)}
+
+
+def test_a_log_of_lm_eval_of_before_its_filters_had_names_says_everything_twice(tmp_path: Path) -> None:
+    rows = [{"doc_id": n, "resps": [[f"text {n}"]]} for n in range(2)]
+    log = tmp_path / "samples.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in (*rows, *rows)))
+    assert [each["text"] for each in contents(log, Layout.LM_EVAL)] == ["text 0", "text 1"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            {"choices": [{"message": {"content": "4"}}], "usage": {"prompt_tokens": 9, "completion_tokens": 3}},
+            [{"repeat": 0, "text": "4", "prompt_tokens": 9, "completion_tokens": 3}],
+        ),
+        (
+            {"choices": [{"message": {"content": "4"}}, {"message": {"content": "5"}}], "usage": {"prompt_tokens": 9}},
+            [{"repeat": 0, "text": "4"}, {"repeat": 1, "text": "5"}],
+        ),
+        ({"choices": [{"message": {"content": None, "refusal": "I cannot."}}]}, [{"repeat": 0, "text": ""}]),
+        ({"choices": [{"text": "4"}]}, [{"repeat": 0, "text": "4"}]),
+        (
+            {
+                "output": [
+                    {"type": "reasoning"},
+                    {"type": "message", "content": [{"type": "output_text", "text": "4"}]},
+                ],
+                "usage": {"input_tokens": 9, "output_tokens": 3},
+            },
+            [{"repeat": 0, "text": "4", "prompt_tokens": 9, "completion_tokens": 3}],
+        ),
+    ],
+)
+def test_the_output_of_openais_batches_is_read(tmp_path: Path, body: Any, expected: list[dict[str, Any]]) -> None:
+    log = tmp_path / "output.jsonl"
+    log.write_text(json.dumps({"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}))
+    assert contents(log, Layout.OPENAI_BATCH) == [{"id": "a", **each} for each in expected]
+
+
+@pytest.mark.parametrize(
+    ("response", "error", "said"),
+    [
+        ({"status_code": 500, "body": {"error": {"message": "overloaded"}}}, None, {"message": "overloaded"}),
+        ({"status_code": 429, "body": {}}, None, "status 429"),
+        (None, {"code": "batch_expired", "message": "late"}, {"code": "batch_expired", "message": "late"}),
+    ],
+)
+def test_a_failed_request_of_a_batch_holds_no_answer(tmp_path: Path, response: Any, error: Any, said: Any) -> None:
+    log = tmp_path / "errors.jsonl"
+    log.write_text(json.dumps({"custom_id": "a", "response": response, "error": error}))
+    assert contents(log, Layout.OPENAI_BATCH) == [{"id": "a", "error": said}]

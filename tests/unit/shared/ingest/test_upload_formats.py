@@ -1,6 +1,8 @@
 """Formats of uploads: JSON lines, CSV and Parquet say the same, and the layouts of others are read as they are."""
 
+import csv
 import io
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -16,10 +18,10 @@ from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
 from shared.contracts.grading import Expected
 from shared.errors import Invalid, InvalidLine
-from shared.ingest import lines
+from shared.ingest import datasets, lines
 from shared.ingest.corpora import read_corpus
 from shared.ingest.datasets import read_dataset
-from shared.ingest.lines import Row
+from shared.ingest.lines import Defect, Row
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.ingest.rows import Format, read
 from tests.unit.shared.ingest.test_dataset_lines import DATA, needs_data
@@ -158,7 +160,7 @@ def test_a_delimiter_may_be_given() -> None:
     content = b"question,answer;text\n1,2;3\n"
     with pytest.raises(InvalidLine, match="line 1: the header fits several delimiters"):
         rows_of(content)
-    assert rows_of(content, delimiter="comma") == [("upload", 2, {"question": "1"})]
+    assert rows_of(content, delimiter="comma") == [("upload", 2, {"answer;text": None, "question": "1"})]
     with pytest.raises(Invalid, match="none of comma, semicolon, tab"):
         rows_of(content, delimiter="|")
 
@@ -180,12 +182,14 @@ def test_an_empty_cell_is_no_value_but_an_empty_text_is_an_empty_text() -> None:
 
 
 def test_parquet_is_read_row_group_by_row_group_and_only_where_it_means_something() -> None:
-    """Dates in metadata become text, absent numbers are absent, embeddings are never read."""
+    """Dates in metadata become text, absent numbers are absent, embeddings are never read but named once."""
     row = {"doc_id": "a", "contents": "x", "metadata": {"at": datetime(2026, 1, 2, tzinfo=UTC), "score": float("nan")}}
     content = as_parquet([{**row, "doc_id": str(number), "vector": [0.5] * 3} for number in range(5)])
     found = [(line, lines.fields(content)) for _, line, content in rows_of(content)]
     assert [(line, fields["doc_id"]) for line, fields in found] == [(n + 1, str(n)) for n in range(5)]
+    assert "vector" not in found[1][1]
     assert found[0][1] == {
+        "vector": None,
         "doc_id": "0",
         "contents": "x",
         "metadata": {"at": "2026-01-02T00:00:00+00:00", "score": None},
@@ -268,3 +272,81 @@ def test_real_data_say_the_same_in_every_format(tmp_path: Path) -> None:
         fields = [msgspec.json.decode(line) for line in (DATA / name).read_bytes().splitlines() if line.strip()]
         for written in (as_csv, as_parquet):
             assert items(written(fields)) == expected, (name, written)
+
+
+# Lists as Python writes them
+
+
+def cells_of(cell: str, column: str = "golden_answers") -> Any:
+    """The value of a cell."""
+    table = io.StringIO()
+    csv.writer(table).writerows([["question", column], ["What?", cell]])
+    ((_, _, content),) = rows_of(table.getvalue().encode())
+    return lines.fields(content)[column]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a", "b"],
+        ["a"],
+        ["it's", 'a "b"'],
+        ["x, y", "[z]"],
+        [r"\frac{1}{2}", "a\nb", "\t"],
+        ["é", "中文", "😀", "\x85"],
+        ["", " "],
+    ],
+)
+def test_a_list_of_texts_is_read_as_python_writes_it(texts: list[str]) -> None:
+    """pandas and ragas do so in CSV."""
+    assert cells_of(repr(texts)) == texts
+    assert cells_of(f" {texts!r}\n") == texts
+    assert cells_of(json.dumps(texts)) == texts
+    assert cells_of(repr(texts), "reference_context_ids") == texts
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["['a' 'b']", "['a', 1]", "['a', None]", "['a', ['b']]", "['a'", "['a',]x", "['a'] + ['b']", "[f'a']", "['\\q']",
+     "[b'a']", "(['a'])", "{'a': 'b'}", "['a\n']", "[__import__('os')]", "['" + "\\'" * 1000, "['\\U99999999']",
+     "['a'," * 20_000, "[" * 50_000, r"['\ud800']"],
+    ids=lambda cell: cell[:12],
+)  # fmt: skip
+def test_what_is_no_list_of_texts_is_refused_where_a_list_is_expected(cell: str) -> None:
+    """NumPy's list of two texts, too: Python would read one text in it."""
+    if cell.startswith("("):
+        assert cells_of(cell) == cell
+        return
+    with pytest.raises(Defect, match=r"golden_answers|lone surrogate"):
+        cells_of(cell)
+
+
+@pytest.mark.parametrize(
+    "column", ["retrieved_contexts", "contexts", "metadata", "choices", "messages", "excluded_ids"]
+)
+@pytest.mark.parametrize("cell", ["['a' 'b']", "{'a': 1}", "[nan]", "[{'role': 'user', 'content': 'x'}]"])
+def test_a_cell_that_nobody_reads_harms_nobody(column: str, cell: str) -> None:
+    """Where somebody reads it, a text is refused."""
+    table = io.StringIO()
+    csv.writer(table).writerows([["question", "gold", column], ["What?", "4", cell]])
+    ((_, _, content),) = rows_of(table.getvalue().encode())
+    item = datasets.item(lines.fields(content))
+    assert (item.question, item.gold) == ("What?", "4")
+    with pytest.raises(Defect, match="`choices` must be a list"):
+        datasets.item({**lines.fields(content), "choices": cell}, "choice")
+
+
+def test_the_first_row_names_the_columns_that_are_not_known() -> None:
+    """Without values, and as far as JSON can hold their names; an index of pandas has none."""
+    names = b'question,anwser,,"a b",caf\xe9,n\x00\n'
+    found = [lines.fields(content) for _, _, content in rows_of(names + b"1?,2,0,,,\n2?,3,1,,,\n")]
+    assert found == [{"question": "1?", "anwser": None, "a b": None}, {"question": "2?"}]
+
+
+def test_a_column_of_parquet_that_is_not_known_is_named_as_unread() -> None:
+    """Its values are never read."""
+    items = datasets.ItemReader()
+    for _, _, content in rows_of(as_parquet([{"question": f"{n}?", "anwser": str(n)} for n in range(3)])):
+        items.read(lines.fields(content))
+    (warning,) = items.list_warnings()
+    assert "`anwser` (did you mean `answer`?)" in warning

@@ -1,25 +1,34 @@
 """A pipeline says which parameters it reads, and that is what it reads."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from services.orchestrator.api.chat import ChatRequest
+from services.orchestrator.api.plans import PlanJob
 from services.orchestrator.api.submissions import JobRequest
+from services.orchestrator.experiments.grid import expand
+from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
+from shared.pipelines.switches import SWITCHES, Switch, covers, get_values
+from shared.rag.graders import GRADERS
 from shared.runtime.jobs import JobSpec
-from shared.runtime.parameters import check_read
+from shared.runtime.parameters import check_grading, check_read, parse_params
 from shared.runtime.price import dry_run
-from tests.unit.cases import named
+from shared.storage.configurations import SHIPPED, merge
+from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values, watched
 
-VARIANTS: tuple[dict[str, Any], ...] = (
-    {}, {"enhance": {"hyde": True}}, {"rerank": {"floor": 0.2}}, {"rerank": {"refuse": True}}, {"quality": "judge"},
-    {"quality": "verifier"}, {"route": {"enabled": True}}, {"crag": {"fallback": "x", "rounds": 2}},
-    {"crag": {"evaluator": "similarity"}}, {"gate": {"truth": "verifier"}}, {"anchors": {"negative": "b"}},
+VARIANTS: tuple[Tree, ...] = (
+    {}, {"fusion": {"method": "weighted"}}, {"enhance": {"hyde": True}}, {"rerank": {"floor": 0.2}},
+    {"rerank": {"refuse": True}}, {"quality": "judge"}, {"quality": "verifier"}, {"route": {"enabled": True}},
+    {"crag": {"fallback": "x", "rounds": 2}}, {"crag": {"evaluator": "similarity"}}, {"critic": {"reply": "json"}},
+    {"crag": {"thresholds": "calibrated"}}, {"gate": {"truth": "verifier"}}, {"anchors": {"negative": "b"}},
     {"rulerag": {"order": "random", "query": "rewritten"}}, {"rulerag": {"use": "generation", "cot": True}},
 )  # fmt: skip
 """Settings that switch on a part which reads other parameters."""
@@ -39,47 +48,243 @@ PINS = {
         "rules",
     )
 }
-SEEN: set[str] = set()
+ELSEWHERE = {
+    "crag": {"crag.calibrated_by", "crag.judged_by"},
+    "enhanced-crag": {"crag.calibrated_by", "crag.judged_by"},
+    "critic-loop": {"critic.rewrite_from"},
+    "mathrag-gate": {"gate.items", "gate.on_unusable", "gate.labels", "seed"},
+}
+"""Parameters that are read where a dry run does not come: at submission, for the choice of a calibration's items, or
+after a reply of another kind than the made-up ones."""
+IN_VAIN = {
+    "closed-book": {"duplicates"},
+    "self-consistency": {"generate.temperature"},
+    "self-rag": {"generate.template"},
+    "rulerag": {"generate.template"},
+}
+"""Parameters that are read and then not used: nothing is searched for, or the pipeline has a temperature or a prompt of
+its own."""
+LATER = {
+    "crag": {"crag.similarity", "enhance.decoding"},
+    "enhanced-crag": {"crag.similarity"},
+    "critic-loop": {"critic.decoding"},
+    "rulerag": {"rulerag.decoding"},
+}
+"""Parameters that are read after replies which the made-up ones are not."""
+AFTER_ALL = ("grading", "verify.modulus")
+"""What the runtime reads whatever the pipeline does."""
 
 
-class Watched(Params, frozen=True, kw_only=True):
-    """Parameters that note what is read of them."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in Params.__struct_fields__:
-            SEEN.add(name)
-        return super().__getattribute__(name)
-
-
-def read_by(pipeline: str) -> set[str]:
-    """Parameters and groups that dry runs of the pipeline read; not what the runtime reads whatever the pipeline does.
-
-    That is `grading`, and `duplicates` where nothing is searched for. The choice of a calibration's items reads `seed`
-    before a dry run begins.
-    """
-    roles, found = set[str](), set[str]()
-    for variant in VARIANTS:
-        params = msgspec.convert(variant, Watched)
-        binding = Binding(pins=PINS, params=params)
-        job = JobSpec(
-            id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None, binding=binding
-        )  # fmt: skip
-        SEEN.clear()
-        for calls in dry_run(job, Item(ordinal=0, question="What is the sum of 2 and 3?", gold="5")):
-            roles |= {call.role for call in calls}
-        found |= SEEN
-    found |= {"seed"} if registry.get(pipeline).prepare else set()
-    return found - ({"grading"} if "retrieve" in roles else {"grading", "duplicates"})
+def run(pipeline: str, tree: Tree) -> list[list[bytes]]:
+    """The calls of a dry run, step by step; `SEEN` then holds what it has read."""
+    params = watched(msgspec.convert(tree, Params))
+    binding = Binding(pins=PINS, params=params)
+    job = JobSpec(id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None, binding=binding)
+    SEEN.clear()
+    item = Item(ordinal=0, question="What is the sum of 2 and 3?", gold="5")
+    return [[each.body for each in calls] for calls in dry_run(job, item)]
 
 
-def test_a_pipeline_declares_exactly_what_it_reads() -> None:
+def read_by(pipeline: str, tree: Tree) -> set[str]:
+    """Parameters that a dry run of the pipeline reads."""
+    run(pipeline, tree)
+    return {each for each in LEAVES if each in SEEN}
+
+
+def named_by(pipeline: str) -> set[str]:
+    """Parameters that the pipeline declares, without those that come after every pipeline."""
+    found = registry.get(pipeline)
+    return {each for each in LEAVES if not found.ignores(each) and not covers(each, AFTER_ALL)}
+
+
+@pytest.mark.parametrize("pipeline", registry.list_offered())
+def test_a_pipeline_declares_exactly_what_it_reads(pipeline: str) -> None:
     """Declared too little, a parameter that counts would be refused; too much, one that does not would be accepted."""
-    wrong = {}
-    for name in registry.names():
-        declared, read = registry.get(name).reads, named(read_by, name)
-        if declared is None or {path.partition(".")[0] for path in declared} != read:
-            wrong[name] = {"declared": declared, "read": read}
-    assert wrong == {}
+    read = set[str]().union(*(read_by(pipeline, variant) for variant in VARIANTS))
+    read = (read | ELSEWHERE.get(pipeline, set())) - IN_VAIN.get(pipeline, set())
+    after = {each for each in LEAVES if covers(each, AFTER_ALL)}
+    assert named_by(pipeline) - read == set()
+    assert read - after - named_by(pipeline) == set()
+
+
+@pytest.mark.parametrize("pipeline", registry.list_offered())
+def test_every_parameter_that_a_job_may_set_alone_is_read_by_its_pipeline(pipeline: str) -> None:
+    """With all others at their defaults: what these keep from being read is refused."""
+    found, defaults = registry.get(pipeline), get_values(Params())
+    accepted = {each for each in named_by(pipeline) if found.find_closed(each, defaults) is None}
+    assert accepted - read_by(pipeline, {}) - ELSEWHERE.get(pipeline, set()) - LATER.get(pipeline, set()) == set()
+
+
+BESIDE: dict[str, Tree] = {
+    "fusion.normaliser": {"fusion": {"method": "weighted"}},
+    "hyde.style": {"enhance": {"hyde": True}},
+    "hyde.decoding": {"enhance": {"hyde": True}},
+}
+"""What else a parameter needs to be read."""
+
+
+def set_switch(switch: Switch, pipeline: str, *, closed: bool) -> Tree:
+    """The switch's parameters that the pipeline reads, all at values that close it, or all at values that do not."""
+    tree: Tree = {}
+    for path in switch.by:
+        if not registry.get(pipeline).ignores(path):
+            found = leaf_of(path)
+            kinds: dict[str, list[Any]] = {"flag": [False, True], "whole": [0, 1], "text": ["", "x"]}
+            values = kinds.get(found.kind, list(found.choices))
+            tree = merge(tree, nested(path, next(each for each in values if (each in switch.closing) is closed)))
+    return tree
+
+
+def submit(pipeline: str, tree: Tree) -> None:
+    """What a job with these parameters goes through before anything is looked up."""
+    JobRequest(name="n", dataset="d", corpus="c", pipeline=pipeline, params=tree).submission()
+
+
+def ask(pipeline: str, tree: Tree) -> None:
+    """A chat with these parameters."""
+    ChatRequest(question="What?", corpus="c", pipeline=pipeline, params=tree).submission(SHIPPED)
+
+
+def plan(pipeline: str, tree: Tree) -> None:
+    """A plan of a job with these parameters."""
+    PlanJob(pipeline=pipeline, corpus="c", params=tree).submission()
+
+
+def experiment(pipeline: str, tree: Tree, **fields: Any) -> None:
+    """An experiment with these parameters."""
+    variants = [{"name": "own", "pipeline": pipeline}]
+    asked = Experiment(**{"name": "e", "datasets": [{"dataset": "d"}], "variants": variants, "params": tree, **fields})
+    expand(asked, SHIPPED, {}, most=100)
+
+
+def vary(pipeline: str, tree: Tree) -> None:
+    """An experiment with these parameters of its only variant."""
+    experiment(pipeline, {}, variants=[{"name": "own", "pipeline": pipeline, "params": tree}])
+
+
+ROUTES = (submit, ask, plan, experiment, vary)
+
+
+def refusal(route: Callable[[str, Tree], None], pipeline: str, tree: Tree) -> Invalid | None:
+    """Why a route refuses these parameters."""
+    try:
+        route(pipeline, tree)
+    except Invalid as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("pipeline", registry.list_offered())
+def test_every_parameter_is_read_or_refused_by_name(pipeline: str, route: Callable[[str, Tree], None]) -> None:
+    """Each by itself, with another value than its default; the refusal names it, who does not read it, and the fix."""
+    found, defaults = registry.get(pipeline), get_values(Params())
+    for path in LEAVES:
+        leaf = leaf_of(path).path
+        reads = not found.ignores(leaf) and found.find_closed(leaf, defaults) is None
+        if route is ask and covers(leaf, ("grading.threshold", "grading.separators", "verify.modulus")):
+            reads = reads and covers(leaf, found.reads or ())
+        refused = refusal(route, pipeline, other_values(path))
+        assert (refused is None) is reads, leaf
+        if refused is not None:
+            assert f"params.{leaf}" in refused.message
+            assert any(
+                who in refused.message for who in (f": {pipeline} would not read it", "is not read while", "chat")
+            )
+            assert refused.hint
+
+
+@pytest.mark.parametrize(
+    ("grid", "refused"),
+    [
+        ({"compress.enabled": [False], "compress.tokens": [100, 200]}, "`grid.compress.tokens`: is not read while"),
+        (
+            {"compress.tokens": [100, 200], "enhance.subqueries": [2], "enhance.decompose": [False]},
+            "subqueries`: is not",
+        ),
+        ({"rerank.floor": [0.1]}, "`grid.rerank.floor`: enhanced would not read it"),
+        ({"compress.enabled": [True, False], "compress.tokens": [100, 200]}, None),
+    ],
+)
+def test_one_cell_of_an_experiment_has_to_read_each_parameter(grid: Tree, refused: str | None) -> None:
+    """Whatever switches it off in other cells."""
+    if refused is None:
+        experiment("enhanced", {}, grid=grid)
+        return
+    with pytest.raises(Invalid, match=refused):
+        experiment("enhanced", {}, grid=grid)
+
+
+def test_seeds_that_no_cell_reads_are_refused() -> None:
+    """They would only repeat the same jobs."""
+    experiment("mathrag-gate", {}, seeds=[1, 2])
+    with pytest.raises(Invalid, match=r"^`seeds`: hybrid would not read it"):
+        experiment("hybrid", {}, seeds=[1, 2])
+    with pytest.raises(Invalid, match=r'^`seeds`: is not read while `quality` is "rules"'):
+        experiment("mathrag-gate", {"quality": "rules"}, seeds=[1, 2])
+
+
+SWITCHED = [
+    pytest.param(switch, path, pipeline, id=f"{pipeline}-{path}-{switch.by[0]}")
+    for switch in SWITCHES
+    for pipeline in registry.list_offered()
+    for path in sorted(named_by(pipeline))
+    if covers(path, switch.paths) and any(not registry.get(pipeline).ignores(each) for each in switch.by)
+    if (path, *switch.by) != ("fusion.normaliser", "rulerag.index")  # another switch refuses it before
+]
+
+
+@pytest.mark.parametrize(("switch", "path", "pipeline"), SWITCHED)
+def test_a_parameter_that_another_one_keeps_from_being_read_changes_no_call(
+    switch: Switch, path: str, pipeline: str
+) -> None:
+    """So a job that sets it is refused, by the names of both. Where the other one lets it, it is accepted and read."""
+    beside = registry.get(pipeline).select_read(BESIDE.get(path, {}))
+    off, on = (merge(beside, set_switch(switch, pipeline, closed=closed)) for closed in (True, False))
+    changed, by = other_values(path), [each for each in switch.by if not registry.get(pipeline).ignores(each)]
+    assert run(pipeline, off) == run(pipeline, merge(off, changed))
+    with pytest.raises(
+        Invalid, match=f"^`params.{leaf_of(path).path}(.[a-z]+)?`: is not read while `{by[0]}` is"
+    ) as refused:
+        submit(pipeline, merge(off, changed))
+    assert f"leave it out, or change `{by[0]}`" in str(refused.value.hint)
+    submit(pipeline, merge(on, changed))
+    known = ELSEWHERE.get(pipeline, set()) | LATER.get(pipeline, set())
+    assert path in read_by(pipeline, merge(on, changed)) | known
+
+
+@pytest.mark.parametrize("grader", ["", *GRADERS])
+@pytest.mark.parametrize("path", [each for each in LEAVES if covers(each, ("grading",)) and each != "grading.grader"])
+def test_a_parameter_of_grading_is_read_by_the_graders_that_its_text_names(path: str, grader: str) -> None:
+    """`""` is the dataset's grader, which is known when the job is drafted; then `math` is the last resort."""
+    found = leaf_of(path)
+    readers = {each for each in GRADERS if f"`{each}` only" in found.help}
+    assert readers or path == "grading.decoding"
+    tree = merge(other_values(path), {"grading": {"grader": grader}} if grader else {})
+    params = parse_params(tree)
+    if grader in (readers or {"rubric"}):
+        submit("dense", tree)
+        check_grading([found.path], params)
+        return
+    with pytest.raises(
+        Invalid, match=f'^`params.{found.path}`: is not read while `grading.grader` is "{grader or "math"}"'
+    ):
+        check_grading([found.path], params)
+    if grader:
+        with pytest.raises(Invalid, match=f"`params.{found.path}`: is not read"):
+            submit("dense", tree)
+
+
+def test_what_another_parameter_keeps_from_being_read_is_cut_away() -> None:
+    """So that the parameters of a job, all of them, can be submitted again."""
+    params = {"compress": {"enabled": False, "tokens": 99}, "rerank": {"floor": 0.2, "threshold": 0.3}}
+    assert registry.get("enhanced").select_read(params) == {
+        "compress": {"enabled": False},
+        "rerank": {"threshold": 0.3},
+    }
+    whole = msgspec.to_builtins(msgspec.convert(params, Params))
+    for pipeline in registry.list_offered():
+        submit(pipeline, registry.get(pipeline).select_read(whole))
 
 
 @pytest.mark.parametrize(
@@ -123,6 +328,7 @@ def test_the_same_parameters_can_be_cut_to_what_each_pipeline_reads() -> None:
 
 def test_one_of_several_pipelines_has_to_read_a_parameter() -> None:
     """So that an experiment varies it over pipelines of which some do not read it."""
-    check_read({"gate": {"tau": 0.3}}, ["hybrid", "mathrag-gate"], "grid")
+    gate, hybrid, dense = (("mathrag-gate", Params()), ("hybrid", Params()), ("dense", Params()))
+    check_read({"gate": {"tau": 0.3}}, [hybrid, gate], "grid")
     with pytest.raises(Invalid, match=r"grid\.gate\.tau"):
-        check_read({"gate": {"tau": 0.3}}, ["hybrid", "dense"], "grid")
+        check_read({"gate": {"tau": 0.3}}, [hybrid, dense], "grid")

@@ -303,7 +303,7 @@ def test_the_gate_pipeline_needs_a_decision() -> None:
     [
         (r"\boxed{1} no, \boxed{2", "1", Extraction.OK),
         (r"\boxed{2", None, Extraction.UNBALANCED),
-        ("two", None, Extraction.MISSING),
+        ("so it is two", None, Extraction.MISSING),
     ],
 )
 def test_a_truncated_answer_is_read_as_far_as_it_goes(text: str, answer: str | None, extraction: Extraction) -> None:

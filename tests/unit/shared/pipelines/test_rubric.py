@@ -106,6 +106,29 @@ def test_a_call_that_grades_mathematics_is_what_it_always_was() -> None:
         ("4/5", 4),
         ("4.0", 4),
         (" 4 out of 5.", 4),
+        ("[[ 4 ]]", 4),
+        ("[[４]]", 4),
+        ("[[4.0]]", 4),
+        ("**Rating:** 4", 4),
+        ("**Rating**: **4/5**", 4),
+        ("### Rating\n\n4", 4),
+        ("Score - 4. It is short.", 4),
+        ("Rating (1-5): 4", 4),
+        ("Score (out of 5): 4", 4),
+        ("Rating: 4 (on a scale of 1 to 5)", 4),
+        ("Rating: 4\n- It names 2 of 3.", 4),
+        ("The rating would be 4 of 5", 4),
+        ('{"reason": "a rating of 3 would be too low", "rating": 4}', 4),
+        ("{“rating”: “4”}", 4),
+        ('{"rating": "4/5"}', 4),
+        ("打分: 4", 4),
+        ("打分：４分", 4),
+        ("得分为4分（满分5分）", 4),
+        ("评分是 4/5", 4),
+        ("我的rating是4", 4),
+        ("4分", 4),
+        ("<think>It is a 3. Rating: 3</think>\nRating: 4", 4),
+        ("<think>4/10?</think> 5", 5),
     ],
 )
 def test_a_rating_is_read_in_every_form_that_models_give_it(text: str, rating: int) -> None:
@@ -114,13 +137,72 @@ def test_a_rating_is_read_in_every_form_that_models_give_it(text: str, rating: i
 
 
 @pytest.mark.parametrize(
-    "text", ["", "good", "rating: 7", "0", "4.5", '{"rating": 3} {"rating": 4}', "[[4]] or [[5]]", "2 reasons", "-4"]
-)
+    "text",
+    [
+        "", "good", "rating: 7", "0", "4.5", '{"rating": 3} {"rating": 4}', "[[4]] or [[5]]", "2 reasons", "-4",
+        "Rating: 4,5", "Rating: 4.5/5", "Rating: -4", "Rating: 3. Final rating: 4", "Rating: about the same as 4",
+        "<think>Rating: 4", "<think>4</think>",
+    ],
+)  # fmt: skip
 def test_what_is_no_single_rating_is_a_failure(text: str) -> None:
     """Nothing is clamped, rounded or guessed."""
     reply = parse_grade(text, truncated=False)
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.UNPARSED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rating: 4/10", "4/10", "Rating: 8 out of 10", "Rating: 4 out of 10", "Rating: 4 out of a possible 10",
+        "Rating: 4%", "Rating: 80%", "4%", '{"rating": "4/10"}', '{"rating": 80%}', "Rating: **4**/10", "4 / 100",
+        "Rating (out of 10): 4", "Score (0-10): 4", "Rating: 4 on a scale of 1 to 10", "4 stars out of 10",
+        "Rating: 4 points out of 10", "评分：4/10", "打分：4分（满分10分）", "评分：4%", "得分：4／10",
+    ],
+)  # fmt: skip
+def test_a_rating_on_another_scale_is_not_converted(text: str) -> None:
+    """4 of 10 is no 4, and what it would be is a guess."""
+    assert isinstance(parse_grade(text, truncated=False), Failure)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Rating: 3-4", "3-4", "Rating: 3 to 4", "between 3 and 4", "Rating: between 3 and 4", "Rating: 3–4",
+        "Rating: 3 - 4", "Rating: 4 or 5", '{"rating": "3-4"}', "评分：3～4", "评分：3到4", "打分：3至4分",
+        "评分：3或4", "**Rating:** **3**-**4**",
+    ],
+)  # fmt: skip
+def test_a_range_is_no_rating(text: str) -> None:
+    """Neither end of it is what the model meant."""
+    assert isinstance(parse_grade(text, truncated=False), Failure)
+
+
+@pytest.mark.parametrize(
+    "text", ["Rating: 4", "4", "Rating: 4.", "Rating: 4 out of", "Rating: 4/1", '{"rating": 4', "评分：4"]
+)
+def test_a_number_that_the_token_limit_may_have_cut_is_no_rating(text: str) -> None:
+    """4 may be the beginning of 4/10."""
+    cut = parse_grade(text, truncated=True)
+    assert isinstance(cut, Failure)
+    assert cut.kind is FailureKind.TRUNCATED
+    assert isinstance(parse_grade("Rating: 4. It is sh", truncated=True), Rated)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            piece * 200_000
+            for piece in ("rating ", "rating (", "rating: (9 ", "[[", "4 ", "评分", '"rating": ', "4 / ")
+        ),
+        *(first + " " * 200_000 + "x" for first in ("4", "rating", "[[4", '"rating"')),
+    ],
+    ids=lambda text: f"{text[:18].strip()} ...",
+)
+def test_a_long_reply_is_read_in_linear_time(text: str) -> None:
+    """A judge that repeats itself to the end; a quadratic reader would not come back."""
+    assert isinstance(parse_grade(text, truncated=False), Failure)
 
 
 def test_a_reply_that_ended_before_its_rating_is_truncated() -> None:

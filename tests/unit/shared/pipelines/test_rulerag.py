@@ -378,7 +378,7 @@ def test_the_judge_model_writes_a_query_for_each_rule_and_is_asked_once() -> Non
 
     def world(call: Call) -> Reply:
         if isinstance(call, Write):
-            return Generated(text="Ann consult" if "consult" in call.slots["rule"] else "made up")
+            return Generated(text="Ann consult" if "consult" in call.slots["rule"] else "I cannot write one.")
         return bank(CONSULT, LIKE, CONSULT)(call)
 
     outcome, steps = run(world, query=VISIT, rulerag={"query": "rewritten"})

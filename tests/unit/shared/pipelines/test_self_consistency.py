@@ -1,18 +1,21 @@
 """Self-consistency: sampled answers vote, those that mean the same together; votes can be recounted from the trace."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import msgspec
 import pytest
 
 from shared.contracts.calls import Call, Generate, Grade, Retrieve
+from shared.contracts.grading import Rules
 from shared.contracts.params import GradingParams, Params, SelfConsistencyParams
 from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply
 from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Extraction, Item, Outcome
 from shared.pipelines.binding import Binding, SampleBinder
-from shared.rag.voting import count_votes, pair_answers
+from shared.rag.graders import choose_marking_grader, mark
+from shared.rag.voting import count_votes, make_comparison, pair_answers
 from shared.runtime.price import dry_run, list_drawn_roles, make_placeholder_job
 from tests.unit.shared.pipelines.test_binding import PINS
 from tests.unit.shared.pipelines.test_pipelines import C, run, world
@@ -79,7 +82,7 @@ def test_an_answer_is_found_in_a_draw_by_the_grader_of_the_job() -> None:
     params = Params(self_consistency=SelfConsistencyParams(draws=3), grading=GradingParams(grader="choice"))
     outcome, asked = run("self-consistency", drawing(["A", "(B) Paris", "B"]), params)
     assert counted(outcome) == {"B": 2, "A": 1}
-    assert asked[-1] == [Grade(answer="B", gold="A", peers=True)]
+    assert asked[-1] == [Grade(answer="B", gold="A", peers=True), Grade(answer="A", gold="B", peers=True)]
 
 
 @pytest.mark.parametrize("grader", ["regex", "rubric"])
@@ -162,23 +165,77 @@ def test_where_every_draw_failed_the_sample_fails_with_the_first_failure() -> No
 
 
 def test_answers_that_could_not_be_compared_are_counted_apart_in_words() -> None:
-    """A grader that runs into its deadline has not said that they are equal."""
+    """A grader that runs into its deadline has not said that they are equal; of 3 it has said that it is another."""
     outcome, _ = vote(["1/2", "0.5", "3"], lambda call: TIMEOUT if call.answer == "0.5" else grade(call))
     assert counted(outcome) == {"1/2": 1, "0.5": 1, "3": 1}
     (apart,) = stages(outcome, "compare")
     assert (apart.detail["answers"], apart.fallback) == (["1/2", "0.5"], "grader_timeout")
 
 
-def test_equivalence_that_is_not_transitive_gives_the_same_candidates_every_time() -> None:
-    """b is like a and like c, which are not alike: whoever was drawn first decides."""
-    alike, other = Graded(math_verify=True, strict=False), Graded(math_verify=None, strict=False)
-    verdicts = {("a", "b"): alike, ("a", "c"): other, ("b", "c"): alike}
-    assert [each.written for each in count_votes(["a", "b", "c"], verdicts)] == [("a", "b"), ("c",)]
+def by_rules(answers: Sequence[str], name: str = "math") -> list[tuple[str, int]]:
+    """The candidates and their votes where the grader of this name compares the answers as peers."""
+    rules = Rules(grader=choose_marking_grader(name, peers=True))
+    pairs = pair_answers(answers)
+    verdicts = {pair: mark(call.answer, call.gold, rules) for pair in pairs for call in [make_comparison(pair)]}
+    return [(each.answer, each.votes) for each in count_votes(answers, verdicts)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "votes"),
+    [
+        (["5 m", "5 cm", "5 cm"], [("5 cm", 2), ("5 m", 1)]),
+        (["5", "5 m", "5 cm", "5 cm"], [("5 cm", 3), ("5 m", 1)]),
+        (["5 m", "5", "5 cm", "5 m", "5"], [("5 m", 4), ("5 cm", 1)]),
+        (["5 cm", "5", "5", "5 m"], [("5", 3), ("5 m", 1)]),
+        (["5 m", "5.0", "5", "5 cm"], [("5 m", 3), ("5 cm", 1)]),
+        (["5 m", "500 cm", "5"], [("5 m", 2), ("5", 1)]),
+        ([r"5\%", "5", "0.05"], [(r"5\%", 2), ("5", 1)]),
+        (["5", "50%", "1/2", "0.5"], [("50%", 3), ("5", 1)]),
+        (["x=5", "y=5", "5", "y=5"], [("y=5", 3), ("x=5", 1)]),
+        (["x^2-1", "(x-1)(x+1)", "(x-1)(x+1)"], [("(x-1)(x+1)", 2), ("x^2-1", 1)]),
+        (["(x-1)(x+1)", "x^2-1", "(x-1)(x+1)"], [("(x-1)(x+1)", 2), ("x^2-1", 1)]),
+    ],
+)
+def test_answers_that_contradict_each_other_never_vote_together(
+    answers: list[str], votes: list[tuple[str, int]]
+) -> None:
+    """Not by way of one that contradicts neither, such as 5 beside 5 m and 5 cm: it votes for the larger group."""
+    assert by_rules(answers) == votes
+
+
+@pytest.mark.parametrize("name", ["math-dataset", "last-number"])
+def test_rules_that_drop_signs_elect_no_answer(name: str) -> None:
+    """MATH's string rules take 5% for 5; that is how a gold answer may be written, and no agreement of two answers."""
+    assert by_rules([r"5\%", "5", "0.05"], name) == [(r"5\%", 2), ("5", 1)]
+
+
+def test_an_answer_that_contains_another_does_not_agree_with_it_in_either_order() -> None:
+    for answers in (["Rome or Paris", "Paris", "Rome"], ["Rome", "Paris", "Rome or Paris"]):
+        assert sorted(by_rules(answers, "contains")) == [("Paris", 1), ("Rome", 1), ("Rome or Paris", 1)]
+
+
+@pytest.mark.parametrize("order", list(permutations(["5 cm", "5 cm", "5", "5 m"])))
+def test_the_order_of_the_draws_settles_ties_alone(order: tuple[str, ...]) -> None:
+    assert by_rules(order) == [("5 cm", 3), ("5 m", 1)]
+
+
+def test_a_strict_verdict_alone_is_no_agreement() -> None:
+    """The grader's own verdict decides; strict rules only say how an answer is written."""
+    strict = {("a", "b"): Graded(math_verify=False, strict=True), ("b", "a"): Graded(math_verify=None, strict=True)}
+    assert [each.votes for each in count_votes(["a", "b"], strict)] == [1, 1]
+
+
+def test_a_candidate_names_its_ways_of_writing_in_the_order_of_the_draws() -> None:
+    """Although the one without a unit joined last; the first of the most frequent ones is shown."""
+    alike, other = Graded(math_verify=True, strict=False), Graded(math_verify=False, strict=False)
+    verdicts = {pair: other if set(pair) == {"b", "c"} else alike for pair in permutations(["a", "b", "c"], 2)}
+    first, second = count_votes(["a", "b", "c"], verdicts)
+    assert (first.answer, first.written, second.written) == ("a", ("a", "b"), ("c",))
 
 
 def test_a_dry_run_prices_every_draw_and_every_comparison() -> None:
-    """Five draws that all differ are ten comparisons; with 20 they are 190."""
-    for draws, comparisons in ((5, 10), (20, 190)):
+    """Five draws that all differ are ten pairs, each compared both ways; 20 are 190 pairs."""
+    for draws, comparisons in ((5, 20), (20, 380)):
         params = Params(self_consistency=SelfConsistencyParams(draws=draws))
         rounds = list(dry_run(make_placeholder_job("self-consistency", params), Item(ordinal=0, question="?")))
         assert [len(round_) for round_ in rounds] == [2, draws, comparisons]

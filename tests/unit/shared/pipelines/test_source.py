@@ -123,7 +123,7 @@ USED_BY = {
     "shared/rag/rule_rqp.py": {"mathrag-gate"},
     "shared/rag/critic.py": {"critic-loop"},
     "shared/rag/strips.py": {"crag", "enhanced-crag"},
-    "shared/rag/terms.toml": {"enhanced", "enhanced-crag"},
+    "shared/rag/terms.toml": {"crag", "critic-loop", "enhanced", "enhanced-crag", "hyde", "rulerag"},
     "shared/rag/templates/reasoning-quality.toml": {"mathrag-gate"},
     "shared/rag/templates/self-rag.toml": {"self-rag"},
     "shared/rag/templates/hyde-passage.toml": {"enhanced", "enhanced-crag", "hyde"},

@@ -18,7 +18,15 @@ from shared.ingest.corpora import read_corpus
 from shared.ingest.datasets import read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.models.static_embeddings import StaticEmbedder
-from shared.rag.duplicates import has_answer, has_same_words, is_left_out, is_near_duplicate, is_same_text
+from shared.rag.duplicates import (
+    has_answer,
+    has_same_words,
+    is_left_out,
+    is_near_duplicate,
+    is_same_text,
+    measure_overlap,
+    note_resembling_documents,
+)
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"
@@ -111,6 +119,9 @@ def test_a_passage_without_a_problem_is_nobodys_duplicate() -> None:
         ("The capital is Paris.", "paris", True),
         ("12 is not among 112 and 1.2", "2", False),
         ("nothing", "", False),
+        ("The share is ½ of it.", r"\frac12", True),
+        (r"an angle of $60^{\circ}$", "60°", True),
+        (r"an angle of $60^{\circ}$", "6", False),
     ],
 )
 def test_a_solution_has_the_answer_in_its_box_or_in_its_words(text: str, gold: str, *, has: bool) -> None:
@@ -118,25 +129,57 @@ def test_a_solution_has_the_answer_in_its_box_or_in_its_words(text: str, gold: s
     assert has_answer(text, gold) is has
 
 
+WRAPPED = f"You will be graded. Use no tools and fewer than two hundred words, no JSON and no prose. {LONG} 7"
+
+
+@pytest.mark.parametrize(
+    ("question", "document", "share"),
+    [
+        (f"{LONG} 7", Document(problem=f"{LONG} 7", text=""), 1),
+        (f"{LONG} 7", Document(problem=f"{LONG} 8", text=""), 14 / 15),
+        (f"{LONG} 7", Document(problem="what is music", text=f"{LONG} 7"), 0),
+        (f"{LONG} 7", Document(text=f"Exercise 3. {LONG} $7$. Solution. It is 5, because 2 + 3 = 5."), 1),
+        (WRAPPED, Document(problem=f"{LONG} 7", text=""), 1),
+        (WRAPPED, Document(problem="fewer than two hundred", text=""), 2 / 33),
+        ("五个苹果和三个梨", Document(problem="五个苹果和四个梨", text=""), 2 / 6),
+        ("", Document(text="what is music"), 0),
+        ("?", Document(problem="!", text=""), 0),
+    ],
+)
+def test_overlap_is_the_share_of_the_question_or_of_the_problem_inside_it(
+    question: str, document: Document, share: float
+) -> None:
+    assert measure_overlap(question, document) == pytest.approx(share)
+
+
+def test_what_nearly_repeats_the_question_and_stood_in_the_prompt_is_noted() -> None:
+    near, other = Document(problem=f"{LONG} 8", text="6"), Document(problem="what is music", text="sound")
+    library = {each.hash: each for each in (near, other)}
+    noted = note_resembling_documents(f"{LONG} 7", [other.hash, near.hash], library)
+    assert [(each.stage, each.action, each.detail["document"]) for each in noted] == [("duplicates", "kept", near.hash)]
+    assert noted[0].detail["share"] == pytest.approx(14 / 15)
+
+
 REWORDED = Document(problem=f"{LONG} 7 here", text=r"\boxed{5}")
 SAME = Document(problem=f"{LONG.upper()} 7.", text=r"\boxed{5}")
 OTHER_SIGN = Document(problem=f"{LONG} -7", text=r"\boxed{5}")
+OTHER_SPELLING = Document(problem=f"Problem: {LONG} $7$. Let's think step by step.", text=r"\boxed{5}")
 
 
 @pytest.mark.parametrize(
     ("rule", "gold", "left_out"),
     [
         ("off", "5", set()),
-        ("same-text", "5", {"same"}),
-        ("same-answer", "5", {"same", "reworded"}),
-        ("same-answer", "6", {"same"}),
-        ("same-answer", "", {"same"}),
+        ("same-text", "5", {"same", "spelling"}),
+        ("same-answer", "5", {"same", "spelling", "reworded"}),
+        ("same-answer", "6", {"same", "spelling"}),
+        ("same-answer", "", {"same", "spelling"}),
         ("same-words", "6", {"same", "reworded", "sign"}),
     ],
 )
 def test_each_rule_leaves_out_what_it_says(rule: Duplicates, gold: str, left_out: set[str]) -> None:
     """The same text, a near-duplicate with the gold answer, or whatever has the words."""
-    documents = {"same": SAME, "reworded": REWORDED, "sign": OTHER_SIGN}
+    documents = {"same": SAME, "reworded": REWORDED, "sign": OTHER_SIGN, "spelling": OTHER_SPELLING}
     found = {name for name, each in documents.items() if is_left_out(rule, f"{LONG} 7", gold, each)}
     assert found == left_out
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.contracts.grading import Rules
+from shared.contracts.grading import MATHEMATICAL, Rules
 from shared.contracts.params import GradingParams, Params
 from shared.contracts.replies import Marked
 from shared.contracts.samples import Extraction, Outcome
 from shared.rag import graders
-from shared.rag.graders import InvalidGold, get_grader, mark
+from shared.rag.graders import InvalidGold, choose_marking_grader, get_grader, mark
 from shared.rag.wording import normalise_words
 from shared.storage.provenance import find_answering_text, find_extractor
 from tests.unit.cases import named
@@ -16,12 +16,14 @@ CITIES = ("Bern", "Paris", "Rome")
 
 
 def test_each_grader_finds_the_answer_in_a_reply() -> None:
-    """A box, else what is stated as the answer, else the whole reply; mathematics takes the box alone."""
     cases = [
         ("math", r"The capital is \boxed{5}", "5"),
+        ("math", "The answer is 5.", "5"),
+        ("math-dataset", "The answer is 5.", "5"),
+        ("last-number", "There are 3 and 5.", "5"),
         ("text", r"So it is \boxed{\text{New York}}.", "New York"),
         ("text", "It has the tower.\nAnswer: Paris, France\n", "Paris, France"),
-        ("text", "The final answer is **Paris**.", "Paris."),
+        ("text", "The final answer is **Paris**.", "Paris"),
         ("text", "答案是：北京", "北京"),
         ("text", 'The answer is "no"\nOn reflection, the answer is "yes"', "yes"),
         ("exact", " The capital is Paris\n", "The capital is Paris"),
@@ -33,19 +35,42 @@ def test_each_grader_finds_the_answer_in_a_reply() -> None:
     wrong = {
         (name, reply): found
         for name, reply, answer in cases
-        if (found := named(get_grader(name).extract, reply)) != (answer, Extraction.OK)
+        if (found := named(get_grader(name).extract, reply)[:2]) != (answer, Extraction.OK)
     }
     assert wrong == {}
 
 
-def test_mathematics_finds_no_answer_without_a_box() -> None:
-    """As it always did."""
-    assert get_grader("math").extract("The answer is 5") == (None, Extraction.MISSING)
+def test_mathematics_takes_no_number_that_is_not_given_as_the_answer() -> None:
+    assert get_grader("math").extract("There are 3 and 5.") == (None, Extraction.MISSING, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "by_math", "by_dataset"),
+    [
+        (r"5\%", "5", False, True),
+        ("50", r"50\%", False, True),
+        ("y=5", "x=5", False, True),
+        ("2/4", r"\frac12", True, True),
+        (r"0.05", r"5\%", True, True),
+        ("6", "5", False, False),
+        ("6%", "5", False, False),
+    ],
+)
+def test_the_conventions_of_math_are_a_grader_of_their_own(
+    answer: str, gold: str, *, by_math: bool, by_dataset: bool
+) -> None:
+    assert mark(answer, gold, Rules(grader="math")).correct is by_math
+    assert mark(answer, gold, Rules(grader="math-dataset")).correct is by_dataset
+
+
+def test_sampled_answers_are_compared_by_their_values_alone() -> None:
+    assert [choose_marking_grader(name, peers=True) for name in MATHEMATICAL] == ["math"] * 3
+    assert [choose_marking_grader(name) for name in MATHEMATICAL] == ["math", "math-dataset", "math"]
 
 
 def test_a_reply_with_nothing_in_it_has_no_answer() -> None:
     """Quotes around nothing are nothing."""
-    assert get_grader("text").extract('""') == (None, Extraction.MISSING)
+    assert get_grader("text").extract('""') == (None, Extraction.MISSING, None)
 
 
 def test_an_answer_is_right_by_the_grader_that_was_chosen() -> None:
@@ -111,6 +136,11 @@ def test_a_choice_is_stated_by_its_letter_or_its_text() -> None:
         ("Option B", True), ("Paris", True), ("It is the city of Paris", True), ("I choose (B), of course", True),
         ("A", False), ("(A) or (B)", False), ("A dog", False), ("Paris or Rome", False), ("Z", False), ("", False),
     ]  # fmt: skip
+    cases += [
+        (r"\text{B}", True), (r"\textbf{(B)}", True), ("B because of the tower", True), ("Option B, since it is", True),
+        ("B is correct", True), ("选B", True), ("B is not correct", False), ("1 Paris", False), ("B/C", False),
+        ("<think>A</think>B", True),
+    ]  # fmt: skip
     rules = Rules(grader="choice", choices=CITIES)
     wrong = {
         answer: found for answer, right in cases if (found := named(mark, answer, "B", rules)).correct is not right
@@ -144,7 +174,7 @@ def test_what_is_no_regular_expression_is_refused_in_words(gold: str) -> None:
 
 def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:
     """By the one lookup that there is."""
-    with pytest.raises(LookupError, match="there is no grader 'fuzzy'; there are: math, exact, text"):
+    with pytest.raises(LookupError, match="there is no grader 'fuzzy'; there are: math, math-dataset, last-number"):
         get_grader("fuzzy")
 
 
@@ -153,9 +183,9 @@ def test_words_are_never_nothing() -> None:
     assert (normalise_words("The"), normalise_words("?!"), normalise_words("")) == (["the"], ["?!"], [])
 
 
-@pytest.mark.parametrize(("name", "text"), [("text", "Answer: Paris"), ("math", "Answer: Rome")])
+@pytest.mark.parametrize(("name", "text"), [("text", "Answer: Paris"), ("rubric", "Answer: Rome")])
 def test_of_several_texts_the_one_with_the_answer_is_shown_as_the_jobs_grader_reads_it(name: str, text: str) -> None:
-    """Mathematics finds a box in neither, and takes the last."""
+    """A rubric takes the whole of the last."""
     outcome = Outcome(answer="Paris", extraction=Extraction.OK)
-    extract = find_extractor(Params(grading=GradingParams(grader=name)))  # type: ignore[arg-type]
+    extract = find_extractor(Params(grading=GradingParams(grader=name)))
     assert find_answering_text(["Answer: Paris", "Answer: Rome"], outcome, extract) == text

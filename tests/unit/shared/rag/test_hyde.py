@@ -90,7 +90,7 @@ def test_what_was_made_up_is_never_context() -> None:
 
 
 def test_texts_that_were_not_written_are_left_out_and_counted() -> None:
-    """One fails, one is blank, one has nothing to do with the question: the trace names what became of them."""
+    """One fails, one is blank, one has no words: the trace names what became of them."""
     replies = {0: REFUSED, 1: Generated(text=" \n "), 2: Generated(text="x is 2"), 3: Generated(text="[[3]]")}
     outcome, asked = run(lambda call: replies[call.draw], Params(hyde=HydeParams(documents=4)))
     assert retrieval(asked).hypothetical == ("x is 2",)
@@ -120,6 +120,38 @@ def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
 def test_a_text_ends_where_the_authors_stop(written: str, searched: str) -> None:
     """At two empty lines: what follows is another text. Blank lines before the first word end nothing."""
     assert read_hypotheses("What comes first?", [Generated(text=written)]).texts == (searched,)
+
+
+@pytest.mark.parametrize(
+    ("question", "written", "searched"),
+    [
+        ("求圆的面积", "The area of a circle is pi r squared.", "The area of a circle is pi r squared."),
+        ("What is the area of a circle?", "圆的面积等于π乘以半径的平方。", "圆的面积等于π乘以半径的平方。"),
+        ("What is x?", "<think>Hm, 3?</think>\n\nSo x = 2.", "So x = 2."),
+        ("What is x?", "Sure! Here is a worked solution:\n\nStep 1. x = 2.", "Step 1. x = 2."),
+        ("What is x?", "当然，以下是解答：\nx = 2，因为它是根。", "x = 2，因为它是根。"),
+        ("What is x?", "We have two equations:\nx = 2", "We have two equations:\nx = 2"),
+        ("What is x?", "This is one of the questions on roots.", "This is one of the questions on roots."),
+    ],
+)
+def test_a_text_in_any_language_is_searched_with_without_thoughts_and_introductions(
+    question: str, written: str, searched: str
+) -> None:
+    assert read_hypotheses(question, [Generated(text=written)]).texts == (searched,)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "I am a language model and cannot solve for x.", "I'm sorry, but x is not given.", "很抱歉，我无法求出x。",
+        "14", "Sure!\nI cannot find x.", "<think>So x = 2", "<think>x</think>", "Here is a solution:",
+        "[[2]]", "[[2]] as an AI",
+    ],
+)  # fmt: skip
+def test_a_refusal_is_no_hypothetical_document(written: str) -> None:
+    """Although it names what the question is about."""
+    found = read_hypotheses("What is x in x = 2?", [Generated(text=written)])
+    assert (found.texts, found.failures) == ((), (FailureKind.UNPARSED,))
 
 
 def test_a_truncated_text_is_searched_with() -> None:

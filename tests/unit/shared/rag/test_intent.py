@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.params import EnhanceParams, FusionParams
 from shared.rag.enhancement import enhance
 from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, choose_weights, classify_intent
@@ -46,6 +47,68 @@ def test_intents() -> None:
     ]
     wrong = {question: found for question, wanted in cases if (found := named(classify_intent, question)) != wanted}
     assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("RAG是什么", "define"),
+        ("最新的AI技术是什么？", "define"),
+        ("最新的AI技术是什么?", "define"),
+        ("人工智能的最新进展", "explain"),
+        ("最新的AI技术有哪些？", "explain"),
+        ("解释大型语言模型LLM是什么?", "explain"),
+        ("如何用Python实现一个基于区块链的去中心化投票系统?", "explain"),
+        ("RAG系统的优缺点", "explain"),
+        ("什么是RAG", "define"),
+        ("什么叫Transformer？", "define"),
+        ("RAG是什么意思", "define"),
+        ("GPT-4是什么？", "define"),
+        ("什么是GPT-4？", "define"),
+        ("What is GPT-4?", "define"),
+        ("CO2是什么", "define"),
+        ("RAG是什么，有哪些应用？", "define"),
+        ("RAG是什麼", "define"),
+        ("What's RAG?", "define"),
+        ("What does RAG stand for?", "define"),
+        ("RAG为什么有效", "explain"),
+        ("為什麼RAG有效？", "explain"),
+        ("为何LLM会产生幻觉", "explain"),
+        ("LLM怎么训练", "explain"),
+        ("BM25怎样打分？", "explain"),
+        ("How to train an LLM?", "explain"),
+        ("explain一下Transformer", "explain"),
+        ("RAG和微调有什么区别？", "compare"),
+        ("比较BM25和TF-IDF", "compare"),
+        ("BM25与TF-IDF的异同", "compare"),
+        ("RAG跟微调对比", "compare"),
+        ("RAG vs微调", "compare"),
+        ("compare一下RAG和微调", "compare"),
+        ("BM25和TF-IDF哪个好", "compare"),
+        ("求證：√2是無理數", "prove"),
+        ("prove一下√2是无理数", "prove"),
+        ("圆的面积是什么？", "calculate"),
+        ("12和18的最大公约数是什么？", "calculate"),
+        ("2x+3=7，x的值是什么？", "calculate"),
+        ("sin30是什么", "calculate"),
+        ("概率是什么？", "define"),
+        ("小明借了《十万个为什么》，每天看8页，多少天看完64页？", "calculate"),
+        ("最新款手机的价格是多少元？", "calculate"),
+        ("把苹果放进9个抽屉，不管怎么放，总有一个里至少有4个，至少有多少个苹果？", "calculate"),
+        ("Lulu knows how to complete the square and gets $(x+m)^2-8$. What is $m$?", "calculate"),
+        ("几何", "other"),
+        ("你好", "other"),
+    ],
+)
+def test_intents_of_questions_in_two_scripts(question: str, wanted: str) -> None:
+    """Between Chinese and Latin letters there is no blank, and so no boundary of a word."""
+    assert classify_intent(question) == wanted
+
+
+def test_the_longest_question_is_classified_in_linear_time() -> None:
+    """A quadratic rule would take ten seconds of the orchestrator for it."""
+    question = "What is the difference between " + "a and " * (MAX_QUESTION // 6 - 10) + "1?"
+    assert classify_intent(question) == "calculate"
 
 
 def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:

@@ -42,13 +42,48 @@ def test_anything_but_one_number_from_1_to_5_is_unparsed(text: str) -> None:
     assert repr(text)[1:-1] in reply.detail
 
 
-@pytest.mark.parametrize("text", ["", "5", "[5]", "[[five]]", "[[ 5 ]]", "[[4", "4]]", "Rating: 4/5"])
+@pytest.mark.parametrize("text", ["", "5", "[5]", "[[five]]", "[[1, 2]]", "[[4", "4]]", "Rating: 4/5", "[[]]"])
 def test_a_reply_without_a_rating_says_whether_it_was_cut_off(text: str) -> None:
     """[[4 at the token limit is truncated, and was not a 4."""
     cut, whole = parse_rating(text, truncated=True), parse_rating(text, truncated=False)
     assert isinstance(cut, Failure)
     assert isinstance(whole, Failure)
     assert (cut.kind, whole.kind) == (FailureKind.TRUNCATED, FailureKind.UNPARSED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[ 4 ]]", "[[４]]", "[[4.0]]", "［［４］］", "[[\n4\n]]", "**[[4]]**", "[[4]]/5", "[[4]] out of 5", "[[4/5]]",
+        "[[4 out of 5]]", "[[4分]]", "[[4]] [[4.0]]", "<think>[[2]] or [[3]]?</think>[[4]]",
+        "<think>At first [[1]].\n</think>\n\nRating: [[4]]", "Perhaps [[2]].</think>[[4]]",
+    ],
+)  # fmt: skip
+def test_brackets_hold_a_rating_in_whatever_characters_and_spacing(text: str) -> None:
+    """What the model has thought before is none."""
+    assert parse_rating(text, truncated=False) == Rated(rating=4, text=text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[4/10]]", "[[4]]/10", "[[4]] out of 10", "[[8 out of 10]]", "[[4%]]", "[[80%]]", "[[4]] %", "[[3-4]]",
+        "[[3]]-[[4]]", "[[3]] to [[4]]", "[[3 to 4]]", "[[3–4]]", "[[4.5]]", "[[4,5]]", "[[4.5]] [[4]]", "[[＋6]]",
+        "[[3]]～4", "[[4]] on a scale of 1 to 10", "[[4½]]",
+    ],
+)  # fmt: skip
+def test_another_scale_a_range_and_a_fraction_are_no_rating(text: str) -> None:
+    """4/10 is not 4 of 5, and nobody knows what 3-4 was to be."""
+    reply = parse_rating(text, truncated=False)
+    assert isinstance(reply, Failure)
+    assert reply.kind is FailureKind.UNPARSED
+
+
+def test_a_thought_that_never_ended_holds_no_rating() -> None:
+    for truncated, kind in ((True, FailureKind.TRUNCATED), (False, FailureKind.UNPARSED)):
+        reply = parse_rating("<think>Perhaps [[4]], as the steps", truncated=truncated)
+        assert isinstance(reply, Failure)
+        assert reply.kind is kind
 
 
 @pytest.mark.parametrize("text", ["[[6]] and then", "[[1]] [[2]] and"])
@@ -97,6 +132,9 @@ def test_a_rating_is_always_in_range_or_a_failure(parts: list[str], truncated: b
         ('{"relevance_score": 0.7, "reasoning": "it was cut', 0.7, "it was cut"),
         ('{"relevance_score": 0.7}\n{"relevance_score": 0.70}', 0.7, ""),
         ('{"relevance_score": 8e-1, "reasoning": "\\u76f8\\u5173"}', 0.8, "相关"),
+        ('｛"relevance_score"：０．８｝', 0.8, ""),
+        ('{"relevance_score"：0.8, "reasoning"："x² 相关"}', 0.8, "x² 相关"),
+        ('<think>"relevance_score": 0.1, too low</think>{"relevance_score": 0.8, "reasoning": "a"}', 0.8, "a"),
     ],
 )  # fmt: skip
 def test_a_score_and_its_reason_are_read_from_json(text: str, score: float, reason: str) -> None:
@@ -109,7 +147,9 @@ def test_a_score_and_its_reason_are_read_from_json(text: str, score: float, reas
     [
         "", "It is relevant.", "[[4]]", "0.8", '{"score": 0.8}', '{"relevance_score": 85}', '{"relevance_score": -0.1}',
         '{"relevance_score": "high"}', '{"relevance_score": null}', '{"relevance_score": NaN}',
-        '{"relevance_score": 0.1}{"relevance_score": 0.9}', '{"relevance_score": true}', '{"relevance_score": 85%}',
+        '{"relevance_score": 8/10}', '{"relevance_score": "0.8/1"}', '{"relevance_score": 0.6-0.8}',
+        '{"relevance_score": 0.1}{"relevance_score": 0.9}', '<think>{"relevance_score": 0.8}',
+        '{"relevance_score": true}', '{"relevance_score": 85%}',
     ],
 )  # fmt: skip
 def test_a_reply_without_one_score_is_no_score(text: str) -> None:

@@ -52,6 +52,13 @@ def test_case_and_outer_blanks_are_the_same_text_and_another_word_is_near() -> N
     assert questions.twins("something else altogether") == []
 
 
+def test_a_question_in_another_spelling_or_in_a_prompt_is_the_same_text() -> None:
+    """Also where blanks between letters make other words."""
+    questions = QuestionIndex([r"What is $\dfrac12$ of $\triangle ABC$?"])
+    asked = "Problem: What is ½ of △A B C?\nPlease reason step by step, and put your final answer within \\boxed{}."
+    assert questions.twins(asked) == [QuestionDuplicate(0, exact=True)]
+
+
 @pytest.mark.parametrize("problem", ["", "  \n"])
 def test_a_passage_without_a_problem_is_nobodys_twin(problem: str) -> None:
     """Not even an empty question's."""

@@ -52,7 +52,7 @@ def test_what_every_repeat_draws_anew_and_what_follows_from_it_counts_for_each()
     sampled = {"generate": GenerateParams(temperature=0.7)}
     assert counted(sized("hybrid", repeats=5, **sampled)) == {"retrieve": 20, "generate": 50}
     voting = counted(sized("self-consistency", repeats=5))
-    assert voting == {"retrieve": 20, "generate": 250, "grade": 500}
+    assert voting == {"retrieve": 20, "generate": 250, "grade": 1000}
     anew = counted(sized("mathrag-gate", repeats=5, judge=JudgeParams(per_repeat=True)))
     assert anew == {"retrieve": 20, "judge": 200, "generate": 50}
 

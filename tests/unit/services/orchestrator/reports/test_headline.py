@@ -19,9 +19,9 @@ def system(name: str, value: float | None) -> Compared:
     """A system with this figure."""
     return Compared(
         name=name, jobs=(), datasets=("items",), pipeline="dense", items=40,
-        accuracy=Accuracy(value=value, low=0, high=1, correct=0, graded=40),
+        accuracy=Accuracy(value=value, low=0, high=1, items=40, correct=0, graded=40),
         measured=Mean(value=value, low=0.0, high=1.0, n=40), bootstrap=None,
-        repeats=Repeats(accuracies=(), mean=None, std=None), endings={},
+        repeats=Repeats(accuracies=(), items=0, mean=None, std=None), endings={},
     )  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 """What samples add up to, and what a reader is told with it."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.orchestrator.reports.tally import SampleTally
 from shared.contracts.sample_rows import SampleRow
@@ -56,6 +58,87 @@ def test_repeats_do_not_narrow_the_interval() -> None:
     figure = tally(*copies).figures().accuracy
     assert (figure.low, figure.high) == (once.low, once.high)
     assert (figure.correct, figure.graded) == (5, 10)
+
+
+def answered(*repeats_right: tuple[int, int], **fields: object) -> list[SampleRow]:
+    """Samples of items with so many answers, of which the first so many are right: (right, answers) for each."""
+    return [
+        sample(item, repeat=repeat, correct=repeat < right, strict=repeat < right, **fields)
+        for item, (right, answers) in enumerate(repeats_right)
+        for repeat in range(answers)
+    ]
+
+
+UNEQUAL = [(5, 5)] * 10 + [(0, 1)] * 30
+"""Ten items are right in all of five repeats, thirty were answered once and wrong."""
+
+
+def test_an_item_counts_once_however_often_it_was_answered() -> None:
+    """50 of 80 answers are right, but only 10 of 40 items; every share of the report says so."""
+    figures = tally(*answered(*UNEQUAL, level="1", subject="algebra")).figures()
+    shares = [figures.accuracy, figures.strict, figures.by_level["1"], figures.by_subject["algebra"]]
+    for each in shares:
+        assert (each.value, each.items, each.correct, each.graded) == (0.25, 40, 50, 80)
+        assert (each.low, each.high) == (wilson(10, 40).low, wilson(10, 40).high)
+    assert figures.bootstrap is not None
+    assert figures.bootstrap.value == 0.25
+    assert figures.items == 40
+
+
+@given(st.lists(st.integers(1, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=30))
+def test_the_accuracy_lies_in_its_interval(items: list[tuple[int, int]]) -> None:
+    """Whatever number of repeats each item has; with equal ones it is the share of all answers."""
+    figures = tally(*answered(*items)).figures()
+    accuracy = figures.accuracy
+    assert accuracy.value is not None
+    assert accuracy.low <= accuracy.value <= accuracy.high
+    assert figures.bootstrap is not None
+    assert figures.bootstrap.value == accuracy.value
+    if len({answers for _, answers in items}) == 1:
+        assert accuracy.value == accuracy.correct / accuracy.graded
+        assert figures.repeats.mean == pytest.approx(accuracy.value)
+        assert figures.repeats.items == accuracy.items
+
+
+def test_failed_repeats_are_no_answers_of_their_item() -> None:
+    """It counts by the others; one that failed in all repeats, and one without a verdict, are in no share."""
+    rows = [
+        sample(0, repeat=0, correct=True),
+        sample(0, repeat=1, state="failed", failure="timeout"),
+        sample(1, repeat=0, correct=True),
+        sample(1, repeat=1, correct=False),
+        *(sample(2, repeat=repeat, state="failed", failure="timeout") for repeat in (0, 1)),
+        *(sample(3, repeat=repeat, correct=None) for repeat in (0, 1)),
+        sample(4, state="cancelled"),
+    ]
+    made = tally(*rows)
+    accuracy, worst = made.figures().accuracy, made.count_failures_as_wrong()
+    assert (accuracy.value, accuracy.items, accuracy.correct, accuracy.graded) == (0.75, 2, 2, 3)
+    assert (worst.items, worst.correct, worst.graded) == (3, 2, 6)
+    assert worst.value == pytest.approx(1 / 3)
+    assert made.figures().items == 4
+
+
+def test_repeats_are_compared_over_the_items_that_all_of_them_answered() -> None:
+    """The second repeat is no better than the first because it left out what is hard."""
+    repeats = tally(*answered(*UNEQUAL)).figures().repeats
+    assert (repeats.accuracies, repeats.items, repeats.mean, repeats.std) == ((1.0,) * 5, 10, 1.0, 0.0)
+
+
+def test_a_repeat_that_failed_altogether_leaves_the_others_comparable() -> None:
+    """It has no accuracy."""
+    rows = [
+        *(sample(item, repeat=repeat, correct=item <= repeat) for item in (0, 1) for repeat in (0, 1)),
+        *(sample(item, repeat=2, state="failed", failure="timeout") for item in (0, 1)),
+    ]
+    repeats = tally(*sorted(rows, key=lambda row: (row.index, row.repeat))).figures().repeats
+    assert (repeats.accuracies, repeats.items, repeats.mean) == ((0.5, 1.0, None), 2, 0.75)
+
+
+def test_repeats_without_a_common_item_are_not_compared() -> None:
+    """Each asked something else."""
+    repeats = tally(sample(0, repeat=0, correct=True), sample(1, repeat=1, correct=False)).figures().repeats
+    assert (repeats.accuracies, repeats.items, repeats.std) == ((None, None), 0, None)
 
 
 def test_both_graders_are_counted_apart_and_their_disagreements_named() -> None:

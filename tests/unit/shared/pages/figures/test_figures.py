@@ -202,6 +202,23 @@ def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_inte
     assert often[0].low < once[0].low - 0.1
 
 
+def test_a_share_of_samples_of_items_with_different_repeats_has_no_interval() -> None:
+    """It is no mean over items."""
+    rows = endings.make_rows("x", {"correct": 50, "logic": 30}, items=0)
+    assert [(row.value, row.low, row.high) for row in rows] == [(0.625, None, None), (0.375, None, None)]
+    assert "Wilson" not in render_svg(endings.draw(rows))
+
+
+@pytest.mark.parametrize("items", [1, 7, 40, 499])
+def test_the_share_of_an_ending_lies_in_its_interval(items: int) -> None:
+    """Of three repeats of each item, however many ended so."""
+    for count in range(3 * items + 1):
+        row, _ = endings.make_rows("x", {"correct": count, "logic": 3 * items - count}, items)
+        assert row.low is not None
+        assert row.high is not None
+        assert row.low <= row.value <= row.high
+
+
 @pytest.mark.parametrize(
     "empty",
     [module.draw for module in (accuracy, heatmap, endings, ranks, memory, latency, calibration, roc, pareto)],

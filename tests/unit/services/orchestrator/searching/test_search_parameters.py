@@ -1,0 +1,159 @@
+"""A search reads each parameter that it accepts, and refuses the others by name, whatever the request asks for."""
+
+from itertools import product
+
+import msgspec
+import pytest
+
+from services.orchestrator.api.search import SearchRequest, choose_params
+from services.orchestrator.searching.steps import SearchOptions, run_steps
+from shared.contracts.calls import Call, Rerank, Retrieve
+from shared.contracts.documents import Document, Hit
+from shared.contracts.params import Params
+from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved, Scored
+from shared.contracts.samples import Trace
+from shared.errors import Invalid
+from shared.runtime.replay import Replay
+from shared.storage.configurations import SHIPPED, Configuration, merge
+from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values, watched
+
+DOCUMENTS = {
+    document.hash: document for document in (Document(problem=f"{n} and {n}", text=f"It is {n}.") for n in range(9))
+}
+HASHES = sorted(DOCUMENTS)
+QUESTION = "Please, what is the gratest comon divisor of 12 and 18?"
+AT_ONCE = {"duplicates", "crag.calibrated_by", "crag.judged_by", "crag.thresholds"}
+"""Parameters that are read before the first step: with the corpus at hand."""
+MODES = ("dense", "sparse", "hybrid")
+REQUESTS: list[Tree] = [
+    {"mode": mode, "enhance": enhance, "rerank": rerank, "crag": crag}
+    for mode, enhance, rerank, crag in product(MODES, (False, True), (False, True), (False, True))
+]
+CALIBRATED: Tree = {"thresholds": "calibrated", "calibrated_by": "x"}
+PARAMS: list[Tree] = [
+    {"crag": {"evaluator": "judge"}, "fusion": {"method": "rrf"}},
+    {"crag": {"evaluator": "judge"}, "fusion": {"method": "weighted"}},
+    {"crag": {"evaluator": "reranker"}, "fusion": {"method": "rrf"}},
+    {"crag": {"evaluator": "similarity"}, "fusion": {"method": "rrf"}},
+    {"crag": {"evaluator": "reranker", **CALIBRATED}, "fusion": {"method": "rrf"}},
+    {"crag": {"evaluator": "similarity", **CALIBRATED}, "fusion": {"method": "weighted"}},
+]
+
+
+def answer(call: Call, *, fails: bool) -> Reply:
+    """Documents for every search, and a reranker that there may not be."""
+    match call:
+        case Retrieve(k=k):
+            return Retrieved(
+                hits=tuple(Hit(document=hash_, rank=n, score=1 / n) for n, hash_ in enumerate(HASHES[:k], 1))
+            )
+        case Rerank(documents=documents) if not fails:
+            return Scored(scores=tuple(0.5 for _ in documents))
+    return Failure(kind=FailureKind.NOT_CONFIGURED)
+
+
+def run(request: Tree, params: Params) -> list[Trace]:
+    """What a search finds with a reranker, and without one; without the note of the weights for the intent."""
+    found = []
+    for fails in (False, True):
+        replay = Replay(run_steps(QUESTION, SearchOptions(**request), params, DOCUMENTS))
+        while replay.calls:
+            replay.answer([answer(call, fails=fails) for call in replay.calls])
+        assert replay.result is not None, replay.failure
+        decisions = tuple(each for each in replay.result.decisions if each.stage != "intent")
+        found.append(msgspec.structs.replace(replay.result, decisions=decisions))
+    return found
+
+
+def read_by(request: Tree, params: Params) -> set[str]:
+    """Parameters that the steps of a search read."""
+    noting = watched(params)
+    SEEN.clear()
+    run(request, noting)
+    return SEEN & set(LEAVES)
+
+
+def refusal(request: Tree, given: Tree, held: Tree) -> Invalid | None:
+    """Why a search with the `given` parameters is refused, where the others are configured."""
+    try:
+        asked = SearchRequest(question=QUESTION, corpus="docs", params=given, **request)
+        choose_params(asked, Configuration(version=1, params=held))
+    except Invalid as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize(
+    "held", PARAMS, ids=lambda held: "-".join(str(value) for group in held.values() for value in group.values())
+)
+def test_a_search_accepts_the_parameters_that_its_steps_read_and_no_other(held: Tree) -> None:
+    """For every mode and every part that a request may ask for, and with every evaluator.
+
+    Some are read and then not used: those of the list that is not searched, for instance. They change nothing.
+    """
+    for request in REQUESTS:
+        params = choose_params(
+            SearchRequest(question="q", corpus="c", **request), Configuration(version=1, params=held)
+        )
+        read = read_by(request, params)
+        for path in LEAVES:
+            group, _, name = path.partition(".")
+            given = nested(path, held[group][name]) if name in held.get(group, {}) else other_values(path)
+            refused = refusal(request, given, held)
+            if refused is None:
+                assert path in read | AT_ONCE, (request, path)
+            else:
+                assert f"`params.{leaf_of(path).path}" in refused.message, (request, path)
+                assert refused.hint
+                if path in read:
+                    changed = msgspec.convert(merge(msgspec.to_builtins(params), other_values(path)), Params)
+                    assert run(request, params) == run(request, changed), (request, path)
+    assert refusal({}, {"duplicates": "off"}, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "params", "said"),
+    [
+        ({}, {"crag": {"upper": 0.9}}, "`params.crag.upper`: a search reads it only if `crag` is true"),
+        ({"crag": True}, {"crag": {"upper": 0.9}}, "a search reads it only if `crag.evaluator` is `reranker` or"),
+        ({"crag": True}, {"crag": {"rounds": 1}}, "`params.crag.rounds`: a search would not read it"),
+        ({"crag": True}, {"crag": {"upper": 0.2, "lower": 0.9}}, "`params.crag.upper`: must be at least `crag.lower`"),
+        ({}, {"enhance": {"synonyms": False}}, "`params.enhance.synonyms`: a search reads it only if `enhance`"),
+        ({"enhance": True}, {"enhance": {"rewrite": False}}, "`params.enhance.rewrite`: a search would not read it"),
+        ({"rerank": True}, {"rerank": {"floor": 0.1}}, "`params.rerank.floor`: a search would not read it"),
+        ({"rerank": True}, {"rerank": {"enabled": False}}, "`params.rerank.enabled`: a search would not read it"),
+        ({"mode": "dense"}, {"rrf_k": 3}, '`params.rrf_k`: a search reads it only if `mode` is "hybrid" or `enhance`'),
+        ({"mode": "sparse"}, {"fusion": {"dense": 1}}, '`params.fusion.dense`: a search reads it only if `mode` is'),
+        ({}, {"fusion": {"normaliser": "rank"}}, '`params.fusion.normaliser`: is not read while `fusion.method`'),
+        ({}, {"gate": {"tau": 0.3}}, "`params.gate.tau`: a search would not read it"),
+    ],
+)  # fmt: skip
+def test_the_refusal_says_what_would_read_the_parameter(request_: Tree, params: Tree, said: str) -> None:
+    refused = refusal(request_, params, SHIPPED.params)
+    assert refused is not None
+    assert said in refused.message
+
+
+@pytest.mark.parametrize(
+    "crag",
+    [
+        {"evaluator": "similarity", "upper": 0.2, "lower": 0.9},
+        {"evaluator": "reranker", "upper": 0.2},
+        {"evaluator": "reranker", "lower": 0.9},
+        {"evaluator": "similarity", "similarity": {"upper": 0.2, "lower": 0.9}},
+        {"evaluator": "similarity", "similarity": {"upper": 0.2, "lower": 0.1}, "lower": 0.9},
+    ],
+)
+def test_thresholds_that_contradict_each_other_are_refused(crag: Tree) -> None:
+    """Also those of which one is the evaluator's own: a score of 0.25 is not both correct and incorrect."""
+    refused = refusal({"crag": True}, {"crag": crag}, {})
+    assert refused is not None
+    assert refused.message.startswith("`params.crag.")
+    assert "lower" in refused.message
+
+
+@pytest.mark.parametrize(
+    "crag", [{"upper": 0.5, "lower": 0.5}, {"upper": 0.3}, {"lower": 0.8}, {"upper": -1, "lower": -2}]
+)
+def test_thresholds_that_leave_room_or_touch_are_accepted(crag: Tree) -> None:
+    assert refusal({"crag": True}, {"crag": {"evaluator": "reranker", **crag}}, {}) is None
