@@ -133,9 +133,8 @@ def _check_truncated(facts: SampleFacts) -> EndedSample | None:
 
 
 def _extraction(facts: SampleFacts) -> EndedSample | None:
-    if facts.extraction is Extraction.OK:
-        return None
-    return EndedSample(Ending.EXTRACTION, NOT_FOUND[facts.extraction])
+    reason = NOT_FOUND.get(facts.extraction)
+    return EndedSample(Ending.EXTRACTION, reason) if reason else None
 
 
 def _check_ungraded(facts: SampleFacts) -> EndedSample | None:

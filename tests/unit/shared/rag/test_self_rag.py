@@ -396,9 +396,9 @@ def test_a_failed_search_ends_a_sample_that_needs_it() -> None:
     assert run(opening(DECLINES), search=TIMEOUT)[0].answer == "0"
 
 
-def test_an_answer_without_a_box_is_missing() -> None:
+def test_a_path_that_states_no_answer_has_none() -> None:
     """The scores choose a path, not the graders' wishes."""
-    outcome, _ = run(opening(), dict.fromkeys((A, B, C), path("fourteen")))
+    outcome, _ = run(opening(), dict.fromkeys((A, B, C), path("It may be fourteen")))
     assert (outcome.answer, outcome.extraction, outcome.context) == (None, Extraction.MISSING, (A,))
 
 
