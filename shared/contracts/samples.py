@@ -171,6 +171,8 @@ class ExtractedBy(StrEnum):
     STATED = "stated"
     LAST_NUMBER = "last_number"
     WHOLE = "whole"
+    GIVEN = "given"
+    """It was imported as an answer, and not looked for."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,8 +181,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     answer: str | None
     extraction: Extraction
     extracted_by: ExtractedBy | msgspec.UnsetType = msgspec.UNSET
-    """The rule that found the answer. Unset if none was found or the answer was imported, and in outcomes of older
-    releases."""
+    """The rule that found the answer. Unset if there is none, or if it stood in a box, so that such outcomes keep the
+    bytes of older releases."""
     truncated: bool = False
     truncated_by: str | msgspec.UnsetType = msgspec.UNSET
     """What ended a truncated text. Unset if it was the token limit, so that such outcomes keep the bytes of older
@@ -206,7 +208,11 @@ class WrittenOutcome(Outcome, frozen=True, kw_only=True):
     def outcome(self, answer: str | None, extraction: Extraction, rule: ExtractedBy | None) -> Outcome:
         """Return the outcome without the text, with the answer that was found in it."""
         fields = {name: getattr(self, name) for name in Outcome.__struct_fields__}
-        found = {"answer": answer, "extraction": extraction, "extracted_by": rule or msgspec.UNSET}
+        found = {
+            "answer": answer,
+            "extraction": extraction,
+            "extracted_by": msgspec.UNSET if rule in (None, ExtractedBy.BOXED) else rule,
+        }
         return Outcome(**{**fields, **found})
 
 

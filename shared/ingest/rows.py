@@ -4,7 +4,7 @@ from collections.abc import Generator
 from enum import StrEnum
 from typing import IO
 
-from shared.errors import InvalidLine
+from shared.errors import Invalid, InvalidLine
 from shared.ingest import lines, parquet, tables
 from shared.ingest.lines import BOM, LFS_POINTER, MAX_LINE_BYTES, Row
 
@@ -54,10 +54,13 @@ def read(
     those of a table's columns. Close what is returned: a process may be at work for it.
 
     Raises:
+        Invalid: there is a delimiter, and this is no CSV.
         InvalidLine: this is no data, or not in that format; later on, where it is damaged.
         TooLarge: later on, where there is more in it than `decompressed` allows.
     """
     found = recognise(_head(file), source, format, names) or Format.JSONL
+    if delimiter is not None and found is not Format.CSV:
+        raise Invalid(f"`delimiter`: {source} is {found.value}, which has none", hint="leave it out")
     if found is Format.PARQUET:
         if names is not tables.KNOWN:
             raise InvalidLine(source, 1, "is Parquet, which is not accepted here; export it as CSV or JSON lines")

@@ -25,7 +25,7 @@ from shared.mathtext.answer_shape import (  # fmt: skip
     Value,
     Words,
 )
-from shared.mathtext.equal_values import unread_words
+from shared.mathtext.equal_values import equal_values, unread_words
 from shared.mathtext.number_sets import Unordered, as_reals
 from shared.mathtext.units import bare, compound, counted, says_more, unit
 from shared.mathtext.written_numbers import spoken
@@ -70,6 +70,7 @@ _NAME = re.compile(
     r"|\\(?:sin|cos|tan|cot|sec|csc) ?(?:\(?\\?[A-Za-z]+\)?|\\angle ?[A-Z]{1,3})|\\text\{[^{}]*\}|[A-Za-z]{3,}"
 )
 _BEGUN = re.compile(r"(-?\d{1,100}(?:\.\d{1,100})?)\\ldots ?")
+_TWO_SIGNS = re.compile(r"\\(?:pm|mp)(?![a-zA-Z])")
 _IN_TEXT = re.compile(r"\\text\{([^{}]*)\}")
 _LETTERS = re.compile(r"(?<![\\a-zA-Z])[A-Za-z]|\\(?:theta|alpha|beta|lambda)")
 _MORE_WORDS = r"(?:[ -][A-Za-z0-9'’]+)"
@@ -91,6 +92,8 @@ _DEGREES = re.compile(r"(.*)(\^\\circ ?(?:[CF]|\\text\{[CF]\})?)")
 def shape(text: str) -> Shape:
     """The shape of an answer in normal form; thousands in `1,234` are the elements of a list here."""
     parts = split(text, SEPARATOR)
+    if len(parts) > 1 and not parts[-1]:
+        return Words(_flat(text))  # "5 or"
     if len(parts) > 1:
         return _list(tuple(shape(part) for part in parts if part), text)
     found = _alternatives(text) or _relation(text) or _combined(text) or _point(text)
@@ -140,7 +143,7 @@ def _list(parts: tuple[Shape, ...], text: str) -> Shape:
 
 def _alternatives(text: str) -> Shape | None:
     r"""Both values of what has a `\pm`; signs that are given with `\mp` go together."""
-    if r"\pm" not in text or split(text, _RELATION) != [text]:
+    if not _TWO_SIGNS.search(text) or split(text, _RELATION) != [text]:
         return None
     upper, lower = (re.sub(r"\\pm ?", sign, re.sub(r"\\mp ?", other, text)) for sign, other in ("+-", "-+"))
     return Listed((shape(upper.removeprefix("+")), shape(lower)))
@@ -177,11 +180,21 @@ def _either(one: Shape, other: Shape) -> Shape | None:
 
 
 def _both(one: Shape, other: Shape) -> Shape | None:
+    if isinstance(one, Finite) and isinstance(other, Finite):
+        return Finite(tuple(part for part in one.parts if _among(part, other.parts)))
     return _computed(number_sets.intersection, one, other)
 
 
 def _without(one: Shape, other: Shape) -> Shape | None:
+    if isinstance(one, Finite) and isinstance(other, Finite):
+        return Finite(tuple(part for part in one.parts if not _among(part, other.parts)))
     return _computed(number_sets.difference, one, other)
+
+
+def _among(part: Shape, others: Sequence[Shape]) -> bool:
+    return part in others or any(
+        isinstance(part, Value) and isinstance(other, Value) and equal_values(part.text, other.text) for other in others
+    )
 
 
 def _computed(operation: Callable[[Reals, Reals], Reals], one: Shape, other: Shape) -> Shape | None:
@@ -347,13 +360,17 @@ def _measured(text: str) -> Value | Words | None:
         return measured if isinstance(measured, Words) else Value(measured.text if measured else amount, unit("dollar"))
     for pattern in (_DEGREES, _TEXT_UNIT, _PLAIN_UNIT):
         match = pattern.fullmatch(text)
-        if match and match[1].strip():
-            number, (words, power) = match[1].strip(), _unit_of(match)
-            name = words if pattern is _DEGREES else bare(words, number)
-            if (known := unit(name, power)) or _may_be_counted(name, number, in_text=pattern is _TEXT_UNIT):
-                return Value(number, known)
-            if pattern is _TEXT_UNIT or not words.isascii() or any(map(_is_word, words.split())):
-                return Words(_flat(text))
+        if match is None or not match[1].strip():
+            continue
+        number, (words, power) = match[1].strip(), _unit_of(match)
+        if pattern is _PLAIN_UNIT and len(words) == 1 and _LETTERS.search(number):
+            return None  # a product: pi r^2 h
+        name = words if pattern is _DEGREES else bare(words, number)
+        known = unit(name, power) or unit(name.partition(" of ")[0], power)
+        if known or _may_be_counted(name, number, in_text=pattern is _TEXT_UNIT):
+            return Value(number, known)
+        if pattern is _TEXT_UNIT or _are_words(words):
+            return Words(_flat(text))
     return None
 
 
@@ -364,8 +381,11 @@ def _may_be_counted(words: str, number: str, *, in_text: bool) -> bool:
     )
 
 
-def _is_word(word: str) -> bool:
-    return len(word) > 3 or says_more(word.lower())
+def _are_words(words: str) -> bool:
+    """A few letters are as often a product: a t in `\\frac{1}{2}at^2`."""
+    several = words.lower().split()
+    longest = max(map(len, several))
+    return not words.isascii() or longest > 4 or (longest > 2 and any(map(says_more, several)))
 
 
 def _flat(text: str) -> str:

@@ -31,10 +31,20 @@ POINTS = 8
 """Number of points at which two expressions must have the same value to be the same; of whole numbers, where factorials
 may have none, three times as many are tried.
 """
+PI = "pi"
+SIZES = (1, 1000, 100_000)
+"""What names of three digits are divided by; roots have other values below zero than above."""
 PLACES = 6
 """Digits behind the point from which on a decimal gold answer stands for the exact value that rounds to it."""
 _IN_TEXT = re.compile(r"(?<!_)(?<!_\{)\\text\{([^{}]*)\}")
 _PLAIN_WORD = re.compile(r"(?<= )[A-Za-z]{2,}(?![A-Za-z])|(?<![\\A-Za-z])[A-Za-z]{2,}(?= )|[^\W\d_\x00-\u2fff]+")
+_STRANGE = re.compile(r"\\(?:gg|gtrsim|lesssim|ll|lnot|neg|ngtr|nless|not|nsim|propto|sim)(?![A-Za-z])")
+"""Relations that Math-Verify leaves out, too."""
+_APPLIED = re.compile(
+    r"(?<![a-zA-Z\\])(?:[fghpqFGHPQOT]'*\(|[a-zA-Z]'*\((?:[a-zA-Z]|\d+)\)|d[xyt](?![a-zA-Z]))|\\partial"
+    r"|\\(?:Gamma|Phi|Psi|mu|phi|psi|sigma|tau|varphi|zeta) ?\("
+)
+"""What may be a function of something, or a differential."""
 _DECIMAL = re.compile(r"(?<![\w.])(\d{1,100})\.(\d{1,100})(?![\w.])")
 _ROUNDED = re.compile(rf"-?\d*\.(\d{{{PLACES},100}})")
 _CANNOT = (Unread, Unsuitable, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError, AttributeError)
@@ -63,7 +73,7 @@ def unread_words(text: str) -> list[str]:
     in_text = (match.strip().lower() for match in _IN_TEXT.findall(text))
     found = [words for words in in_text if any(map(str.isalpha, words)) and words not in FUNCTIONS and not unit(words)]
     plain = (word.lower() for word in _PLAIN_WORD.findall(_IN_TEXT.sub(" ", text)))
-    return sorted([*found, *(word for word in plain if not word.isascii() or says_more(word))])
+    return sorted([*_STRANGE.findall(text), *found, *(word for word in plain if not word.isascii() or says_more(word))])
 
 
 def library_verdict(answer: str, gold: str) -> bool | None:
@@ -112,20 +122,22 @@ def compare_numbers(one: Any, other: Any) -> int:
 
 def _equal_numbers(answer: str, gold: str) -> bool | None:
     """The verdict on two numbers; None where one of them is none that can be computed here."""
-    verdicts = [_compared(*pair, gold) for pair in product(expressions(answer), expressions(gold))]
+    applied = bool(_APPLIED.search(answer) or _APPLIED.search(gold))
+    verdicts = [_compared(*pair, gold, applied=applied) for pair in product(expressions(answer), expressions(gold))]
     if True in verdicts:
         return True
     return False if verdicts and None not in verdicts else None
 
 
-def _compared(answer: Expression, gold: Expression, written: str) -> bool | None:
+def _compared(answer: Expression, gold: Expression, written: str, *, applied: bool) -> bool | None:
+    """`applied`: a name may be a function's, f(x) no product."""
     names = {part for side in (answer, gold) for part in parts(side) if isinstance(part, Name)}
     variables = sorted({name.name for name in names} - CONSTANTS.keys())
     operations = {part.operation for side in (answer, gold) for part in parts(side) if isinstance(part, Apply)}
     try:
         if not variables:
             return _same_number(answer, gold) or _rounds_to(answer, written)
-        if any(name.unit for name in names):
+        if applied or any(name.unit for name in names):
             return None
         if operations & COUNTING or all(map(_is_rational_function, (answer, gold))):
             return _same_at_points(answer, gold, variables, whole=bool(operations & COUNTING))
@@ -155,7 +167,7 @@ def _is_rational_function(expression: Expression) -> bool:
             else exponent[0]
         )
         return isinstance(power, Number) and power.value.denominator == 1 and _is_rational_function(base)
-    return expression.operation in ("+", "-", "*", "/", "neg", "%") and all(
+    return expression.operation in ("+", "-", "*", "/", "neg", "%", "pi") and all(
         map(_is_rational_function, expression.operands)
     )
 
@@ -163,6 +175,7 @@ def _is_rational_function(expression: Expression) -> bool:
 def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *, whole: bool) -> bool | None:
     """Whether both are equal where both have a value, at points of `whole` or other numbers; None: too few have one."""
     draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
+    one, other, names = _with_name(one), _with_name(other), [*names, PI]
     same = 0
     for _ in range(3 * POINTS if whole else POINTS):
         values = {
@@ -178,11 +191,22 @@ def _same_at_points(one: Expression, other: Expression, names: Sequence[str], *,
     return True if same >= POINTS else None
 
 
+def _with_name(expression: Expression) -> Expression:
+    """With a name for pi, which is no root of a polynomial of rational numbers: it is as good as any other name."""
+    if not isinstance(expression, Apply):
+        return expression
+    found = Apply(expression.operation, tuple(map(_with_name, expression.operands)))
+    return Name(PI) if found.operation == PI else found
+
+
 def _unless_it_differs(one: Expression, other: Expression, names: Sequence[str]) -> bool | None:
-    """False if both differ where the names have some value; None: they may be the same."""
-    draw = random.Random(0)  # noqa: S311 - a point to try, the same one every time
-    values = {name: Fraction(draw.randint(100, 999), draw.randint(100, 999)) for name in names}
-    return None if _same_number(_at(one, values), _at(other, values)) else False
+    """False if both differ whether the names are small or large; None: they may be the same."""
+    draw = random.Random(0)  # noqa: S311 - points to try, the same ones every time
+    for size in SIZES:
+        values = {name: Fraction(draw.randint(100, 999), size) for name in names}
+        if _same_number(_at(one, values), _at(other, values)):
+            return None
+    return False
 
 
 def _at(expression: Expression, values: Mapping[str, Fraction]) -> Expression:

@@ -94,10 +94,13 @@ def same_members(one: str, other: str, letter: str) -> bool:
     names = {each.name for each in known if each.name}
     if period is None or len(names) > 1 or any(letter in letters(name) for name in names):
         return False
-    members = [[member for each in side if each for member in _members(each, period)] for side in sides]
-    return all(
-        any(_whole(f"({given}-({wanted}))/({period})") for wanted in members[1]) for given in members[0]
-    ) and all(any(_whole(f"({given}-({wanted}))/({period})") for given in members[0]) for wanted in members[1])
+    one_side, other_side = ([member for each in side if each for member in _members(each, period)] for side in sides)
+    return _covered(one_side, other_side, period) and _covered(other_side, one_side, period)
+
+
+def _covered(some: Sequence[str], others: Sequence[str], period: str) -> bool:
+    """Whether each of `some` is one of the others, or a number of periods away from one."""
+    return all(any(_is_whole(f"({one}-({other}))/({period})") for other in others) for one in some)
 
 
 def _progressions(text: str, letter: str) -> Iterator[_Progression | None]:
@@ -139,7 +142,7 @@ def _ratio(one: str, other: str) -> Fraction | None:
     return found if compare_numbers(value, found) == 0 else None
 
 
-def _whole(text: str) -> bool:
+def _is_whole(text: str) -> bool:
     value = real(text)
     return value is not None and compare_numbers(value, Fraction(round(float(value)))) == 0
 
@@ -155,25 +158,18 @@ def _introduced(flat: str) -> Family | None:
 
 
 def _said(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
-    """The letter and its domain of ", k in Z" or "for all integers n", and whether the answer are all the members of a
-    family, to which a name is given if that holds for all; None: the tail says something else, or nothing.
+    """The letter and its domain of ", k in Z" or "for all integers n", and whether the answer are the members of a
+    family (one to which a name is given, if that holds for all); None: the tail says something else, or nothing.
     """
-    tokens = [
-        token if len(token) == 1 else token.lower() if token.isalpha() else token for token in _TOKEN.findall(tail)
-    ]
+    tokens = [token.lower() if token.isalpha() and len(token) > 1 else token for token in _TOKEN.findall(tail)]
     names = {token for at, token in enumerate(tokens) if _is_name(tokens, at)}
     words = [token for token in tokens if token not in names]
     domains = [token for token in map(_domain_of, words) if token is not None]
-    known = all(word in _QUANTIFIERS or word in _OTHERS or _domain_of(word) is not None for word in words)
-    conditioned = all(word in _CONDITIONS | _QUANTIFIERS | _OTHERS or _domain_of(word) is not None for word in words)
+    others = {word for word in words if _domain_of(word) is None} - _QUANTIFIERS - _OTHERS
     quantified = not _QUANTIFIERS.isdisjoint(words)
-    closed = (tokens[0] == "(") == (tokens[-1] == ")")
-    if (
-        not closed
-        or not (known or (conditioned and quantified))
-        or not (names or domains)
-        or not (quantified or (names and domains))
-    ):
+    if (others and not (quantified and others <= _CONDITIONS)) or (tokens[0] == "(") != (tokens[-1] == ")"):
+        return None
+    if (not names or not domains) and not (quantified and (names or domains)):
         return None
     domain = next(filter(None, domains), "")
     positive = "positive" in words and "non" not in words

@@ -96,7 +96,10 @@ _NO_NOUN = VALUE_CHANGING | frozenset(
         "octal hexadecimal base it a an the these those there here he she they we you i me my our your their"
     ).split()
 )
-_NO_LAST_WORD = frozenset(("wrong right correct incorrect true false valid invalid impossible prime odd even").split())
+_SHORT = ("is", "or", "if", "no", "to", "up", "by", "of")
+_NO_LAST_WORD = frozenset({
+    "wrong", "right", "correct", "incorrect", "true", "false", "valid", "invalid", "impossible", "prime", "odd", "even",
+})  # fmt: skip
 _PLURALS_WITHOUT_S = frozenset(
     ("feet people children men women teeth geese mice dice fish sheep deer data vertices indices unit o'clock").split()
 )
@@ -105,7 +108,7 @@ _TAIL = re.compile(r" ?(?:in total|in all|total|altogether|left|remaining|old|lo
 _OF_A = re.compile(r"(?:of )?(?:an?|the) ")
 _SINGULAR = re.compile(r"-?(?:1|0?\.\d+|\d{1,9}/\d{1,9}|\\frac\{\d{1,9}\}\{\d{1,9}\})")
 _NO_CHINESE_NOUN = re.compile(
-    "[不没未非或余几约半万亿零一二三四五六七八九十百千]|^多|[多]$|左右|以[上下内外]|上下|超过|大于|小于|多于|少于|等于|至少|至多|最[多少]|是|错|正确"
+    "[不没未非或余几约半万亿零一二三四五六七八九十百千]|^多|多$|左右|以[上下内外]|上下|超过|大于|小于|多于|少于|等于|至少|至多|最[多少]|是|错|正确"
     "|^[成折]$|分之|^的"
 )
 _CHINESE_NOUN = re.compile(r"[^\W\d_a-zA-Z]{1,8}")
@@ -171,8 +174,8 @@ def counted(words: str, number: str = "", *, in_text: bool = False) -> bool:
 
 
 def says_more(word: str) -> bool:
-    """Whether a word is one of those that no noun of what is counted has in it."""
-    return word in _NO_NOUN
+    """Whether a word is one of those that no noun of what is counted has in it; two letters may be a product: a t."""
+    return word in _NO_NOUN and (len(word) > 2 or word in _SHORT)
 
 
 def _noun_phrase(phrase: str) -> bool:

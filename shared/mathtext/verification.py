@@ -101,9 +101,10 @@ def _numbers(left: Expression, right: Expression) -> bool | None:
         return None
     if same_constant(left, right, IMAGINARY):
         return True
+    difference, share = map(float, leeway(left, right))
     one, other = constant(left, IMAGINARY), constant(right, IMAGINARY)
-    difference, share = (part.numerator / one.context.mpf(part.denominator) for part in leeway(left, right))
-    return None if abs(one - other) <= difference + share * max(abs(one), abs(other)) else False
+    rounded = (difference or share) and abs(one - other) <= difference + share * max(abs(one), abs(other))
+    return None if rounded else False
 
 
 def _identity(left: Expression, right: Expression, names: list[str]) -> bool | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Grade, Retrieve, Yielded
+from shared.contracts.calls import RELEASE_0_1, Duplicates, Grade, Retrieve, Yielded
 from shared.contracts.params import GradingParams
 from shared.contracts.replies import Failure, Graded, Marked, Rated
 from shared.contracts.samples import Item, Library, Outcome, Steps, WrittenOutcome
@@ -18,16 +18,20 @@ Verdict = Graded | Marked
 MATHEMATICS = GradingParams()
 
 
-def run_and_grade(steps: Steps, item: Item, library: Library, grading: GradingParams = MATHEMATICS) -> Steps:
+def run_and_grade(
+    steps: Steps, item: Item, library: Library, grading: GradingParams = MATHEMATICS, rule: Duplicates = "same-answer"
+) -> Steps:
     """Run `steps`, then grade the answer with the job's grader.
 
-    An item without a gold answer is graded by a rubric only, which needs none.
+    An item without a gold answer is graded by a rubric only, which needs none. Documents of the prompt that all but
+    repeat the question are noted, except with release 0.1's rule for near-duplicates, whose outcomes keep their bytes.
     """
     outcome, searched = yield from _run_steps(steps)
     if not isinstance(outcome, Outcome):
         raise TypeError(f"the pipeline returned {type(outcome).__name__}: return an Outcome")
     outcome = read_answer(outcome, grading)
-    if noted := note_resembling_documents(item.question, outcome.context if searched else (), library):
+    if searched and rule != RELEASE_0_1:
+        noted = note_resembling_documents(item.question, outcome.context, library)
         outcome = replace(outcome, trace=replace(outcome.trace, decisions=(*outcome.trace.decisions, *noted)))
     if searched and (answers := list_answer_phrases(item, grading)):
         outcome = replace(outcome, answer_rank=find_answer_rank(outcome.trace.candidates, answers, library))

@@ -4,7 +4,18 @@
 """
 
 from shared.contracts.params import Params
-from shared.contracts.samples import Decision, Extraction, Given, Library, Outcome, Sample, Steps, Trace, WrittenOutcome
+from shared.contracts.samples import (
+    Decision,
+    ExtractedBy,
+    Extraction,
+    Given,
+    Library,
+    Outcome,
+    Sample,
+    Steps,
+    Trace,
+    WrittenOutcome,
+)
 from shared.pipelines.registry import pipeline
 
 IMPORTED = "imported"
@@ -17,7 +28,9 @@ def imported(sample: Sample, _params: Params, _library: Library) -> Steps:
     given = sample.given if isinstance(sample.given, Given) else DRY_RUN
     trace = Trace(decisions=(_decision(given),))
     if given.answer is not None:
-        return Outcome(answer=given.answer, extraction=Extraction.OK, trace=trace)
+        return Outcome(
+            answer=given.answer, extraction=Extraction.OK, extracted_by=ExtractedBy.GIVEN, trace=trace
+        )  # fmt: skip
     return WrittenOutcome(answer=None, extraction=Extraction.MISSING, trace=trace, text=given.text or "")
     yield  # makes this function a generator, as a pipeline has to be
 

@@ -50,7 +50,8 @@ class Registered(NamedTuple):
 
     def run_and_grade(self, sample: Sample, params: Params, library: Library) -> Steps:
         """Run it over one sample, and grade the answer."""
-        return grading.run_and_grade(self.run(sample, params, library), sample.item, library, params.grading)
+        steps = self.run(sample, params, library)
+        return grading.run_and_grade(steps, sample.item, library, params.grading, params.duplicates)
 
     def ignores(self, path: str) -> bool:
         """Tell whether it reads nothing at this path of the parameters, such as `gate.tau`, whatever the others are."""

@@ -103,6 +103,8 @@ async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: 
         ("items", {}, None),
     ):
         assert (await api.job(dataset=name, **fields)).get("warnings") == expected
+    reply = await api.http.post("/v1/jobs/import?name=theirs&dataset=open", content=b'{"index": 0, "answer": "So."}')
+    assert ("none of the 2 " + said.format("open")) in reply.json()["warnings"]
     places = [{"dataset": name, "corpus": "docs"} for name in ("open", "items")]
     body = {
         "name": "e",
@@ -114,11 +116,21 @@ async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: 
     assert (reply.status_code, reply.json()["warnings"]) == (202, ["none of the 2 " + said.format("open")])
 
 
-@pytest.mark.parametrize("query", ["name=a&graderr=text", "name=a&name=b", "name=a&grader=text&grader=f1"])
-async def test_an_upload_with_a_parameter_that_is_unknown_or_given_twice_stores_nothing(
-    api: Api, database: Database, query: str
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("name=a&graderr=text", "graderr"),
+        ("name=a&name=b", "name"),
+        ("name=a&grader=text&grader=f1", "grader"),
+        ("name=a&delimiter=comma", "delimiter"),
+        ("name=a&format=jsonl&reader=x", "format"),
+        ("name=a&delimiter=tab&reader=x", "delimiter"),
+    ],
+)
+async def test_an_upload_with_a_parameter_that_would_be_ignored_stores_nothing(
+    api: Api, database: Database, query: str, field: str
 ) -> None:
-    """Whatever was meant."""
+    """One that is unknown, one that is given twice, and one that the format of the body makes useless."""
     reply = await api.http.post(f"/v1/datasets?{query}", content=b'{"question": "a", "answer": "b"}')
-    assert reply.status_code == 422
+    assert (reply.status_code, reply.json()["field"]) == (422, field)
     assert await scalar(database, "SELECT count(*) FROM datasets") == 0

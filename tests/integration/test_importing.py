@@ -276,7 +276,7 @@ async def test_a_log_of_gsm8k_is_graded_as_its_own_harness_graded_it(api: Api, d
     assert report["accuracy"]["value"] == 1.0
     assert report["theirs"] == {"right": 4, "scored": 5, "differing": 1, "samples": [4]}
     assert report["notes"] == ["the imported answers were matched with their items by: question 5"]
-    assert report["extracted_by"] == {}
+    assert report["extracted_by"] == {"given": 5}
     report = await api.get("/v1/jobs/bare/report")
     assert (report["accuracy"]["value"], report["extracted_by"]) == (1.0, {"marked": 5})
 

@@ -58,7 +58,7 @@ def world(request: Request) -> Reply:
 
 def params(candidates: int, **grading: object) -> dict[str, Any]:
     """Of a job that shows all that it finds."""
-    return {"candidates": candidates, "context_size": candidates, "grading": {**GRADING, **grading}}
+    return {"candidates": candidates, "context_size": candidates, "grading": grading or GRADING}
 
 
 async def submitted(api: Api, name: str, candidates: int, **grading: object) -> uuid.UUID:
@@ -163,8 +163,8 @@ async def test_scores_of_two_kinds_are_not_compared(api: Api, database: Database
 
 async def test_an_unknown_measure_is_refused(api: Api) -> None:
     """With those that exist."""
-    for path in ("/v1/comparison", "/v1/experiments/none/report"):
-        said = await refused(api, path, 422, job=["a", "b"], measure="recall")
+    for path, query in (("/v1/comparison", {"job": ["a", "b"]}), ("/v1/experiments/none/report", {})):
+        said = await refused(api, path, 422, measure="recall", **query)
         assert "there is no measure 'recall': name one of accuracy, exact, score, answer@K" in said["detail"]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator.api.etags import respond_with_tag
+from services.orchestrator.api.flaws import list_ungraded_warnings
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import route
 from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
@@ -67,9 +68,9 @@ async def create(
     deps.job_views.forget()
     found = await jobs.get(deps.database, str(submitted.job))
     headers = {"Location": f"/v1/jobs/{submitted.job}"}
-    return respond_with_tag(
-        make_view(found, _list_warnings(submitted, reader)), version=found.version, status=202, headers=headers
-    )
+    warnings = await list_ungraded_warnings(deps.database, job=submitted.job)
+    warnings += _list_warnings(submitted, reader)
+    return respond_with_tag(make_view(found, warnings), version=found.version, status=202, headers=headers)
 
 
 def _list_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:

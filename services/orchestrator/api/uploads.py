@@ -148,6 +148,7 @@ class Upload:
         """
         limits = self._limits
         if self._plugin_reader is not None:
+            self._check_options_of_reader()
             await _check_reader(self._plugin_reader)
             found = plugin_rows.rows(file, SOURCE, self._plugin_reader, limits.line_bytes, limits.decompressed_bytes)
         else:
@@ -162,6 +163,14 @@ class Upload:
             )
         with closing(found):
             yield found
+
+    def _check_options_of_reader(self) -> None:
+        """Refuse options that a reader of a plug-in, which has a format of its own, would ignore."""
+        given = {"format": self._chosen_format is not Format.AUTO, "delimiter": self._delimiter is not None}
+        if names := [name for name, is_given in given.items() if is_given]:
+            raise Invalid(
+                f"`{names[0]}`: `reader` reads the body, so it would be ignored", hint="leave one of both out"
+            )
 
     def _make_reader(
         self,

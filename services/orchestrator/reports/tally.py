@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Outcome
+from shared.contracts.samples import ExtractedBy, Extraction, Outcome
 from shared.pipelines.imported import IMPORTED
 from shared.statistics.bootstrap import bootstrap
 from shared.statistics.intervals import Interval
@@ -238,8 +238,8 @@ class SampleTally:
 
     def _count_decisions(self, outcome: Outcome) -> None:
         self._counts["refused"] += outcome.refusal is not None
-        if outcome.extracted_by:
-            self._rules[outcome.extracted_by] += 1
+        if outcome.extraction is Extraction.OK:
+            self._rules[outcome.extracted_by or ExtractedBy.BOXED] += 1
         for decision in outcome.trace.decisions:
             self._decisions[decision.stage][decision.action] += 1
             if decision.fallback is not None:

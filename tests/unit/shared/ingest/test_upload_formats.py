@@ -165,6 +165,13 @@ def test_a_delimiter_may_be_given() -> None:
         rows_of(content, delimiter="|")
 
 
+@pytest.mark.parametrize("content", [b'{"question": "a"}\n', b"what\n", as_parquet([{"question": "a"}])])
+def test_a_delimiter_of_what_is_no_csv_is_refused(content: bytes) -> None:
+    """It would be ignored."""
+    with pytest.raises(Invalid, match=r"`delimiter`: upload is (jsonl|parquet), which has none"):
+        rows_of(content, delimiter="comma")
+
+
 def test_rows_have_the_number_of_the_line_that_they_begin_in() -> None:
     """Cells span lines; blank lines are no rows."""
     content = b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n'

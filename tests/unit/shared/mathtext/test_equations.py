@@ -1,5 +1,6 @@
 """Equations of a text: where they stand, how chains and lines are cut, and whether they hold."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,51 @@ def test_what_may_be_right_is_not_called_wrong() -> None:
         r"$2\equiv 8 \pmod n$",
     ]  # fmt: skip
     assert {text: found for text in texts if {True, False} & set(found := named(verdicts, text))} == {}
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "1/3 = 0.3", "1/3 = 0.33", "1/7 = 0.14", "5/7 = 0.71", "2/3 = 0.67", "22/7 = 3.14", "1/6 = 0.17", "5/8 = 0.62",
+        "5/8 = 0.63", "1000/7 = 142.9", "0.67 = 2/3", "-1/3 = -0.33", r"1/3 = 33\%", r"1/3 = 33.3\%", r"2/3 = 67\%",
+        r"3 \cdot 0.33 = 1", r"7 \cdot 3.14 = 22", r"2^{40} = 1.1 \cdot 10^{12}", r"2 \cdot 0.33 = \frac{2}{3}",
+        r"\frac13\text{ m} = 0.33\text{ m}",
+    ],
+)  # fmt: skip
+def test_what_rounds_to_the_written_digits_is_not_refuted(equation: str) -> None:
+    """Half a unit of the last digit on either side; nor is it verified."""
+    assert verdicts(f"So ${equation}$.") == [None]
+
+
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "1/3 = 0.34", "1/3 = 0.332", "1/3 = 0.334", "1/7 = 0.15", "5/7 = 0.72", "2/3 = 0.66", "22/7 = 3.15",
+        "1/6 = 0.16", "5/8 = 0.64", "1000/7 = 142.8", "0.66 = 2/3", "-1/3 = -0.34", r"1/3 = 34\%", r"1/3 = 33.4\%",
+        r"2/3 = 66\%", r"3 \cdot 0.5 = 3", r"2^{40} = 1.2 \cdot 10^{12}", r"1/3 = 33/100", "10/3 = 3",
+        r"\frac13\text{ m} = 0.34\text{ m}", "1/2 = 0.55",
+    ],
+)  # fmt: skip
+def test_what_does_not_round_to_the_written_digits_is_refuted(equation: str) -> None:
+    assert verdicts(f"So ${equation}$.") == [False]
+
+
+def test_of_two_decimals_the_coarser_one_is_rounded() -> None:
+    assert verdicts("$x = 1/3 = 0.333 = 0.33$") == [None, None, None]
+    assert verdicts("$x = 1/3 = 0.333 = 0.34$") == [None, None, False]
+    assert verdicts("$1/2 = 0.5 = 0.50$") == [True, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$1000 \\cdot 2000 = 2$ million", "$10^6 \\cdot 3 \\cdot 10^6 = 3$ trillion", "$5 \\cdot 12 = 3$ score",
+        "$12 + 12 = 2$ dozen", "$1/2 + 1/4 = 3$ quarters", "$1/4 = 25$ hundredths", "$1 + 1/2 = 3$ halves",
+        "$3 + 6 = 3$ squared", "$1/4 = 25$ pct", "thrice 4 = 12", "3 quarters = 3/4", "16 = 2 doubled twice",
+    ],
+)  # fmt: skip
+def test_a_number_that_a_word_goes_on_with_is_not_refuted(text: str) -> None:
+    assert False not in verdicts(text)
 
 
 def test_congruences_are_decided_by_the_modulus_that_they_name() -> None:

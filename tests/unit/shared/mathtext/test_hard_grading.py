@@ -6,14 +6,18 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from shared.mathtext import mathematics, verification
+from shared.mathtext.answer_reading import shape
 from shared.mathtext.answer_text import LONGEST, normal_form
 from shared.mathtext.answers import extract
 from shared.mathtext.equal_values import library_verdict
 from shared.mathtext.equivalence import compare
-from shared.mathtext.mathematics import SOURCES, grade
+from shared.mathtext.families import family
+from shared.mathtext.mathematics import grade
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 from tests.unit.grading.pairs import cases, differences, on_page, pairs
@@ -58,6 +62,23 @@ def test_an_answer_of_any_length_is_graded() -> None:
     assert compare("(" * 2000, "5") is False
 
 
+HOSTILE = [
+    "亿", "万", "1万", "一", "三元", "半", "一又", "一分之", "约", "答：", "1小时", "5‰", "5%", "²⁄", "1 hour ",
+    "minus ", "one hundred and ", "half of a ", "5 million ", "5 squared ", "7 tenths of ", r"2\text{ million ",
+    "all positive ", "for all ", ",k", r"k\in", "exp(", "sqrt(", r"\{x|", "|", r"[1,2]\cup", "(1,2)U",
+    r"\mathbb{R}\setminus\{1\}", "A(1,2)", "[[1,2],", "[[", "m+n=1=", r"\approx 5", "answer: ", "5", "0.1", "1/",
+    "1.5e3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_no_repetition_in_an_answer_takes_long_to_read(piece: str) -> None:
+    """Within the suite's patience, however it is repeated, alone, in front of a number and behind one."""
+    many = piece * (LONGEST // len(piece))
+    for text in (many, f"{many[: LONGEST - 1]}5", f"5{many[: LONGEST - 1]}"):
+        assert family(normal_form(text)) or shape(normal_form(text))
+
+
 PIECES = [
     r"\frac", r"\sqrt", "{", "}", "(", ")", "[", "]", r"\{", r"\}", "1", "2", "x", ",", "=", "<", r"\le", r"\pm", "^",
     "_", r"\circ", "%", r"\$", " ", ".", r"\text{", "cm", "and", r"\cup", r"\infty", r"\begin{pmatrix}", "&", r"\\",
@@ -75,16 +96,18 @@ def test_nothing_that_looks_like_an_answer_raises() -> None:
         compare(one, other)
 
 
-def test_every_module_that_decides_a_verdict_is_part_of_the_graders_version() -> None:
-    """A change of any of them grades anew: the modules are those that the grader's own imports lead to."""
-    found, left = set(), ["mathematics"]
+@pytest.mark.parametrize("first", [mathematics, verification])
+def test_every_module_that_decides_a_verdict_is_part_of_the_version(first: ModuleType) -> None:
+    """A change of any of them grades and verifies anew: they are those that the imports of the first one lead to."""
+    found, left = set(), [first.__name__.rpartition(".")[2]]
     while left:
         module = left.pop()
         source = (REPOSITORY / "shared" / "mathtext" / f"{module}.py").read_text("utf-8")
         found.add(module)
-        imported = [line.split()[1] for line in source.splitlines() if line.strip().startswith("from shared.mathtext.")]
-        left += [name.rpartition(".")[2] for name in imported if name.rpartition(".")[2] not in found]
-    assert found == set(SOURCES)
+        for line in (each.split() for each in source.splitlines() if each.strip().startswith("from shared.mathtext")):
+            names = [line[3]] if line[1] == "shared.mathtext" else [line[1].rpartition(".")[2]]
+            left += [name for name in names if name not in found]
+    assert found == set(first.SOURCES)
 
 
 def gold_answers() -> Iterator[tuple[str, str]]:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from shared.contracts.replies import Verified
 from shared.mathtext import verification
-from shared.mathtext.approximation import approximate
+from shared.mathtext.approximation import Unsuitable, approximate
 from shared.mathtext.notation import tokens
 from shared.mathtext.reading import readings
-from shared.mathtext.symbolic import Unsuitable, symbolic
+from shared.mathtext.symbolic import symbolic
 from shared.mathtext.verification import verify
 from tests.unit.cases import named
 
@@ -51,6 +51,18 @@ def test_numbers_that_are_not_rational_are_compared() -> None:
         (r"$\sqrt{2} = 1.414$", None),
         (r"$\pi = 3.14$", None),
         (r"$\sqrt{2} = 1.5$", False),
+        (r"$\sqrt{2} = 1.4$", None),
+        (r"$\sqrt{2} = 1.42$", False),
+        (r"$\sqrt{2} = 1.413$", False),
+        (r"$\pi = 3.15$", False),
+        (r"$25\pi = 25 \cdot 3.14$", None),
+        (r"$\sqrt{2} = 2 \cdot 0.75$", False),
+        (r"$\frac{1}{1800!} = \frac{1}{1802!}$", False),
+        (r"$1-\frac{1}{2024!} = 1-\frac{1}{2025!}$", False),
+        (r"$\frac{\sqrt2}{10^{50}} = \frac{\sqrt3}{10^{50}}$", False),
+        (r"$\sqrt{2}^{-2001} = \sqrt{2}^{-2003}$", False),
+        (r"$\sqrt{2} + 10^{-80} = \sqrt2$", False),
+        (r"$\sqrt{2}+\sqrt{3}-\sqrt{5+2\sqrt{6}} = 0$", True),
         (r"$\sin 30 = 0.5$", None),
         (r"$\log 100 = 2$", None),
         (r"$180^\circ = \pi$", None),

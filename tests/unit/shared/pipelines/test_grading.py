@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from shared.contracts import canonical
-from shared.contracts.calls import Generate, Retrieve
+from shared.contracts.calls import Duplicates, Generate, Retrieve
 from shared.contracts.documents import Document, Hit
 from shared.contracts.params import GradingParams, Params
 from shared.contracts.replies import Generated, Marked, Reply, Retrieved
@@ -72,23 +72,33 @@ def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, gradi
     assert b"answer_rank" not in canonical.encode(outcome(searching(), hits(*DOCUMENTS), item=item, grading=grading))
 
 
-@pytest.mark.parametrize("cited", [True, False])
-def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(*, cited: bool) -> None:
-    """One that was found, but not shown to the model, gave nothing away."""
+@pytest.mark.parametrize(
+    ("shown", "rule", "named"),
+    [
+        (True, "same-answer", True),
+        (True, "off", True),
+        (False, "same-answer", False),
+        (True, "same-words", False),
+    ],
+)
+def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
+    *, shown: bool, rule: Duplicates, named: bool
+) -> None:
+    """What was found, but not shown to the model, gave nothing away. Outcomes of release 0.1 keep their bytes."""
     repeating = Document(text="Who visits Kenya? Barack Obama does.")
 
     def steps() -> Steps:
         found = yield Retrieve(index="dense", question=ITEM.question, k=2)
         generated = yield Generate(template="cot", question=ITEM.question)
-        context = (repeating.hash,) if cited else ()
+        context = (repeating.hash,) if shown else ()
         return make_outcome(generated, context=context, trace=make_single_trace(found, "dense", Params()))
 
-    replay = Replay(run_and_grade(steps(), ITEM, {**LIBRARY, repeating.hash: repeating}, TEXT))
+    replay = Replay(run_and_grade(steps(), ITEM, {**LIBRARY, repeating.hash: repeating}, TEXT, rule))
     for reply in (hits(repeating), Generated(text="Answer: Obama"), Marked(correct=False)):
         replay.answer([reply])
     assert replay.result is not None, replay.failure
     noted = [each.detail["document"] for each in replay.result.trace.decisions if each.stage == "duplicates"]
-    assert noted == ([repeating.hash] if cited else [])
+    assert noted == ([repeating.hash] if named else [])
 
 
 def test_a_document_that_is_gone_fails_the_sample() -> None:
