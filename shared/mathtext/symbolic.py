@@ -19,25 +19,17 @@ LARGEST_POWER = 24
 """Of something that is no rational number: a sum to this power still has few enough terms."""
 
 
-def symbolic(expression: Expression, *, imaginary: bool = False) -> "Expr":
-    """The expression for SymPy; `i` is a name like any other unless it is `imaginary`.
+def symbolic(expression: Expression, *, angle: bool = False) -> "Expr":
+    """The expression for SymPy; `angle`: inside a trigonometric function, where degrees are not mere numbers.
 
     Raises:
         Unsuitable: see there.
         Undefined: a part of it has no value, such as a division by zero.
     """
-    return _built(expression, imaginary=imaginary, angle=False)
+    import sympy
 
-
-def rational(expression: Expression) -> bool:
-    """Whether exact arithmetic knows its value."""
-    return _exact(expression) is not None
-
-
-def _built(expression: Expression, *, imaginary: bool, angle: bool) -> "Expr":
-    """`angle`: inside a trigonometric function, where degrees are not what they are outside: mere numbers."""
     if isinstance(expression, Symbol):
-        return _named(expression.name, imaginary=imaginary)
+        return sympy.Symbol(expression.name)
     value = None if angle and not isinstance(expression, Number) else _exact(expression)
     if value is not None:
         return _rational(value)
@@ -47,15 +39,14 @@ def _built(expression: Expression, *, imaginary: bool, angle: bool) -> "Expr":
         raise Unsuitable(expression.operation)
     _refuse(expression)
     inside = angle or expression.operation in ANGLES
-    operands = [_built(operand, imaginary=imaginary, angle=inside) for operand in expression.operands]
+    operands = [symbolic(operand, angle=inside) for operand in expression.operands]
     built: Expr = operands[0] * _degree(angle=angle) if expression.operation == "deg" else operation(*operands)
     return built
 
 
-def _named(name: str, *, imaginary: bool) -> "Expr":
-    import sympy
-
-    return sympy.I if imaginary and name == "i" else sympy.Symbol(name)
+def rational(expression: Expression) -> bool:
+    """Whether exact arithmetic knows its value."""
+    return _exact(expression) is not None
 
 
 def _degree(*, angle: bool) -> "Expr":
