@@ -66,7 +66,7 @@ async def test_every_sample_says_how_it_ended_wherever_it_is_shown(api: Api, dat
     """Results, pages, one sample, and the counts of the report, which add up."""
     job = await api.job("closed-book")
     refused = Failure(kind=FailureKind.REFUSED, detail="an empty text")
-    texts: dict[int, str | Failure] = {0: r"\boxed{0}", 1: "none", 2: r"\boxed{9} and cut", 3: refused}
+    texts: dict[int, str | Failure] = {0: r"\boxed{0}", 1: "I do not know.", 2: r"\boxed{9} and cut", 3: refused}
     await finished(database, texts)
     rows = await results(api, job)
     assert [row["ending"] for row in rows] == ["correct", "extraction", "truncated", "refused", "logic"]

@@ -143,7 +143,7 @@ async def test_a_job_of_answers_that_could_not_be_read_says_so_in_its_headlines(
 
 async def test_answers_are_counted_by_how_the_final_answer_was_found(api: Api, database: Database) -> None:
     """Of each job apart; a job without answers has no counts."""
-    texts = ["$\\boxed{0}$", "It is four.", "$\\boxed{4$", "nothing"]
+    texts = ["$\\boxed{0}$", "It is four.", "$\\boxed{4$", "I know nothing of it."]
     await imported(api, database, one=[{"index": n, "text": each} for n, each in enumerate(texts)], two=UNEQUAL[:1])
     async with database.transaction() as connection:
         assert await count_extractions(connection, [1, 2, 3]) == {
