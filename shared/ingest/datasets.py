@@ -28,6 +28,8 @@ READ = frozenset((
 """Fields that are read for every grader."""
 READ_FOR = {"choice": fields.CHOICES, "rubric": fields.RUBRIC}
 """Further fields that are read for a grader."""
+OF_OTHERS = frozenset({"reference_contexts"})
+"""Fields of other programs that are not read, and are no misspelling of one: ragas has texts beside its ids."""
 MOST_UNREAD = 100
 """Maximum number of unread fields whose names are kept."""
 NAMED = 10
@@ -110,7 +112,7 @@ class ItemReader:
             unread_fields = f"; fields that were not read: {_name_unread(unread)}" if unread else ""
             warnings.append(f"{wanted}, so no answer to them can be graded{unread_fields}")
         else:
-            meant = {name: _find_misspelt(name, self._read) for name in unread}
+            meant = {name: _find_misspelt(name, self._read) for name in unread if name not in OF_OTHERS}
             warnings += [f"`{name}` was not read: did you mean `{near}`?" for name, near in meant.items() if near]
         if self._excludes:
             some = f"`{fields.EXCLUDED}` of {self._excludes} items was not read"

@@ -20,7 +20,7 @@ from shared.mathtext.expressions import Apply, Expression, Number, parts
 from shared.mathtext.expressions import Symbol as Name
 from shared.mathtext.notation import FUNCTIONS, tokens
 from shared.mathtext.reading import Unread, readings
-from shared.mathtext.units import says_more, unit
+from shared.mathtext.units import changes_value, unit
 
 CONSTANTS = {"i": "j", "e": "e"}
 """Letters that stand for the imaginary unit and for Euler's number."""
@@ -73,7 +73,9 @@ def unread_words(text: str) -> list[str]:
     in_text = (match.strip().lower() for match in _IN_TEXT.findall(text))
     found = [words for words in in_text if any(map(str.isalpha, words)) and words not in FUNCTIONS and not unit(words)]
     plain = (word.lower() for word in _PLAIN_WORD.findall(_IN_TEXT.sub(" ", text)))
-    return sorted([*_STRANGE.findall(text), *found, *(word for word in plain if not word.isascii() or says_more(word))])
+    return sorted(
+        [*_STRANGE.findall(text), *found, *(word for word in plain if not word.isascii() or changes_value(word))]
+    )
 
 
 def library_verdict(answer: str, gold: str) -> bool | None:

@@ -63,7 +63,7 @@ def family(text: str) -> Family | None:
         return family(built[2] if built[2].startswith(f"{built[1]}=") else f"{built[1]},{built[2]}")
     flat = " ".join(_IN_TEXT.sub(r" \1 ", text).split())
     for match in _INTRODUCTION.finditer(flat, max(1, len(flat) - LONGEST)):
-        if found := _said(flat[match.start() :], named=bool(_NAMED.match(flat))):
+        if found := _read_qualifier(flat[match.start() :], named=bool(_NAMED.match(flat))):
             return _unless_restricted(Family(flat[: match.start()].strip(" ,;"), *found))
     if (spaced := _SPACED.search(flat)) and spaced[1] in letters(flat[: spaced.start()]):
         domain = _domain_of(spaced[2]) or ""
@@ -157,7 +157,7 @@ def _introduced(flat: str) -> Family | None:
     return None
 
 
-def _said(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
+def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
     """The letter and its domain of ", k in Z" or "for all integers n", and whether the answer are the members of a
     family (one to which a name is given, if that holds for all); None: the tail says something else, or nothing.
     """

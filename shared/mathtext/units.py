@@ -147,7 +147,7 @@ def _quotient(above: Unit, below: Unit) -> Unit:
     return Unit(tuple(sorted(above.dimension + inverse)), above.factor / below.factor)
 
 
-def bare(words: str, number: str) -> str:
+def strip_idle_words(words: str, number: str) -> str:
     """The words behind a number without what says nothing of a unit: 5 years old, 3/4 of a mile, 5 left."""
     stripped = " ".join(words.replace(".", " ").split())
     if _SINGULAR.fullmatch(number) and (found := _OF_A.match(stripped)):
@@ -156,7 +156,7 @@ def bare(words: str, number: str) -> str:
     return stripped[: max(tail, 0)] if _TAIL.fullmatch(stripped[max(tail, 0) :]) else stripped
 
 
-def counted(words: str, number: str = "", *, in_text: bool = False) -> bool:
+def is_counted_noun(words: str, number: str = "", *, in_text: bool = False) -> bool:
     """Whether `words` behind `number` are a noun of what is counted, as the module says; none at all are one.
 
     `in_text`: they stand in LaTeX's text, where letters are no names: a symbol of a unit, such as kPa, will do.
@@ -173,7 +173,7 @@ def counted(words: str, number: str = "", *, in_text: bool = False) -> bool:
     )
 
 
-def says_more(word: str) -> bool:
+def changes_value(word: str) -> bool:
     """Whether a word is one of those that no noun of what is counted has in it; two letters may be a product: a t."""
     return word in _NO_NOUN and (len(word) > 2 or word in _SHORT)
 

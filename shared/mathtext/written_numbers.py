@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shared.mathtext.counting_words import MULTIPLYING, PERCENT, POWERS, SCALES, divisor
-from shared.mathtext.units import bare, counted, unit
+from shared.mathtext.units import is_counted_noun, strip_idle_words, unit
 
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -73,7 +73,7 @@ def _spelled(text: str) -> str | None:
     found = spoken(_IN_TEXT.sub(r" \1 ", text))
     if found is None:
         return None
-    behind = bare(found[1], found[0])
+    behind = strip_idle_words(found[1], found[0])
     if not behind or _TAIL.fullmatch(behind) or unit(behind):
         return f"{found[0]} {behind}".strip()
     name, _, rest = behind.partition(" ")
@@ -228,7 +228,7 @@ def _measures(behind: str) -> bool:
     """Whether what stands behind a number in characters is a unit, or begins with a measure word."""
     if not behind or behind in _ALONE or unit(behind):
         return True
-    return behind[0] in _MEASURE_WORDS and counted(behind)
+    return behind[0] in _MEASURE_WORDS and is_counted_noun(behind)
 
 
 def _worth(characters: str) -> Fraction | None:

@@ -55,7 +55,7 @@ def explain_missing_answers(extraction: Mapping[str, int], accuracy: Any) -> str
         accuracy: the job's accuracy.
     """
     missing = sum(extraction.get(kind, 0) for kind in NOT_FOUND)
-    answers = missing + extraction.get(Extraction.OK, 0)
+    answers = missing + extraction.get(Extraction.OK, 0) + extraction.get(Extraction.EMPTY, 0)
     if accuracy["value"] is None or 2 * missing <= answers:
         return None
     how_much = "nothing" if missing == answers else "little"

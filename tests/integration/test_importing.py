@@ -243,6 +243,14 @@ async def test_an_empty_cell_and_a_null_are_empty_answers(
         assert (accuracy["correct"], accuracy["graded"]) == (graded - 1, graded), (name, accuracy)
 
 
+async def test_a_number_that_json_has_not_harms_only_who_reads_it(api: Api, database: Database) -> None:
+    await imported(api, [b'{"index": 0, "answer": "0", "loss": NaN, "score": NaN}\n'])
+    await finished(database)
+    assert (await api.get("/v1/jobs/theirs/report"))["accuracy"]["correct"] == 1
+    said = (await refused(api, [b'{"index": 0, "answer": "0", "seconds": NaN}\n'], "again"))["detail"]
+    assert "`seconds`" in said
+
+
 async def test_a_sample_that_failed_in_the_other_system_is_left_out_and_named(api: Api, database: Database) -> None:
     output = {"choices": [{"message": {"content": "\\boxed{2}"}}]}
     failed = {"id": 1, "output": {"choices": []}, "error": {"message": "no route"}}

@@ -131,7 +131,9 @@ class Upload:
             opened = self._open_rows(file, columns.names) if layout is None else self._open_log(file, layout)
             async with opened as found:
                 # A sample that failed in the other system is left out and named, whatever `on_error` says.
-                yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
+                yield self._make_reader(
+                    found, AnswerReader(items, columns), lambda _: None, skip_empty=True, parse=read_fields
+                )
 
     @asynccontextmanager
     async def _open_log(self, file: IO[bytes], layout: Layout) -> AsyncIterator[Iterator[Row]]:

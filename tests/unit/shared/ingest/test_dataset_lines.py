@@ -377,6 +377,7 @@ def test_items_without_any_expected_answer_or_document_are_told(content: str, un
         lines_of(
             {"query": "What?", "gold_ids": ["a/1"], "gold_answer": "So.", "excluded_ids": ["N/A"], "reasoning": "r"}
         ),
+        lines_of({**QUESTION, "answer": "4", "reference_contexts": ["Two and two are four."]}),
         "question,answer,domain,difficulty,lang,split\n1+1?,2,,,,\n",
     ],
 )

@@ -46,6 +46,7 @@ def test_a_server_of_an_earlier_release_counts_no_items() -> None:
         ({"missing": 20, "unbalanced": 1, "ok": 19}, "21 of 40", "little"),
         ({"unbalanced": 30, "ok": 10}, "30 of 40", "little"),
         ({"missing": 3, "ok": 2, "refused": 35}, "3 of 5", "little"),
+        ({"missing": 1, "only_reasoning": 1, "empty": 1}, "2 of 3", "little"),
     ],
 )
 @pytest.mark.parametrize(("failed", "troubles"), [(0, ""), (3, "; 3 failed")])
