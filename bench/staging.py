@@ -2,16 +2,16 @@
 
     .venv/bin/python -m bench.staging --items 40
 
-Four parts: three orders of one job; the loads of 16 jobs at once against one after the other; the delay of a job in
-which a process is killed halfway; the cost of a call through the guard against one straight to its model server.
+Four parts: three orders of one job; the loads of several jobs at once against one after the other; the delay of a job
+in which a process is killed halfway; the cost of a call through the guard against one straight to its model server.
 Everything alternates, and only ratios of one run are compared. `MATHRAG_CONFIG` names other models.
 """
 
 import argparse
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
@@ -30,9 +30,13 @@ from shared.storage.database import Database
 
 WINDOW = 10
 """Requests in flight that a common model swapper allows per model."""
-MERGED = 16
 VICTIMS = ("judge", "generator", "guard", "orchestrator", "retriever", "redis", "postgres")
 LOADS = text("SELECT COALESCE(sum(jsonb_array_length(servers)), 0) FROM residencies")
+MEMORY = text("""
+    SELECT m.name, m.footprint_mib, count(*), min(CAST(r.measured ->> 'loaded_mib' AS int)),
+           max(CAST(r.measured ->> 'loaded_mib' AS int)), max(CAST(r.measured ->> 'peak_mib' AS int))
+    FROM residencies r JOIN models m ON r.models = ARRAY[m.id] WHERE r.measured ->> 'loaded_mib' IS NOT NULL
+    GROUP BY 1, 2 ORDER BY 1""")
 OPEN = text("SELECT epoch, models FROM residencies WHERE state = 'open' ORDER BY epoch DESC LIMIT 1")
 
 
@@ -41,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=16, help="jobs at once, and one after the other")
     options = parser.parse_args()
     with stack() as running:
         furnish(running, options.items)
@@ -48,7 +53,8 @@ def main() -> None:
         samples = asyncio.run(orders.samples_of(running.database_url(), first))
         compare_orders(running, samples, options.rounds)
         cost_of_guard(running, samples, options.rounds)
-        compare_merging(running)
+        show_memory(running)
+        compare_merging(running, options.jobs)
         kills(running, first)
 
 
@@ -59,8 +65,9 @@ def compare_orders(running: Stack, samples: list[orders.Sample], rounds: int) ->
         before = loads(running)
         seconds, _ = system(running, number)
         figures["staged"].append(orders.Run(seconds, loads(running) - before))
-        figures[f"window of {WINDOW}"].append(asyncio.run(orders.in_windows(samples, WINDOW)))
-        figures["per sample"].append(asyncio.run(orders.in_windows(samples, 1)))
+        with empty_device(running):
+            figures[f"window of {WINDOW}"].append(asyncio.run(orders.in_windows(samples, WINDOW)))
+            figures["per sample"].append(asyncio.run(orders.in_windows(samples, 1)))
     staged = median(run.seconds for run in figures["staged"])
     print(f"\n| order, {len(samples)} samples | loads | seconds | over staged |\n|---|---|---|---|")
     for name, runs in figures.items():
@@ -69,24 +76,24 @@ def compare_orders(running: Stack, samples: list[orders.Sample], rounds: int) ->
         print(f"| {name} | {', '.join(str(run.loads) for run in runs)} | {said} | {ratio:.2f} |", flush=True)
 
 
-def compare_merging(running: Stack) -> None:
+def compare_merging(running: Stack, jobs: int) -> None:
     """Compare jobs submitted at once with jobs run one after the other."""
-    print(f"\n| {MERGED} jobs | loads | seconds |\n|---|---|---|")
+    print(f"\n| {jobs} jobs | loads | seconds |\n|---|---|---|")
     for name, submit_all in (("at once", _at_once), ("one after the other", _in_turn)):
         before, began = loads(running), time.monotonic()
-        submit_all(running)
+        submit_all(running, jobs)
         print(f"| {name} | {loads(running) - before} | {time.monotonic() - began:.1f} |", flush=True)
 
 
 def kills(running: Stack, like: str) -> None:
     """Kill each process once, when half of a stage's calls are answered, and print the delays."""
     made = running.get(f"/v1/jobs/{like}/report")["calls_made"]
-    calm = [_time_job(running, made) for _ in range(3)]
+    calm = [_time_job(running, made, f"calm-{number}") for number in range(3)]
     print(f"\nundisturbed: {', '.join(f'{seconds:.1f}' for seconds, _ in calm)} s")
     print("| killed | job, s | longer, s | over undisturbed | loads |\n|---|---|---|---|---|")
     usual = median(seconds for seconds, _ in calm)
     for victim in VICTIMS:
-        seconds, loaded = _time_job(running, made, victim)
+        seconds, loaded = _time_job(running, made, f"without-{victim}", victim)
         print(f"| {victim} | {seconds:.1f} | {seconds - usual:.1f} | {seconds / usual:.2f} | {loaded} |", flush=True)
 
 
@@ -94,9 +101,11 @@ def cost_of_guard(running: Stack, samples: list[orders.Sample], rounds: int) -> 
     """Time the generator's prompts through the guard, with epoch check and receipts, and straight to a server."""
     prompts = [prompt for sample in samples for prompt in sample.get("generate", ())]
     straight, guarded = [], []
-    for _ in range(rounds):
-        straight.append(asyncio.run(_time_straight(prompts)))
+    for number in range(rounds):
+        running.run(**_fields(f"loading-{number}"))  # it leaves the generator resident
         guarded.append(asyncio.run(_time_guarded(running, prompts)))
+        with empty_device(running):
+            straight.append(asyncio.run(_time_straight(prompts)))
     extra = (median(guarded) - median(straight)) / len(prompts) * 1000
     print(f"\n{len(prompts)} generations straight: {', '.join(f'{each:.2f}' for each in straight)} s;", end=" ")
     print(f"through the guard: {', '.join(f'{each:.2f}' for each in guarded)} s")
@@ -142,6 +151,35 @@ async def _time_guarded(running: Stack, prompts: list[orders.Prompt]) -> float:
     return seconds
 
 
+@contextmanager
+def empty_device(running: Stack) -> Iterator[None]:
+    """Keep the service's models off the devices, whose memory may not hold another server beside them."""
+    devices = [device["device"] for device in running.get("/v1/gpus")]
+    for device in devices:
+        running.api.post(f"/v1/gpus/{device}/drain").raise_for_status()
+    while any(device["models"] for device in running.get("/v1/gpus")):
+        time.sleep(0.1)
+    yield
+    for device in devices:
+        running.api.post(f"/v1/gpus/{device}/release").raise_for_status()
+
+
+def show_memory(running: Stack) -> None:
+    """Print what the models took on a device whose memory is measured."""
+
+    async def read() -> list[Any]:
+        database = Database(running.database_url(), pinned=False)
+        async with database.statement() as connection:
+            found = list(await connection.execute(MEMORY))
+        await database.close()
+        return found
+
+    if rows := asyncio.run(read()):
+        print("\n| model | declared or estimated, MiB | loads | measured, MiB | peak, MiB |\n|---|---|---|---|---|")
+        for name, footprint, count, least, most, peak in rows:
+            print(f"| {name} | {footprint} | {count} | {least} to {most} | {peak} |", flush=True)
+
+
 def loads(running: Stack) -> int:
     """Count the model servers started so far."""
 
@@ -162,20 +200,20 @@ def _fields(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _at_once(running: Stack) -> None:
-    for job in [running.submit(**_fields(f"merged-{number}")) for number in range(MERGED)]:
+def _at_once(running: Stack, jobs: int) -> None:
+    for job in [running.submit(**_fields(f"merged-{number}")) for number in range(jobs)]:
         running.wait(job)
 
 
-def _in_turn(running: Stack) -> None:
-    for number in range(MERGED):
+def _in_turn(running: Stack, jobs: int) -> None:
+    for number in range(jobs):
         running.run(**_fields(f"alone-{number}"))
 
 
-def _time_job(running: Stack, made: dict[str, int], victim: str | None = None) -> tuple[float, int]:
+def _time_job(running: Stack, made: dict[str, int], name: str, victim: str | None = None) -> tuple[float, int]:
     """Return seconds and loads of a job; `victim` is killed when half of a stage's calls are answered."""
     before = loads(running)
-    job = running.submit(**_fields(f"without-{victim}"))
+    job = running.submit(**_fields(name))
     if victim is not None:
         stage = "generate" if victim == "generator" else "judge"
         _until(running, job, lambda document: document["stages"].get(stage, {}).get("done", 0) >= made[stage] / 2)

@@ -1,5 +1,6 @@
-"""The real `llama-server`, prebuilt: it needs no GPU."""
+"""The real `llama-server`, prebuilt: it needs no GPU. `LLAMA_SERVER` names another build."""
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -29,15 +30,19 @@ def installed() -> LlamaServer:
     Raises:
         Lacking: it cannot be installed, or does not run here.
     """
-    folder = environment("llama-server")
-    (path,) = folder.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}/bin/llama-server")
+    if named := os.environ.get("LLAMA_SERVER"):
+        path, package = Path(named), named
+    else:
+        folder = environment("llama-server")
+        (path,) = folder.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}/bin/llama-server")
+        package = version(folder, PACKAGE)
     done = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False)
     said = (done.stdout + done.stderr).strip().splitlines()
     if done.returncode:
         raise Lacking(f"it does not run here: {said[-1][:300]}")
     if _meets_unknown_instructions(path):
         raise Lacking("its build needs instructions that this processor lacks")
-    return LlamaServer(path, f"{version(folder, PACKAGE)}, {said[0]}")
+    return LlamaServer(path, f"{package}, {said[0]}")
 
 
 def _meets_unknown_instructions(path: Path) -> bool:
