@@ -130,7 +130,17 @@ def _read_processes(nvml: Any, handle: Any) -> tuple[DeviceProcess, ...]:
 
 
 def _read_name(nvml: Any, pid: int) -> str:
-    """Ask the driver for a process's name, since process ids of the host mean nothing in a container."""
-    with suppress(nvml.NVMLError):
-        return str(nvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
-    return "a process"
+    """Ask the driver for a process's name, since process ids of the host mean nothing in a container.
+
+    Of a Python program the module is added, and nothing else of its command line, which may hold secrets.
+    """
+    try:
+        path = str(nvml.nvmlSystemGetProcessName(pid))
+    except nvml.NVMLError:
+        return "a process"
+    name = path.rpartition("/")[2]
+    with suppress(psutil.Error):
+        match psutil.Process(pid).cmdline():
+            case [program, "-m", module, *_] if program == path:
+                return f"{name} -m {module}"
+    return name

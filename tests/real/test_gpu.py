@@ -102,7 +102,7 @@ async def test_memory_is_measured_and_its_holder_is_named(gpu: str) -> None:
         named = {process.pid: process for process in held.processes}
         assert held.used - before.used >= HELD_MIB
         assert held.driver
-        assert named[holder].mib == 0 or named[holder].mib >= HELD_MIB
+        assert named[holder].mib == 0 or named[holder].mib >= HELD_MIB - TOLERANCE_MIB
         assert "python" in named[holder].name
     assert (await meter.read()).used - before.used <= TOLERANCE_MIB
 

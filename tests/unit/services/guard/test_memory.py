@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,22 @@ async def test_a_reading_is_the_devices_and_names_who_is_there(gpu: Gpu) -> None
     found = await NvmlMemory(UUID).read()
     assert found == MemoryReading(4096, 3272, 824, (DeviceProcess(STRANGER, "somebody", 3072),), "0.0 (stand-in)")
     assert str(found.processes[0]) == f"somebody (pid {STRANGER}) holds 3072 MiB"
+
+
+@pytest.fixture
+def python_program() -> Iterator[int]:
+    """Its process id."""
+    command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", "secret", "0"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+        yield program.pid
+        program.kill()
+
+
+async def test_a_python_program_is_named_by_its_module_and_not_by_its_secrets(gpu: Gpu, python_program: int) -> None:
+    gpu.show({python_program: (sys.executable, 100), STRANGER: (sys.executable, 200)})
+    named = [process.name for process in (await NvmlMemory(UUID).read()).processes]
+    python = Path(sys.executable).name
+    assert named == [f"{python} -m http.server", python]
 
 
 @pytest.mark.parametrize("error", ["Driver Not Loaded", "GPU is lost"])

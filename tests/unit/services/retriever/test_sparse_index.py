@@ -1,8 +1,12 @@
 """BM25: the formula by a second hand."""
 
 import math
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -118,3 +122,14 @@ def test_finds_by_command_power_and_chinese_pair() -> None:
 def test_best(scores: Iterable[float], k: int, expected: list[int]) -> None:
     """Largest first, equals by position, nothing at zero."""
     assert find_best(np.array(list(scores), dtype=np.float32), k).tolist() == expected
+
+
+def test_jax_is_not_started_by_an_import_and_stays_usable(tmp_path: Path) -> None:
+    """It would take most of the GPU's memory."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("print('JAX was started')")
+    (tmp_path / "jax" / "lax.py").write_text("def top_k(*_): ...")
+    command = [sys.executable, "-c", "import services.retriever.sparse; print('imported'); import jax"]
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["imported", "JAX was started"]
