@@ -10,14 +10,14 @@ Everything alternates, and only ratios of one run are compared. `MATHRAG_CONFIG`
 import argparse
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from statistics import median
 from typing import Any
 
 import httpx2
 import psutil
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from bench import orders
 from bench.floor import PARAMS, furnish, system
@@ -103,7 +103,8 @@ def cost_of_guard(running: Stack, samples: list[orders.Sample], rounds: int) -> 
     straight, guarded = [], []
     for number in range(rounds):
         running.run(**_fields(f"loading-{number}"))  # it leaves the generator resident
-        guarded.append(asyncio.run(_time_guarded(running, prompts)))
+        (resident,) = read_rows(running, OPEN)
+        guarded.append(asyncio.run(_time_guarded(running, resident, prompts)))
         with empty_device(running):
             straight.append(asyncio.run(_time_straight(prompts)))
     extra = (median(guarded) - median(straight)) / len(prompts) * 1000
@@ -130,11 +131,7 @@ async def _time_straight(prompts: list[orders.Prompt]) -> float:
     return seconds
 
 
-async def _time_guarded(running: Stack, prompts: list[orders.Prompt]) -> float:
-    database = Database(running.database_url(), pinned=False)
-    async with database.statement() as connection:
-        resident = (await connection.execute(OPEN)).one()
-    await database.close()
+async def _time_guarded(running: Stack, resident: Any, prompts: list[orders.Prompt]) -> float:
     calls = [
         ModelCall(
             id=number, model_id=resident.models[0], prompt=prompt.text, decoding=prompt.decoding, seed=prompt.seed
@@ -166,15 +163,7 @@ def empty_device(running: Stack) -> Iterator[None]:
 
 def show_memory(running: Stack) -> None:
     """Print what the models took on a device whose memory is measured."""
-
-    async def read() -> list[Any]:
-        database = Database(running.database_url(), pinned=False)
-        async with database.statement() as connection:
-            found = list(await connection.execute(MEMORY))
-        await database.close()
-        return found
-
-    if rows := asyncio.run(read()):
+    if rows := read_rows(running, MEMORY):
         print("\n| model | declared or estimated, MiB | loads | measured, MiB | peak, MiB |\n|---|---|---|---|---|")
         for name, footprint, count, least, most, peak in rows:
             print(f"| {name} | {footprint} | {count} | {least} to {most} | {peak} |", flush=True)
@@ -182,15 +171,20 @@ def show_memory(running: Stack) -> None:
 
 def loads(running: Stack) -> int:
     """Count the model servers started so far."""
+    return int(read_rows(running, LOADS)[0][0])
 
-    async def count() -> int:
+
+def read_rows(running: Stack, query: TextClause) -> Sequence[Any]:
+    """Return the rows that the stack's database has for a query."""
+
+    async def read() -> Sequence[Any]:
         database = Database(running.database_url(), pinned=False)
         async with database.statement() as connection:
-            found = int((await connection.execute(LOADS)).scalar_one())
+            found = (await connection.execute(query)).all()
         await database.close()
         return found
 
-    return asyncio.run(count())
+    return asyncio.run(read())
 
 
 def _fields(name: str) -> dict[str, Any]:

@@ -4,20 +4,19 @@
     .venv/bin/python -m bench.staging_gpu --cap-mib 12288 --items 40 --command llama-server --n-gpu-layers 99
 
 `--command` comes last and names a `llama-server` that was built for the GPU. A process of its own holds all memory
-above the cap, so that what does not fit fails, and NVML is read four times a second.
+above the cap, so that what does not fit fails. The loads' memory is printed as the guard measured it.
 
 The models are the shipped ones, padded with zeros to the shape of published models: same answers, but the memory, the
-load and the arithmetic of the larger shape. The guard estimates their memory from the file and measures what they take.
+load and the arithmetic of the larger shape. The guard estimates their memory from the file.
 """
 
 import argparse
+import asyncio
 import ctypes
-import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import staging
+from services.guard.memory import NvmlMemory
 from shared.settings import REPOSITORY
 
 MIB = 1 << 20
-NEEDED = ("gguf", "pynvml")
 SIZES = (
     "qwen2.embedding_length", "qwen2.block_count", "qwen2.attention.head_count", "qwen2.attention.head_count_kv",
     "qwen2.feed_forward_length",
@@ -64,7 +63,7 @@ models; `tiny` is for a trial without a GPU."""
 
 
 def main() -> None:
-    """Write both models, run the four parts on what is left of the GPU, and print the peak of its memory."""
+    """Write both models, and run the four parts of `bench.staging` on what is left of the GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cap-mib", type=int, default=12288)
     parser.add_argument("--judge", choices=SHAPES, default="3b")
@@ -74,18 +73,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=16)
     parser.add_argument("--command", nargs=argparse.REMAINDER, default=["llama-server", "--n-gpu-layers", "99"])
     options = parser.parse_args()
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise SystemExit(f"nothing is measured here: {', '.join(missing)} is missing\n{__doc__}")
+    uuid = find_gpu()
     with tempfile.TemporaryDirectory() as folder:
         for role, shape in (("judge", options.judge), ("generator", options.generator)):
             write_model(REPOSITORY / "models" / f"world-{role}-f16.gguf", Path(folder) / f"{role}.gguf", SHAPES[shape])
-        uuid = find_gpu()
         os.environ["MATHRAG_CONFIG"] = str(write_configuration(Path(folder), uuid, options.cap_mib, options.command))
         sys.argv[1:] = [f"--{name}={getattr(options, name)}" for name in ("items", "rounds", "jobs")]
-        with hold_all_but(options.cap_mib), watch_memory(uuid) as (before, most):
-            print(f"{measure_mib(uuid)[1]:.0f} MiB of the GPU are free", flush=True)
+        with hold_all_but(options.cap_mib):
+            print(f"{asyncio.run(NvmlMemory(uuid).read()).free:.0f} MiB of the GPU are free", flush=True)
             staging.main()
-            print(f"\npeak of GPU memory: {most[0] - before:.0f} MiB of {options.cap_mib} MiB")
 
 
 def write_configuration(folder: Path, uuid: str, cap_mib: int, command: list[str]) -> Path:
@@ -115,17 +111,13 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
 
     Padding adds nothing to a sum. Three things depend on a size and are scaled back: the normalisation divides by the
     mean over all numbers, the attention by the square root of a head's size, and the positions of a head's numbers
-    choose the frequencies by which they are rotated.
-
-    Raises:
-        ValueError: the shape is no multiple of the model's where it must be, or too small.
+    choose the frequencies by which they are rotated. No size of `shape` may be smaller than the model's, and a head's
+    must be a multiple.
     """
     import gguf
 
     reader = gguf.GGUFReader(str(source))
-    small = _read_shape(reader)
-    if shape.head % small.head or shape.kv_heads < small.kv_heads or shape.heads // shape.kv_heads < 1:
-        raise ValueError(f"{small} does not fit into {shape}")
+    small = Shape(*(int(reader.fields[name].contents()) for name in SIZES))
     writer = gguf.GGUFWriter(str(target), "qwen2")
     _write_fields(reader, writer, small, shape)
     stored = {tensor.name: tensor.data for tensor in reader.tensors}
@@ -141,17 +133,6 @@ def write_model(source: Path, target: Path, shape: Shape) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _read_shape(reader: Any) -> Shape:
-    names = (
-        "embedding_length",
-        "block_count",
-        "attention.head_count",
-        "attention.head_count_kv",
-        "feed_forward_length",
-    )
-    return Shape(*(int(reader.fields[f"qwen2.{name}"].contents()) for name in names))
 
 
 def _write_fields(reader: Any, writer: Any, small: Shape, shape: Shape) -> None:
@@ -221,14 +202,6 @@ def find_gpu() -> str:
     return str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0)))
 
 
-def measure_mib(uuid: str) -> tuple[float, float]:
-    """Return the GPU's memory in use and its free memory, in MiB."""
-    import pynvml
-
-    memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByUUID(uuid))
-    return memory.used / MIB, memory.free / MIB
-
-
 @contextmanager
 def hold_all_but(left_mib: int) -> Iterator[int]:
     """Leave this much of the first GPU's memory free, and yield the id of the process that holds the rest."""
@@ -257,25 +230,6 @@ def hold(left_mib: int) -> None:
         raise SystemExit(f"CUDA's driver answered {calls}")
     print("held", flush=True)
     sys.stdin.read()
-
-
-@contextmanager
-def watch_memory(uuid: str) -> Iterator[tuple[float, list[float]]]:
-    """Yield the memory in use now and a list whose only entry is the most since, in MiB."""
-    before, _ = measure_mib(uuid)
-    most, ended = [before], threading.Event()
-
-    def sample() -> None:
-        while not ended.wait(0.25):
-            most[0] = max(most[0], measure_mib(uuid)[0])
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield before, most
-    finally:
-        ended.set()
-        thread.join()
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def read_corpus_line(raw: Content, source: str, number: int) -> CorpusRecord:
         InvalidLine: where `record` finds a defect.
     """
     try:
-        return record(lines.read_fields(raw))
+        return record(lines.fields(raw))
     except Defect as defect:
         raise lines.locate_defect(defect, source, number) from defect
 
@@ -54,7 +54,7 @@ def read_corpus(rows: Iterable[Row]) -> Iterator[CorpusRecord]:
     Raises:
         InvalidLine: lines that cannot be used.
     """
-    return iter(Reader(rows, lambda line, _: record(line), identifier, parse=lines.read_fields))
+    return iter(Reader(rows, lambda line, _: record(line), identifier))
 
 
 def _problem(line: Fields, names: tuple[str, ...]) -> str:

@@ -28,8 +28,9 @@ READ = frozenset((
 """Fields that are read for every grader."""
 READ_FOR = {"choice": fields.CHOICES, "rubric": fields.RUBRIC}
 """Further fields that are read for a grader."""
-OF_OTHERS = frozenset({"reference_contexts"})
-"""Fields of other programs that are not read, and are no misspelling of one: ragas has texts beside its ids."""
+FOREIGN_FIELDS = frozenset({"reference_contexts"})
+"""Fields of other programs that are not read although their names are near to one that is: ragas has the texts beside
+the ids."""
 MOST_UNREAD = 100
 """Maximum number of unread fields whose names are kept."""
 NAMED = 10
@@ -112,7 +113,7 @@ class ItemReader:
             unread_fields = f"; fields that were not read: {_name_unread(unread)}" if unread else ""
             warnings.append(f"{wanted}, so no answer to them can be graded{unread_fields}")
         else:
-            meant = {name: _find_misspelt(name, self._read) for name in unread if name not in OF_OTHERS}
+            meant = {name: _find_misspelt(name, self._read) for name in unread if name not in FOREIGN_FIELDS}
             warnings += [f"`{name}` was not read: did you mean `{near}`?" for name, near in meant.items() if near]
         if self._excludes:
             some = f"`{fields.EXCLUDED}` of {self._excludes} items was not read"
@@ -151,7 +152,7 @@ def read_dataset_line(raw: Content, source: str, number: int) -> DatasetItem:
         InvalidLine: where `item` finds a defect.
     """
     try:
-        return item(lines.read_fields(raw))
+        return item(lines.fields(raw))
     except Defect as defect:
         raise lines.locate_defect(defect, source, number) from defect
 
@@ -162,7 +163,7 @@ def read_dataset(rows: Iterable[Row]) -> Iterator[DatasetItem]:
     Raises:
         InvalidLine: lines that cannot be used.
     """
-    return iter(Reader(rows, lambda line, _: item(line), identifier, parse=lines.read_fields))
+    return iter(Reader(rows, lambda line, _: item(line), identifier))
 
 
 def _question(line: Fields, names: tuple[str, ...], choices: tuple[str, ...]) -> str:

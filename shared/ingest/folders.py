@@ -66,7 +66,7 @@ def _problem(file: Path, source: str) -> Content:
     if lines.is_too_long(raw, MAX_LINE_BYTES):
         return lines.make_too_long_defect(MAX_LINE_BYTES)
     try:
-        return {"unique_id": source, **lines.read_fields(raw)}
+        return {"unique_id": source, **lines.fields(raw)}
     except Defect as defect:
         return defect
 

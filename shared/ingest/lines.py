@@ -81,22 +81,13 @@ def make_too_long_defect(longest: int) -> Defect:
 def fields(content: Content) -> Fields:
     """Return the fields of a line.
 
+    A field with a number that JSON does not have (NaN, 1e999) is a `NoNumber`, which is a defect only for who reads it.
+
     Raises:
         Defect: it has none.
     """
-    return _fields(content, lenient=False)
-
-
-def read_fields(content: Content) -> Fields:
-    """Do the same; a field with a number that JSON has not (NaN, 1e999) holds `NoNumber`, which harms nobody who does
-    not read it.
-    """
-    return _fields(content, lenient=True)
-
-
-def _fields(content: Content, *, lenient: bool) -> Fields:
     if isinstance(content, bytes | str):
-        return parse(content, lenient=lenient)
+        return parse(content)
     if isinstance(content, Defect):
         raise content
     return content
@@ -109,9 +100,8 @@ def size(content: Content) -> int:
     return 0 if isinstance(content, Defect) else sum(map(len, _strings(content)))
 
 
-def parse(raw: bytes | str, *, lenient: bool = False) -> Fields:
-    """Parse the JSON object on one line; a byte order mark and a carriage return are tolerated. `lenient` is as in
-    `read_fields`.
+def parse(raw: bytes | str) -> Fields:
+    """Parse the JSON object on one line; a byte order mark and a carriage return are tolerated.
 
     Raises:
         Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
@@ -120,7 +110,7 @@ def parse(raw: bytes | str, *, lenient: bool = False) -> Fields:
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = _parse_slowly(data.removeprefix(BOM).strip(), lenient=lenient)
+        value = _parse_slowly(data.removeprefix(BOM).strip())
     if not isinstance(value, dict):
         raise Defect(f"holds {name(value)}; write one object such as {{...}} per line")
     if b"\\u" in data:
@@ -166,27 +156,22 @@ def name(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def _parse_slowly(data: bytes, *, lenient: bool) -> Any:
+def _parse_slowly(data: bytes) -> Any:
     """Parse the line again with a slower parser, which says where the error is."""
-
-    def refuse(number: str, why: str) -> NoNumber:
-        if lenient:
-            return NoNumber(f"{number}, which {why}")
-        raise ValueError(f"{number} {why}")
 
     def parse_float(number: str) -> float | NoNumber:
         value = float(number)
-        return value if math.isfinite(value) else refuse(number[:SHOWN], "is out of range")
+        return value if math.isfinite(value) else NoNumber(f"{number[:SHOWN]}, which is out of range")
 
     def parse_int(number: str) -> int | NoNumber:
         digits = len(number.removeprefix("-"))
-        return int(number) if digits <= MOST_DIGITS else refuse(f"a number of {digits} digits", "is too long")
+        return int(number) if digits <= MOST_DIGITS else NoNumber(f"a number of {digits} digits, which is too long")
 
     _check_bytes(data)
     try:
         value = json.loads(
             data.decode(), parse_float=parse_float, parse_int=parse_int,
-            parse_constant=lambda constant: refuse(constant, "is no JSON number"),
+            parse_constant=lambda constant: NoNumber(f"{constant}, which is no JSON number"),
         )  # fmt: skip
     except UnicodeDecodeError as error:
         raise Defect(f"is not UTF-8 (byte {error.start}); save the file as UTF-8") from error

@@ -136,7 +136,7 @@ def _qrels_file(path: Path, split: str) -> Path:
 def _join_golds(queries: Iterator[Row], judged: dict[str, dict[str, int]]) -> Iterator[Row]:
     for source, number, content in queries:
         try:
-            query = lines.read_fields(content)
+            query = lines.fields(content)
             identifier = fields.identifier(query, ("_id",))
         except Defect as defect:
             yield source, number, defect

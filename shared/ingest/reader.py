@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from shared.errors import InvalidLine, TooLarge
 from shared.ingest import lines
-from shared.ingest.lines import Content, Defect, EmptyText, Fields, Row
+from shared.ingest.lines import Defect, EmptyText, Fields, Row
 from shared.ingest.unique import UniqueIds
 
 LISTED = 100
@@ -40,17 +40,15 @@ class Reader(Generic[Record]):
         skip_empty: bool = False,
         on_error: OnError = OnError.REJECT,
         most: int = sys.maxsize,
-        parse: Callable[[Content], Fields] = lines.fields,
     ) -> None:
-        """Set up the reader: `read` makes a record from a line's fields and number, `most` limits the number of lines,
-        and `parse` finds the fields of a line."""
+        """Set up the reader: `read` makes a record from a line's fields and number, `most` limits the number of
+        lines."""
         self._rows = rows
         self._read = read
         self._identifier = identifier
         self._skip_empty = skip_empty
         self._partial = on_error is OnError.SKIP
         self._most = most
-        self._parse = parse
         self._ids = UniqueIds()
         self.bytes = 0
         """Approximate size of all lines that were read so far, in bytes."""
@@ -76,7 +74,7 @@ class Reader(Generic[Record]):
                 raise TooLarge(f"more than {self._most} lines", hint="split the upload, or raise `limits.upload_rows`")
             self.bytes += lines.size(content)
             try:
-                record = self._read(self._parse(content), line)
+                record = self._read(lines.fields(content), line)
                 self._ids.check(self._identifier(record), source, line)
             except Defect as defect:
                 self._leave_out(lines.locate_defect(defect, source, line))

@@ -27,7 +27,7 @@ from shared.mathtext.answer_shape import (  # fmt: skip
 )
 from shared.mathtext.equal_values import equal_values, unread_words
 from shared.mathtext.number_sets import Unordered, as_reals
-from shared.mathtext.units import changes_value, compound, is_counted_noun, strip_idle_words, unit
+from shared.mathtext.units import changes_value, compound, is_counted_noun, strip_filler_words, unit
 from shared.mathtext.written_numbers import spoken
 
 _OPENING = re.compile(r"\\begin\{[^{}]*\}|\\\{|\\langle|\\l[fv]\w*|[(\[{]")
@@ -365,7 +365,7 @@ def _measured(text: str) -> Value | Words | None:
         number, (words, power) = match[1].strip(), _unit_of(match)
         if pattern is _PLAIN_UNIT and len(words) == 1 and _LETTERS.search(number):
             return None  # a product: pi r^2 h
-        name = words if pattern is _DEGREES else strip_idle_words(words, number)
+        name = words if pattern is _DEGREES else strip_filler_words(words, number)
         known = unit(name, power) or unit(name.partition(" of ")[0], power)
         if known or _may_be_counted(name, number, in_text=pattern is _TEXT_UNIT):
             return Value(number, known)

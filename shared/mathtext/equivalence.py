@@ -34,7 +34,7 @@ from shared.mathtext.equal_values import by_algebra, equal_values
 from shared.mathtext.factors import asks_for_factors, factored_alike
 from shared.mathtext.families import family, letters, rename, same_members
 from shared.mathtext.number_sets import Unordered, as_reals, in_order
-from shared.mathtext.units import Unit, compound, is_counted_noun, strip_idle_words, unit
+from shared.mathtext.units import Unit, compound, is_counted_noun, strip_filler_words, unit
 from shared.mathtext.written_numbers import spoken
 
 Verdict = bool | None
@@ -331,7 +331,7 @@ def _same_mixed(given: Shape, expected: Shape) -> Verdict:
 def _counted(found: Shape) -> Value | None:
     """The number of "five apples"; two such answers are compared as words, since a noun may be all that matters."""
     number = spoken(found.text) if isinstance(found, Words) else None
-    return Value(number[0]) if number and is_counted_noun(strip_idle_words(number[1], number[0]), number[0]) else None
+    return Value(number[0]) if number and is_counted_noun(strip_filler_words(number[1], number[0]), number[0]) else None
 
 
 def _text(found: Shape) -> str | None:

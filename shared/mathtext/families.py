@@ -158,8 +158,10 @@ def _introduced(flat: str) -> Family | None:
 
 
 def _read_qualifier(tail: str, *, named: bool) -> tuple[str, str, bool] | None:
-    """The letter and its domain of ", k in Z" or "for all integers n", and whether the answer are the members of a
-    family (one to which a name is given, if that holds for all); None: the tail says something else, or nothing.
+    """Read the letter and the domain from ", k in Z" or "for all integers n".
+
+    The third value tells whether the answer is the family's members; after "for all" it is only if the family has a
+    name. None if the tail is no such qualifier.
     """
     tokens = [token.lower() if token.isalpha() and len(token) > 1 else token for token in _TOKEN.findall(tail)]
     names = {token for at, token in enumerate(tokens) if _is_name(tokens, at)}

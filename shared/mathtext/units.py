@@ -147,8 +147,8 @@ def _quotient(above: Unit, below: Unit) -> Unit:
     return Unit(tuple(sorted(above.dimension + inverse)), above.factor / below.factor)
 
 
-def strip_idle_words(words: str, number: str) -> str:
-    """The words behind a number without what says nothing of a unit: 5 years old, 3/4 of a mile, 5 left."""
+def strip_filler_words(words: str, number: str) -> str:
+    """Return the words behind a number without those that name no unit: 5 years old, 3/4 of a mile, 5 left."""
     stripped = " ".join(words.replace(".", " ").split())
     if _SINGULAR.fullmatch(number) and (found := _OF_A.match(stripped)):
         stripped = stripped[found.end() :]
@@ -157,9 +157,9 @@ def strip_idle_words(words: str, number: str) -> str:
 
 
 def is_counted_noun(words: str, number: str = "", *, in_text: bool = False) -> bool:
-    """Whether `words` behind `number` are a noun of what is counted, as the module says; none at all are one.
+    """Tell whether the words behind a number name what is counted, by the rules above (5 apples). No words at all do.
 
-    `in_text`: they stand in LaTeX's text, where letters are no names: a symbol of a unit, such as kPa, will do.
+    `in_text`: they stand in LaTeX's `\\text`, where letters are no variables, so that a unit's symbol (kPa) does.
     """
     if not words or _CHINESE_NOUN.fullmatch(words):
         return not _NO_CHINESE_NOUN.search(words)
@@ -174,7 +174,10 @@ def is_counted_noun(words: str, number: str = "", *, in_text: bool = False) -> b
 
 
 def changes_value(word: str) -> bool:
-    """Whether a word is one of those that no noun of what is counted has in it; two letters may be a product: a t."""
+    """Tell whether a word can change the value of the number before it (dozen, squared, not).
+
+    Of words of two letters only a few do: others may be a product, such as `at`.
+    """
     return word in _NO_NOUN and (len(word) > 2 or word in _SHORT)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from shared.mathtext.counting_words import MULTIPLYING, PERCENT, POWERS, SCALES, divisor
-from shared.mathtext.units import is_counted_noun, strip_idle_words, unit
+from shared.mathtext.units import is_counted_noun, strip_filler_words, unit
 
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -73,7 +73,7 @@ def _spelled(text: str) -> str | None:
     found = spoken(_IN_TEXT.sub(r" \1 ", text))
     if found is None:
         return None
-    behind = strip_idle_words(found[1], found[0])
+    behind = strip_filler_words(found[1], found[0])
     if not behind or _TAIL.fullmatch(behind) or unit(behind):
         return f"{found[0]} {behind}".strip()
     name, _, rest = behind.partition(" ")

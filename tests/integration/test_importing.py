@@ -243,7 +243,7 @@ async def test_an_empty_cell_and_a_null_are_empty_answers(
         assert (accuracy["correct"], accuracy["graded"]) == (graded - 1, graded), (name, accuracy)
 
 
-async def test_a_number_that_json_has_not_harms_only_who_reads_it(api: Api, database: Database) -> None:
+async def test_nan_refuses_an_answer_only_in_a_column_that_is_read(api: Api, database: Database) -> None:
     await imported(api, [b'{"index": 0, "answer": "0", "loss": NaN, "score": NaN}\n'])
     await finished(database)
     assert (await api.get("/v1/jobs/theirs/report"))["accuracy"]["correct"] == 1

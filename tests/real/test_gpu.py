@@ -5,19 +5,20 @@
 FAISS's tests need `faiss-gpu` in place of `faiss-cpu`; those of memory and the job need `nvidia-ml-py`.
 """
 
+import asyncio
 import gc
 from collections.abc import Iterator
 
 import faiss
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from bench.staging_gpu import find_gpu, hold_all_but, measure_mib
+from bench.search_gpu import make_vectors
+from bench.staging_gpu import find_gpu, hold_all_but
 from services.guard.memory import NvmlMemory
 from services.retriever.dense import FaissIndex
 from services.retriever.gpu import GpuFlat, make_flat
-from services.retriever.layouts import Flat
+from services.retriever.layouts import Flat, Vectors
 from tests.faults.gates import Session
 from tests.real.lacking import Lacking
 from tests.real.llama_server import LlamaServer, served_by
@@ -26,7 +27,7 @@ from tests.real.stacks import SIXTY, furnished
 from tests.running import Document, RunningStack
 from tests.unit.retrieval import HashedWords
 
-DIMENSION, VECTORS = 256, 200_000
+VECTORS = 200_000
 HELD_MIB, BUDGET_MIB = 1024, 4096
 LOADED = "SELECT CAST(measured ->> 'loaded_mib' AS float) FROM residencies WHERE opened_at IS NOT NULL"
 TOLERANCE_MIB = 64
@@ -53,13 +54,12 @@ def layout(gpu: str) -> GpuFlat:
     return found
 
 
-def make_vectors(count: int, seed: int) -> NDArray[np.float32]:
-    vectors = np.random.default_rng(seed).standard_normal((count, DIMENSION), dtype=np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def make_index(vectors: NDArray[np.float32], layout: Flat) -> FaissIndex:
+def make_index(vectors: Vectors, layout: Flat) -> FaissIndex:
     return FaissIndex(layout.lay(vectors), [f"{at}" for at in range(len(vectors))], HashedWords(), layout)
+
+
+def read_used_mib(gpu: str) -> float:
+    return asyncio.run(NvmlMemory(gpu).read()).used
 
 
 @pytest.mark.parametrize("k", [10, 100])
@@ -80,17 +80,17 @@ def test_more_results_than_the_gpu_can_select_come_from_the_cpu(
     assert "done on the CPU" in caplog.text
 
 
-def test_vectors_take_the_memory_that_is_counted_and_give_it_back(gpu: str, layout: GpuFlat) -> None:
+def test_vectors_take_as_much_memory_as_is_counted_and_free_it(gpu: str, layout: GpuFlat) -> None:
     make_index(make_vectors(10, 4), layout).search_vectors(make_vectors(1, 5), 5)
     gc.collect()
-    before, counted = measure_mib(gpu)[0], layout.used_mib
+    before, counted = read_used_mib(gpu), layout.used_mib
     index = make_index(make_vectors(VECTORS, 6), layout)
     index.search_vectors(make_vectors(64, 7), 10)
-    taken = measure_mib(gpu)[0] - before
+    taken = read_used_mib(gpu) - before
     assert abs(taken - (layout.used_mib - counted)) <= TOLERANCE_MIB
     del index
     gc.collect()
-    assert measure_mib(gpu)[0] - before <= TOLERANCE_MIB
+    assert read_used_mib(gpu) - before <= TOLERANCE_MIB
 
 
 @pytest.mark.anyio

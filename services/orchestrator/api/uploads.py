@@ -22,7 +22,7 @@ from shared.contracts.plugins import Kind
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
 from shared.ingest import answer_files, corpora, datasets, log_process, plugin_rows, rows, tables
 from shared.ingest.given_answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex
-from shared.ingest.lines import Content, Fields, Row, fields, read_fields
+from shared.ingest.lines import Fields, Row
 from shared.ingest.other_logs import Layout
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
@@ -106,15 +106,13 @@ class Upload:
     async def read_documents(self) -> AsyncIterator["Reader[CorpusRecord]"]:
         """Read documents; one without an id gets its line number."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(
-                found, lambda line, number: corpora.record(line, str(number)), corpora.identifier, parse=read_fields
-            )
+            yield self._make_reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
 
     @asynccontextmanager
     async def read_items(self, items: datasets.ItemReader) -> AsyncIterator["Reader[DatasetItem]"]:
         """Read items."""
         async with spool(self._request, self._limits) as file, self._open_rows(file) as found:
-            yield self._make_reader(found, lambda line, _: items.read(line), datasets.identifier, parse=read_fields)
+            yield self._make_reader(found, lambda line, _: items.read(line), datasets.identifier)
 
     @asynccontextmanager
     async def read_answers(
@@ -131,9 +129,7 @@ class Upload:
             opened = self._open_rows(file, columns.names) if layout is None else self._open_log(file, layout)
             async with opened as found:
                 # A sample that failed in the other system is left out and named, whatever `on_error` says.
-                yield self._make_reader(
-                    found, AnswerReader(items, columns), lambda _: None, skip_empty=True, parse=read_fields
-                )
+                yield self._make_reader(found, AnswerReader(items, columns), lambda _: None, skip_empty=True)
 
     @asynccontextmanager
     async def _open_log(self, file: IO[bytes], layout: Layout) -> AsyncIterator[Iterator[Row]]:
@@ -181,7 +177,6 @@ class Upload:
         identifier: Callable[[Record], str | None],
         *,
         skip_empty: bool = False,
-        parse: Callable[[Content], Fields] = fields,
     ) -> Reader[Record]:
         return Reader(
             found,
@@ -190,7 +185,6 @@ class Upload:
             skip_empty=skip_empty or self._skip_empty,
             on_error=self._on_error,
             most=self._limits.upload_rows,
-            parse=parse,
         )
 
 

@@ -15,7 +15,7 @@ from shared.contracts.graphs import FactQuery, Lead
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import rows
 from shared.ingest.datasets import ItemReader, identifier, read_dataset, read_dataset_line
-from shared.ingest.lines import EmptyText, read_fields
+from shared.ingest.lines import EmptyText
 from shared.ingest.paths import dataset_lines
 from shared.ingest.reader import Reader
 from shared.settings import REPOSITORY
@@ -331,7 +331,7 @@ def warnings_of(content: str | bytes, grader: str | None = None) -> list[str]:
     """What the items of an upload lack."""
     items = ItemReader(grader)
     found = rows.read(io.BytesIO(content.encode() if isinstance(content, str) else content), "upload")
-    assert len(list(Reader(found, lambda line, _: items.read(line), identifier, parse=read_fields))) > 0
+    assert len(list(Reader(found, lambda line, _: items.read(line), identifier))) > 0
     return items.list_warnings()
 
 
