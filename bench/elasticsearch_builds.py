@@ -71,7 +71,7 @@ class Raw:
         self._like = like
         self._index = index
         self._threads = threads
-        self._host = urlsplit(Elasticsearch().address).netloc
+        self._host = urlsplit(Elasticsearch().addresses[0]).netloc
         self._local = local()
 
     def build(self, batches: Iterator[Batch], fields: Fields) -> None:

@@ -167,7 +167,9 @@ async def browser(running: pg.Postgres, application: Database) -> AsyncIterator[
     settings = Settings(database_url=running.url())
     app = build(settings)
     async with httpx2.AsyncClient() as others, Redis.from_url("redis://127.0.0.1:1") as redis:
-        app.state.deps = Deps(settings=settings, database=application, redis=redis, http=others, wake=lambda: None)
+        app.state.deps = Deps(
+            settings=settings, database=application, admission=application, redis=redis, http=others, wake=lambda: None
+        )
         transport = httpx2.ASGITransport(app=app)
         headers = {"accept": "text/html", "accept-encoding": "gzip"}
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:

@@ -31,7 +31,7 @@ class Unauthorized(MathragError):
 
 
 class Forbidden(MathragError):
-    """The API key lacks the scope that the request needs."""
+    """The API key lacks the scope that the request needs, or the job is of another key."""
 
     status = 403
     kind = "forbidden"

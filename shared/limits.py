@@ -34,8 +34,9 @@ class Limits(BaseModel):
     """Maximum number of pages that update live. One more gets 503 for its updates, and keeps showing what it showed
     first."""
     connections: int = Field(default=512, gt=0)
-    """Maximum number of open connections, for the API and for each guard and retriever. One more is answered 503 and
-    closed. Keep it below half of the process's limit of open files (`ulimit -n`)."""
+    """Maximum number of open connections, for the API and for each guard and retriever. For one more, the one that has
+    waited longest for a request is closed; if all are in use, it is answered 503 and closed. Keep it below half of the
+    process's limit of open files (`ulimit -n`)."""
     header_bytes: int = Field(default=64 << 10, ge=1024)
     """Maximum size of a request's header with its first line, in bytes; a longer one is answered 431. Trailers, and the
     bytes between the chunks of a body, have the same limit."""
@@ -46,6 +47,6 @@ class Limits(BaseModel):
     idle_s: float = Field(default=30.0, gt=0)
     """Maximum time without a byte of the body, in seconds; then the request is answered 408. If the client reads
     nothing of an answer for this time, the connection is closed."""
-    body_bytes_s: int = Field(default=4096, ge=0)
-    """Minimum average speed, in bytes per second, of a body that takes longer than `idle_s`; a slower one is answered
-    408. 0: no minimum."""
+    body_bytes_s: int = Field(default=64 << 10, ge=0)
+    """Minimum speed of a body, in bytes per second, on average over each period of twice `idle_s`; a slower one is
+    answered 408, so that it gives its place back (`uploads`). 0: no minimum."""

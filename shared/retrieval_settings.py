@@ -13,7 +13,9 @@ MODELS = Path(__file__).resolve().parent.parent / "models"
 SERVER_URL = "http://127.0.0.1:9200 or https://user:password@host:9200"
 _PRINTABLE = re.compile("[!-~]+")
 
-Secret = Annotated[str, Field(repr=False), PlainSerializer(lambda value: "***" if value else "")]
+Hidden = Annotated[str, PlainSerializer(lambda value: "***" if value else "")]
+"""A string that a dump of the settings does not show."""
+Secret = Annotated[Hidden, Field(repr=False)]
 """A string that is never printed: neither `repr` nor a dump of the settings shows it."""
 
 
@@ -167,6 +169,9 @@ def check_key(key: str) -> str:
     return key
 
 
+VectorGraph = Literal["hnsw", "int8_hnsw", "bbq_hnsw"]
+
+
 class Elasticsearch(BaseModel):
     """The server of the back ends `elasticsearch`."""
 
@@ -174,6 +179,9 @@ class Elasticsearch(BaseModel):
 
     url: Secret = Field(default="", examples=["https://search.example.org:9200"])
     """Base URL of the server; by default ELASTICSEARCH_URL."""
+    urls: tuple[Hidden, ...] = Field(default=(), repr=False)
+    """In place of `url`: base URLs of several nodes of a cluster, such as `[https://es1:9200, https://es2:9200]`.
+    Requests go to each in turn, and to the others while one is away."""
     api_key: Annotated[Secret, AfterValidator(check_key)] = ""
     """API key of the server (a secret)."""
     ca_certs: Path | None = None
@@ -183,34 +191,44 @@ class Elasticsearch(BaseModel):
     """Instead of `ca_certs`: SHA-256 of the certificate of the server or of its authority, in hex."""
     prefix: str = Field(default="mathrag", pattern="^[a-z][a-z0-9-]{0,40}$")
     """Prefix of all indexes and aliases on the server."""
+    replicas: int = Field(default=0, ge=0, le=100)
+    """Copies of each new index on further nodes, so that searches survive the loss of a node."""
+    vectors: VectorGraph = "hnsw"
+    """How the graph of a new index holds its vectors: as floats, as bytes (a quarter of the memory), or as bits (a
+    thirty-second). The best hits of the latter two are scored again with the floats, which stay on disk
+    (docs/how-to/retrieval.md#clusters-of-elasticsearch)."""
     timeout_s: float = Field(default=30.0, gt=0)
     """Maximum time of one request, in seconds."""
     retries: int = Field(default=3, ge=0, le=10)
     """Number of retries of a request that the server refused for the moment."""
 
     @property
-    def address(self) -> str:
-        """Return the server's URL, from the setting or from ELASTICSEARCH_URL; empty if neither is set.
+    def addresses(self) -> tuple[str, ...]:
+        """Return the URLs of the nodes, from the settings or from ELASTICSEARCH_URL; none if none is set.
 
         Raises:
-            ValueError: it is none, or is http:// where a certificate is named.
+            ValueError: one is not a URL, or is http:// where a certificate is named.
         """
-        source, url = "`retrieval.elasticsearch.url`", self.url
-        if not url:
-            source, url = "ELASTICSEARCH_URL", os.environ.get("ELASTICSEARCH_URL", "")
-        if not url:
-            return ""
-        check_server_url(url, source)
-        if (self.ca_certs or self.fingerprint) and not url.startswith("https:"):
-            raise ValueError(f"{source} must begin with https:// where `ca_certs` or `fingerprint` is set")
-        return url
+        source, urls = "`retrieval.elasticsearch.urls`", self.urls
+        if self.url:
+            source, urls = "`retrieval.elasticsearch.url`", (self.url,)
+        elif not urls:
+            url = os.environ.get("ELASTICSEARCH_URL", "")
+            source, urls = "ELASTICSEARCH_URL", (url,) if url else ()
+        for url in urls:
+            check_server_url(url, source)
+            if (self.ca_certs or self.fingerprint) and not url.startswith("https:"):
+                raise ValueError(f"{source} must begin with https:// where `ca_certs` or `fingerprint` is set")
+        return urls
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if self.ca_certs and self.fingerprint:
             raise ValueError("`elasticsearch`: set `ca_certs` or `fingerprint`, not both")
-        if self.url:
-            _ = self.address
+        if self.url and self.urls:
+            raise ValueError("`elasticsearch`: set `url` or `urls`, not both")
+        if self.url or self.urls:
+            _ = self.addresses
         return self
 
 
@@ -293,5 +311,5 @@ class Retrieval(BaseModel):
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if "elasticsearch" in (self.dense.backend, self.sparse.backend):
-            _ = self.elasticsearch.address
+            _ = self.elasticsearch.addresses
         return self

@@ -17,7 +17,7 @@ from mathrag.cli.output import AsJson, print_json
 from mathrag.cli.references import DataDir
 from mathrag.client import address, catalog, service
 from mathrag.client.client import Client
-from mathrag.client.errors import Failed
+from mathrag.client.errors import Failed, Unreachable
 from shared.checks.check import DEEP_S, EDITED, Check
 from shared.extras import find_missing_package
 from shared.settings import Settings, load
@@ -47,7 +47,14 @@ def examine(data_dir: Path | None = None) -> list[Check]:
         settings = load()
     except config_findings.REFUSALS:
         return results
-    url = address.url(data_dir)
+    try:
+        url = address.url(data_dir)
+    except Unreachable as nowhere:
+        return [
+            *(results or [_configuration_is_valid(CHECKED_HERE)]),
+            _failed_api(nowhere),
+            *_check_this_machine(settings, data_dir),
+        ]
     answers = _check_api(url)
     if answers.ok and (own_checks := _fetch_own_checks(url)) is not None:
         return [*(results or [_configuration_is_valid(CHECKED_BY_SERVICE)]), answers, *_check_sources(url), *own_checks]
@@ -101,8 +108,12 @@ def _check_api(url: str) -> Check:
         with Client(url, timeout_s=PATIENCE_S) as local:
             local.send(service.alive())
     except Failed as failed:
-        return Check(name="api", ok=False, detail=failed.message, fix=failed.hint or "see the orchestrator's log")
+        return _failed_api(failed)
     return Check(name="api", ok=True, detail=url)
+
+
+def _failed_api(failed: Failed) -> Check:
+    return Check(name="api", ok=False, detail=failed.message, fix=failed.hint or "see the orchestrator's log")
 
 
 def _check_sources(url: str) -> Iterator[Check]:

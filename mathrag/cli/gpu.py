@@ -1,4 +1,4 @@
-"""`mathrag gpu`: inspect, drain and release devices."""
+"""`mathrag gpu`: inspect, drain, release and retry devices."""
 
 from typing import Annotated, Any
 
@@ -51,6 +51,15 @@ def release(device: DeviceName = None, as_json: AsJson = False) -> None:
         _print_change(client.send(devices.release(name)), "is released", as_json)
 
 
+@gpu.command(cls=Mutation)
+def retry(device: DeviceName = None, as_json: AsJson = False) -> None:
+    """Try a quarantined device again at once, without waiting for its next try."""
+    with report_errors(as_json=as_json), Client() as client:
+        found = client.send(devices.retry(device or _find_only_device(client)))
+        is_tried = found["state"] == "quarantined"
+        _print_change(found, "is tried again" if is_tried else f"is {found['state']}, not quarantined", as_json)
+
+
 def _find_only_device(client: Client) -> str:
     if client.shows:
         raise Failed(
@@ -91,6 +100,8 @@ def print_device(found: Device) -> None:
         typer.echo(f"  {'flip':<16}{_flip(flip)}")
     if drain:
         typer.echo(f"  next: mathrag gpu release {found['device']}")
+    elif found["state"] == "quarantined":
+        typer.echo(f"  next: mathrag gpu retry {found['device']}")
 
 
 def _guard(guard: Any) -> str:

@@ -81,13 +81,14 @@ def list_jobs(
     name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
     contains: Annotated[str | None, typer.Option(help="Only jobs with this text in their name.")] = None,
     experiment: Annotated[str | None, typer.Option(help="Only jobs of this experiment.")] = None,
+    submitted_by: Annotated[str | None, typer.Option(help="Only jobs that were submitted with this key.")] = None,
     sort: Annotated[str | None, typer.Option(help="Order: newest, name or state (default: newest).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first or in the order of --sort."""
     with report_errors(as_json=as_json), Client() as client:
         narrowed = {"state": state, "pipeline": pipeline, "dataset": dataset, "name": name}
-        filters = {**narrowed, "name_contains": contains, "experiment": experiment}
+        filters = {**narrowed, "name_contains": contains, "experiment": experiment, "submitted_by": submitted_by}
         found = list(islice(client.all(jobs.list_jobs(min(limit, MOST_OF_A_PAGE), sort=sort, **filters)), limit))
         if as_json:
             print_json(found)
@@ -212,6 +213,7 @@ def print_job(found: Job) -> None:
             ("pipeline", found["pipeline"]),
             ("dataset", _describe_dataset(found)),
             ("corpus", found["corpus"]),
+            ("submitted by", found.get("submitted_by")),
             ("samples", f"{', '.join(f'{counts[part]} {name}' for part, name in PARTS)}, of {counts['total']}"),
             ("calls", ", ".join(stages)),
             ("gate", gate and gate["reason"]),

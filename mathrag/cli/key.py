@@ -15,7 +15,9 @@ from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.addresses import find_database_url
+from shared.access.binding import keys_required
 from shared.contracts.api_keys import Scope
+from shared.settings import load
 from shared.storage import keys
 from shared.storage.database import Database
 from shared.storage.operations import LOCAL
@@ -42,6 +44,8 @@ def create(
         lifetime = None if expires is None else _parse_duration("--expires", expires)
         made = _run_on_database(data_dir, lambda database: keys.create_key(database, LOCAL, name, set(scope), lifetime))
         _show(name, made, as_json=as_json)
+        if not keys_required(load()):
+            typer.echo("This stack asks for no keys: `access.keys: required` changes that.", err=True)
 
 
 @key.command()

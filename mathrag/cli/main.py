@@ -24,6 +24,12 @@ ENTRIES = (
     ),
     CommandEntry("down", "stack", "Stop the stack that `mathrag up` started; its data are kept.", PlainCommand),
     CommandEntry(
+        "scale",
+        "stack",
+        "Change the number of workers of the running stack, without stopping anything else.",
+        PlainCommand,
+    ),
+    CommandEntry(
         "status",
         "stack",
         "Show the processes of the stack, their ports and restarts; exits with 1 when nothing runs.",
@@ -73,6 +79,20 @@ ENTRIES = (
         "purge", "purge", "Permanently delete ended jobs, and the model calls that no job uses any more.", PlainCommand
     ),
     CommandEntry(
+        "backup",
+        "backup",
+        "Write the database and the indexes of a running stack to one file, while its jobs run.",
+        PlainCommand,
+        EMBEDDED,
+    ),
+    CommandEntry(
+        "restore",
+        "backup",
+        "Restore a backup into a new data directory; jobs that were in flight continue at the next `mathrag up`.",
+        PlainCommand,
+        EMBEDDED,
+    ),
+    CommandEntry(
         "completion",
         "completion",
         "Print the completion script for a shell, to load in the shell's start-up file.",
@@ -91,9 +111,10 @@ ENTRIES = (
     CommandEntry("pipeline", "pipeline_and_model", "List the pipelines that jobs can use."),
     CommandEntry("model", "pipeline_and_model", "List the models that jobs can use."),
     CommandEntry("plugin", "plugin", "List plug-ins, and create a package for a new one."),
-    CommandEntry("gpu", "gpu", "Inspect, drain and release devices."),
+    CommandEntry("gpu", "gpu", "Inspect, drain, release and retry devices."),
     CommandEntry("report", "report", "Write reports that open in a browser without a server."),
     CommandEntry("key", "key", "Create, list, rotate and revoke API keys.", PlainCommand),
+    CommandEntry("service", "service", "Have systemd run the stack.", PlainCommand),
     CommandEntry(
         "config",
         "config",

@@ -1,8 +1,9 @@
-"""`mathrag down` and `mathrag status`: stop and show the embedded stack on this machine."""
+"""`mathrag down`, `mathrag scale` and `mathrag status`: stop, scale and show the embedded stack on this machine."""
 
 import os
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -13,10 +14,16 @@ from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_json
 from mathrag.client import stack_state
 from mathrag.client.data_dir import data_dir as configured_data_dir
+from mathrag.client.errors import Failed
 from mathrag.stack import disk_space, lock
+from mathrag.stack import scale as scaling
+from shared.errors import Conflict, Unavailable
 
 STOP_S = 120.0
 POLL_S = 0.1
+SCALE_S = 600
+FAILED_STARTS = 3
+"""Failed starts of a new worker after which `mathrag scale` waits no longer; the supervisor goes on trying."""
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory of the stack (default: .mathrag).")]
 
@@ -46,6 +53,133 @@ def _end(pid: int, directory: Path) -> None:
         deadline = time.monotonic() + patience_s
         while lock.find_holder(directory) == pid and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+Numbers = Annotated[
+    list[str], typer.Argument(metavar="SERVICE=N", help="Number of workers of a service: judge=3 or generator=2.")
+]
+Patience = Annotated[
+    int,
+    typer.Option(
+        "--timeout",
+        min=0,
+        metavar="SECONDS",
+        help="How long to wait until the workers are ready or have ended; afterwards the stack continues with it.",
+    ),
+]
+
+
+def scale(numbers: Numbers, data_dir: DataDir = None, timeout: Patience = SCALE_S, as_json: AsJson = False) -> None:
+    """Change the number of workers of the running stack, without stopping anything else.
+
+    A worker that is stopped gives back the calls that it has claimed, uncharged. The numbers hold until the stack
+    stops; `mathrag up` starts with `--scale` or the settings again. In containers, use `docker compose up --scale`.
+    """
+    with report_errors(as_json=as_json):
+        counts = parse_scale(numbers, least=1)
+        directory = resolve_directory(data_dir)
+        before = _read_running(directory, counts)
+        if not as_json:
+            typer.echo(f"Scaling {directory} to {_format_scale(counts)} ...")
+        for service, count in counts.items():
+            scaling.ask(directory, service, count)
+        now = _wait_scaled(directory, counts, before, timeout)
+        if as_json:
+            workers = {service: len(_list_workers(now, service)) for service in scaling.SERVICES}
+            print_json({"workers": workers, "data_dir": str(directory)})
+        else:
+            typer.echo(_format_row("NAME", "PHASE", "PID", "PORT", "RESTARTS"))
+            for child in (child for service in scaling.SERVICES for child in _list_workers(now, service)):
+                typer.echo(_format_child(child))
+
+
+def parse_scale(entries: Sequence[str], *, least: int) -> dict[str, int]:
+    """Return the numbers of workers by service.
+
+    Raises:
+        Failed: an entry is not SERVICE=N with a service that can be scaled and a possible number.
+    """
+    counts = {}
+    for entry in entries:
+        service, _, count = entry.partition("=")
+        if service not in scaling.SERVICES:
+            hint = "write it as judge=3 or generator=2; of other services there is one"
+            raise Failed("usage", f"`{entry}` does not name a service that can be scaled", hint=hint)
+        if not (count.isdecimal() and len(count) <= len(str(scaling.MOST)) and least <= int(count) <= scaling.MOST):
+            hint = f"write it as {service}=3"
+            raise Failed("usage", f"`{entry}` has no number from {least} to {scaling.MOST}", hint=hint)
+        counts[service] = int(count)
+    return counts
+
+
+def _wait_scaled(
+    directory: Path, counts: dict[str, int], before: stack_state.State, timeout_s: int
+) -> stack_state.State:
+    """Wait until as many workers run as were asked for, and return the state then."""
+    deadline = time.monotonic() + timeout_s
+    restarts = {child.name: child.restarts for child in before.children}
+    while not _is_scaled(now := _read_running(directory, counts, pid=before.pid), counts):
+        for service, count in counts.items():
+            if (other := scaling.read(directory, service)) not in (None, count):
+                raise Conflict(f"another `mathrag scale` has asked for {service}={other} meanwhile")
+            for child in _list_workers(now, service):
+                failed = child.restarts - restarts.get(child.name, 0)
+                if child.phase != "ready" and failed >= FAILED_STARTS:
+                    raise Unavailable(
+                        f"`{child.name}` failed to start {failed} times; the stack goes on trying",
+                        hint=f"less {child.log}; fewer workers give it up: mathrag scale {service}=N",
+                    )
+        if warning := disk_space.check_space(directory):
+            raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
+        if time.monotonic() > deadline:
+            hint = f"look again with `mathrag status --data-dir {directory}`"
+            message = f"not yet {_format_scale(counts)} after {timeout_s} s; the stack continues with it"
+            raise Unavailable(message, hint=hint)
+        time.sleep(POLL_S)
+    return now
+
+
+def _read_running(directory: Path, counts: dict[str, int], pid: int | None = None) -> stack_state.State:
+    """Return the state of the stack that runs on the directory; with `pid`, it must be this supervisor's.
+
+    Raises:
+        Unavailable: none runs there, or it starts or stops.
+    """
+    holder = lock.find_holder(directory)
+    options = " ".join(f"--scale {service}={count}" for service, count in counts.items())
+    up = f"mathrag up --detach --data-dir {directory} {options}"
+    if holder is None or (pid is not None and holder != pid):
+        what = "no stack runs" if pid is None else "the stack has stopped meanwhile"
+        hint = f"start one: {up}; in containers: docker compose up --wait --no-recreate {options}"
+        raise Unavailable(f"{what} on `{directory}`", hint=hint)
+    now = stack_state.read(directory)
+    if now is None or now.pid != holder or now.phase != "running":
+        phase = now.phase if now is not None and now.pid == holder else "starting"
+        hint = f"wait until `mathrag status --data-dir {directory}` shows that it is running"
+        raise Unavailable(f"the stack on `{directory}` is {phase}", hint=hint)
+    if now.wanted is None:
+        hint = f"restart it: mathrag down --data-dir {directory}; {up}"
+        raise Conflict(f"the stack on `{directory}` runs a release that cannot be scaled", hint=hint)
+    return now
+
+
+def _is_scaled(now: stack_state.State, counts: dict[str, int]) -> bool:
+    """Tell whether the supervisor has read these numbers, and exactly as many workers are there and ready."""
+    for service, count in counts.items():
+        workers = _list_workers(now, service)
+        if (now.wanted or {}).get(service) != count or len(workers) != count:
+            return False
+        if any(child.phase != "ready" for child in workers):
+            return False
+    return True
+
+
+def _list_workers(now: stack_state.State, service: str) -> list[stack_state.ChildState]:
+    return [child for child in now.children if child.service == service]
+
+
+def _format_scale(counts: dict[str, int]) -> str:
+    return ", ".join(f"{service}={count}" for service, count in counts.items())
 
 
 def status(data_dir: DataDir = None, as_json: AsJson = False) -> None:

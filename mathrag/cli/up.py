@@ -2,11 +2,13 @@
 
 import asyncio
 import errno
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -16,17 +18,21 @@ import typer
 from mathrag.cli.config_paths import find_missing_file
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_json
-from mathrag.cli.stack import POLL_S, DataDir, resolve_directory
+from mathrag.cli.stack import POLL_S, DataDir, parse_scale, resolve_directory
 from mathrag.client import stack_state
-from mathrag.client.errors import Failed
+from mathrag.client.errors import Failed, failure
 from mathrag.stack import disk_space, lock, ports, privacy
 from mathrag.stack.children import Stack
 from mathrag.stack.children import build_stack as build
+from mathrag.stack.keeper import Child
 from mathrag.stack.supervisor import LOGS, Supervisor
 from shared.errors import Conflict, Unavailable
 from shared.settings import Settings, load
+from shared.telemetry import logs
 
-DETACHED_S = 180.0
+_log = logging.getLogger(__name__)
+
+TIMEOUT_S = 600
 
 SCALABLE = {"judge": "judges", "generator": "generators"}
 """Settings under `workers` by service."""
@@ -41,6 +47,16 @@ Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the backgro
 Scale = Annotated[
     list[str] | None, typer.Option(metavar="SERVICE=N", help="Number of workers of a service: judge=3 or generator=2.")
 ]
+Timeout = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How long --detach waits until everything is ready; afterwards the stack keeps on starting.",
+    ),
+]
+InBackground = Annotated[bool, typer.Option("--in-background", hidden=True)]
+"""What --detach starts: it logs what it does, with times, where the foreground prints it."""
 
 
 def up(
@@ -48,14 +64,19 @@ def up(
     data_dir: DataDir = None,
     port: Port = None,
     scale: Scale = None,
+    timeout: Timeout = TIMEOUT_S,
+    in_background: InBackground = False,
     as_json: AsJson = False,
 ) -> None:
     """Start PostgreSQL, Redis and all services, and keep them running."""
     with report_errors(as_json=as_json):
+        if in_background:
+            _run_in_background(data_dir, port, scale or [])
+            return
         built = _build(data_dir, port, scale or [])
         _say(f"Starting PostgreSQL, Redis and the services on {built.data_dir} ...", as_json)
         if detach:
-            _start_detached(built, scale or [], _Silent() if as_json else _Starting())
+            _start_detached(built, scale or [], timeout, _Starting(silent=as_json))
             _print_running(built, as_json, stop=f"mathrag down --data-dir {built.data_dir}")
         else:
             _run_in_foreground(built, as_json)
@@ -107,29 +128,36 @@ def apply_scale(settings: Settings, scale: list[str]) -> Settings:
     Raises:
         Failed: an entry is not SERVICE=N with a scalable service and a count.
     """
-    counts = {}
-    for text in scale:
-        service, _, count = text.partition("=")
-        if service not in SCALABLE or not count.isdecimal():
-            raise Failed(
-                "usage", f"--scale {text}: not a service and a number", hint="write it as judge=3 or generator=2"
-            )
-        counts[SCALABLE[service]] = int(count)
+    counts = {SCALABLE[service]: count for service, count in parse_scale(scale, least=0).items()}
     return settings.model_copy(update={"workers": settings.workers.model_copy(update=counts)})
 
 
 def _run_in_foreground(built: Stack, as_json: bool) -> None:
-    os.umask(privacy.UMASK)
-    supervisor = Supervisor(
-        built.table(),
-        data_dir=built.data_dir,
-        url=built.url,
+    logs.configure(built.settings.telemetry.model_copy(update={"log_level": "warning"}), "supervisor")
+    _run(
+        built,
         ready=_print_nothing if as_json else _print_ready,
         running=lambda: _print_running(built, as_json, stop="Ctrl-C"),
     )
+    _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
+
+
+def _run_in_background(data_dir: Path | None, port: int | None, scale: list[str]) -> None:
+    logs.configure(load().telemetry, "supervisor")
+    try:
+        _run(_build(data_dir, port, scale), ready=_print_nothing, running=lambda: None)
+    except Exception as error:
+        _log.critical("the stack ends: %s", failure(error).message)
+        raise
+
+
+def _run(built: Stack, *, ready: Callable[[str, float], None], running: Callable[[], None]) -> None:
+    os.umask(privacy.UMASK)
+    supervisor = Supervisor(
+        built.table(), workers=built.workers(), data_dir=built.data_dir, url=built.url, ready=ready, running=running
+    )
     with suppress(asyncio.CancelledError):
         asyncio.run(_run_until_signal(supervisor))
-    _say(f"Stopped. The data stay in {built.data_dir}.", as_json)
 
 
 async def _run_until_signal(supervisor: Supervisor) -> None:
@@ -146,32 +174,42 @@ def _cancel_once(task: asyncio.Task[None]) -> None:
         task.cancel()
 
 
-class _Silent:
-    """Prints nothing while a stack starts, for --json."""
-
-    def show(self, _now: stack_state.State | None) -> None:
-        """Do nothing."""
-
-
 class _Starting:
-    """Prints once for each service that it is ready, and after how many seconds."""
+    """Watches a stack that starts: prints once for each service that it is ready, and after how many seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
+        self._silent = silent
         self._began = time.monotonic()
         self._ready: set[str] = set()
+        self._phases: dict[str, tuple[str, float]] = {}
+        """The phase of each service that has begun, and when it was first seen in it."""
 
     def show(self, now: stack_state.State | None) -> None:
         """Print the services that have become ready since the last call; None means no state was written yet."""
         for child in now.children if now is not None else ():
+            if self._phases.get(child.name, ("", 0.0))[0] != child.phase:
+                self._phases[child.name] = (child.phase, time.monotonic())
             if child.phase == "ready" and child.name not in self._ready:
                 self._ready.add(child.name)
-                _print_ready(child.name, time.monotonic() - self._began)
+                if not self._silent:
+                    _print_ready(child.name, time.monotonic() - self._began)
+
+    def describe(self, services: Sequence[str]) -> str:
+        """Say which of these services are ready, which are not and for how long, and which have not begun."""
+        now = time.monotonic()
+        begun = {name: (phase, f"{name} for {now - since:.0f} s") for name, (phase, since) in self._phases.items()}
+        groups = {
+            "ready": [name for name, (phase, _) in begun.items() if phase == "ready"],
+            "starting": [words for phase, words in begun.values() if phase != "ready"],
+            "not begun": [name for name in services if name not in begun],
+        }
+        return "; ".join(f"{group}: {', '.join(found)}" for group, found in groups.items() if found)
 
 
-def _start_detached(built: Stack, scale: list[str], starting: _Silent | _Starting) -> None:
+def _start_detached(built: Stack, scale: list[str], timeout_s: int, starting: _Starting) -> None:
     log = built.data_dir / LOGS / "supervisor.log"
     log.touch(0o600)
-    command = [sys.executable, "-m", "mathrag.cli.main", "up"]
+    command = [sys.executable, "-m", "mathrag.cli.main", "up", "--in-background"]
     command += ["--data-dir", str(built.data_dir), "--port", str(built.port)]
     command += [word for text in scale for word in ("--scale", text)]
     with log.open("ab") as output:
@@ -179,19 +217,25 @@ def _start_detached(built: Stack, scale: list[str], starting: _Silent | _Startin
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             umask=privacy.UMASK,
         )  # fmt: skip
-    _wait_running(child, built.data_dir, log, starting)
+    _wait_running(child, built, log, timeout_s, starting)
 
 
-def _wait_running(child: "subprocess.Popen[bytes]", data_dir: Path, log: Path, starting: _Silent | _Starting) -> None:
-    deadline = time.monotonic() + DETACHED_S
-    while not (now := _read_state_of(child.pid, data_dir)) or now.phase != "running":
+def _wait_running(
+    child: "subprocess.Popen[bytes]", built: Stack, log: Path, timeout_s: int, starting: _Starting
+) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not (now := _read_state_of(child.pid, built.data_dir)) or now.phase != "running":
         starting.show(now)
         if child.poll() is not None:
             raise _read_error(log)
-        if warning := disk_space.check_space(data_dir):
+        if warning := disk_space.check_space(built.data_dir):
             raise Unavailable(warning, hint="free disk space; the stack waits and continues by itself")
         if time.monotonic() > deadline:
-            raise Unavailable(f"the stack was not ready after {DETACHED_S:.0f} s", hint=f"less {log}")
+            services = [row.name for row in built.table() if isinstance(row, Child)]
+            raise Unavailable(
+                f"the stack is not ready after {timeout_s} s, and keeps on starting ({starting.describe(services)})",
+                hint=f"look again with `mathrag status --data-dir {built.data_dir}`; what it does is in {log}",
+            )
         time.sleep(POLL_S)
     starting.show(now)
 

@@ -971,6 +971,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     eta_between: tuple[int, int] | None = None
     limit: int | None = None
     experiment: str | None = None
+    submitted_by: str | None = None
     stages: dict[str, StageCount] | None = None
     unserved: tuple[str, ...] = ()
     waiting: tuple[Waiting, ...] = ()

@@ -25,6 +25,11 @@ def data_dir() -> Path:
     return _read_from_file() if config_file().exists() else DATA_DIR
 
 
+def is_data_dir_named() -> bool:
+    """Tell whether the environment names the data directory."""
+    return any(name.lower() == "mathrag_data_dir" and value for name, value in os.environ.items())
+
+
 def _read_from_file() -> Path:
     try:
         text = config_file().read_text("utf-8")

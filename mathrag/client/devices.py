@@ -1,4 +1,4 @@
-"""Requests to inspect, drain and release devices."""
+"""Requests to inspect, drain, release and retry devices."""
 
 from typing import TypedDict
 
@@ -37,3 +37,8 @@ def drain(name: str, reason: str | None) -> Request[Device]:
 def release(name: str) -> Request[Device]:
     """Request that a drained device be used again."""
     return Request(method="POST", path=f"{PATH}/{segment(name)}/release", is_idempotent=True)
+
+
+def retry(name: str) -> Request[Device]:
+    """Request that a quarantined device be tried again at once."""
+    return Request(method="POST", path=f"{PATH}/{segment(name)}/retry", is_idempotent=True)

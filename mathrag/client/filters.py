@@ -13,6 +13,7 @@ class JobFilters(TypedDict, total=False):
     name: str
     name_contains: str
     experiment: str
+    submitted_by: str
     sort: Literal["newest", "name", "state"]
 
 

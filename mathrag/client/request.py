@@ -16,8 +16,8 @@ Json = dict[str, Any]
 """An untyped answer, such as a report; docs/how-to/api.md lists its fields."""
 MOST_OF_A_PAGE = 500
 """Largest number of entries per page of the API."""
-INDEXED_S = 1900.0
-"""Longest wait in seconds for an upload, which answers when its indexes are built."""
+INDEXED_S = 86_500.0
+"""Longest wait in seconds for an upload, which answers when its indexes are built: the build ends with the request."""
 JSON = {"content-type": "application/json"}
 IDEMPOTENCY_KEY = "Idempotency-Key"
 IDEMPOTENT = ("GET", "HEAD", "PUT", "DELETE")

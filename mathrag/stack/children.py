@@ -3,8 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from signal import Signals
@@ -14,7 +14,13 @@ from mathrag.stack import postgres as pg
 from mathrag.stack import redis as rd
 from mathrag.stack.keeper import Child
 from mathrag.stack.migration import migrate
-from mathrag.stack.readiness import Ready, make_heartbeat_test, make_http_test
+from mathrag.stack.readiness import (
+    Test,
+    make_heartbeat_answer_test,
+    make_heartbeat_test,
+    make_http_answer_test,
+    make_http_test,
+)
 from mathrag.stack.rotation import rotate
 from mathrag.stack.supervisor import LOGS, Chore, StartupTask
 from shared.contracts.calls import Lane
@@ -102,12 +108,18 @@ class Stack:
             yield _make_server("redis", self.redis, stop_by=rd.STOP_SIGNAL)
 
     def _make_services(self) -> Iterator[Child]:
-        for name, device in self._list_guards().items():
-            yield self._make_http("guard", self.ports[name], "--device", device.id, name=name)
-        yield self._make_http("retriever", self.ports["retriever"])
-        yield from self._make_workers("judge", Lane.JUDGE, self.settings.workers.judges)
-        yield from self._make_workers("generator", Lane.GENERATE, self.settings.workers.generators)
-        yield self._make_http("orchestrator", self.port, host=self._reachable_at)
+        """Yield the guards and the retriever, which start together, and then all that need them, which do so, too."""
+        guards = [
+            self._make_http("guard", self.ports[name], "--device", device.id, name=name)
+            for name, device in self._list_guards().items()
+        ]
+        yield from _start_together(*guards, self._make_http("retriever", self.ports["retriever"]))
+        make = self.workers()
+        yield from _start_together(
+            *map(make["judge"], range(1, self.settings.workers.judges + 1)),
+            *map(make["generator"], range(1, self.settings.workers.generators + 1)),
+            self._make_http("orchestrator", self.port, host=self._reachable_at),
+        )
 
     def _list_guards(self) -> dict[str, Device]:
         """Return the devices whose guards this stack starts; a device with a guard's address has one elsewhere."""
@@ -117,22 +129,34 @@ class Stack:
         self, service: str, port: int, *arguments: str, host: str = "127.0.0.1", name: str | None = None
     ) -> Child:
         return self._make_service(
-            service, make_http_test(port, host), *arguments, "--port", str(port), port=port, name=name
+            service, name or service, make_http_test(port, host), make_http_answer_test(port, host),
+            *arguments, "--port", str(port), port=port,
+        )  # fmt: skip
+
+    def workers(self) -> dict[str, Callable[[int], Child]]:
+        """Return by service a function that makes its worker with a number, from 1."""
+        return {
+            "judge": partial(self._make_worker, "judge", Lane.JUDGE),
+            "generator": partial(self._make_worker, "generator", Lane.GENERATE),
+        }
+
+    def _make_worker(self, service: str, lane: Lane, number: int) -> Child:
+        """Return a worker; the first has the name of its service, the others have a number, too."""
+        return self._make_service(
+            service,
+            service if number == 1 else f"{service}-{number}",
+            make_heartbeat_test(self.redis_url, lane),
+            make_heartbeat_answer_test(self.redis_url, lane),
         )
 
-    def _make_workers(self, service: str, lane: Lane, count: int) -> Iterator[Child]:
-        """Yield the workers; the first has the name of its service, the others have a number, too."""
-        for number in range(1, count + 1):
-            name = service if number == 1 else f"{service}-{number}"
-            yield self._make_service(service, make_heartbeat_test(self.redis_url, lane), name=name)
-
     def _make_service(
-        self, service: str, ready: Ready, *arguments: str, port: int | None = None, name: str | None = None
+        self, service: str, name: str, ready: Test, answers: Test, *arguments: str, port: int | None = None
     ) -> Child:
         command = [sys.executable, "-m", f"services.{service}", *arguments]
         return Child(
-            name=name or service, command=lambda: command, ready=ready, environment=self.environment(), port=port
-        )
+            name=name, service=service, command=lambda: command, ready=ready, answers=answers,
+            environment=self.environment(), port=port,
+        )  # fmt: skip
 
     def environment(self) -> dict[str, str]:
         """Return the environment of the services, without the owner's URL."""
@@ -163,12 +187,16 @@ class Stack:
         return {"MATHRAG_DEVICES": json.dumps([device.model_dump(mode="json") for device in further])}
 
 
+def _start_together(first: Child, *others: Child) -> list[Child]:
+    return [first, *(replace(other, beside=True) for other in others)]
+
+
 def _make_server(name: str, server: pg.Postgres | rd.Redis, *, stop_by: Signals) -> Child:
     async def is_ready(_pid: int) -> bool:
         return await server.is_ready()
 
     return Child(
-        name=name, command=server.command, ready=is_ready, prepare=server.prepare, port=server.port,
+        name=name, command=server.command, ready=is_ready, answers=is_ready, prepare=server.prepare, port=server.port,
         stop_by=stop_by, dies_by=stop_by, grace_s=30.0,
     )  # fmt: skip
 

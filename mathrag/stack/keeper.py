@@ -1,4 +1,4 @@
-"""Keep one child process running: start it, watch it, restart it after a crash with back-off, and stop it."""
+"""Keep one child process running: start it, restart it with back-off when it crashes or hangs, and stop it."""
 
 import logging
 import signal
@@ -11,12 +11,17 @@ from typing import Literal
 
 from mathrag.stack import process
 from mathrag.stack.process import Time
+from shared.errors import MathragError
 
 _log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 HEALTHY_S = 30.0
+HUNG_S = 30.0
+"""Longest time in which a child that was ready neither answers nor works."""
+LOOPING_S = 60.0
+"""Longest processor time that a child that was ready uses without answering."""
 
 Phase = Literal["starting", "ready", "backing-off", "stopped"]
 
@@ -30,15 +35,22 @@ class Child:
     """Describes a process that the supervisor keeps running: how to start it, and how to tell that it is ready."""
 
     name: str
+    service: str = ""
+    """Service that it runs; the workers of one service differ in their names only."""
     command: Callable[[], Sequence[str]]
     ready: Callable[[int], Awaitable[bool]]
     """Returns, for a process id, whether the child is ready to work."""
+    answers: Callable[[int], Awaitable[bool]] | None = None
+    """Returns, for the id of a process that was ready, whether it still answers; None: it is not asked."""
+    beside: bool = False
+    """Whether it starts together with the row before it in the table, not after it."""
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Variables added to the supervisor's; they carry addresses with passwords, which no process list shows."""
     prepare: Callable[[], None] = _do_nothing
     """Called before every start."""
     port: int | None = None
-    ready_s: float = 60.0
+    ready_s: float = process.IDLE_S
+    """Longest time in which a child that starts does nothing."""
     stop_by: signal.Signals = signal.SIGTERM
     grace_s: float = 10.0
     dies_by: signal.Signals = signal.SIGKILL
@@ -71,6 +83,7 @@ class Keeper:
         self._time = time
         self._process: subprocess.Popen[bytes] | None = None
         self._back_off = BackOff()
+        self._unanswered: process.Effort | None = None
 
     @property
     def pid(self) -> int | None:
@@ -81,27 +94,71 @@ class Keeper:
         """Start the child and wait until it is ready.
 
         Raises:
-            Unavailable: it ended, or was not ready in time.
+            Unavailable: it ended, or does not become ready.
         """
         await self._kill_leftovers()
+        self._unanswered = None
         self._enter("starting")
         self.child.prepare()
         started = process.spawn(
             self.child.command(), log=self.log, environment=self.child.environment, dies_by=self.child.dies_by
         )
         self._process = started
+        began = self._time.now()
+        _log.info("%s: starts as process %d", self.child.name, started.pid)
         self._changed()
         ready = partial(self.child.ready, started.pid)
         await process.wait_ready(
             self.child.name, started, ready, log=self.log, timeout_s=self.child.ready_s, time=self._time
         )
+        _log.info("%s: ready after %.1f s", self.child.name, self._time.now() - began)
         self._enter("ready")
+
+    async def check(self) -> None:
+        """Ask a child that was ready whether it still answers, and kill it if it hangs: `keep` then starts it again.
+
+        It hangs if it does not answer and does nothing, or if it has used much processor time without answering.
+        Neither is so if it does not come to answer because the machine has too much to do.
+        """
+        asked = self._process
+        if self.phase != "ready" or asked is None or self.child.answers is None:
+            return
+        try:
+            answered = await self.child.answers(asked.pid)
+        except MathragError:
+            answered = True
+        if asked is not self._process or asked.poll() is not None:
+            return
+        if answered:
+            self._unanswered = None
+            return
+        effort = self._unanswered = self._unanswered or process.Effort(asked.pid, self._time)
+        effort.look()
+        if effort.idle_s >= HUNG_S:
+            self._kill_hung(asked, f"did nothing for {effort.idle_s:.0f} s")
+        elif effort.used_s >= LOOPING_S:
+            self._kill_hung(asked, f"used {effort.used_s:.0f} s of processor time")
+
+    def _kill_hung(self, hung: "subprocess.Popen[bytes]", how: str) -> None:
+        _log.warning("%s: process %d does not answer and %s; it is killed", self.child.name, hung.pid, how)
+        process.kill_tree(hung)
+
+    async def start_and_keep(self) -> None:
+        """Start the child, also after a failed start, and keep it running until cancelled."""
+        try:
+            await self.start()
+        except Exception as error:  # noqa: BLE001 - a failing child must not end the others
+            _log.warning("%s: %s", self.child.name, error)
+            await self._restart(healthy_s=0.0)
+        await self.keep()
 
     async def keep(self) -> None:
         """Restart the child whenever it ends, until cancelled."""
         while True:
             ready_at = self._time.now()
             await self._wait_until_ended()
+            if self._process is not None:
+                _log.warning("%s: ended with status %s", self.child.name, self._process.returncode)
             await self._restart(healthy_s=self._time.now() - ready_at)
 
     async def _wait_until_ended(self) -> None:
@@ -112,7 +169,9 @@ class Keeper:
         while True:
             await self._kill_leftovers()  # the dead child's own children must not outlive it during the pause
             self._enter("backing-off")
-            await self._time.sleep(self._back_off.choose_pause(healthy_s))
+            pause = self._back_off.choose_pause(healthy_s)
+            _log.info("%s: starts again in %.1f s", self.child.name, pause)
+            await self._time.sleep(pause)
             self.restarts += 1
             try:
                 return await self.start()

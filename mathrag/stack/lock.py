@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mathrag.client.stack_state import LOCK
 from shared.errors import Conflict
 
-FILE = "lock"
 WIDTH = 20
 """Characters of a process id, padded with spaces in front."""
 
@@ -22,7 +22,7 @@ def hold(data_dir: Path) -> Iterator[None]:
     """
     data_dir.mkdir(parents=True, exist_ok=True)
     # Not inherited: Python opens files close-on-exec, so children do not keep the lock alive.
-    descriptor = os.open(data_dir / FILE, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         _take(descriptor, data_dir)
         # A fixed length fits into the file's existing block, even if the disk is full.
@@ -45,7 +45,7 @@ def _take(descriptor: int, data_dir: Path) -> None:
 def find_holder(data_dir: Path) -> int | None:
     """Return the process id of the supervisor that runs on this directory, or None."""
     with suppress(FileNotFoundError):
-        descriptor = os.open(data_dir / FILE, os.O_RDONLY)
+        descriptor = os.open(data_dir / LOCK, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -3,14 +3,17 @@
 Always TCP: a Unix socket's path may be at most 107 bytes, which a data directory can exceed.
 """
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import psutil
 from sqlalchemy import text
@@ -19,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from mathrag.stack import unprivileged
 from mathrag.stack.passwords import Passwords, write_private
-from shared.errors import Unavailable
+from shared.errors import OutOfSpace, Unavailable
 from shared.extras import not_installed
 
 DATABASE = "mathrag"
@@ -29,6 +32,10 @@ APP = "mathrag_app"
 
 STOP_SIGNAL = signal.SIGINT
 """Fast shutdown: open transactions are rolled back, everything committed is kept."""
+
+TOO_MANY_CONNECTIONS = "53300"
+PIECE = 1 << 20
+"""Bytes of a dump that are held in memory."""
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -113,7 +120,7 @@ class Postgres:
                     "PostgreSQL refuses the password in passwords.json",
                     hint=f"restore all of `{self.directory.parent}` from one backup",
                 ) from error
-            return False
+            return _get_sqlstate(error) == TOO_MANY_CONNECTIONS  # it answers; at a start there are none
 
     async def create_database(self) -> None:
         """Create the database, its owner (for migrations) and the application's role, if they are missing."""
@@ -129,6 +136,55 @@ class Postgres:
                 await connection.exec_driver_sql(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
         if DATABASE not in set(await connection.scalars(text("SELECT datname FROM pg_database"))):
             await connection.exec_driver_sql(f"CREATE DATABASE {DATABASE} OWNER {OWNER}")
+
+    def dump(self, target: IO[bytes]) -> None:
+        """Write a snapshot of the database in the custom format of `pg_dump`, while the database is in use.
+
+        Raises:
+            Unavailable: `pg_dump` failed.
+        """
+        self._stream("pg_dump", "--format=custom", target=target)
+
+    def load(self, source: IO[bytes]) -> None:
+        """Fill the empty database from a dump, all or nothing.
+
+        The owner's role does it, so a dump from elsewhere can run nothing as superuser.
+
+        Raises:
+            Unavailable: `pg_restore` failed.
+            OutOfSpace: the disk is full.
+        """
+        self._stream("pg_restore", "--single-transaction", "--no-owner", f"--dbname={DATABASE}", source=source)
+
+    def _stream(
+        self, program: str, *arguments: str, source: IO[bytes] | None = None, target: IO[bytes] | None = None
+    ) -> None:
+        """Run a client program on the database as its owner; copy `source` to its input or its output to `target`."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        environment |= {"PGHOST": "127.0.0.1", "PGPORT": str(self.port), "PGDATABASE": DATABASE, "LC_ALL": "C"}
+        environment |= {"PGUSER": OWNER, "PGPASSWORD": self.passwords.owner}
+        with TemporaryFile() as messages:
+            with subprocess.Popen(  # noqa: S603 - our own command
+                [_find_binary(program), "--no-password", *arguments], env=environment, stderr=messages,
+                stdin=subprocess.PIPE if source else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if target else subprocess.DEVNULL,
+            ) as running:  # fmt: skip
+                try:
+                    if source and running.stdin:
+                        with suppress(BrokenPipeError):  # it has ended; its messages say why
+                            shutil.copyfileobj(source, running.stdin, PIECE)
+                            running.stdin.close()
+                    if target and running.stdout:
+                        shutil.copyfileobj(running.stdout, target, PIECE)
+                except BaseException:
+                    running.kill()
+                    raise
+            messages.seek(0)
+            said = messages.read(PIECE).decode(errors="replace").strip()
+        if running.returncode != 0:
+            if os.strerror(errno.ENOSPC) in said:
+                raise OutOfSpace(f"the disk of `{self.directory.parent}` is full", hint="free space, and try again")
+            raise Unavailable(f"`{program}` failed with status {running.returncode}: {said}")
 
     def url(self) -> str:
         """Return the URL of the database in the application's role."""
@@ -168,7 +224,11 @@ def _serves(pid: str, directory: Path) -> bool:
 
 def _is_refused(error: DBAPIError) -> bool:
     # Class 28 is "invalid authorization"; other errors (starting up, shutting down) are temporary.
-    return str(getattr(error.orig, "sqlstate", "")).startswith("28")
+    return _get_sqlstate(error).startswith("28")
+
+
+def _get_sqlstate(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlstate", ""))
 
 
 def _find_binary(name: str) -> str:

@@ -35,7 +35,7 @@ from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.model_settings import Model
 from shared.models import known_versions
 from shared.queue import Ticker, celery_app
-from shared.runtime import models
+from shared.runtime import models, outages
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
@@ -43,6 +43,8 @@ from shared.telemetry import traces
 POLL_S = 0.1
 RETRY_S = 5.0
 """Between two attempts to register the models that were not found."""
+PROBE_S = 5.0
+"""Between two checks of what keeps a quarantined device from being loaded."""
 REGISTER_S = 10.0
 """How long a starting guard waits for its models; one that takes longer to identify is registered later."""
 MAX_BODY = 64 << 20
@@ -85,7 +87,13 @@ class Service:
         with ownership.own_on_host(self.settings):
             async with ownership.own_in_database(self.settings) as lock:
                 await self.start()
-                endless = (self.reconcile_for_ever, self.renew_for_ever, self.register_for_ever, self.warm_for_ever)
+                endless = (
+                    self.reconcile_for_ever,
+                    self.probe_for_ever,
+                    self.renew_for_ever,
+                    self.register_for_ever,
+                    self.warm_for_ever,
+                )
                 loops = [asyncio.create_task(loop()) for loop in endless]
                 loops.append(asyncio.create_task(_stop_when_lost(lock)))
                 yield
@@ -163,6 +171,30 @@ class Service:
                 _log.exception("reconciling failed; trying again")
                 await self._pause(1)
             await self._pause(POLL_S)
+
+    async def probe_for_ever(self) -> None:
+        """Have a quarantined device tried again at once when an obstacle that was seen is gone.
+
+        Loads keep their growing pauses: an obstacle that cannot be seen without one shortens none of them.
+        """
+        seen: str | None = None
+        while not self.stopping.is_set():
+            await self._pause(PROBE_S)
+            try:
+                seen = await self._probe(seen)
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("looking for what keeps the device from being loaded failed; trying again")
+
+    async def _probe(self, before: str | None) -> str | None:
+        """Return the obstacle that is seen, or was while a flip is on its way; request a retry if it is gone."""
+        if self.reconciler.state is FlipState.OPEN:
+            return None
+        if self.reconciler.state is not FlipState.QUARANTINED:
+            return before
+        obstacle = await self.reconciler.find_obstacle()
+        if before and not obstacle and await outages.retry_device(self.database, self.lease, self.guard.device):
+            _log.info("the device is tried again at once, since this is over: %s", before)
+        return obstacle
 
     async def warm_for_ever(self) -> None:
         """Read the files of the next model into the page cache while the device works."""

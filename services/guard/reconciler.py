@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.guard.drivers.ports import Driver, DriverError, ModelServer
+from services.guard.drivers.ports import Driver, DriverError, ModelServer, count_reloads, find_obstacle
 from services.guard.guard import Guard, ServedModel
 from services.guard.memory import MemoryMeter, NotMeasured, make_meter
 from services.guard.verification import Sleep, Verification
@@ -31,6 +32,13 @@ ENDED = (FlipState.CLOSED, FlipState.QUARANTINED)
 OUTAGE_S = 5.0
 """How long a step waits for PostgreSQL before its flip is given up."""
 Announce = Callable[[int, Phase, tuple[int, ...]], Awaitable[None]]
+
+
+class RegisteredModel(NamedTuple):
+    """A model as its row identifies it; the name is that of the settings."""
+
+    name: str
+    hash: bytes
 
 
 class Reconciler:
@@ -62,8 +70,8 @@ class Reconciler:
         )
         self._machine = FlipMachine()
         self._servers: dict[int, ModelServer] = {}
-        self._resident_names: dict[int, str] = {}
-        self._hashes: dict[int, bytes] = {}
+        self._registered: dict[int, RegisteredModel] = {}
+        """The models that are resident or being loaded, by id."""
         self._current: ResidencyRow | None = None
         self._wanted: ResidencyRow | None = None
         self._reason: str | None = None
@@ -104,9 +112,26 @@ class Reconciler:
             # The flip ended while PostgreSQL was away, so its row was not updated.
             await self._move(newest.epoch, "quarantined", self._reason or "the flip was interrupted")
 
+    async def find_obstacle(self) -> str | None:
+        """Find what keeps a quarantined device from being loaded, without loading anything; None if nothing is seen.
+
+        A load may fail for other reasons as well.
+        """
+        wanted = self._require_wanted()
+        try:
+            registered = await self._find_models(wanted)
+            for model in registered.values():
+                await self._require_registered_model(model)
+                if obstacle := await find_obstacle(self._drivers[model.name]):
+                    return obstacle
+            needed = self._find_needed_mib(wanted, registered)
+            return await self._verification.find_shortage(needed) if registered else None
+        except (DriverError, NotMeasured) as error:
+            return str(error)
+
     async def _check_open(self) -> None:
         """Flip out of the open residency if one of its servers has died or its memory cannot be measured."""
-        dead = {self._resident_names[model]: server for model, server in self._servers.items() if not server.alive}
+        dead = {self._registered[model].name: server for model, server in self._servers.items() if not server.alive}
         if dead:
             _log.error("model servers died: %s", {name: server.exit_status for name, server in dead.items()})
             self._reason = "server_exit"
@@ -187,7 +212,14 @@ class Reconciler:
     async def _close_row(self) -> None:
         self._guard.close()
         if self._current is not None:
+            await self._record_reloads(self._current.epoch)
             await self._move(self._current.epoch, "closed", self._reason)
+
+    async def _record_reloads(self, epoch: int) -> None:
+        """Record the loads that were not the guard's, by model: the loads of a job are those that took place."""
+        found = {str(model): await count_reloads(server) for model, server in self._servers.items()}
+        if reloads := {model: count for model, count in found.items() if count}:
+            await self._write(partial(residencies.record_figures, epoch=epoch, figures={"reloads": reloads}))
 
     async def _unload(self) -> FlipEvent:
         if self._machine.state is FlipState.UNLOADING:
@@ -198,22 +230,26 @@ class Reconciler:
     async def _verify_free(self) -> FlipEvent:
         """Verify that the wanted models fit the budget and the free memory, and that no old server is alive."""
         wanted = self._require_wanted()
-        names = await self._find_names(wanted)
-        needed = wanted.memory_mib or sum(self._models[name].footprint_mib for name in names.values())
+        registered = await self._find_models(wanted)
+        needed = self._find_needed_mib(wanted, registered)
         if needed > self._device.models_mib:
-            models = ", ".join(sorted(names.values()))
+            models = ", ".join(sorted(model.name for model in registered.values()))
             raise DriverError(f"{models} need {needed} MiB, the budget is {self._device.models_mib} MiB")
-        await self._verification.verify_free(needed if names else None, self._reclaim)
+        await self._verification.verify_free(needed if registered else None, self._reclaim)
         if self._find_alive():
             await self._unload()
         if alive := self._find_alive():
             raise DriverError(f"model servers {alive} are still alive after their stop")
         self._servers.clear()
-        self._resident_names = names
+        self._registered = registered
         return FlipEvent.FREE
 
+    def _find_needed_mib(self, wanted: ResidencyRow, registered: Mapping[int, "RegisteredModel"]) -> int:
+        """Return the memory of the wanted models as the plan estimates it, else as the settings declare it."""
+        return wanted.memory_mib or sum(self._models[model.name].footprint_mib for model in registered.values())
+
     def _find_alive(self) -> list[str | int]:
-        return [server.pid or self._resident_names[model] for model, server in self._servers.items() if server.alive]
+        return [server.pid or self._registered[model].name for model, server in self._servers.items() if server.alive]
 
     async def _reclaim(self) -> None:
         """Stop the servers once more, and have every driver free what an earlier guard or stop has left."""
@@ -223,7 +259,9 @@ class Reconciler:
     async def _load(self) -> FlipEvent:
         wanted = self._require_wanted()
         await self._move(wanted.epoch, "loading")
-        for model_id, name in self._resident_names.items():
+        for model in self._registered.values():  # before any load, which would be in vain
+            await self._require_registered_model(model)
+        for model_id, (name, _) in self._registered.items():
             began = self._guard.clock.now()
             with traces.span(f"load {name}", {"mathrag.model_id": model_id}):
                 server = await self._drivers[name].start(wanted.parallel(model_id))
@@ -236,11 +274,10 @@ class Reconciler:
     async def _verify_resident(self) -> FlipEvent:
         """Verify that every server is alive and its model is still the registered one, then record its memory."""
         for model_id, server in self._servers.items():
-            identity = await self._drivers[self._resident_names[model_id]].identify()
-            if identity.hash != self._hashes[model_id]:
-                raise DriverError(f"model {identity.name!r} is not the one jobs were submitted with; restart the guard")
+            model = self._registered[model_id]
+            await self._require_registered_model(model)
             if not server.alive:
-                raise DriverError(f"the server of {identity.name!r} died while it was loading")
+                raise DriverError(f"the server of {model.name!r} died while it was loading")
         await self._record_figures(
             {"memory_mib": {str(model): server.memory_mib() for model, server in self._servers.items()}}
         )
@@ -249,6 +286,16 @@ class Reconciler:
             partial(learned_memory.learn, epoch=self._require_wanted().epoch, driver=self._verification.driver)
         )
         return FlipEvent.RESIDENT
+
+    async def _require_registered_model(self, model: "RegisteredModel") -> None:
+        """Verify that the model's driver would serve, or serves, what was registered.
+
+        Raises:
+            DriverError: it is another model now, or is not found.
+        """
+        identity = await self._drivers[model.name].identify()
+        if identity.hash != model.hash:
+            raise DriverError(f"model {identity.name!r} is not the one jobs were submitted with; restart the guard")
 
     async def _open(self) -> None:
         wanted = self._require_wanted()
@@ -261,7 +308,7 @@ class Reconciler:
         await self._announce(wanted.epoch, Phase.OPEN, wanted.models)
 
     def _make_served(self, model_id: int, server: ModelServer) -> ServedModel:
-        name = self._resident_names[model_id]
+        name = self._registered[model_id].name
         model = self._models[name]
         slots = self._require_wanted().parallel(model_id) or model.parallel
         return ServedModel(server, slots, model.call_timeout_s, name=name, driver=model.driver)
@@ -316,12 +363,15 @@ class Reconciler:
 
         await retry_through_outage(once, OUTAGE_S)
 
-    async def _find_names(self, wanted: ResidencyRow) -> dict[int, str]:
-        """Find the configured names of the wanted models by id, and remember their hashes."""
+    async def _find_models(self, wanted: ResidencyRow) -> "dict[int, RegisteredModel]":
+        """Find the wanted models by id.
+
+        Raises:
+            DriverError: this guard does not serve one of them.
+        """
         async with self._database.transaction() as connection:
             rows = (await connection.execute(MODELS, {"ids": list(wanted.models)})).all()
         unknown = [row.name for row in rows if row.name not in self._drivers]
         if unknown or len(rows) < len(wanted.models):
             raise DriverError(f"this guard does not serve {unknown or 'a wanted model'}; add it to `models`")
-        self._hashes = {row.id: row.hash for row in rows}
-        return {row.id: row.name for row in rows}
+        return {row.id: RegisteredModel(row.name, row.hash) for row in rows}

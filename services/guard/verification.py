@@ -65,6 +65,15 @@ class Verification:
         if (problem := await self._wait_for_room(needed_mib)) is not None:
             raise DriverError(problem)
 
+    async def find_shortage(self, needed_mib: int) -> str | None:
+        """Return what one reading finds wrong with the free memory; None if there is room, or nothing is measured.
+
+        Raises:
+            NotMeasured: the memory cannot be read.
+        """
+        reading = await self._memory.read()
+        return None if reading is None else self._find_problem(reading, needed_mib)
+
     async def verify_resident(self) -> None:
         """Record what the load took, as the base of later samples.
 

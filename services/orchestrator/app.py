@@ -17,6 +17,7 @@ from services.orchestrator.access.identity import Identity
 from services.orchestrator.access.keyring import Keyring
 from services.orchestrator.access.limits import UPLOADS, ConcurrencyLimit
 from services.orchestrator.access.scopes import authorise
+from services.orchestrator.access.sessions import Sessions
 from services.orchestrator.access.values import check_storable
 from services.orchestrator.api import (
     calibration,
@@ -89,6 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
         redis = Redis.from_url(settings.redis_url)
         # The runtime's statements need the planner settings of the hot path, reports do not.
         scheduling, reporting = (Database(settings.database_url, pinned=pinned) for pinned in (True, False))
+        admission = Database(settings.database_url, pinned=False, size=2)
         schedulers = [
             Scheduler(settings_for_device(settings, device.id), scheduling, redis) for device in settings.all_devices()
         ]
@@ -113,13 +115,14 @@ def create_app(settings: Settings) -> FastAPI:
             timeout=PATIENCE_S, trust_env=False, headers=known, event_hooks={"request": [add_trace_headers]}
         ) as http:
             app.state.deps = Deps(
-                settings=settings, database=reporting, redis=redis, http=http, wake=wake, schedulers=schedulers
-            )
+                settings=settings, database=reporting, admission=admission, redis=redis, http=http, wake=wake,
+                schedulers=schedulers,
+            )  # fmt: skip
             yield
         for loop in loops:
             loop.cancel()
         await asyncio.gather(*loops, return_exceptions=True)
-        await asyncio.gather(scheduling.close(), reporting.close(), redis.aclose())
+        await asyncio.gather(scheduling.close(), reporting.close(), admission.close(), redis.aclose())
 
     return build(settings, lifespan)
 
@@ -155,7 +158,7 @@ def _protect(app: FastAPI, settings: Settings) -> None:
     """Add the middleware that a request passes on its way to a route, from the inside out."""
     required = keys_required(settings)
     app.add_middleware(ConcurrencyLimit, limits=settings.limits)
-    app.add_middleware(Identity, keyring=Keyring() if required else None)
+    app.add_middleware(Identity, keyring=Keyring() if required else None, sessions=Sessions(settings.service_key))
     app.add_middleware(BodyLimit, most=settings.limits.body_bytes, hint="see `limits.body_bytes`", streams=UPLOADS)
     if not required:
         app.add_middleware(BrowserFilter, hosts=settings.access.hosts, host=settings.host)

@@ -1,5 +1,6 @@
 """The resources of a request: settings, database, Redis, the schedulers, and a client for the other services."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Protocol
@@ -34,12 +35,20 @@ class Deps:
 
     settings: Settings
     database: Database
+    admission: Database
+    """Connections for keys and readiness alone, so that no number of slow requests keeps others from being admitted."""
     redis: Redis
     http: httpx2.AsyncClient
     wake: Callable[[], None]
     """Tells the scheduler that a job was submitted or has ended."""
     schedulers: Sequence[DeviceScheduler] = ()
     """Schedulers of this process; empty in the doctor, which is another process."""
+    graph_reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a graph is in memory, several hundred MiB of it: one at a time."""
+    drafting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while an experiment is drafted, which takes seconds of processor time and a transaction for a thousand
+    jobs: one at a time.
+    """
     polls: Polls = field(default_factory=Polls)
     job_views: JobViewCache = field(default_factory=JobViewCache)
     verdicts: EndedCounts[tuple[int, int]] = field(default_factory=lambda: EndedCounts(count_verdicts))

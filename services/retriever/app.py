@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
-import anyio
 import msgspec
 from anyio import to_thread
 from fastapi import Depends, FastAPI, Request, Response
@@ -14,12 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from services.retriever import builds, checks
 from services.retriever.backends import make_backends
+from services.retriever.build_queue import BuildQueue
 from services.retriever.embeddings import TextEmbedder
 from services.retriever.questions import QuestionVectors
 from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
 from services.retriever.searches import IndexSearch, Searcher
 from services.retriever.shelf import DocumentCache, IndexCache
 from shared.access import internal
+from shared.access.serving import finish_while_connected
 from shared.contracts.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
 from shared.errors import Invalid, MathragError, TooLarge, Unavailable
 from shared.models import retrieval_models
@@ -95,7 +96,7 @@ class EmbedRequest(BaseModel):
 
 
 class RetrieverState:
-    """Holds what the process shares between requests: the caches, the models and the lock of builds."""
+    """Holds what the process shares between requests: the caches, the models and the queue of builds."""
 
     def __init__(self, settings: Settings, database: Database, embedder: Embedder, reranks: PinnedReranker) -> None:
         self.settings = settings
@@ -106,7 +107,7 @@ class RetrieverState:
         self.searcher = Searcher(self.shelf, DocumentCache(database), self.questions)
         self.embeddings = TextEmbedder(embedder, self.questions)
         self.reranks = reranks
-        self.building = anyio.Lock()
+        self.queue = BuildQueue()
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -178,18 +179,21 @@ async def check(name: str, state: StateDependency) -> Response:
     return _answer_json(await checks.check_part(name, state.settings.retrieval, kept))
 
 
-async def build(request: BuildRequest, state: StateDependency) -> Response:
-    """Build the corpus's dense and sparse index as far as they are missing; answer when both are ready."""
+async def build(request: Request, body: BuildRequest, state: StateDependency) -> Response:
+    """Build the corpus's dense and sparse index as far as they are missing; answer when both are ready.
+
+    The build ends when the client closes the connection.
+    """
+    work = builds.build_corpus(state.database, state.settings.data_dir, state.backends, state.queue, body.corpus)
     try:
-        async with state.building:
-            made = await builds.build_corpus(state.database, state.settings.data_dir, state.backends, request.corpus)
+        made = await finish_while_connected(request, work)
     except TooLarge as error:  # a document, not the request: the same request works once the setting is another
         raise Unavailable(error.message, hint=error.hint) from error
-    return _answer_json({"corpus": request.corpus, "indexes": made})
+    return _answer_json({"corpus": body.corpus, "indexes": made})
 
 
 async def list_orphans(state: StateDependency) -> Response:
-    """List the indexes on Elasticsearch that nothing uses; a build in progress is waited for."""
+    """List the indexes on Elasticsearch that nothing uses; those that are being built are left out."""
     return await _orphans(state, delete=False)
 
 
@@ -203,9 +207,8 @@ async def _orphans(state: RetrieverState, *, delete: bool) -> Response:
     from services.retriever.elasticsearch.server import ElasticsearchServer
 
     server = ElasticsearchServer(state.settings.retrieval.elasticsearch)
-    async with state.building:
-        work = orphans.delete if delete else orphans.find
-        found = await work(state.database, state.settings.data_dir, server)
+    work = orphans.delete if delete else orphans.find
+    found = await work(state.database, state.settings.data_dir, server, state.queue)
     return _answer_json({"orphans": found, "deleted": delete})
 
 

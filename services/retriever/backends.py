@@ -24,7 +24,8 @@ def _make_dense(retrieval: Retrieval, embedder: Embedder) -> Backend[SearchIndex
         from services.retriever.elasticsearch.dense import ElasticsearchVectors
         from services.retriever.elasticsearch.server import ElasticsearchServer
 
-        return ElasticsearchVectors(ElasticsearchServer(retrieval.elasticsearch), embedder, retrieval.dense)
+        chosen = retrieval.elasticsearch
+        return ElasticsearchVectors(ElasticsearchServer(chosen), embedder, retrieval.dense, chosen.vectors)
     return Faiss(embedder, _make_layout(retrieval.dense))
 
 

@@ -5,15 +5,17 @@ An index is determined by its recipe and the corpus's content, so no signature i
 
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from anyio import from_thread, to_thread
+from anyio import CancelScope, from_thread, to_thread
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.retriever import files
+from services.retriever.build_queue import BuildQueue
 from services.retriever.ports import Backend, Batch, SearchIndex
 from services.retriever.texts import FIELDS, make_indexed_text
 from shared.contracts import canonical
@@ -24,6 +26,9 @@ VERSION = "1"
 """Version of the code that determines scores; a new version makes new indexes."""
 FOLDER = "indexes"
 BATCH = 1000
+BATCH_BYTES = 4 << 20
+"""Documents per batch, and the length of their texts, in bytes, at which a batch ends: a build that is cancelled ends
+after the present batch."""
 _POINTERS = {
     "dense": text("UPDATE corpora SET dense_index = :index WHERE id = :id AND hash = :hash"),
     "sparse": text("UPDATE corpora SET sparse_index = :index WHERE id = :id AND hash = :hash"),
@@ -68,9 +73,11 @@ def make_recipe(backend: Backend[SearchIndex], corpus_hash: str) -> dict[str, An
 
 
 async def build_corpus(
-    database: Database, data_dir: Path, backends: list[Backend[SearchIndex]], corpus: int
+    database: Database, data_dir: Path, backends: list[Backend[SearchIndex]], queue: BuildQueue, corpus: int
 ) -> list[Build]:
     """Build the missing or damaged indexes, one per back end, and let the corpus use all of them.
+
+    A caller that is cancelled leaves nothing of an unfinished index.
 
     Raises:
         NotFound: there is no such corpus.
@@ -78,7 +85,7 @@ async def build_corpus(
         Conflict: the corpus was deleted or replaced meanwhile.
     """
     row = await _find_corpus(database, corpus)
-    return [await _build(database, data_dir, backend, row) for backend in backends]
+    return [await _build(database, data_dir, backend, queue, row) for backend in backends]
 
 
 async def find_index(database: Database, index: int) -> IndexRow:
@@ -93,25 +100,27 @@ async def find_index(database: Database, index: int) -> IndexRow:
     return found
 
 
-async def _build(database: Database, data_dir: Path, backend: Backend[SearchIndex], corpus: CorpusRow) -> Build:
+async def _build(
+    database: Database, data_dir: Path, backend: Backend[SearchIndex], queue: BuildQueue, corpus: CorpusRow
+) -> Build:
     started = time.monotonic()
     made = await to_thread.run_sync(make_recipe, backend, corpus.hash.hex())  # the embedder may be asked for it
     signature = canonical.digest(made)
-    reused = await _find_reusable(database, data_dir, backend, made, signature)
-    if reused is None:
-        folder, file_hash, documents = await _make(database, data_dir, backend, made, corpus)
-        values = {"path": f"{FOLDER}/{folder.name}", "file_hash": file_hash, "documents": documents}
-        index = await _register(database, made, signature, values)
-    else:
-        index, documents, folder = reused.id, reused.documents, data_dir / reused.path
-    await _point_corpus(database, corpus, backend.kind, index)
-    await to_thread.run_sync(backend.point, folder, corpus.id)
+    row, reused = await _find_reusable(database, data_dir, backend, made, signature), True
+    if row is None:
+        async with queue.take_turn(signature.hex(), await _measure_text(database, corpus.id)):
+            # Another request may have built it while this one waited.
+            row = await _find_reusable(database, data_dir, backend, made, signature)
+            if row is None:
+                row, reused = await _make(database, data_dir, backend, made, corpus), False
+    await _point_corpus(database, corpus, backend.kind, row.id)
+    await to_thread.run_sync(backend.point, data_dir / row.path, corpus.id)
     return Build(
-        index=index,
+        index=row.id,
         kind=backend.kind,
         signature=signature.hex(),
-        documents=documents,
-        reused=reused is not None,
+        documents=row.documents,
+        reused=reused,
         seconds=round(time.monotonic() - started, 3),
     )
 
@@ -137,27 +146,44 @@ async def _find_reusable(
 
 async def _make(
     database: Database, data_dir: Path, backend: Backend[SearchIndex], made: dict[str, Any], corpus: CorpusRow
-) -> tuple[Path, bytes, int]:
-    """Build an index in a worker thread, which reads batches through this loop: (folder, file hash, documents)."""
+) -> IndexRow:
+    """Build an index in a worker thread, which reads batches through this loop, and register it."""
     batches = _read_batches(database, corpus.id)
 
     def work() -> tuple[Path, bytes, int]:
         index = backend.build(_iterate_blocking(batches), canonical.digest(made).hex())
+        from_thread.check_cancelled()
         return *files.write(data_dir / FOLDER, made, index), len(index.documents)
 
-    return await to_thread.run_sync(work)
+    folder, file_hash, documents = await to_thread.run_sync(work)
+    return await _register(database, made, f"{FOLDER}/{folder.name}", file_hash, documents)
+
+
+async def _measure_text(database: Database, corpus: int) -> int:
+    """Return the length of the corpus's texts, in bytes."""
+    query = text(
+        "SELECT coalesce(sum(octet_length(problem) + octet_length(body)), 0) FROM documents"
+        " WHERE hash IN (SELECT hash FROM corpus_documents WHERE corpus_id = :corpus)"
+    )
+    async with database.transaction() as connection:
+        return int((await connection.execute(query, {"corpus": corpus})).scalar_one())
 
 
 async def _read_batches(database: Database, corpus: int) -> AsyncIterator[Batch]:
     """Yield every distinct document once, in short transactions, so that a long build does not hold back vacuum."""
     query = text(
-        "SELECT c.ordinal, c.hash, d.problem, d.body FROM corpus_documents c JOIN documents d USING (hash)"
+        "SELECT ordinal, hash, problem, body FROM ("
+        " SELECT c.ordinal, c.hash, d.problem, d.body, sum(octet_length(d.problem) + octet_length(d.body))"
+        " OVER (ORDER BY c.ordinal ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before"
+        " FROM corpus_documents c JOIN documents d USING (hash)"
         " WHERE c.corpus_id = :corpus AND c.ordinal > :after ORDER BY c.ordinal LIMIT :batch"
+        ") AS next WHERE coalesce(bytes_before, 0) < :bytes ORDER BY ordinal"
     )
     after, seen = -1, set[bytes]()
     while True:
+        values = {"corpus": corpus, "after": after, "batch": BATCH, "bytes": BATCH_BYTES}
         async with database.transaction() as connection:
-            rows = (await connection.execute(query, {"corpus": corpus, "after": after, "batch": BATCH})).all()
+            rows = (await connection.execute(query, values)).all()
         if not rows:
             return
         after = rows[-1].ordinal
@@ -167,12 +193,20 @@ async def _read_batches(database: Database, corpus: int) -> AsyncIterator[Batch]
 
 
 def _iterate_blocking(batches: AsyncIterator[Batch]) -> Iterator[Batch]:
-    """Iterate over the batches from a worker thread."""
+    """Iterate over the batches from a worker thread, until the task that waits for it is cancelled."""
 
     async def read_next() -> Batch | None:
         return await anext(batches, None)
 
-    while (batch := from_thread.run(read_next)) is not None:
+    while True:
+        from_thread.check_cancelled()
+        try:
+            batch = from_thread.run(read_next)
+        except CancelledError:
+            from_thread.check_cancelled()  # raises the exception by which the waiting task knows that it is cancelled
+            raise
+        if batch is None:
+            return
         yield batch
 
 
@@ -196,19 +230,24 @@ async def _query_index(
     return None if row is None else IndexRow(**row)
 
 
-async def _register(database: Database, made: dict[str, Any], signature: bytes, values: dict[str, Any]) -> int:
-    """Insert or update the row of an index and return its id."""
+async def _register(database: Database, made: dict[str, Any], path: str, file_hash: bytes, documents: int) -> IndexRow:
+    """Insert or update the row of an index, also if the caller is cancelled, so that what is written is used."""
     statement = text(
         "INSERT INTO indexes (kind, signature, model_id, path, file_hash, params, documents, state)"
         " VALUES (:kind, :signature, :model, :path, :file_hash, CAST(:params AS jsonb), :documents, 'ready')"
         " ON CONFLICT (signature) DO UPDATE SET path = excluded.path, file_hash = excluded.file_hash, state = 'ready'"
         " RETURNING id"
     )
-    async with database.transaction() as connection:
-        model = await _register_model(connection, made["kind"], signature.hex())
-        values = {**values, "kind": made["kind"], "signature": signature, "model": model}
-        values["params"] = canonical.encode(made).decode()
-        return int((await connection.execute(statement, values)).scalar_one())
+    signature, kind = canonical.digest(made), made["kind"]
+    values = {
+        "kind": kind, "signature": signature, "path": path, "file_hash": file_hash, "documents": documents,
+        "params": canonical.encode(made).decode(),
+    }  # fmt: skip
+    with CancelScope(shield=True):
+        async with database.transaction() as connection:
+            model = await _register_model(connection, kind, signature.hex())
+            index = int((await connection.execute(statement, {**values, "model": model})).scalar_one())
+    return IndexRow(id=index, kind=kind, corpus=made["corpus"], path=path, file_hash=file_hash, documents=documents)
 
 
 async def _register_model(connection: AsyncConnection, kind: str, digest: str) -> int:

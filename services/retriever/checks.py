@@ -14,7 +14,7 @@ from anyio import run, to_thread
 from sqlalchemy import text
 
 from services.retriever.elasticsearch.backend import FILE
-from services.retriever.elasticsearch.failures import MAJOR, URL
+from services.retriever.elasticsearch.failures import MAJOR, MAKE_KEY, URL
 from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.files import UnsoundIndex
 from services.retriever.ports import Backend, SearchIndex
@@ -58,9 +58,16 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
 
 
 async def _check_elasticsearch(chosen: Retrieval, kept: ServedIndexes | None) -> str:
-    """Check that the server is an Elasticsearch of `MAJOR` and holds, complete, every index that a corpus uses."""
+    """Check that the server is an Elasticsearch of `MAJOR`, lets us do what we need to, and holds, complete, every
+    index that a corpus uses.
+    """
     once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": retrieval.TIMEOUT_S})
-    major, minor = await to_thread.run_sync(lambda: ElasticsearchServer(once).version)
+    server = ElasticsearchServer(once)
+    if missing := await to_thread.run_sync(server.list_missing_privileges):
+        raise NotReady(
+            f"the key or user of Elasticsearch lacks {', '.join(missing)}", fix=f"make a new key: {MAKE_KEY}"
+        )
+    major, minor = await to_thread.run_sync(lambda: server.version)
     if major != MAJOR:
         message = f"Elasticsearch {major}.{minor} is not supported"
         raise NotReady(message, fix=f"{URL} must name a server of version {MAJOR}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from anyio import to_thread
 from sqlalchemy import text
 
+from services.retriever.build_queue import BuildQueue
 from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.evaluation.searcher import FOLDER
 from shared.storage.database import Database
@@ -15,28 +16,40 @@ from shared.storage.database import Database
 SIGNATURES = text("SELECT encode(signature, 'hex') FROM indexes")
 
 
-async def find(database: Database, data_dir: Path, server: ElasticsearchServer) -> list[str]:
-    """List the indexes that neither a row of `database` nor an evaluation below `data_dir` uses.
-
-    An index that is being built is among them.
+async def find(database: Database, data_dir: Path, server: ElasticsearchServer, queue: BuildQueue) -> list[str]:
+    """List the indexes that nothing uses: no build, no row of `database` and no evaluation below `data_dir`.
 
     Raises:
         Unavailable: the server does not answer.
     """
-    stored = await to_thread.run_sync(server.indexes)  # before the rows: what is registered meanwhile is no orphan
+    stored = await to_thread.run_sync(server.indexes)
+    # In this order: what was stored is being built now, or was registered before the rows are read.
+    building = queue.signatures
+    used = building | await _list_used(database, data_dir)
+    return [index for index in stored if _get_signature(index) not in used]
+
+
+async def delete(database: Database, data_dir: Path, server: ElasticsearchServer, queue: BuildQueue) -> list[str]:
+    """Delete the indexes that `find` names, and return their names; one that a build begins meanwhile is kept.
+
+    Raises:
+        Unavailable: the server does not answer.
+    """
+    deleted = []
+    for index in await find(database, data_dir, server, queue):
+        async with queue.take_turn(_get_signature(index), 0):
+            if _get_signature(index) not in await _list_used(database, data_dir):
+                await to_thread.run_sync(server.delete, index)
+                deleted.append(index)
+    return deleted
+
+
+async def _list_used(database: Database, data_dir: Path) -> set[str]:
+    """List the signatures of registered indexes and of those of evaluations."""
     async with database.transaction() as connection:
         signatures = set((await connection.execute(SIGNATURES)).scalars())
-    signatures |= {folder.name for folder in (data_dir / FOLDER).glob("*")}
-    return [index for index in stored if index.rpartition("-")[2] not in signatures]
+    return signatures | {folder.name for folder in (data_dir / FOLDER).glob("*")}
 
 
-async def delete(database: Database, data_dir: Path, server: ElasticsearchServer) -> list[str]:
-    """Delete the indexes that `find` names, and return their names.
-
-    Raises:
-        Unavailable: the server does not answer.
-    """
-    found = await find(database, data_dir, server)
-    for index in found:
-        await to_thread.run_sync(server.delete, index)
-    return found
+def _get_signature(index: str) -> str:
+    return index.rpartition("-")[2]

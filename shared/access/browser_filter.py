@@ -56,6 +56,17 @@ class BrowserFilter:
         return origin.lower() == here or origin.lower().partition("://")[2] in self._pages
 
 
+def comes_from_here(headers: Headers) -> bool:
+    """Tell whether a request was sent by a page of this host, or by a program. The scheme is not compared, because
+    behind a proxy that ends TLS the service may not know it; `Sec-Fetch-Site` does, and all current browsers send it.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site in ("none", "same-origin")
+    origin = headers.get("origin")
+    return origin is None or origin.lower().partition("://")[2] == headers.get("host", "").lower()
+
+
 def _parse_name(host: str) -> str:
     found = _HOST.fullmatch(host)
     return found["address"] or found["name"].lower() if found else ""

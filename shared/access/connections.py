@@ -25,6 +25,8 @@ LINGER_BYTES = 1 << 20
 """Upper bound of what is read from it meanwhile."""
 MAX_PIPELINED = 16
 """Requests that a client may send ahead of their answers."""
+BODY_PERIODS = 2
+"""Length of the periods over which the speed of a body is measured, in multiples of `limits.idle_s`."""
 FIELD_SEPARATORS = len(": \r\n")
 
 
@@ -43,21 +45,40 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = self._header_fields = self._undecoded = 0
         self._body_from = self._body_at = 0.0
         self._body_bytes = 0
+        self._hosts = 0
+        self._waits_since = 0.0
+        """When it began to wait for the present request's header, in the loop's time."""
+        self._postponed: MathragError | None = None
+        """Why nothing more is read; sent once all earlier requests are answered."""
         self._running: RequestResponseCycle | None = None
         """The request that is being answered; `cycle` is the newest request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for a header, or refuse the client if there are too many connections."""
+        """Start to wait for a header. If there are too many connections, close the one that has waited longest for a
+        header, or refuse the client if all others are in use.
+        """
         super().connection_made(transport)
         _bound_unread_answers(transport, self._limits.idle_s)
         most = self._limits.connections
-        if len(self.connections) > most:
+        if len(self.connections) > most and not self._close_longest_idle():
             self._refuse(
                 Unavailable(f"{most} connections are open, as many as `limits.connections` allows; try again later")
             )
             transport.close()  # at once: a lingering connection holds a file descriptor
         else:
             self._await_header()
+
+    def _close_longest_idle(self) -> bool:
+        """Close the connection that has waited longest for a header; return False if no other connection waits."""
+        idle = [each for each in self.connections if isinstance(each, Connection) and each._is_idle()]
+        others = [each for each in idle if each is not self]
+        if others:
+            min(others, key=lambda each: each._waits_since).transport.close()
+        return bool(others)
+
+    def _is_idle(self) -> bool:
+        is_in_use = self._refusal is not None or self._awaited == "body" or self._is_answering()
+        return not is_in_use and not self.transport.is_closing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Mark the request that is being answered as disconnected, too: uvicorn marks only the newest one."""
@@ -66,7 +87,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._refusal is not None:
+        if self._refusal is not None or self._postponed is not None:
             self._discard(len(data))
         else:
             self._unset_keepalive_if_required()
@@ -82,7 +103,17 @@ class Connection(HttpToolsProtocol):
         except httptools.HttpParserUpgrade:
             pass  # no upgrade is supported: the request is answered as it is
         except (httptools.HttpParserError, HeaderTooLarge) as error:
-            self._refuse(_find_cause(error))
+            self._refuse_in_turn(_find_cause(error))
+
+    def _refuse_in_turn(self, error: MathragError) -> None:
+        """Refuse the newest request; if others came before it, only once they are answered."""
+        if not self._is_answering() or (self._awaited == "body" and self.cycle is self._running):
+            self._refuse(error)
+            return
+        if self._awaited == "body":
+            self.pipeline.popleft()
+        self._awaited, self._postponed, self._undecoded = "header", error, 0
+        self._stop_waiting()
 
     # Callbacks of the parser; what they raise reaches `data_received` as the context of a parser's error.
 
@@ -90,7 +121,7 @@ class Connection(HttpToolsProtocol):
         """Start to count a new request's header."""
         super().on_message_begin()
         self._begun = True
-        self._header_bytes = self._header_fields = 0
+        self._header_bytes = self._header_fields = self._hosts = 0
         if self._awaited is None:
             self._await_header()
 
@@ -106,10 +137,15 @@ class Connection(HttpToolsProtocol):
         if self._header_fields > self._limits.header_fields:
             raise HeaderTooLarge(f"a header may have {self._limits.header_fields} fields (`limits.header_fields`)")
         if self._awaited == "header":
+            self._hosts += name.lower() == b"host"
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to wait for the body; refuse the request if too many are pipelined."""
+        """Start to wait for the body; refuse the request if too many are pipelined, or if it does not name one host
+        (RFC 9112, 3.2): a proxy and this service could read different ones.
+        """
+        if self._hosts != 1 and (self._hosts > 1 or self.parser.get_http_version() == "1.1"):
+            raise BadRequest(f"`Host`: must be there once, not {self._hosts} times")
         if len(self.pipeline) >= MAX_PIPELINED:
             raise TooMany(f"{MAX_PIPELINED} requests wait on this connection", hint="wait for their answers")
         super().on_headers_complete()
@@ -143,13 +179,15 @@ class Connection(HttpToolsProtocol):
         """Give the rest of a body that was answered early a moment to arrive, so that the connection can be reused."""
         answered = self._running
         super().on_response_complete()
-        if self._awaited == "body" and self.cycle is answered and not self.transport.is_closing():
+        if self._postponed is not None and not self._is_answering() and not self.transport.is_closing():
+            self._refuse(self._postponed)
+        elif self._awaited == "body" and self.cycle is answered and not self.transport.is_closing():
             self._wait(LINGER_S, self.transport.close)
 
     # Limits
 
     def _await_header(self) -> None:
-        self._awaited, self._begun = "header", False
+        self._awaited, self._begun, self._waits_since = "header", False, self.loop.time()
         self._wait(self._limits.header_s, self._check_header)
 
     def _count(self, size: int) -> None:
@@ -189,8 +227,11 @@ class Connection(HttpToolsProtocol):
         limits, now = self._limits, self.loop.time()
         if now - self._body_at >= limits.idle_s:
             return TimedOut(f"no byte of the body came for {limits.idle_s:g} s (`limits.idle_s`)")
-        if self._body_bytes < (now - self._body_from - limits.idle_s) * limits.body_bytes_s:
-            return TimedOut(f"the body came slower than {limits.body_bytes_s} bytes/s (`limits.body_bytes_s`)")
+        elapsed = now - self._body_from
+        if elapsed >= BODY_PERIODS * limits.idle_s:
+            if self._body_bytes < elapsed * limits.body_bytes_s:
+                return TimedOut(f"the body came slower than {limits.body_bytes_s} bytes/s (`limits.body_bytes_s`)")
+            self._body_from, self._body_bytes = now, 0
         return None
 
     def _wait(self, seconds: float, then: Callable[[], None]) -> None:

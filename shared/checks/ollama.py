@@ -4,7 +4,7 @@ import asyncio
 from urllib.parse import urlsplit
 
 from shared.checks.check import NotReady
-from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, make_full_tag
+from shared.models.ollama import DEFAULT_URL, Ollama, OllamaFailed, advise_fetching, make_full_tag
 from shared.models.ollama_orphans import LOOPBACK, find_orphans
 from shared.settings import Settings
 
@@ -28,7 +28,7 @@ async def check_ollama(name: str, settings: Settings) -> str:
         try:
             found = await api.require_pulled(tag)
         except OllamaFailed as failed:
-            raise NotReady(str(failed), fix=_advise_pull(api.url, tag)) from failed
+            raise NotReady(str(failed), fix=advise_fetching(tag, ollama_command(api.url))) from failed
         strangers = [
             each.name for each in await api.list_resident() if each.name not in _list_configured_tags(settings)
         ]
@@ -55,10 +55,6 @@ def _advise_start(url: str) -> str:
         return f"{ollama_command(url)} serve"
     port = urlsplit(url).port or 80
     return f"start it on {urlsplit(url).hostname}: OLLAMA_HOST=0.0.0.0:{port} {SERVER} serve"
-
-
-def _advise_pull(url: str, tag: str) -> str:
-    return f"{ollama_command(url)} pull {tag}; one of your own: {ollama_command(url)} create {tag} -f Modelfile"
 
 
 def _is_here(url: str) -> bool:

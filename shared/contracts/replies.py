@@ -30,7 +30,7 @@ class FailureKind(StrEnum):
     CONNECTION = "connection"
     BACKEND_ERROR = "backend_error"
     UNAVAILABLE = "unavailable"
-    """A server that many calls share was away for longer than calls may wait for it."""
+    """A server that many calls share was away for longer than calls may wait for it, or refuses our key."""
 
 
 BOUNDS = frozenset({FailureKind.OUT_OF_MEMORY, FailureKind.MINER_TIMEOUT})

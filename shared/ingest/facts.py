@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.contracts.graphs import Fact, Phrase, TimeUnit
-from shared.errors import Invalid, InvalidLine
+from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import fields
 from shared.ingest.fact_rows import FACT, PHRASE, WHAT
 from shared.ingest.lines import Defect, Fields, Row
@@ -19,6 +19,9 @@ from shared.storage.graphs import GraphFacts
 
 CONTROLS = "\0\t\n\r"
 """Characters that names must not hold, because names are written into lines, between tabs."""
+MOST_NAMES = 64 << 20
+"""Upper bound of the length of all entities' names, in characters: the whole graph is held in memory while it is
+stored. A million facts about Wikidata have some 30 MiB."""
 UNITS: dict[TimeUnit | None, str] = {None: "no time", "day": "a date", "step": "a whole number as time"}
 
 
@@ -58,6 +61,7 @@ class _FactNumbering:
         self._relations: dict[str, int] = {}
         self._triples = array("i")
         self._times = array("q")
+        self._name_bytes = 0
         self._units: set[TimeUnit | None] = set()
         self._phrases: dict[str, Phrase] = {}
         self._lines: dict[str, int] = {}
@@ -86,8 +90,16 @@ class _FactNumbering:
         if isinstance(record, Phrase):
             return
         number, entities = self._relations.setdefault(record.relation, len(self._relations)), self._entities
-        subject = entities.setdefault(record.subject, len(entities))
+        before = len(entities)
+        subject = entities.setdefault(record.subject, before)
         self._triples.extend((subject, number, entities.setdefault(record.object, len(entities))))
+        if len(entities) > before:
+            self._name_bytes += len(record.subject) + len(record.object)
+            if self._name_bytes > MOST_NAMES:
+                raise TooLarge(
+                    f"{self._source}: the names of the entities have more than {MOST_NAMES >> 20} MiB in all",
+                    hint="shorten them, or split the graph",
+                )
         if record.time is not None:
             self._times.append(times.parse(record.time)[1])
 
@@ -148,6 +160,8 @@ def _name(line: Fields, field: str) -> str:
     if value is None or value == "":
         raise Defect(f"has no {field}; write one")
     found = fields.text(line, field)
+    if len(found) > fields.LONGEST_NAME:
+        raise Defect(f"`{field}` has {len(found)} characters, more than {fields.LONGEST_NAME}; shorten it")
     if any(control in found for control in CONTROLS):
         raise Defect(f"`{field}` holds a tab, a line end or a NUL character; remove it")
     return found

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
@@ -18,9 +19,17 @@ SHOWN = 40
 """Characters of a number that a message quotes."""
 MOST_DEPTH = 100
 """Maximum nesting of arrays and objects; Python can encode about a thousand, fewer if the stack is deep."""
+MOST_VALUES = 10_000
+"""Maximum number of values on a line: the members of all its lists and objects."""
+VALUE_BYTES = 32
+"""Memory of a parsed value besides its text, in bytes, about."""
 NESTED = "is nested too deeply; write one flat JSON object per line"
 BOM = b"\xef\xbb\xbf"
 LFS_POINTER = b"version https://git-lfs"
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"')
+_FILLED = re.compile(rb"[\[{]\s*+(?![\s\]}])")
+"""The beginning of a list or object that is not empty."""
 
 Fields = dict[str, Any]
 _fast = msgspec.json.Decoder().decode
@@ -94,8 +103,12 @@ def fields(content: Content) -> Fields:
 
 
 def size(content: Content) -> int:
-    """Estimate the length of the line in bytes; for fields, count the characters of names and texts."""
-    if isinstance(content, bytes | str):
+    """Estimate the memory of the parsed line in bytes: its length and `VALUE_BYTES` for each value; of fields, only
+    the characters of names and texts are counted.
+    """
+    if isinstance(content, bytes):
+        return len(content) + VALUE_BYTES * (content.count(b",") + content.count(b"[") + content.count(b"{"))
+    if isinstance(content, str):
         return len(content)
     return 0 if isinstance(content, Defect) else sum(map(len, _strings(content)))
 
@@ -107,6 +120,7 @@ def parse(raw: bytes | str) -> Fields:
         Defect: not UTF-8, a Git LFS pointer, a NUL, a lone surrogate, not JSON, or not an object.
     """
     data = raw if isinstance(raw, bytes) else _utf8(raw)
+    check_count(data)
     try:
         value = _fast(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -118,6 +132,21 @@ def parse(raw: bytes | str) -> Fields:
     if data.count(b"[") + data.count(b"{") > MOST_DEPTH:
         check_depth(value)
     return value
+
+
+def check_count(data: bytes) -> None:
+    """Refuse JSON of too many values before it is parsed: a value of three bytes takes some sixty bytes of memory, and
+    the parser keeps all other threads waiting.
+
+    Raises:
+        Defect: lists and objects have more than `MOST_VALUES` members in all.
+    """
+    if data.count(b",") + data.count(b"[") + data.count(b"{") <= MOST_VALUES:
+        return
+    bare = _STRING.sub(b"", data)
+    commas = bare.count(b",")
+    if commas >= MOST_VALUES or commas + len(_FILLED.findall(bare)) > MOST_VALUES:
+        raise Defect(f"holds more than {MOST_VALUES} values; remove what is not needed, or split the line")
 
 
 def check_strings(value: Any) -> None:

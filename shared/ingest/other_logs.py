@@ -43,7 +43,9 @@ class LogLimits(NamedTuple):
     line: int = lines.MAX_LINE_BYTES
     """Of a line."""
     value: int = 1 << 28
-    """Of what is held in memory: a log that is a single JSON value, or one file of an archive."""
+    """Of a log that is a single JSON value, which is held in memory."""
+    sample: int = 1 << 24
+    """Of one sample of an archive: a packed one of 47 KB could take more than a GB."""
     unpacked: int = 1 << 34
     """Of all samples of an archive: one of inspect_ai has 20 to 250 KB with its events."""
 
@@ -110,7 +112,7 @@ def _inspect_samples(file: IO[bytes], source: str, limits: LogLimits) -> Iterato
     if not is_archive:
         yield from _array(_read_single_value(file, source, limits.value), "samples", source)
         return
-    samples = archives.contents(file, source, _is_sample, limits.value, limits.unpacked)
+    samples = archives.contents(file, source, _is_sample, limits.sample, limits.unpacked)
     first = next(samples, None)
     if first is None:
         raise InvalidLine(source, 1, "is an archive without `samples/`; finish the evaluation first")

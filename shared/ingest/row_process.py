@@ -15,13 +15,13 @@ from typing import IO
 
 import msgspec
 
-from shared.errors import InvalidLine, MathragError, TooLarge
+from shared.errors import Invalid, InvalidLine, MathragError, TooLarge
 from shared.ingest.lines import Content, Defect, Row
 
 CPU_S = 300
 """Maximum CPU time, in seconds. It also ends a process whose parent is gone and that writes nothing."""
 BUFFER_BYTES = 1 << 20
-ROW, DEFECT, END, INVALID, TOO_LARGE = b"r", b"d", b"e", b"i", b"l"
+ROW, DEFECT, END, INVALID, TOO_LARGE, REFUSED = b"r", b"d", b"e", b"i", b"l", b"x"
 FRUGAL = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
@@ -37,7 +37,8 @@ files."""
 Rows = Callable[[IO[bytes]], Iterator[bytes | Defect]]
 """Reads a file: yields each row as a JSON object, or what is wrong with it.
 
-It raises InvalidLine or TooLarge where the file cannot be read on; the parent knows source and row.
+It raises InvalidLine (line 0: that of the row) or TooLarge where the file cannot be read on; the parent knows the
+source. The message of an Invalid is complete.
 """
 
 
@@ -63,14 +64,16 @@ def make_lines(rows: Iterator[bytes | Defect], memory_bytes: int) -> Iterator[by
             yield _message(DEFECT, str(content)) if isinstance(content, Defect) else ROW + content + b"\n"
         yield _message(END, "")
     except InvalidLine as error:
-        yield _message(INVALID, error.said)
+        yield _message(INVALID, [error.line, error.said])
+    except Invalid as error:
+        yield _message(REFUSED, [error.message, error.hint])
     except TooLarge as error:
         yield _message(TOO_LARGE, error.message)
     except MemoryError:
         yield _message(TOO_LARGE, f"needs more than {memory_bytes >> 20} MiB of memory to unpack")
 
 
-def _message(kind: bytes, said: str) -> bytes:
+def _message(kind: bytes, said: object) -> bytes:
     """Make a line that is not a row, with its kind and a message."""
     return kind + json.dumps(said).encode() + b"\n"
 
@@ -84,7 +87,7 @@ def read_rows(
     `file` must be a file of the operating system; `what` and `hint` are for messages.
 
     Raises:
-        InvalidLine: the file is damaged.
+        Invalid: the file is damaged, or not what it should be.
         TooLarge: it unpacks to more than is allowed, or needs more memory or time than the process may take.
     """
     environment = FRUGAL | {name: os.environ[name] for name in INHERITED if name in os.environ}
@@ -108,16 +111,20 @@ def read_line(line: bytes, source: str, number: int, what: str, hint: str) -> Co
     """Return a row, or what is wrong with it.
 
     Raises:
-        InvalidLine, TooLarge: it is the file that cannot be read.
+        Invalid, TooLarge: it is the file that cannot be read.
     """
     kind, content = line[:1], line[1:]
     if kind == ROW:
         return content
-    said: str = msgspec.json.decode(content)
+    said = msgspec.json.decode(content)
     if kind == TOO_LARGE:
         raise TooLarge(f"{source}: the {what} {said}", hint=hint)
     if kind == INVALID:
-        raise InvalidLine(source, number, said)
+        at, problem = said
+        raise InvalidLine(source, at or number, problem)
+    if kind == REFUSED:
+        message, its_hint = said
+        raise Invalid(message, hint=its_hint)
     return Defect(said)
 
 

@@ -218,6 +218,7 @@ def _parse_nested(name: str, cell: str, names: ColumnNames) -> Any:
     """Parse a cell that looks like a list or an object, as JSON or as Python writes a list of texts."""
     if not cell.lstrip().startswith(("[", "{")):
         return cell
+    lines.check_count(cell.encode(errors="replace"))
     try:
         value = msgspec.json.decode(cell)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -14,6 +14,8 @@ from redis.exceptions import RedisError
 
 TTL_S = 15
 RENEW_S = 5
+RETRY_S = 120
+"""How long a request to try a quarantined device again stays, if no call needs the device."""
 
 # The epoch only grows, and so does the phase within an epoch: a late writer changes nothing.
 PUBLISH = """
@@ -66,6 +68,7 @@ class RedisLease:
         self._redis = redis
         self._cached = _CachedLease(None, 0.0)
         self._key = f"mathrag:gpu:{{{device}}}:lease"
+        self._retry_key = f"mathrag:gpu:{{{device}}}:retry"
         self._publish = redis.register_script(PUBLISH)
 
     async def publish(self, epoch: int, phase: Phase, models: Sequence[int] = ()) -> bool:
@@ -83,6 +86,22 @@ class RedisLease:
             return bool(await self._redis.ping())
         except RedisError:
             return False
+
+    async def request_retry(self, epoch: int) -> None:
+        """Request that the device be tried again at once after the quarantine of this epoch.
+
+        Raises:
+            RedisError: Redis does not answer.
+        """
+        await self._redis.set(self._retry_key, epoch, ex=RETRY_S)
+
+    async def is_retry_requested(self, epoch: int) -> bool:
+        """Tell whether a retry after this epoch was requested; a request that was lost costs only the usual pause."""
+        try:
+            found = await self._redis.get(self._retry_key)
+        except RedisError:
+            return False
+        return found is not None and int(found) == epoch
 
     async def read(self) -> DeviceLease | None:
         """Return the lease; if it is None, leased calls must not be claimed.

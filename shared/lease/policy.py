@@ -75,6 +75,8 @@ class DeviceResidency(msgspec.Struct, frozen=True, kw_only=True):
     """Number of quarantined residencies in a row, including this one."""
     age_s: float = 0.0
     """Seconds since it was closed or quarantined."""
+    retry: bool = False
+    """Whether it is quarantined and to be tried again at once, as its obstacle is gone or the operator says so."""
     open_s: float = 0.0
     """Seconds since it was opened, if it is open."""
     idle_s: float = 0.0
@@ -186,7 +188,9 @@ def retry_wait_s(failures: int) -> float:
 
 
 def _is_resting(held: DeviceResidency | None) -> bool:
-    return held is not None and held.state == "quarantined" and held.age_s < retry_wait_s(held.failures)
+    if held is None or held.state != "quarantined" or held.retry:
+        return False
+    return held.age_s < retry_wait_s(held.failures)
 
 
 def _has_failed(held: DeviceResidency | None, load: ModelLoad) -> bool:

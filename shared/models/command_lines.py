@@ -1,6 +1,7 @@
 """Command lines of model servers, and checks of what a started server reports about itself. Pure.
 
-Supported are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3, and vLLM 0.10 and later;
+Supported are llama.cpp's `llama-server` (b6710 and later), text-generation-inference 3 (the API of 3.3.7, its last
+release), and vLLM 0.10 and later;
 docs/how-to/model-servers.md lists the versions that were tried.
 """
 

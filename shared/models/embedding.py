@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ TOO_LONG = (
 )
 _PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
 """Matches a word, or a single sign or Chinese character."""
+FIRST_PIECES = 256
+"""Number of such pieces in the first beginning of a text that is tried; many models hold 512 tokens."""
 FIX = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
 
 
@@ -106,21 +109,28 @@ class ModelEmbedder:
 
 
 def _embed_beginning(encoder: Encoder, text: str, prefix: int, refused: ModelFailed) -> Sequence[float]:
-    """Return the vector of the longest beginning that the model accepts, found by bisection between words.
+    """Return the vector of the longest beginning that the model accepts.
 
-    `text` itself was `refused`; its first `prefix` characters are never cut.
+    Beginnings that double in length are tried until one is refused, so that no more of a very long text is sent, and
+    then those between, by bisection between words. `text` itself was `refused`; its first `prefix` characters are never
+    cut.
     """
-    ends = [piece.end() for piece in _PIECE.finditer(text, prefix)]
-    fit, too_many, vector = 0, len(ends), None
-    while too_many - fit > 1:
-        middle = (fit + too_many) // 2
+    pieces = (piece.end() for piece in _PIECE.finditer(text, prefix))
+    ends: list[int] = []
+    fit, too_many, vector = 0, None, None
+    while too_many is None or too_many - fit > 1:
+        tried = max(FIRST_PIECES, 2 * fit) if too_many is None else (fit + too_many) // 2
+        ends += islice(pieces, max(0, tried - len(ends)))
+        if len(ends) < tried:
+            too_many = len(ends)
+            continue
         try:
-            [vector] = encoder.encode([text[: ends[middle - 1]]])
-            fit = middle
+            [vector] = encoder.encode([text[: ends[tried - 1]]])
+            fit = tried
         except ModelFailed as failed:
             if failed.kind is not FailureKind.CONTEXT_EXCEEDED:
                 raise
-            too_many = middle
+            too_many = tried
     if vector is None:
         raise refused
     _log.info(

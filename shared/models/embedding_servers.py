@@ -6,7 +6,7 @@ import msgspec
 
 from shared.contracts.replies import FailureKind
 from shared.models.endpoint import Endpoint
-from shared.models.ollama import Pulled, make_full_tag
+from shared.models.ollama import Pulled, advise_fetching, make_full_tag
 from shared.models.ports import ModelFailed
 
 
@@ -72,7 +72,7 @@ class OllamaEncoder:
         tag = make_full_tag(self._model)
         pulled = {each.name: each.digest for each in self._endpoint.get("/api/tags", _EncoderTags).models}
         if tag not in pulled:
-            problem = f"{self._endpoint.url} has no model {tag!r}: ollama pull {self._model}"
+            problem = f"{self._endpoint.url} has no model {tag!r}: {advise_fetching(self._model)}"
             raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
         return {"kind": "ollama", "name": tag, "digest": pulled[tag]}
 

@@ -5,6 +5,7 @@ truncated and models loaded again (ollama#3645, #9355). A call whose runner opti
 load replaces the runner, so both are in every body.
 """
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
@@ -13,12 +14,11 @@ import httpx2
 import msgspec
 
 from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
 from shared.contracts.prompts import Prompt, messages_of
 from shared.contracts.replies import FailureKind
 from shared.models import ollama_answers
 from shared.models.chat import ChatFailed, ServerUnreached
-from shared.models.ollama_answers import PromptTruncated
+from shared.models.ollama_answers import PromptTruncated, TimedAnswer
 from shared.models.sampling import OLLAMA
 from shared.trace_headers import add_trace_headers
 
@@ -28,16 +28,13 @@ OLDEST = (0, 12, 6)
 """First version that knows `truncate` and `shift`; older ones ignore them and silently truncate prompts."""
 FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
 """Options of every call: refuse a prompt that does not fit, end the answer at a full context, and do not think."""
-RELOAD_S = 1.0
-"""A call that waited longer than this for its model made the server load it: finding a loaded one takes milliseconds.
-For a model that loads fast, and again even faster from the page cache (0.8 s was seen), it is a quarter of its load."""
-SHORTEST_RELOAD_S = 0.2
-"""Lower bound of that wait, since a busy server may take this long to find a loaded model."""
 KEEP_S = 30
 """How long a model stays loaded after a call. It is not for ever, because a server with room for one model would then
 hang when a client requests another. To stay loaded, a model is requested again before that."""
 PADDING = 256
 """A runner rounds its context up to a multiple of this."""
+WEIGHTS = re.compile(r"^FROM\s.*?(sha256-[0-9a-f]+)", re.MULTILINE)
+"""The line of a Modelfile that names the file of the weights."""
 ANSWER_S = 120.0
 """Default timeout of an answer to one prompt."""
 QUERY_S = 5.0
@@ -108,13 +105,19 @@ def make_full_tag(name: str) -> str:
     return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
+def advise_fetching(tag: str, command: str = "ollama") -> str:
+    """Return the commands that bring a model to the server; a model that was created there cannot be pulled."""
+    return f"{command} pull {tag}; if it was made from a Modelfile: {command} create {tag} -f Modelfile"
+
+
 class Ollama:
     """Client of one server with one set of runner options."""
 
     def __init__(self, url: str, options: Mapping[str, int], answer_s: float = ANSWER_S) -> None:
         self.url = url.rstrip("/")
+        self.load_s = 0.0
+        """Seconds of the last load."""
         self._options = dict(options)
-        self._reload_s = RELOAD_S
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
         # trust_env off: a proxy of the environment must not see prompts.
         self._client = httpx2.AsyncClient(
@@ -161,11 +164,11 @@ class Ollama:
         """Return the model as it is on the server's disk now.
 
         Raises:
-            OllamaFailed: it is not there; the message names the command that pulls it.
+            OllamaFailed: it is not there; the message names the commands that fetch or create it.
         """
         found = await self.find_pulled(tag)
         if found is None:
-            raise OllamaFailed(f"{self.url} has no model {tag!r}: ollama pull {tag}")
+            raise OllamaFailed(f"{self.url} has no model {tag!r}: {advise_fetching(tag)}")
         return found
 
     async def find_pulled(self, tag: str) -> Pulled | None:
@@ -178,18 +181,20 @@ class Ollama:
         content = await self._request("POST", "/api/show", timeout_s=QUERY_S, body={"model": tag})
         return self._decode("/api/show", content, dict[str, Any])
 
+    async def find_weights(self, tag: str) -> str | None:
+        """Find the name of the model's file of weights, which its runner's command line has; None if it is not told."""
+        found = WEIGHTS.search(str((await self.show(tag)).get("modelfile")))
+        return found[1] if found else None
+
     async def list_resident(self) -> tuple[LoadedModel, ...]:
         """List the loaded models."""
         return (await self._get("/api/ps", _Processes)).models
 
     async def load(self, tag: str) -> None:
-        """Load a model and keep it for `KEEP_S`. There is no timeout, since a disconnect would cancel the load.
-
-        The time that it takes decides which wait of a call counts as a reload.
-        """
+        """Load a model and keep it for `KEEP_S`. There is no timeout, since a disconnect would cancel the load."""
         began = time.monotonic()
         await self._post_chat(self._make_body(tag, keep_alive=KEEP_S), timeout_s=None)
-        self._reload_s = min(RELOAD_S, max(SHORTEST_RELOAD_S, (time.monotonic() - began) / 4))
+        self.load_s = time.monotonic() - began
 
     async def keep(self, tag: str) -> None:
         """Keep a model loaded for another `KEEP_S`; load it if it is not."""
@@ -199,11 +204,10 @@ class Ollama:
         """Request the unload of a model, which the server carries out later, once the model is idle."""
         await self._post_chat(self._make_body(tag, keep_alive=0), timeout_s=QUERY_S)
 
-    async def chat(self, tag: str, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> ModelAnswer:
+    async def chat(self, tag: str, prompt: Prompt, decoding: Decoding, seed: int, logprobs: int = 0) -> TimedAnswer:
         """Answer a prompt, with `logprobs` alternatives of each token from version 0.12.11 on.
 
         Raises:
-            ModelReloaded: the model was not loaded any more, and was loaded again.
             ModelRemoved: the server has no such model any more.
             RunnerDied: the model's runner died while it answered.
             ChatFailed: context exceeded, timeout, lost connection, or an error of the server.
@@ -222,7 +226,7 @@ class Ollama:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
-        return ollama_answers.make_answer(found, room=self._slot_tokens(), reload_s=self._reload_s)
+        return ollama_answers.make_answer(found, room=self._slot_tokens())
 
     async def truncates_prompts(self, tag: str) -> bool:
         """Tell whether the server answers a prompt of twice the context, which it then has truncated.

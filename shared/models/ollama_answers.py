@@ -1,7 +1,7 @@
 """Read Ollama's answer to a prompt: a complete answer, one that the server cut off, or a failure."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx2
 import msgspec
@@ -26,8 +26,12 @@ SIGN_OF_REPETITION = "token repeat limit reached"
 """Part of the message with which some versions stop; others (0.33.0) just end the stream."""
 
 
-class ModelReloaded(ChatFailed):
-    """The call was answered by a newly loaded runner instead of the verified one."""
+class TimedAnswer(NamedTuple):
+    """An answer, and the seconds for which the call waited for its model."""
+
+    answer: ModelAnswer
+    load_s: float
+    """Milliseconds where the model is loaded, tenths of a second on a busy host; longer where it had to be loaded."""
 
 
 class RunnerDied(ChatFailed):
@@ -81,10 +85,10 @@ async def read_pieces(response: httpx2.Response) -> list[Piece]:
     return found
 
 
-def make_answer(found: Sequence[Piece], *, room: int, reload_s: float) -> ModelAnswer:
+def make_answer(found: Sequence[Piece], *, room: int) -> TimedAnswer:
     """Make the answer from its pieces; one that the server ended early is kept, with the reason of the cut.
 
-    `room` is the tokens of a slot; a load that took longer than `reload_s` was a reload.
+    `room` is the tokens of a slot.
 
     Raises:
         ChatFailed: it is not an answer of the loaded model to the whole prompt.
@@ -92,16 +96,13 @@ def make_answer(found: Sequence[Piece], *, room: int, reload_s: float) -> ModelA
     last = found[-1]
     if last.error and SIGN_OF_REPETITION not in last.error:
         raise _translate_stream_error(last.error)
-    if last.load_duration > reload_s * 1e9:
-        took = f"{last.load_duration / 1e9:.1f} s"
-        raise ModelReloaded(FailureKind.CONNECTION, f"the model was loaded again within its residency, in {took}")
     if last.done and last.done_reason not in ("stop", "length"):
         raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended the answer with reason {last.done_reason!r}")
     if (last.prompt_eval_count or 0) >= room:
         raise PromptTruncated(
             FailureKind.CONTEXT_EXCEEDED, f"the prompt was truncated to the {room} tokens of the context"
         )
-    return ModelAnswer(
+    answer = ModelAnswer(
         text="".join(piece.message.content for piece in found),
         finish_reason=last.done_reason if last.done else _find_cut_reason(found),
         tokens=parse_tokens([entry for piece in found for entry in piece.logprobs or ()]),
@@ -110,6 +111,7 @@ def make_answer(found: Sequence[Piece], *, room: int, reload_s: float) -> ModelA
         prompt_ms=_to_milliseconds(last.prompt_eval_duration),
         completion_ms=_to_milliseconds(last.eval_duration),
     )
+    return TimedAnswer(answer, last.load_duration / 1e9)
 
 
 def _find_cut_reason(found: Sequence[Piece]) -> str:

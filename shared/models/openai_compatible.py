@@ -35,10 +35,10 @@ _declared: set[str] = set()
 
 SIGNS_OF_LENGTH = (
     "exceed_context_size", "max_new_tokens", "must have less than", "maximum context length",
-    "cannot be greater than max_model_len",
+    "cannot be greater than max_model_len", "longer than the model's context length",
 )  # fmt: skip
-"""Parts of the messages of llama.cpp, TGI (two) and vLLM (two) that a prompt, or an answer of that length, does not
-fit."""
+"""Parts of the messages of llama.cpp, TGI (two), vLLM (two, the first also SGLang's) and SGLang that a prompt, or an
+answer of that length, does not fit."""
 SIGN_OF_OVERLOAD = "Model is overloaded"
 """Part of text-generation-inference's message for 429."""
 SIGN_OF_A_BROKEN_BYTE = "does not match the expected"

@@ -1,7 +1,7 @@
 """The client of the retriever service.
 
 The timeout of a request depends on its work: a search has `retrieval.timeout_s`, for any number of questions; a
-reranking as long as its reranker may take; the building of indexes, and what waits for one, `BUILD_S`.
+reranking as long as its reranker may take; the building of indexes `BUILD_S`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,8 @@ from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored
 from shared.redaction import redact
 from shared.settings import Settings
 
-BUILD_S = 1800.0
-"""Timeout of building the indexes of a corpus."""
+BUILD_S = 86_400.0
+"""Timeout of building the indexes of a corpus, which ends when the request does."""
 EMBED_S = 300.0
 """Timeout of embedding the texts of one request."""
 MAX_QUOTED = 300
@@ -132,11 +132,11 @@ class RetrieverClient:
         return await self._ask("POST", "/indexes", _INDEXES, BUILD_S, {"corpus": corpus})
 
     async def list_orphans(self) -> Orphans:
-        """List unused indexes on Elasticsearch, after waiting for a running build."""
+        """List unused indexes on Elasticsearch."""
         return await self._ask("GET", "/orphans", _ORPHANS, BUILD_S)
 
     async def delete_orphans(self) -> Orphans:
-        """Delete unused indexes on Elasticsearch, after waiting for a running build."""
+        """Delete unused indexes on Elasticsearch."""
         return await self._ask("DELETE", "/orphans", _ORPHANS, BUILD_S)
 
     async def _ask(

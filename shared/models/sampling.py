@@ -22,6 +22,9 @@ LLAMA: Sampling = MappingProxyType(
 """Settings of llama.cpp's server, named as in `/props` (b10434); versions that do not know one ignore it."""
 VLLM: Sampling = MappingProxyType({**OPENAI, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0})
 """vLLM's settings; a top-k of -1 means all tokens in every version, 0 only in newer ones (vllm/sampling_params.py)."""
+SGLANG = VLLM
+"""SGLang has the same fields; those that are not sent take the values of the model's `generation_config.json`, where a
+repetition penalty changes greedy answers as well (srt/entrypoints/openai/protocol.py, `to_sampling_params`)."""
 TGI: Sampling = MappingProxyType({"frequency_penalty": 0.0})
 """text-generation-inference refuses a top-p of 1, turns a presence penalty of 0 into a repetition penalty of 2, and
 has no other field for chats (router/src/lib.rs, router/src/validation.rs); settings that are not sent are off."""
@@ -32,5 +35,7 @@ OLLAMA: Sampling = MappingProxyType(
 )  # fmt: skip
 """Ollama's options (api/types.go); it warns of unknown ones."""
 
-BY_BACKEND: Mapping[str, Sampling] = MappingProxyType({"llama.cpp": LLAMA, "vllm": VLLM, "tgi": TGI, "openai": OPENAI})
+BY_BACKEND: Mapping[str, Sampling] = MappingProxyType(
+    {"llama.cpp": LLAMA, "vllm": VLLM, "sglang": SGLANG, "tgi": TGI, "openai": OPENAI}
+)
 """Settings by the name of the backend in a model's row."""

@@ -102,6 +102,8 @@ class Drafting:
             admission.check_calibration(submission.params, items, await self._look_up_once(_corpus_size, corpus))
         code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
         asked: dict[str, Any] = {} if submission.limit is None else {"limit": submission.limit}
+        if submission.submitted_by is not None:
+            asked["submitted_by"] = submission.submitted_by
         if submission.imported is not None:
             asked["imported"] = msgspec.to_builtins(submission.imported)
         if used := pins_of(pipeline, submission.params, calls):

@@ -55,6 +55,8 @@ class BankRequest(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     graph: str
     mining: Mining
+    submitted_by: str | None = None
+    """Name of the caller's key, if keys are asked for."""
 
 
 class MiningStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +145,7 @@ async def _submit(
         params=Params(mining=asked.mining),
         metadata={"rules": asked.name, "graph": graph.name},
         graph=graph.hash,
+        submitted_by=asked.submitted_by,
     )
     draft = await Drafting(connection, settings).draft(submission)
     (job,) = await insert(connection, settings, [draft])

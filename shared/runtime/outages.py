@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
+from shared.lease import residencies
+from shared.lease.lease import RedisLease
 from shared.redaction import redact
 from shared.runtime.readiness import mark_ready_samples
 from shared.storage.database import Database
@@ -31,6 +33,7 @@ NOTE = text(f"""
     ON CONFLICT (model_id) DO UPDATE SET what = excluded.what, said = excluded.said, tried_at = now(),
         next_try = now() + COALESCE(make_interval(secs => CAST(:pause AS float)),
             LEAST(GREATEST((now() - o.since) / 4, interval '1 s'), interval '{LONGEST_PAUSE_S} s'))""")  # noqa: S608 - a constant
+HASTEN = text("UPDATE outages SET next_try = now() WHERE model_id = ANY(:models) AND next_try > now()")
 END = text("DELETE FROM outages WHERE model_id = ANY(:models)")
 FORGET = text("""
     DELETE FROM outages o WHERE NOT EXISTS (
@@ -60,6 +63,23 @@ async def note_outage(
     """Record an outage of what these models need. `pause_s` is the time until the next probe; None uses the rule."""
     values = {"models": sorted(models), "what": redact(what), "said": redact(said)[:500], "pause": pause_s}
     await connection.execute(NOTE, values)
+
+
+async def retry_device(database: Database, lease: RedisLease, device: str) -> bool:
+    """Have a quarantined device tried again at once; false if it is not quarantined.
+
+    Its failures in a row still count, so the pause after another failure is not shorter.
+
+    Raises:
+        RedisError: Redis does not answer; no flip would begin either.
+    """
+    async with database.transaction() as connection:
+        newest = await residencies.find_newest(connection, device)
+        if newest is None or newest.state != "quarantined":
+            return False
+        await connection.execute(HASTEN, {"models": sorted(newest.models)})
+    await lease.request_retry(newest.epoch)
+    return True
 
 
 async def end_outages(connection: AsyncConnection, models: Sequence[int]) -> None:

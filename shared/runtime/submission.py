@@ -42,6 +42,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     rank: int = 100
     metadata: Mapping[str, str] = {}
     """Free-form labels of the submitter, which the runtime never reads."""
+    submitted_by: str | None = None
+    """Name of the key that submits it; None where no keys are asked for."""
     online: bool = False
     """Whether a client waits for this single question; such jobs are not listed."""
     requeued_from: uuid.UUID | None = None

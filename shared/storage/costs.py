@@ -17,9 +17,10 @@ CALLS = text("""
         count(*) FILTER (WHERE NOT mine.made) AS reused
     FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
 LOADS = sql("""
-    SELECT DISTINCT s.job_id, r.epoch, c.model_id FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+    SELECT DISTINCT s.job_id, r.epoch, c.model_id, loading.n
+    FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
     JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
-    JOIN residencies r ON r.epoch = a.epoch WHERE s.job_id = ANY(:jobs)""")
+    JOIN residencies r ON r.epoch = a.epoch CROSS JOIN {LOADS_OF_MODEL} WHERE s.job_id = ANY(:jobs)""")
 FAILURES = sql("""
     SELECT job_id, failure, count(*) AS samples FROM samples
     WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
@@ -36,8 +37,8 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that the job enqueued, by role."""
     reused: CountsByJob
     """Calls that another job had made, by role."""
-    loads: dict[int, set[tuple[int, int]]]
-    """(epoch, model) of the calls that the job enqueued."""
+    loads: dict[int, set[tuple[int, int, int]]]
+    """(epoch, model, number of the load in that epoch) of the calls that the job enqueued."""
     failures: CountsByJob
     """Failed samples by kind of failure."""
 
@@ -47,11 +48,11 @@ async def load_costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
     values = {"jobs": sorted(set(jobs))}
     made: defaultdict[int, dict[str, int]] = defaultdict(dict)
     reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    loads: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+    loads: defaultdict[int, set[tuple[int, int, int]]] = defaultdict(set)
     for row in await connection.execute(CALLS, values):
         made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
     for row in await connection.execute(LOADS, values):
-        loads[row.job_id].add((row.epoch, row.model_id))
+        loads[row.job_id].add((row.epoch, row.model_id, row.n))
     return Costs(
         made=dict(made), reused=dict(reused), loads=dict(loads), failures=await count_failures(connection, jobs)
     )

@@ -32,6 +32,7 @@ def _statement(key: str, after: str, order: str) -> TextClause:
             AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
             AND (CAST(:corpus AS text) IS NULL OR k.name = :corpus)
             AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
+            AND (CAST(:submitted_by AS text) IS NULL OR j.code ->> 'submitted_by' = :submitted_by)
         ORDER BY {order} LIMIT :n""")  # noqa: S608 - parts of this module alone
 
 
@@ -53,6 +54,8 @@ class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
     name_contains: str | None = None
     """Part of the name, ignoring case."""
     experiment: str | None = None
+    submitted_by: str | None = None
+    """Name of a key."""
 
 
 EVERY = JobSelection()

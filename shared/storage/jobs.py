@@ -27,7 +27,7 @@ from shared.storage.unknown import make_not_found
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = fill_names("""
     SELECT j.id, j.public_id, j.name, j.pipeline, d.name AS dataset, k.name AS corpus, j.repeats, j.reuse, j.state,
-        CAST(j.code ->> 'limit' AS integer) AS "limit",
+        CAST(j.code ->> 'limit' AS integer) AS "limit", j.code ->> 'submitted_by' AS submitted_by,
         j.reason, j.params, j.prepared, j.rank, j.metadata, j.total, j.version, j.created_at, j.running_at, j.ended_at,
         encode(j.chain, 'hex') AS chain,
         r.public_id AS requeued_from, x.name AS experiment, n.completed, n.failed, n.cancelled,
@@ -52,6 +52,8 @@ LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online OR
 ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE id = :job")
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
+SUBMITTERS = text("""
+    SELECT DISTINCT code ->> 'submitted_by' FROM jobs WHERE public_id = :job OR experiment_id = :experiment""")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -126,6 +128,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Number of items that are asked, from the dataset's beginning; missing if all are."""
     experiment: str | None = None
     """The job's experiment."""
+    submitted_by: str | None = None
+    """Name of the key that submitted it; missing if no key was asked for."""
     stages: dict[str, StageCount] | None = None
     """Calls by role; missing in lists."""
     unserved: tuple[str, ...] = ()
@@ -224,6 +228,15 @@ async def resolve_public_id(database: Database, reference: str) -> uuid.UUID:
         return uuid.UUID(str((await connection.execute(PUBLIC_ID, {"job": job})).scalar_one()))
 
 
+async def list_submitters(
+    database: Database, *, job: uuid.UUID | None = None, experiment: int | None = None
+) -> set[str | None]:
+    """List the names of the keys that submitted the job, or the jobs of the experiment with this row id; None stands
+    for jobs that were submitted without one.
+    """
+    return set(await database.column(SUBMITTERS, {"job": job, "experiment": experiment}))
+
+
 async def has_ended(connection: AsyncConnection, job: int) -> bool:
     """Tell whether the job with this row id has ended."""
     return bool((await connection.execute(ENDED, {"job": job})).scalar_one())
@@ -250,7 +263,7 @@ def count_requests(state: str, total: int, completed: int, failed: int, cancelle
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
 _COPIED = (
     "name", "state", "pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "rank", "metadata", "version",
-    "created_at", "running_at", "ended_at", "reason", "chain", "experiment",
+    "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
 )  # fmt: skip
 
 

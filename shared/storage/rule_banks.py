@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.mining import Mining
 from shared.contracts.rules import Miner, Rule
-from shared.errors import Conflict, Invalid
+from shared.errors import Conflict, Invalid, NotFound
 from shared.storage import pages
 from shared.storage.copying import copy
 from shared.storage.database import Database
@@ -38,7 +38,8 @@ SEAL = text("""
     UPDATE rule_banks SET state = 'ready', hash = :hash, rules = :rules, reason = NULL, sealed_at = clock_timestamp()
     WHERE id = :bank AND hash IS NULL""")
 END = text("UPDATE rule_banks SET state = :state, reason = :reason WHERE id = :bank AND hash IS NULL")
-RULES = text("SELECT rule FROM rules WHERE bank_id = :bank ORDER BY ordinal")
+RULES = text("""
+    SELECT rule FROM rules WHERE bank_id = :bank AND ordinal >= :first AND ordinal < :beyond ORDER BY ordinal""")
 PINNED_BY = text("""
     SELECT j.name FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
     WHERE j.ended_at IS NULL AND m.backend = 'rules' AND m.digest = :hash ORDER BY j.id LIMIT 5""")
@@ -220,11 +221,19 @@ async def _check_same_rules(bank: RuleBank, origin: ImportOrigin, batches: Async
     return bank
 
 
-async def stream_rules(connection: AsyncConnection, bank: int) -> AsyncIterator[list[Rule]]:
-    """Yield all rules of the bank with this row id, in order and in batches."""
-    async with connection.stream(RULES, {"bank": bank}, execution_options={"yield_per": BATCH}) as found:
-        async for rows in found.scalars().partitions(BATCH):
-            yield [msgspec.json.decode(row, type=Rule) for row in rows]
+async def read_rules(database: Database, bank: RuleBank) -> AsyncIterator[list[Rule]]:
+    """Yield all rules of a sealed bank in order and in batches, each read by a statement of its own, so that a slow
+    reader holds no connection.
+
+    Raises:
+        NotFound: the bank was deleted while it was read.
+    """
+    for first in range(0, bank.rules, BATCH):
+        beyond = min(first + BATCH, bank.rules)
+        rows = await database.column(RULES, {"bank": bank.id, "first": first, "beyond": beyond})
+        if len(rows) < beyond - first:
+            raise NotFound(f"rule bank {bank.name!r} was deleted while it was read", hint="mathrag rules list")
+        yield [msgspec.json.decode(row, type=Rule) for row in rows]
 
 
 async def delete(database: Database, name: str) -> RuleBank:

@@ -30,6 +30,9 @@ NAMES = {
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
     # A job keeps the plug-ins that its replays need: whoever has imported others must not go on with it.
     "HAS_PLUGINS": "(j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST(:plugins AS jsonb))",
+    # The number of each load of a call's model in its residency, from 0: a server that others share may load it again.
+    "LOADS_OF_MODEL": "LATERAL generate_series(0, COALESCE(CAST("
+    "r.measured -> 'reloads' ->> CAST(c.model_id AS text) AS integer), 0)) AS loading(n)",
     "CALLS_OF_JOB": "SELECT DISTINCT t.call_id FROM samples s JOIN steps t ON t.sample_id = s.id WHERE s.job_id = :job",
 }
 """SQL by name. The call's id follows `ACCEPTED_FOR`: `JOIN attempts a ON {ACCEPTED_FOR} c.id`."""

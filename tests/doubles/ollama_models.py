@@ -51,6 +51,11 @@ class Manifest:
         """Return the hash of the whole manifest, by which `/api/tags` names the model."""
         return digest(json.dumps([self.weights, self.system, self.template, self.parameters]))
 
+    @property
+    def blob(self) -> str:
+        """Return the name of the file of its weights."""
+        return f"sha256-{digest(self.weights)}"
+
     def render(self, prompt: str) -> str:
         """Return the text that the weights would be given."""
         system = f"{self.system}\n" if self.system else ""
@@ -68,9 +73,9 @@ class Manifest:
         parameters = "\n".join(f"{name:<30} {json.dumps(value)}" for name, value in self.parameters)
         system = {"system": self.system} if self.system else {}
         return {
-            "modelfile": f"# FROM {tag}\nFROM /models/blob\n", "parameters": parameters, "template": self.template,
-            **system, "details": DETAILS, "model_info": {}, "tensors": [], "capabilities": ["completion"],
-            "modified_at": CREATED,
+            "modelfile": f"# FROM {tag}\nFROM /models/blobs/{self.blob}\n", "parameters": parameters,
+            "template": self.template, **system, "details": DETAILS, "model_info": {}, "tensors": [],
+            "capabilities": ["completion"], "modified_at": CREATED,
         }  # fmt: skip
 
 

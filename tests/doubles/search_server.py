@@ -128,10 +128,16 @@ class SearchServer:
         self.queries: list[tuple[str, dict[str, str]]] = []
         """The same, and the query's fields."""
         self.bodies: list[Any] = []
+        self.preferences: list[str | None] = []
+        """Which copy of the shard each search of a batch is sent to; None: any."""
         self.sent: list[Source] = []
         """Fields of every document of a bulk request, as they came."""
         self.credentials: set[str] = set()
         """Values of Authorization that are let in; none: everybody is."""
+        self.denied: dict[str, str] = {}
+        """End of a path -> why such calls are answered with 403."""
+        self.lacking: set[str] | None = None
+        """Privileges that whoever asks lacks; None: a server without security, which has no such call."""
         self.product: str | None = "Elasticsearch"
         self.version = 9
         self.minor = 5
@@ -175,14 +181,20 @@ class SearchServer:
         with self._lock:
             self.seen.append(f"{method} /{path}")
             self.queries.append((self.seen[-1], query))
-            healthy = HEALTH if path == "_cluster/health" else None
-            answer = self._refusal(path, headers) or healthy or self._route(method, path, body)
+            answer = self._denial(path, headers) or self._refusal(path, headers)
+            answer = answer or self._of_cluster(path, body) or self._route(method, path, body)
         kept = [each.split(".") for each in query.get("filter_path", "").split(",") if each]
         return Answer(answer.status, filter_reply(answer.body, kept)) if kept and answer.status == 200 else answer
 
-    def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
+    def _denial(self, path: str, headers: dict[str, str]) -> Answer | None:
         if self.credentials and headers.get("authorization") not in self.credentials:
             return make_error(401, "security_exception", "missing or wrong credentials")
+        for end, why in self.denied.items():
+            if path.endswith(end) and (end or not path):
+                return make_error(403, "security_exception", why)
+        return None
+
+    def _refusal(self, path: str, headers: dict[str, str]) -> Answer | None:
         if not path:
             return Answer(200, {"version": {"number": f"{self.version}.{self.minor}.3"}})  # whatever is accepted
         kinds = ("json", "x-ndjson") if path.endswith(BATCHES) else ("json",)
@@ -217,6 +229,22 @@ class SearchServer:
         if name not in self.indexes:
             return make_error(404, "index_not_found_exception", f"no such index [{name}]")
         return self._of(method, name, call, json.loads(body) if body else {})
+
+    def _of_cluster(self, path: str, body: bytes) -> Answer | None:
+        if path == "_cluster/health":
+            return HEALTH
+        return self._list_privileges(json.loads(body)) if path == "_security/user/_has_privileges" else None
+
+    def _list_privileges(self, asked: Source) -> Answer:
+        if self.lacking is None:
+            why = "no handler found for uri [/_security/user/_has_privileges] and method [POST]"
+            return Answer(400, {"error": why})
+
+        def tell(names: list[str]) -> dict[str, bool]:
+            return {name: name not in (self.lacking or ()) for name in names}
+
+        indexes = {name: tell(each["privileges"]) for each in asked["index"] for name in each["names"]}
+        return Answer(200, {"cluster": tell(asked["cluster"]), "index": indexes})
 
     def _of(self, method: str, name: str, call: str, body: Source) -> Answer:
         held = self.indexes[name]
@@ -263,7 +291,8 @@ class SearchServer:
     def _searches(self, name: str, lines: list[Source]) -> Answer:
         replies = []
         for header, body in zip(lines[::2], lines[1::2], strict=True):
-            assert header == {"allow_partial_search_results": False}
+            assert header["allow_partial_search_results"] is False
+            self.preferences.append(header.get("preference"))
             self.bodies.append(body)
             replies.append(self.replies.pop(0) if self.replies else self._search(name, body))
         return Answer(200, {"took": 1, "responses": replies})

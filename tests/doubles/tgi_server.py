@@ -14,7 +14,7 @@ from tests.doubles import streams
 from tests.doubles.chat_server import Reply, Seen, as_json
 from tests.doubles.model_server import ModelServer, parser, run
 
-VERSION = "3.3.6"
+VERSION = "3.3.7"
 ERRORS = {
     424: ("Request failed during generation", "generation"),
     429: ("Model is overloaded", "overloaded"),

@@ -1,20 +1,25 @@
-"""The commands of the documentation, run as they stand there: a dump while a job runs, restored into another stack."""
+"""The commands of the documentation, run as they stand there: a backup while a job runs, restored as another stack."""
 
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import httpx2
 import pytest
 
+from mathrag.stack import passwords
 from shared.settings import REPOSITORY, Workers
+from tests.faults.limits import small_disk
 from tests.running import Document, RunningStack, mathrag, running_stack
 
 pytestmark = pytest.mark.slow
 
+FILE = "mathrag-backup.zip"
 ITEMS = 300
 JOB = {"reuse": "none", "repeats": 4, "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job and every repeat computes everything anew."""
@@ -56,17 +61,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_dump_of_a_running_stack_goes_on_in_another_one(folder: Path) -> None:
-    """The job that was in flight is completed twice: here, and from the dump. Missing indexes are named and rebuilt."""
-    dump, restore = documented("Backup and restore")[:2]
+def test_a_backup_of_a_running_stack_continues_in_another_folder(folder: Path) -> None:
+    """The job in flight is completed twice: here, and from the backup. Missing indexes are named and rebuilt."""
+    back_up, restore = documented("Backup and restore")[:2]
     with running_stack(folder / ".mathrag") as stack:
         stack.furnish(folder / "world", items=ITEMS)
-        job = stack.submit("dumped", **JOB)
+        job = stack.submit("saved", **JOB)
         stack.wait(job, half_judged)
-        shell([dump], folder)
+        shell([back_up], folder)
+        assert_a_full_disk_is_named(folder)
         stack.assert_whole(job)
+    assert stat.S_IMODE((folder / FILE).stat().st_mode) == 0o600
+    leave_interrupted_restore(folder / "restored")
+    assert_a_wrong_dump_leaves_nothing(folder)
     try:
-        shell([dump.replace("pg_dump", ": pg_dump"), restore], folder)
+        shell([restore], folder)
         restored = RunningStack(folder / "restored")
         with restored.api:
             restored.assert_whole(job)
@@ -74,6 +83,37 @@ def test_a_dump_of_a_running_stack_goes_on_in_another_one(folder: Path) -> None:
             assert_indexes_are_rebuilt(restored)
     finally:
         mathrag("down", "--data-dir", str(folder / "restored"))
+    assert passwords.load_passwords(folder / "restored") != passwords.load_passwords(folder / ".mathrag")
+
+
+def leave_interrupted_restore(data_dir: Path) -> None:
+    """What a restore leaves that was killed: part of a database, and an index that was already moved to its place."""
+    for name in ("restoring/postgres/base", f"indexes/{'0' * 64}"):
+        (data_dir / name).mkdir(parents=True)
+        (data_dir / name / "part").touch()
+    (data_dir / "passwords.json").write_text("{")
+
+
+def assert_a_wrong_dump_leaves_nothing(folder: Path) -> None:
+    """A dump that PostgreSQL refuses, in a file that is otherwise whole; the same folder can be restored into again."""
+    wrong = folder / "wrong.zip"
+    with ZipFile(folder / FILE) as whole, ZipFile(wrong, "w") as archive:
+        archive.writestr("backup.json", whole.read("backup.json"))
+        archive.writestr("database.dump", whole.read("database.dump")[:-1000])
+    ended = mathrag("restore", str(wrong), "--data-dir", str(folder / "restored"))
+    assert (ended.returncode, "`pg_restore` failed" in ended.stderr) == (6, True), ended.stderr
+    assert {path.name for path in (folder / "restored").iterdir()} == {"lock", "logs"}
+
+
+def assert_a_full_disk_is_named(folder: Path) -> None:
+    """No part of a backup stays on a disk that is too small for it."""
+    try:
+        with small_disk(folder / "disk", 1) as disk:
+            ended = mathrag("backup", str(disk.folder / FILE), "--data-dir", str(folder / ".mathrag"))
+            left = list(disk.folder.iterdir())
+    except PermissionError:
+        return  # mounting needs root
+    assert (ended.returncode, "is full; no backup was written" in ended.stderr, left) == (6, True, []), ended.stderr
 
 
 def assert_indexes_are_rebuilt(stack: RunningStack) -> None:

@@ -1,6 +1,7 @@
-"""More workers, here and on another host; and a second guard, which is refused."""
+"""More and fewer workers, here and on another host; and a second guard, which is refused."""
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
@@ -8,16 +9,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from sqlalchemy import text
 
+from mathrag.client import stack_state
 from mathrag.stack.ports import find_free_port
 from shared.storage.database import Database
-from tests.running import RunningStack, running_stack
+from tests.running import RunningStack, ended, mathrag, running_stack
 
-JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
+JOB: dict[str, Any] = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
 JUDGES = text("""
     SELECT DISTINCT a.worker FROM attempts a
@@ -51,6 +54,29 @@ def test_three_judges_share_the_work_and_load_nothing_more(scaled: RunningStack)
     assert scaled.get(f"/v1/jobs/{job}/report")["model_loads"] == 2
 
 
+def test_workers_come_and_go_while_a_job_runs(scaled: RunningStack) -> None:
+    """Those that are stopped give back what they hold: no call lapses, and no model is loaded once more."""
+    children = pids(scaled)
+    longer = {"reuse": "none", "repeats": 4, "params": {**JOB["params"], "generate": {"temperature": 0.7}}}
+    job = scaled.submit("while-it-runs", **longer)
+    scaled.wait(job, lambda document: document["stages"].get("judge", {}).get("done", 0) > 30 or ended(document))
+    assert scale(scaled, "judge=1", "generator=2") == {"judge": 1, "generator": 2}
+    assert pids(scaled) == {
+        **{name: pid for name, pid in children.items() if name not in ("judge-2", "judge-3")},
+        "generator-2": scaled.pid("generator-2"),
+    }
+    before = judges(scaled, job)
+    assert scale(scaled, "judge=3", "generator=1") == {"judge": 3, "generator": 1}
+    assert not ended(scaled.get(f"/v1/jobs/{job}")), "the job was too short for this test"
+    scaled.assert_whole(job)
+    report = scaled.get(f"/v1/jobs/{job}/report")
+    assert (report["calls_lapsed"], report["model_loads"]) == (0, 2)
+    assert len(judges(scaled, job)) > len(before), "workers that were added took part"
+    after = pids(scaled)
+    assert list(after) == list(children)
+    assert {name for name, pid in after.items() if pid != children[name]} == {"judge-2", "judge-3"}
+
+
 def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack, tmp_path: Path) -> None:
     """Another data folder, so nothing but the database tells them of each other."""
     before = state(scaled)
@@ -75,6 +101,21 @@ def test_a_worker_on_another_host_needs_addresses_and_the_key(apart: RunningStac
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert not list(tmp_path.iterdir()), "it keeps nothing on disk"
+
+
+def scale(stack: RunningStack, *numbers: str) -> dict[str, int]:
+    """The workers that run when `mathrag scale` has ended."""
+    command = mathrag("scale", *numbers, "--json", "--data-dir", str(stack.data_dir))
+    assert command.returncode == 0, command.stderr
+    workers: dict[str, int] = json.loads(command.stdout)["workers"]
+    return workers
+
+
+def pids(stack: RunningStack) -> dict[str, int | None]:
+    """The process id of every child, as the supervisor last wrote it down."""
+    now = stack_state.read(stack.data_dir)
+    assert now is not None
+    return {child.name: child.pid for child in now.children}
 
 
 def judges(stack: RunningStack, job: str) -> set[str]:

@@ -86,6 +86,11 @@ FAULTS: dict[str, Fault] = {
             "the job goes on when they go on: no pause is longer because of the outage",
         ),
         Fault(
+            "P16",
+            "a process hangs for ever",
+            "the supervisor kills it and starts another, and the job goes on",
+        ),
+        Fault(
             "R1",
             "Redis restarts with its append-only file",
             "ticks and lease come back as they were a second ago at most; the job goes on",
@@ -388,6 +393,51 @@ FAULTS: dict[str, Fault] = {
             "X5",
             "identifiers and parameters no honest client sends",
             "422 with the field, or the line; no operation answers 500, and nothing is stored",
+        ),
+        Fault(
+            "L1",
+            "many clients that read a long answer slowly",
+            "they hold neither a connection to the database nor a thread; other requests are answered",
+        ),
+        Fault(
+            "L2",
+            "slow uploads, as many as may run at once",
+            "408 below 64 KiB/s over a minute, so that their places are free again",
+        ),
+        Fault(
+            "L3",
+            "a stranger opens more connections than allowed and sends nothing",
+            "the connection that has waited longest for a request is closed for a new one",
+        ),
+        Fault(
+            "U1",
+            "a form with hundreds of wrong fields",
+            "it is checked twenty times at most and says that there may be further errors; others are answered",
+        ),
+        Fault(
+            "U2",
+            "a packed file of rules that holds millions of values",
+            "it is refused by a process of at most 512 MiB; others are answered, the orchestrator stays below 900 MiB",
+        ),
+        Fault(
+            "U3",
+            "a packed graph with long names",
+            "names of over 1,000 characters and of 64 MiB in all are refused; the orchestrator stays below 900 MiB",
+        ),
+        Fault(
+            "U4",
+            "lines with thousands of values",
+            "a line has 10,000 values at most; others are answered, the orchestrator stays below 900 MiB",
+        ),
+        Fault(
+            "U5",
+            "plans of experiments of 1,000 cells, many at once",
+            "they are computed one after the other; other requests are answered",
+        ),
+        Fault(
+            "U6",
+            "a job of 200,000 samples is cancelled",
+            "the cancellation is answered at once, and other requests are answered while the job ends",
         ),
         Fault(
             "H5",

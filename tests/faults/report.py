@@ -27,6 +27,8 @@ FAMILIES = {
     "H": "Hosts",
     "V": "Versions and data",
     "X": "Hostile input",
+    "L": "A client's pace",
+    "U": "A client's processor time and memory",
 }
 
 TOP = """\

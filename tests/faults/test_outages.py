@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from tests.faults.gates import Session
-from tests.faults.processes import resume, until
+from tests.faults.processes import SERVICES, resume, until
 from tests.faults.real import done
 from tests.faults.trial import JOB, Trial
 from tests.faults.vocabulary import Subject
@@ -74,6 +74,20 @@ def test_stopped_processes_cost_what_they_were_stopped_for(trial: Trial, subject
     """Lease, claims and connections have lapsed meanwhile, each by its own time limit."""
     trial.seen.describe(f"SIGSTOP for {STOPPED_S:.0f} s at half of the judge's calls: {', '.join(subjects)}")
     outlasts(trial, "P13", STOPPED_S, *subjects)
+
+
+@pytest.mark.fault("P16")
+@pytest.mark.parametrize("subject", [Subject.ORCHESTRATOR, Subject.JUDGE, Subject.POSTGRES], ids=str)
+def test_a_process_that_hangs_is_restarted(trial: Trial, subject: Subject) -> None:
+    """With all its children, which are stopped as it is."""
+    trial.seen.describe("SIGSTOP of orchestrator, judge worker or PostgreSQL at half of the judge's calls, without end")
+    job = trial.stack.submit("P16", **JOB)
+    trial.stack.wait(job, lambda now: done(now, "judge") >= trial.whole["judge"] // 2)
+    before, began = trial.stack.seen(SERVICES[subject]).restarts, time.monotonic()
+    with stop_processes(trial, subject):
+        until("the supervisor has ended it", lambda: trial.stack.seen(SERVICES[subject]).restarts > before, 0.5)
+    trial.seen.figure("seconds until the supervisor has ended it", time.monotonic() - began)
+    trial.ends_whole(job)
 
 
 def scheduler(stack: RunningStack) -> str:

@@ -82,17 +82,26 @@ def _application(settings: Settings) -> Iterator[FastAPI]:
 
 @asynccontextmanager
 async def serving(
-    database: Database, redis_url: str, settings: Settings = scene.SETTINGS, polls: Polls | None = None
+    database: Database,
+    redis_url: str,
+    settings: Settings = scene.SETTINGS,
+    polls: Polls | None = None,
+    admission: Database | None = None,
 ) -> AsyncIterator[Api]:
     """The application, its other services answered by `Api.other`."""
     with _application(settings) as app:
-        async with _deps(app, database, redis_url, settings, polls) as api:
+        async with _deps(app, database, redis_url, settings, polls, admission) as api:
             yield api
 
 
 @asynccontextmanager
 async def _deps(
-    app: FastAPI, database: Database, redis_url: str, settings: Settings, polls: Polls | None
+    app: FastAPI,
+    database: Database,
+    redis_url: str,
+    settings: Settings,
+    polls: Polls | None,
+    admission: Database | None,
 ) -> AsyncIterator[Api]:
     async with (
         httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as http,
@@ -109,6 +118,7 @@ async def _deps(
             app.state.deps = Deps(
                 settings=addressed,
                 database=database,
+                admission=admission or database,
                 redis=redis,
                 http=others,
                 wake=api.wake,

@@ -244,3 +244,67 @@ async def test_names_are_short_and_plain(limited: Api, name: str) -> None:
 async def test_a_name_of_a_hundred_characters_is_fine(limited: Api) -> None:
     """At the limit."""
     assert (await submitted(limited, name="x" * 100)).status_code == 202
+
+
+async def test_keys_and_readiness_do_not_wait_for_connections_that_others_hold(
+    database: Database, redis_url: str
+) -> None:
+    """Eleven slow readers once kept every request waiting for its key."""
+    await scene.furnish(database)
+    key = await keys.create_key(database, "local", "reader", {READ})
+    url = database.engine.url.render_as_string(hide_password=False)
+    few = Database(url, pinned=False, size=1)
+    async with serving(few, redis_url, KEYED, admission=database) as api, few.transaction(), few.transaction():
+        assert await status(api, key, path="/readyz") in (200, 503)
+        assert await status(api, key, path="/v1/nothing") == 404
+        assert (await api.http.get("/v1/jobs")).status_code == 401
+    await few.close()
+
+
+async def test_a_job_is_changed_by_the_key_that_submitted_it_or_by_an_operator(api: Api, database: Database) -> None:
+    ann, bob = [await keys.create_key(database, "local", name, {READ, SUBMIT}) for name in ("ann", "bob")]
+    operator = await keys.create_key(database, "local", "operator", {OPERATE})
+    job = (await api.http.post("/v1/jobs", json=BODY, headers=sent(ann))).json()
+    assert job["submitted_by"] == "ann"
+    path, tag = f"/v1/jobs/{job['id']}", {"If-Match": "*"}
+    for verb in ("pause", "resume", "cancel"):
+        refused = await api.http.post(f"{path}/{verb}", headers=sent(bob))
+        assert refused.status_code == 403
+        assert "was submitted with the key 'ann'" in refused.json()["detail"]
+    pages = [(await api.http.get(f"/jobs/{job['id']}", headers=sent(key))).text for key in (ann, bob, operator)]
+    assert ["Cancel permanently" in page for page in pages] == [True, False, True]
+    change = {"json": {"rank": 1}}
+    assert (await api.http.patch(path, headers=sent(bob) | tag, **change)).status_code == 403
+    assert (await api.http.patch(path, headers=sent(ann) | tag, **change)).status_code == 200
+    assert await status(api, ann, "POST", f"{path}/pause") == 202
+    assert await status(api, operator, "POST", f"{path}/resume") == 202
+    assert await status(api, operator, "POST", f"{path}/cancel") == 202
+
+
+async def test_jobs_are_listed_by_the_key_that_submitted_them(api: Api, database: Database) -> None:
+    ann, bob = [await keys.create_key(database, "local", name, {READ, SUBMIT}) for name in ("ann", "bob")]
+    for key, name in ((ann, "first"), (bob, "second")):
+        assert await status(api, key, "POST", json={**BODY, "name": name}) == 202
+    listed = (await api.http.get("/v1/jobs", params={"submitted_by": "bob"}, headers=sent(ann))).json()["data"]
+    assert [(job["name"], job["submitted_by"]) for job in listed] == [("second", "bob")]
+
+
+async def test_an_experiment_is_cancelled_by_the_key_that_submitted_it_or_by_an_operator(
+    api: Api, database: Database
+) -> None:
+    ann, bob = [await keys.create_key(database, "local", name, {READ, SUBMIT}) for name in ("ann", "bob")]
+    body = {
+        "name": "grid", "datasets": [{"dataset": "items"}], "variants": [{"name": "alone", "pipeline": "closed-book"}],
+    }  # fmt: skip
+    assert await status(api, ann, "POST", "/v1/experiments", json=body) == 202
+    for verb in ("cancel", "resume"):
+        assert await status(api, bob, "POST", f"/v1/experiments/grid/{verb}") == 403
+        assert await status(api, ann, "POST", f"/v1/experiments/grid/{verb}") == 202
+
+
+async def test_where_no_keys_are_asked_for_a_job_is_everybodys(database: Database, redis_url: str) -> None:
+    await scene.furnish(database)
+    async with serving(database, redis_url) as open_api:
+        job = await open_api.job()
+        assert "submitted_by" not in job
+        assert (await open_api.http.post(f"/v1/jobs/{job['id']}/cancel")).status_code == 202

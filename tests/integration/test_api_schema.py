@@ -102,7 +102,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         Redis.from_url(servers["redis"]) as redis,
         httpx2.AsyncClient(transport=httpx2.MockTransport(others)) as http,
     ):
-        app.state.deps = Deps(settings=SETTINGS, database=database, redis=redis, http=http, wake=lambda: None)
+        app.state.deps = Deps(
+            settings=SETTINGS, database=database, admission=database, redis=redis, http=http, wake=lambda: None
+        )
         yield
     await database.close()
 
@@ -149,7 +151,7 @@ async def furnish() -> None:
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
-    await lifecycle.submit_once(database, scene.SETTINGS, asked, None)
+    await lifecycle.submit_once(database, scene.SETTINGS, asked, None, None)
     await label_sets.create(database, LabelSetDraft("reasoning", "documents", EXAMPLES["job"], 100, 0), "local")
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")

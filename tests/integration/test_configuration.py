@@ -128,6 +128,15 @@ async def test_a_bad_change_is_refused_whole(api: Api, database: Database, param
     assert await scene.rows(database, "SELECT * FROM operations") == []
 
 
+async def test_a_configuration_has_a_largest_size(api: Api) -> None:
+    """Every job, search and chat reads it: one of 589 kB was carried by all of them."""
+    terms = {f"term{number}": ["a meaning of it"] for number in range(3000)}
+    reply = await patch(api, {"enhance": {"terms": terms}})
+    assert reply.status_code == 413
+    assert "more than 65536" in reply.json()["detail"]
+    assert (await api.get(PATH))["version"] == 0
+
+
 async def test_any_text_that_a_job_may_have_can_be_configured(api: Api, database: Database) -> None:
     """Also one beyond the basic plane; neither may have one that no column of text holds."""
     await changed(api, anchors={"positive": "a b 𝔽"})

@@ -3,15 +3,19 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import httpx2
+import msgspec
 import pytest
 from sqlalchemy import text
+from starlette.types import Receive, Scope, Send
 
 from services.orchestrator.api import uploads
 from shared.contracts.documents import Document
 from shared.ingest.lines import MAX_LINE_BYTES
 from shared.limits import Limits
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.integration.api import Api, serving
 from tests.integration.scene import SETTINGS, scalar
 
@@ -79,6 +83,36 @@ async def test_what_the_retriever_says_is_passed_on(api: Api) -> None:
     refused = (await api.upload("corpora", "mine", LINES)).json()
     assert refused["detail"] == "corpus 'mine' is stored, but the index cannot be written: No space left on device"
     assert refused["hint"] == "make room there"
+
+
+@pytest.mark.parametrize("path", ["/v1/corpora?name=mine", "/v1/corpora/mine/indexes"])
+async def test_the_retriever_is_no_longer_asked_when_the_client_has_gone(api: Api, path: str) -> None:
+    """It would build for nobody. The documents stay, and the same upload resumes."""
+    await api.upload("corpora", "mine", LINES)
+    started, ended = anyio.Event(), anyio.Event()
+
+    async def build_for_ever(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    api.retriever = httpx2.ASGITransport(app=build_for_ever)
+    body = b"".join(msgspec.json.encode(line) + b"\n" for line in LINES)
+    async with serve_app(api.app) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+
+        async def ask() -> None:
+            await client.post(path, content=body if "name" in path else b"")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await started.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(60):
+            await ended.wait()
+    api.retriever = None
+    assert (await api.upload("corpora", "mine", LINES)).status_code == 200
 
 
 async def test_indexes_are_built_again_without_an_upload(api: Api) -> None:

@@ -37,7 +37,7 @@ async def deps(database: Database, redis_url: str) -> AsyncIterator[Deps]:
         update={"guard_url": "http://127.0.0.1:9", "models": {"m": Model(driver="scripted")}}
     )
     async with Redis.from_url(redis_url) as redis, httpx2.AsyncClient() as http:
-        yield Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+        yield Deps(settings=settings, database=database, admission=database, redis=redis, http=http, wake=lambda: None)
 
 
 async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jobs(

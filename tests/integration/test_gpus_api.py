@@ -120,7 +120,7 @@ async def test_a_device_that_was_never_used_is_shown_as_such(api: Api) -> None:
 
 async def test_an_unknown_device_is_not_found(api: Api) -> None:
     """Whatever is asked of it; the answer names those that there are, and nothing is written."""
-    for method, path in (("GET", ""), ("POST", "/drain"), ("POST", "/release")):
+    for method, path in (("GET", ""), ("POST", "/drain"), ("POST", "/release"), ("POST", "/retry")):
         reply = await api.http.request(method, f"/v1/gpus/cuda:7{path}")
         assert (reply.status_code, reply.json()["type"]) == (404, "urn:mathrag:not_found")
         assert DEVICE in reply.json()["detail"]
@@ -204,6 +204,45 @@ async def test_a_drain_is_written_down_once_with_who_and_why(api: Api, database:
         ("local", "gpu.drain", DEVICE, {"reason": "fan"}),
         ("local", "gpu.release", DEVICE, {}),
     ]
+
+
+async def test_a_quarantined_device_is_tried_again_at_once_by_request(
+    api: Api, rig: Rig, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that is not quarantined stays as it is; whoever asked for the retry is written down."""
+    assert (await api.http.post(f"/v1/gpus/{DEVICE}/retry")).status_code == 202
+    await api.job("closed-book")
+    await rig.work()
+    await rig.scheduler.run_once()
+    async with database.transaction() as connection:
+        newest = await residencies.find_newest(connection, DEVICE)
+        assert newest is not None
+        await residencies.set_state(connection, newest.epoch, "quarantined", datetime.now(UTC), "no Ollama")
+    assert await rig.flip() is None  # it rests
+    woken = api.woken
+    reply = await api.http.post(f"/v1/gpus/{DEVICE}/retry")
+    assert (reply.status_code, reply.json()["state"], api.woken) == (202, "quarantined", woken + 1)
+    assert await rig.flip() == (newest.models, "retry")
+    written = await scene.rows(database, "SELECT actor, action, target FROM operations WHERE action LIKE 'gpu.%'")
+    assert written == [("local", "gpu.retry", DEVICE)]
+
+
+async def test_a_retry_that_cannot_be_requested_says_so(api: Api, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis holds the request; without it no model is loaded either."""
+
+    async def down(*_: object, **__: object) -> object:
+        raise RedisDown("refused")
+
+    await api.job("closed-book")
+    await rig.work()
+    await rig.scheduler.run_once()
+    async with rig.database.transaction() as connection:
+        newest = await residencies.find_newest(connection, DEVICE)
+        assert newest is not None
+        await residencies.set_state(connection, newest.epoch, "quarantined", datetime.now(UTC), "no Ollama")
+    monkeypatch.setattr(RedisLease, "request_retry", down)
+    reply = await api.http.post(f"/v1/gpus/{DEVICE}/retry")
+    assert (reply.status_code, "Redis does not answer" in reply.json()["detail"]) == (503, True)
 
 
 async def test_a_drain_needs_no_reason_and_outlives_every_process(api: Api, rig: Rig, database: Database) -> None:

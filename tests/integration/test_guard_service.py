@@ -24,6 +24,7 @@ from shared.lease import residencies
 from shared.lease.guard_client import ChunkRejected, GuardClient, NotGranted, StreamBroken
 from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.model_settings import Model
+from shared.runtime.models import ModelIdentity
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
@@ -159,6 +160,78 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
     """The guard's Redis."""
     async with Redis.from_url(redis_url) as client:
         yield client
+
+
+@pytest.fixture
+async def probing(guard: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard looks all the time for what keeps a quarantined device from being loaded."""
+    monkeypatch.setattr(guard_app, "PROBE_S", 0.02)
+    await guard.restart()
+
+
+async def quarantined(guard: Running, name: str) -> int:
+    """Want a model, and wait until its load has failed and was looked into several times."""
+    epoch, looks = await guard.want(name), 0
+    await until(lambda: guard._is(epoch, "quarantined"))
+    driver = guard.drivers[name]
+    identify = driver.identify
+
+    async def counted() -> ModelIdentity:
+        nonlocal looks
+        looks += 1
+        return await identify()
+
+    async def looked() -> bool:
+        return looks >= 3
+
+    driver.identify = counted  # type: ignore[method-assign]
+    await until(looked)
+    return epoch
+
+
+@pytest.mark.usefixtures("probing")
+async def test_a_device_is_to_be_tried_again_as_soon_as_an_obstacle_that_was_seen_is_gone(
+    guard: Running, redis: Redis
+) -> None:
+    """Nothing is loaded to find that out."""
+    lease, driver = RedisLease(redis, "cpu:0"), guard.drivers["judge"]
+    driver.missing = True
+    epoch = await quarantined(guard, "judge")
+    assert not await lease.is_retry_requested(epoch)
+    driver.missing = False
+    await until(lambda: lease.is_retry_requested(epoch))
+    assert driver.servers == []
+    await guard.flip("judge")
+
+
+@pytest.mark.usefixtures("probing")
+async def test_a_load_that_fails_of_something_that_cannot_be_seen_keeps_its_pause(guard: Running, redis: Redis) -> None:
+    """Whether it would succeed now, only another load could tell."""
+    guard.drivers["judge"].refuses = "no memory left"
+    epoch = await quarantined(guard, "judge")
+    assert not await RedisLease(redis, "cpu:0").is_retry_requested(epoch)
+
+
+@pytest.mark.usefixtures("probing")
+async def test_a_probe_that_fails_is_repeated(
+    guard: Running, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of an obstacle is not forgotten while Redis is away."""
+    lease, driver = RedisLease(redis, "cpu:0"), guard.drivers["judge"]
+    driver.missing = True
+    epoch = await quarantined(guard, "judge")
+    request, failures = RedisLease.request_retry, [RedisDown("refused")] * 2
+
+    async def unlucky(each: RedisLease, at: int) -> None:
+        if failures:
+            raise failures.pop()
+        await request(each, at)
+
+    monkeypatch.setattr(RedisLease, "request_retry", unlucky)
+    driver.missing = False
+    await until(lambda: lease.is_retry_requested(epoch))
+    assert failures == []
+    assert "looking for what keeps the device from being loaded failed" in caplog.text
 
 
 async def test_a_guard_that_has_just_started_serves_nothing(guard: Running) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
+from mathrag.stack.readiness import make_heartbeat_answer_test
 from shared import probe
 from shared.contracts.calls import Lane
 from shared.runtime import heartbeats
@@ -64,3 +65,22 @@ def test_a_service_is_well_while_it_answers() -> None:
         assert not probe.answers(f"{url}/nothing-here")
         server.shutdown()
     assert not probe.answers(f"{url}/")
+
+
+@pytest.mark.anyio
+async def test_a_worker_whose_heartbeat_has_lapsed_does_not_answer(redis: Redis, redis_url: str) -> None:
+    answers = make_heartbeat_answer_test(redis_url, Lane.JUDGE)
+    redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
+    assert await answers(os.getpid())
+    redis.delete(heartbeats.key(Lane.JUDGE, os.getpid()))
+    assert not await answers(os.getpid())
+    assert not redis.keys("mathrag:worker:*")
+
+
+@pytest.mark.anyio
+async def test_a_worker_is_not_blamed_for_a_redis_that_takes_no_heartbeat(redis: Redis, redis_url: str) -> None:
+    redis.config_set("maxmemory", 1)
+    try:
+        assert await make_heartbeat_answer_test(redis_url, Lane.JUDGE)(os.getpid())
+    finally:
+        redis.config_set("maxmemory", 0)

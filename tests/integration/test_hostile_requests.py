@@ -81,7 +81,7 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET public_id = :id WHERE name = 'first'", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
-    await lifecycle.submit_once(database, scene.SETTINGS, asked, None)
+    await lifecycle.submit_once(database, scene.SETTINGS, asked, None, None)
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
     async with serving(database, redis_url) as serving_api:

@@ -411,7 +411,7 @@ async def test_a_quarantined_device_is_not_ready_and_says_why(api: Api, database
         await residencies.set_state(connection, epoch, "quarantined", datetime.now(UTC), "load: no file")
     checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
     assert checks["device"]["detail"].startswith("cpu:0 is quarantined: load: no file; tried again in ")
-    assert "restart" in checks["device"]["fix"]
+    assert "mathrag gpu retry" in checks["device"]["fix"]
 
 
 async def test_a_model_that_no_guard_serves_any_more_is_missed_before_a_job_asks_for_it(

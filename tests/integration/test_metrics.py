@@ -42,7 +42,9 @@ async def deps(database: Database, redis_url: str, anyio_backend: str) -> AsyncI
     reporting = Database(database.engine.url, pinned=False)  # type: ignore[arg-type]
     async with httpx2.AsyncClient(transport=transport) as http, Redis.from_url(redis_url) as redis:
         addressed = scene.SETTINGS.model_copy(update={"retriever_url": "http://r", "guard_url": "http://g"})
-        yield Deps(settings=addressed, database=reporting, redis=redis, http=http, wake=lambda: None)
+        yield Deps(
+            settings=addressed, database=reporting, admission=reporting, redis=redis, http=http, wake=lambda: None
+        )
     await reporting.close()
 
 
@@ -239,6 +241,12 @@ async def test_a_database_that_is_away_is_a_metric(deps: Deps) -> None:
     await nowhere.close()
     assert value(found, "mathrag_service_up", service="postgres") == 0
     assert value(found, "mathrag_service_up", service="guard") == 1
+
+
+async def test_disk_memory_and_database_are_measured(scrape: Scraper) -> None:
+    found = await scrape()
+    for what in ("database_bytes", "disk_free_bytes", "memory_available_bytes"):
+        assert value(found, f"mathrag_{what}") > 1_000_000, what
 
 
 async def test_services_and_workers_are_seen(deps: Deps, scrape: Scraper) -> None:

@@ -170,7 +170,7 @@ async def test_a_tag_that_was_pulled_again_is_quarantined(rig: Rig) -> None:
     ((state, reason),) = await rig.states()
     assert state == "quarantined"
     assert f"'{JUDGE}' is not the one jobs were submitted with" in str(reason)
-    assert rig.resident() == []
+    assert rig.double.loads == []  # it is refused before it is loaded
 
 
 async def test_a_stranger_ends_the_residency_and_keeps_the_next_from_opening(rig: Rig) -> None:
@@ -185,6 +185,28 @@ async def test_a_stranger_ends_the_residency_and_keeps_the_next_from_opening(rig
     rig.double.runners.clear()
     epoch = await rig.flip(JUDGE)
     assert [each.end for each in await rig.ask(epoch, JUDGE)] == [End.ANSWERED]
+
+
+async def test_what_keeps_a_model_off_the_server_is_seen_until_it_is_gone(rig: Rig) -> None:
+    """A stranger, a model that was not unloaded, a server that is away; to see it, nothing is posted."""
+    rig.double.pull("llama3:8b")
+    rig.double.load("llama3:8b")
+    await rig.flip(JUDGE)
+    posted = len(rig.double.bodies)
+    assert "ollama stop llama3:8b" in str(await rig.reconciler.find_obstacle())
+    respond = rig.http.respond
+    rig.http.respond = lambda _: RESET
+    assert "no Ollama at" in str(await rig.reconciler.find_obstacle())
+    rig.http.respond = respond
+    rig.double.runners.clear()
+    assert await rig.reconciler.find_obstacle() is None
+    assert len(rig.double.bodies) == posted
+    await rig.flip(JUDGE)
+    rig.double.keeps = True
+    await rig.flip(GENERATOR)
+    assert f"does not unload {JUDGE}" in str(await rig.reconciler.find_obstacle())
+    rig.double.runners.clear()
+    assert await rig.reconciler.find_obstacle() is None
 
 
 async def test_a_stranger_leaves_no_suspects(rig: Rig) -> None:
@@ -271,7 +293,7 @@ async def test_a_runner_that_dies_under_its_calls_costs_one_load_that_is_counted
 
 
 async def test_a_call_that_would_hide_a_reload_goes_back_and_ends_the_residency(rig: Rig) -> None:
-    """Loads are counted from residencies: none may happen inside one."""
+    """It is counted as a load of that residency, beside the one with which it began."""
     ollama.PROBE_S = 3600
     epoch = await rig.flip(JUDGE)
     rig.double.runners.clear()
@@ -280,6 +302,8 @@ async def test_a_call_that_would_hide_a_reload_goes_back_and_ends_the_residency(
     await rig.noticed()
     assert await rig.states() == [("closed", "server_exit")]
     assert rig.resident() == []
+    ((reloads,),) = await rows(rig.database, "SELECT measured -> 'reloads' FROM residencies")
+    assert reloads == {str(rig.ids[JUDGE]): 1}
 
 
 async def test_the_calls_of_a_server_that_went_away_go_back(rig: Rig) -> None:

@@ -167,6 +167,22 @@ async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
     assert await rows(database, "SELECT id FROM indexes") == []
 
 
+async def test_a_search_that_the_key_does_not_allow_is_no_outage(
+    where: dict[str, Any], corpus: int, double: SearchServer
+) -> None:
+    """A job would wait for the end of an outage; this one names the privilege and the way to a key that has it."""
+    async with retriever(where, **served(double)) as client:
+        built = await build(client, corpus)
+        double.denied["_msearch"] = (
+            "action [indices:data/read/msearch] is unauthorized for API key id [k] of user [elastic], this action is"
+            " granted by the index privileges [read,all]"
+        )
+        said = await refusal(client, built["sparse"]["index"])
+    assert said["type"] == "refused"
+    assert "refuses us (403), the key or user lacks the index privilege `read`" in said["detail"]
+    assert "docs/how-to/retrieval.md#api-key-of-elasticsearch" in said["hint"]
+
+
 async def test_only_what_nothing_names_is_deleted_from_the_server(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
@@ -192,21 +208,15 @@ async def test_only_what_nothing_names_is_deleted_from_the_server(
 async def test_an_index_that_is_being_built_is_no_orphan(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """Who asks for orphans waits until the build has ended."""
+    """It is neither listed nor deleted, and who asks does not wait for the build."""
     async with retriever(where, **served(double)) as client, anyio.create_task_group() as tasks:
         double.waits = "_bulk"
         double.answering.clear()
-        asked: list[Any] = []
-
-        async def ask() -> None:
-            asked.append((await client.delete("/orphans")).json())
-
         tasks.start_soon(build, client, corpus)
         await to_thread.run_sync(double.waiting.wait)
-        tasks.start_soon(ask)
-        await anyio.wait_all_tasks_blocked()
+        asked = [(await client.request(method, "/orphans")).json() for method in ("GET", "DELETE")]
         double.answering.set()
-    assert asked == [{"orphans": [], "deleted": True}]
+    assert [each["orphans"] for each in asked] == [[], []]
     assert len(double.indexes) == 2
 
 

@@ -34,13 +34,20 @@ async def deps(database: Database, redis_url: str, tmp_path: Path) -> AsyncItera
     )
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, json={}))
     async with Redis.from_url(redis_url) as redis, httpx2.AsyncClient(transport=transport) as http:
-        yield Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+        yield Deps(settings=settings, database=database, admission=database, redis=redis, http=http, wake=lambda: None)
 
 
 def found(deps: Deps, **settings: Any) -> Deps:
     """The same with other settings."""
     changed = deps.settings.model_copy(update=settings)
-    return Deps(settings=changed, database=deps.database, redis=deps.redis, http=deps.http, wake=deps.wake)
+    return Deps(
+        settings=changed,
+        database=deps.database,
+        admission=deps.database,
+        redis=deps.redis,
+        http=deps.http,
+        wake=deps.wake,
+    )
 
 
 async def test_readiness_is_well_when_everything_is_there(deps: Deps, database: Database) -> None:

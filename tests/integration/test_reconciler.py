@@ -240,6 +240,24 @@ async def test_a_model_file_that_was_replaced_is_not_served(rig: Rig) -> None:
     assert state == "quarantined"
     assert "'judge'" in reason
     assert "restart the guard" in reason
+    assert rig.drivers["judge"].servers == []  # a load would be in vain
+
+
+async def test_a_model_file_that_is_replaced_while_it_is_loaded_is_not_served(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the load it was the registered one."""
+    driver = rig.drivers["judge"]
+    start = driver.start
+
+    async def replaced(parallel: int | None = None) -> PuppetServer:
+        driver.digest = "v2"
+        return await start(parallel)
+
+    monkeypatch.setattr(driver, "start", replaced)
+    state, reason = await rig.row(await rig.flip("judge"))
+    assert state == "quarantined"
+    assert "restart the guard" in reason
     assert not rig.server("judge").alive
 
 

@@ -190,6 +190,24 @@ async def test_the_report_agrees_with_the_results(api: Api, database: Database) 
     assert report["notes"] == []
 
 
+async def test_a_load_within_a_residency_counts_as_a_load(api: Api, database: Database) -> None:
+    """A server that others share may load a model again; the report of an experiment counts the same."""
+    variants = [{"name": "gate", "pipeline": "mathrag-gate"}]
+    experiment = {"name": "one", "datasets": [{"dataset": "items", "corpus": "docs"}], "variants": variants}
+    assert (await api.http.post("/v1/experiments", json=experiment)).status_code == 202
+    await finished(database)
+    (row,) = (await api.get("/v1/experiments/one/report"))["rows"]
+    assert row["result"]["model_loads"] == 2
+    await scene.run_sql(
+        database,
+        "UPDATE residencies SET measured = measured || jsonb_build_object('reloads', jsonb_build_object(models[1], 1))"
+        " WHERE epoch = (SELECT max(epoch) FROM attempts)",
+    )
+    experiment = await api.get("/v1/experiments/one/report")
+    job = await api.get(f"/v1/jobs/{row['job']}/report")
+    assert [job["model_loads"], experiment["model_loads"], experiment["rows"][0]["result"]["model_loads"]] == [3, 3, 3]
+
+
 async def test_the_report_counts_judge_replies_without_a_rating(api: Api, database: Database) -> None:
     """They are failures of the judge, never a score."""
 

@@ -4,27 +4,30 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx2
 import pytest
+from anyio import from_thread
 from sqlalchemy import text
 
 from mathrag.stack.ports import find_free_port
 from services.retriever import builds
 from services.retriever.app import MAX_BODY, MAX_HYPOTHETICAL, MAX_SEARCHES, create_app
-from services.retriever.ports import SearchIndex
+from services.retriever.build_queue import BuildQueue
+from services.retriever.ports import UNSIGNED, Batch, SearchIndex
 from services.retriever.shelf import IndexCache
-from services.retriever.sparse import Bm25
+from services.retriever.sparse import Bm25, Bm25Index
 from shared.contracts import canonical
 from shared.contracts.documents import Document
 from shared.errors import Conflict
 from shared.retrieval_settings import Embeddings, Retrieval
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
+from tests.doubles.asgi_server import serve_app
 from tests.integration.scene import run_sql
 
 pytestmark = pytest.mark.anyio
@@ -420,8 +423,86 @@ async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
 
     monkeypatch.setattr(builds, "_make", replaced)
     with pytest.raises(Conflict, match="deleted or replaced while it was indexed"):
-        await builds.build_corpus(database, settings.data_dir, [Bm25()], corpus)
+        await builds.build_corpus(database, settings.data_dir, [Bm25()], BuildQueue(), corpus)
     assert [row.sparse_index for row in await rows(database, "SELECT sparse_index FROM corpora")] == [None]
+
+
+async def test_a_batch_ends_where_its_texts_are_long(
+    client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand documents may be a gigabyte; a document longer than a batch is a batch alone."""
+    monkeypatch.setattr(builds, "BATCH_BYTES", 10)
+    seen: list[int] = []
+    build_terms = Bm25.build
+
+    def count(self: Bm25, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:
+        kept = list(batches)
+        seen.extend(map(len, kept))
+        return build_terms(self, kept, signature)
+
+    monkeypatch.setattr(Bm25, "build", count)
+    texts = ["four", "five5", "six666", "a text that is longer than all", "end"]
+    await build(client, await add_corpus(database, "texts", [Document(text=each) for each in texts]))
+    assert seen == [3, 1, 1]
+
+
+async def test_a_cancelled_build_ends_at_the_next_batch_and_leaves_nothing(
+    settings: Settings, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file, no row, and its place is free again."""
+    monkeypatch.setattr(builds, "BATCH", 1)
+    queue, seen, scope = BuildQueue(), list[Batch](), anyio.CancelScope()
+
+    class Cancelled(Bm25):
+        def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> Bm25Index:
+            for batch in batches:
+                seen.append(batch)
+                if len(seen) == 2:
+                    from_thread.run_sync(scope.cancel)
+            return super().build(seen, signature)
+
+    with scope:
+        await builds.build_corpus(database, settings.data_dir, [Cancelled()], queue, corpus)
+    assert (scope.cancelled_caught, len(seen), queue.signatures) == (True, 2, set())
+    assert list(settings.data_dir.iterdir()) == []
+    assert await rows(database, "SELECT id FROM indexes") == []
+
+
+async def test_a_build_ends_with_its_request(settings: Settings, corpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client closes the connection."""
+    started, ended = anyio.Event(), anyio.Event()
+
+    async def run_for_ever(*_: object) -> None:
+        started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(builds, "build_corpus", run_for_ever)
+    async with serve_app(create_app(settings)) as url, httpx2.AsyncClient(base_url=url, timeout=60) as client:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(build, client, corpus)
+            await started.wait()
+            tasks.cancel_scope.cancel()
+        with anyio.fail_after(60):
+            await ended.wait()
+
+
+async def test_who_waited_for_a_build_of_the_same_index_reuses_it(
+    settings: Settings, corpus: int, database: Database
+) -> None:
+    """The one that was built meanwhile is found when the turn comes."""
+    queue, made = BuildQueue(), list[builds.Build]()
+
+    async def build_once() -> None:
+        made.extend(await builds.build_corpus(database, settings.data_dir, [Bm25()], queue, corpus))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(build_once)
+    assert sorted(each.reused for each in made) == [False, True, True]
+    assert len({each.index for each in made}) == 1
 
 
 async def test_documents_that_score_alike_are_ordered_by_hash(client: httpx2.AsyncClient, database: Database) -> None:

@@ -12,6 +12,7 @@ import pytest
 from shared.contracts.documents import CorpusRecord, Document
 from shared.contracts.mining import Amie
 from shared.contracts.rules import Rule
+from shared.errors import NotFound
 from shared.ingest.rules import amie
 from shared.limits import Limits
 from shared.rules.graph import Graph
@@ -87,10 +88,25 @@ async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api:
 
 async def test_a_bank_is_read_in_batches(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """An export of a large bank takes no more memory than one of a small bank."""
-    bank = (await imported(api, AMIE)).json()
+    name = (await imported(api, AMIE)).json()["name"]
     monkeypatch.setattr(rule_banks, "BATCH", 1)
     async with database.transaction() as connection:
-        assert [len(batch) async for batch in rule_banks.stream_rules(connection, bank["id"])] == [1, 1]
+        bank = await rule_banks.get_bank(connection, name)
+    assert [len(batch) async for batch in rule_banks.read_rules(database, bank)] == [1, 1]
+
+
+async def test_an_export_of_a_deleted_bank_breaks_off_instead_of_ending_early(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = (await imported(api, AMIE)).json()["name"]
+    monkeypatch.setattr(rule_banks, "BATCH", 1)
+    async with database.transaction() as connection:
+        bank = await rule_banks.get_bank(connection, name)
+    batches = rule_banks.read_rules(database, bank)
+    assert len(await anext(batches)) == 1
+    await rule_banks.delete(database, name)
+    with pytest.raises(NotFound, match="was deleted while it was read"):
+        await anext(batches)
 
 
 async def test_a_bank_is_exported_as_amie_prints_it(api: Api) -> None:

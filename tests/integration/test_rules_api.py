@@ -325,6 +325,5 @@ async def test_imported_rules_are_a_bank_as_well(database: Database) -> None:
         await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(4))
     with pytest.raises(Invalid, match="no rules"):
         await rule_banks.create_imported(database, "c", ImportOrigin("anyburl"), batches())
-    async with database.transaction() as connection:
-        read = [rule.support async for batch in rule_banks.stream_rules(connection, bank.id) for rule in batch]
+    read = [rule.support async for batch in rule_banks.read_rules(database, bank) for rule in batch]
     assert read == [0, 1, 2, 3, 4]

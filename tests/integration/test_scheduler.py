@@ -19,6 +19,7 @@ from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.lease.policy import DeviceResidency, Target, WorkloadSnapshot
 from shared.queue import Ticker
+from shared.runtime import outages
 from shared.runtime.readiness import mark_ready_samples
 from shared.settings import Settings
 from shared.storage.database import Database
@@ -213,6 +214,56 @@ async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Sched
     assert counts == [("quarantined", 1), ("quarantined", 2), ("open", 0), ("quarantined", 1)]
     await scheduler._look()
     assert await wishes(database) == []  # too early
+
+
+async def quarantine(database: Database, model_id: int) -> int:
+    """As after a load that failed: a residency that never opened, and an outage of its model for an hour."""
+    async with database.transaction() as connection:
+        newest = await residencies.find_newest(connection, DEVICE)
+        epoch = await residencies.insert_wanted(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
+        assert epoch is not None
+        await residencies.set_state(connection, epoch, "quarantined", datetime.now(UTC), "no Ollama")
+        await outages.note_outage(connection, [model_id], "device cpu:0", "no Ollama", 60)
+    await run_sql(database, "UPDATE outages SET since = now() - interval '1 hour'")
+    return epoch
+
+
+async def test_a_retry_that_is_requested_is_decided_on_at_once_and_shortens_no_later_pause(
+    scheduler: Scheduler, database: Database, redis: Redis
+) -> None:
+    """Neither the pause of the device nor that of the model's outage holds it; another failure has its own pause."""
+    lease = RedisLease(redis, DEVICE)
+    generator = await work_for_the_generator(database)
+    assert not await outages.retry_device(database, lease, DEVICE)  # nothing is quarantined
+    for _ in range(6):
+        await quarantine(database, generator)
+    await scheduler.run_once()
+    assert await wishes(database) == []
+    assert await outages.retry_device(database, lease, DEVICE)
+    await scheduler.run_once()
+    assert await wishes(database) == [([generator], "retry")]
+    async with database.transaction() as connection:
+        newest = await residencies.find_newest(connection, DEVICE)
+        assert newest is not None
+        await residencies.set_state(connection, newest.epoch, "quarantined", datetime.now(UTC), "no Ollama")
+        assert await residencies.count_failures(connection, DEVICE) == 7
+    await scheduler.run_once()
+    assert await wishes(database) == []
+
+
+async def test_without_redis_a_quarantine_lasts_as_long_as_it_would(
+    scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis holds the request only, and losing it costs nothing but the pause."""
+
+    async def down(*_: object, **__: object) -> bool:
+        raise RedisDown("connection refused")
+
+    generator = await work_for_the_generator(database)
+    await quarantine(database, generator)
+    monkeypatch.setattr(Redis, "get", down)
+    await scheduler.run_once()
+    assert await wishes(database) == []
 
 
 async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(

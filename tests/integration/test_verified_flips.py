@@ -126,6 +126,23 @@ async def test_a_stranger_in_the_way_is_named(rig: MeasuredRig) -> None:
     assert (await rig.row(await rig.flip("judge")))[0] == "open"
 
 
+async def test_what_is_in_the_way_of_a_quarantined_device_is_seen_without_a_load(rig: MeasuredRig) -> None:
+    """Memory that others hold, a meter that does not answer, a model that is gone or is another one."""
+    rig.memory.stranger = 150
+    await rig.flip("judge")
+    assert "somebody (pid 6000000) holds 150 MiB" in str(await rig.reconciler.find_obstacle())
+    rig.memory.stranger, rig.memory.lost = 0, "NVML: GPU is lost"
+    assert await rig.reconciler.find_obstacle() == "NVML: GPU is lost"
+    rig.memory.lost, judge = None, rig.drivers["judge"]
+    judge.missing = True
+    assert await rig.reconciler.find_obstacle() == "no model file of judge"
+    judge.missing, judge.digest = False, "v2"
+    assert "is not the one jobs were submitted with" in str(await rig.reconciler.find_obstacle())
+    judge.digest = "v1"
+    assert await rig.reconciler.find_obstacle() is None
+    assert judge.servers == []
+
+
 async def test_what_the_plan_expects_is_what_must_be_free(rig: MeasuredRig) -> None:
     """Not what is declared: the plan knows what loads took."""
     rig.memory.stranger = 38

@@ -102,7 +102,7 @@ MUTANTS: Mapping[str, Mutant] = {
         (
             Mutation(
                 Reconciler, "_verify_free",
-                "await self._verification.verify_free(needed if names else None, self._reclaim)", "pass",
+                "await self._verification.verify_free(needed if registered else None, self._reclaim)", "pass",
             ),
             Mutation(Reconciler, "_verify_free", "if alive := self._find_alive():", "if alive := []:"),
         ),

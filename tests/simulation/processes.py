@@ -175,7 +175,12 @@ class GuardProcess(Actor):
         await service.start()
         self.service = service
         async with asyncio.TaskGroup() as group:
-            for loop in (service.reconcile_for_ever, service.renew_for_ever, service.register_for_ever):
+            for loop in (
+                service.reconcile_for_ever,
+                service.probe_for_ever,
+                service.renew_for_ever,
+                service.register_for_ever,
+            ):
                 group.create_task(loop())
 
     def died(self) -> None:

@@ -109,12 +109,17 @@ class ActorRedis:
         await self.reach()
         return True
 
-    async def set(self, key: str, value: str, *, nx: bool, ex: float) -> bool | None:
-        """Write it, if it is not there."""
+    async def get(self, key: str) -> str | None:
+        """What `set` has written."""
+        await self.reach()
+        return self._server.get(key).get("value")
+
+    async def set(self, key: str, value: object, *, nx: bool = False, ex: float) -> bool | None:
+        """Write it; with `nx` only if it is not there."""
         await self.reach()
         if nx and self._server.get(key):
             return None
-        self._server.put(key, {"value": value}, ex)
+        self._server.put(key, {"value": str(value)}, ex)
         return True
 
     async def delete(self, key: str) -> None:

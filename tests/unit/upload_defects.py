@@ -15,6 +15,7 @@ PARQUET = as_parquet([{"id": "a", "text": "x"}, {"id": "b", "text": "y"}])
 
 
 DEEP = b"[" * 500 + b"]" * 500
+MANY = b"[" + b"[]," * 10_000 + b"[]]"
 COLUMNS = {f"c{number}": "1" for number in range(MOST_COLUMNS)}
 
 
@@ -90,6 +91,11 @@ LINES = [
     Body("a lone carriage return", Format.JSONL, JSONL + b'{"text": "x"}\r{"text": "y"}\n', 3, "tr '\\r' '\\n'"),
     Body("deep lists", Format.JSONL, JSONL + b'{"text": "x", "meta": {"a": ' + DEEP + b"}}\n", 3, "nested too deeply"),
     Body("deep lists", Format.CSV, b'text,meta\nx,"{""a"": ' + DEEP + b'}"\n', 2, "nested too deeply"),
+    Body("many values", Format.JSONL, JSONL + b'{"text": "x", "meta": {"a": ' + MANY + b"}}\n", 3,
+         "more than 10000 values"),
+    Body("many values", Format.CSV, b'text,meta\nx,"{""a"": ' + MANY + b'}"\n', 2, "more than 10000 values"),
+    Body("many values", Format.PARQUET, as_parquet([{"text": "x", "meta": {"a": [[]] * 10_000}}]), 1,
+         "more than 10000 values"),
     Body("a web page inside", Format.JSONL, JSONL + PAGE, 3, "is not JSON"),
     Body("a pointer inside", Format.JSONL, JSONL + POINTER[:42] + b"\n", 3, "run `git lfs pull`"),
     Body("a long line", Format.JSONL, JSONL + b'{"text": "' + b"x" * (1 << 20) + b'"}\n', 3, "split the document"),

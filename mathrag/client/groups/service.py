@@ -64,6 +64,11 @@ def release(name: str) -> Request[Any]:
     return devices.release(name)
 
 
+def retry(name: str) -> Request[Any]:
+    """Have a quarantined device tried again at once."""
+    return devices.retry(name)
+
+
 class Devices(Group[C]):
     """Devices that hold models."""
 
@@ -71,6 +76,7 @@ class Devices(Group[C]):
     get = Operation(get, DeviceView)
     drain = Operation(drain, DeviceView)
     release = Operation(release, DeviceView)
+    retry = Operation(retry, DeviceView)
 
 
 def get_defaults() -> Request[Any]:

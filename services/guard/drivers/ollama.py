@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 
+import psutil
+
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_residents import MIB, ExpectedModel, inspect_residents, wait_until_gone
 from services.guard.drivers.ports import DriverError
@@ -25,8 +27,8 @@ from shared.models.chat import ChatFailed
 from shared.models.metadata import MetadataError
 from shared.models.metadata import ollama as metadata
 from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, LoadedModel, Ollama, OllamaFailed, make_full_tag
-from shared.models.ollama_answers import ModelReloaded, ModelRemoved, RunnerDied
-from shared.models.ollama_orphans import find_orphans
+from shared.models.ollama_answers import ModelRemoved, RunnerDied
+from shared.models.ollama_orphans import find_orphans, find_runners, is_running
 from shared.models.sampling import OLLAMA
 from shared.runtime.models import ModelIdentity
 
@@ -34,12 +36,24 @@ PROBE_S = 2.0
 """Between two checks of what is resident."""
 MAX_UNANSWERED = 3
 """Checks in a row that a busy server may leave without an answer."""
+DOUBTFUL_LOAD = 0.25
+"""A call that waited longer for its model than this share of the load may have been answered by a new runner."""
+DOUBTFUL_S = (0.2, 1.0)
+"""Bounds of that wait: finding a loaded model takes milliseconds, and 0.2 to 0.4 s on a busy host."""
+CERTAIN_LOAD = 0.5
+"""It certainly was where it waited longer than this share, and the runner's process cannot be seen."""
+CERTAIN_S = (0.5, 3.0)
+"""Bounds of that wait: from the page cache, a model of any size loads again in a few seconds."""
 BATCH = 512
 """Ollama's own default; sent all the same, since Ollama may choose another value by free memory."""
 
 _loaded: dict[str, dict[str, str]] = defaultdict(dict)
 """By server URL, the digest of each tag that this guard has loaded and not yet seen unloaded."""
 _log = logging.getLogger(__name__)
+
+
+class ModelReloaded(ChatFailed):
+    """The call was answered by a newly loaded runner instead of the verified one."""
 
 
 def list_tags(models: Mapping[str, Model]) -> frozenset[str]:
@@ -82,6 +96,16 @@ class OllamaDriver:
             needs_lease=True,
             footprint_mib=self._model.footprint_mib,
         )
+
+    async def find_obstacle(self) -> str | None:
+        """Find what would keep a model from being loaded onto a server on which nothing is resident for this guard."""
+        try:
+            async with self._make_client() as api:
+                held = _loaded[api.url].values()
+                stuck = [each.name for each in await api.list_resident() if each.digest in held]
+                return f"{api.url} does not unload {', '.join(stuck)}" if stuck else await self._find_foreign_model(api)
+        except OllamaFailed as failed:
+            return str(failed)
 
     async def take_over(self) -> None:
         """Unload the model, listed or not; whether its memory is free is verified before the next load."""
@@ -130,6 +154,8 @@ class OllamaDriver:
         await self._clear_server(api)
         wanted = ExpectedModel(tag=self._tag, pulled=pulled, context=self._model.context, on_gpu=self._on_gpu)
         _loaded[api.url][self._tag] = wanted.pulled.digest
+        runner = RunnerProcess(api.url, await api.find_weights(self._tag))
+        await runner.look_before_load()
         await api.load(self._tag)
         await api.chat(self._tag, "1 + 1 =", Decoding(max_tokens=1), 0)
         if await api.truncates_prompts(self._tag):
@@ -137,7 +163,8 @@ class OllamaDriver:
         found, problem = await inspect_residents(api, wanted, _loaded[api.url].values())
         if problem:
             raise DriverError(problem)
-        return OllamaServer(api, wanted, found, self._device.free_timeout_s)
+        await runner.look_after_load()
+        return OllamaServer(api, wanted, found, runner, self._device.free_timeout_s)
 
     async def _clear_server(self, api: Ollama) -> None:
         """Unload what a killed guard has left.
@@ -145,17 +172,23 @@ class OllamaDriver:
         Raises:
             DriverError: the server holds models of others, or does not unload; the message names them.
         """
-        if left_over := await asyncio.to_thread(find_orphans, api.url):
-            raise DriverError("; ".join(each.said for each in left_over))
+        if foreign := await self._find_foreign_model(api):
+            raise DriverError(foreign)
         left = [each for each in await api.list_resident() if each.digest not in _loaded[api.url].values()]
         for each in left:
-            if each.name not in self._ours:
-                raise DriverError(f"{api.url} has loaded {each.name}, not for this guard: ollama stop {each.name}")
             with suppress(OllamaFailed):  # its tag may have been removed
                 await api.unload(each.name)
         if not await wait_until_gone(api, {each.digest for each in left}, self._device.free_timeout_s):
             names = ", ".join(each.name for each in left)
             raise DriverError(f"{api.url} does not unload {names}; if it stays for {KEEP_S} s, restart the server")
+
+    async def _find_foreign_model(self, api: Ollama) -> str | None:
+        """Find a model that is not this guard's to unload: one of another client, or of a server that was killed."""
+        if left_over := await asyncio.to_thread(find_orphans, api.url):
+            return "; ".join(each.said for each in left_over)
+        loaded = [each for each in await api.list_resident() if each.digest not in _loaded[api.url].values()]
+        foreign = next((each.name for each in loaded if each.name not in self._ours), None)
+        return f"{api.url} has loaded {foreign}, not for this guard: ollama stop {foreign}" if foreign else None
 
     async def _undo_load(self, api: Ollama) -> None:
         """Unload the model after a load that failed."""
@@ -176,15 +209,60 @@ class OllamaDriver:
         return DriverError(f"model {self._name!r}: {what}")
 
 
+class RunnerProcess:
+    """The process that holds a model; it can be seen where the server runs on this host."""
+
+    def __init__(self, url: str, weights: str | None) -> None:
+        self._url = url
+        self._weights = weights
+        self._others: set[psutil.Process] = set()
+        """Processes that held the same weights before the load, for another server of this host."""
+        self._verified: set[psutil.Process] = set()
+
+    async def look_before_load(self) -> None:
+        self._others = await self._find()
+
+    async def look_after_load(self) -> None:
+        self._verified = await self._find() - self._others
+
+    @property
+    def visible(self) -> bool:
+        """Whether it was seen after the load."""
+        return bool(self._verified)
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was seen, and has ended."""
+        return not all(map(is_running, self._verified))
+
+    async def count_successors(self) -> int:
+        """Return the number of processes that hold the model in its place: the server has loaded it again."""
+        return len(await self._find() - self._verified - self._others) if self.lost else 0
+
+    async def _find(self) -> set[psutil.Process]:
+        return set(await asyncio.to_thread(find_runners, self._url, self._weights)) if self._weights else set()
+
+
 class OllamaServer:
     """A model that was verified as resident and is checked every few seconds until it is stopped."""
 
     pid = None
     exit_status = None
 
-    def __init__(self, api: Ollama, wanted: ExpectedModel, found: Sequence[LoadedModel], patience_s: float) -> None:
+    def __init__(
+        self,
+        api: Ollama,
+        wanted: ExpectedModel,
+        found: Sequence[LoadedModel],
+        runner: RunnerProcess,
+        patience_s: float,
+    ) -> None:
         self._make_client = api
         self._wanted = wanted
+        self._runner = runner
+        self._doubtful_s = _clamp(DOUBTFUL_LOAD * api.load_s, *DOUBTFUL_S)
+        self._certain_s = _clamp(CERTAIN_LOAD * api.load_s, *CERTAIN_S)
+        self._reloads = 0
         self._patience_s = patience_s
         self._bytes = sum(each.size for each in found if each.digest == wanted.pulled.digest)
         self._stopped = False
@@ -202,7 +280,7 @@ class OllamaServer:
 
     @property
     def died(self) -> bool:
-        """Whether the server reported that the model's runner died, maybe because of a call.
+        """Whether the server reported, or its process shows, that the model's runner died, maybe because of a call.
 
         False for a model that was evicted, stopped or removed, or whose server went away: no call caused that.
         """
@@ -212,7 +290,8 @@ class OllamaServer:
         """Answer one prompt; a call that made the server load the model again ends the residency."""
         try:
             with self._confirmation.track_call():
-                return await self._make_client.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
+                timed = await self._make_client.chat(self._wanted.tag, prompt, decoding, seed, logprobs)
+            self._require_verified_runner(timed.load_s)
         except RunnerDied as died:
             self._died = True
             self._mark_lost(died.detail)
@@ -224,6 +303,28 @@ class OllamaServer:
             if failed.kind in (FailureKind.CONNECTION, FailureKind.BACKEND_ERROR):
                 self._doubt.set()
             raise
+        return timed.answer
+
+    def _require_verified_runner(self, load_s: float) -> None:
+        """Check who answered a call that waited for its model for `load_s`.
+
+        A busy host finds a loaded model as late as an idle one loads it, so a wait alone is only a reason to look: at
+        the runner's process, or, where that cannot be seen, at `/api/ps`, unless the wait was as long as a load.
+
+        Raises:
+            ModelReloaded: it was a newly loaded runner.
+        """
+        if load_s <= self._doubtful_s:
+            return
+        if self._runner.lost or (not self._runner.visible and load_s > self._certain_s):
+            self._reloads = 1
+            problem = f"the model was loaded again within its residency, in {load_s:.1f} s"
+            raise ModelReloaded(FailureKind.CONNECTION, problem)
+        self._doubt.set()
+
+    async def count_reloads(self) -> int:
+        """Return how often the server loaded the model again; at most once, since that ends the residency."""
+        return max(self._reloads, await self._runner.count_successors())
 
     async def confirm(self) -> bool:
         """Tell whether it is resident and its tag is unchanged, by a check that begins after this call."""
@@ -277,6 +378,10 @@ class OllamaServer:
     async def _is_intact(self) -> bool:
         """Check the server once; a deviation ends the residency."""
         _, problem = await inspect_residents(self._make_client, self._wanted, _loaded[self._make_client.url].values())
+        if problem is None and self._runner.lost:
+            problem = f"the runner of {self._wanted.tag} has ended; what is loaded now was not verified"
+            # A server lists a dead runner until a call needs it, and evicts only a runner without calls.
+            self._died = self._died or await self._runner.count_successors() == 0
         if problem:
             self._mark_lost(problem)
         return problem is None
@@ -296,3 +401,7 @@ class OllamaServer:
                 silent += 1
                 if failed.away or silent >= MAX_UNANSWERED:
                     self._mark_lost(str(failed))
+
+
+def _clamp(seconds: float, least: float, most: float) -> float:
+    return min(most, max(least, seconds))

@@ -65,6 +65,15 @@ class ModelServer(Protocol):
         ...
 
 
+async def count_reloads(server: ModelServer) -> int:
+    """Return how often somebody else than the guard loaded the model again in its residency.
+
+    Only servers that others can change have `count_reloads`; those of plug-ins need not.
+    """
+    count = getattr(server, "count_reloads", None)
+    return int(await count()) if count else 0
+
+
 class Driver(Protocol):
     """How one configured model is identified and loaded."""
 
@@ -95,6 +104,15 @@ class Driver(Protocol):
             DriverError: it was not loaded; the message says why.
         """
         ...
+
+
+async def find_obstacle(driver: Driver) -> str | None:
+    """Return what would keep the driver from loading its model now, besides another identity; None if nothing is seen.
+
+    Only drivers of servers that others use have `find_obstacle`, which changes nothing; those of plug-ins need not.
+    """
+    find = getattr(driver, "find_obstacle", None)
+    return await find() if find else None
 
 
 class DriverError(Exception):

@@ -33,7 +33,7 @@ PAUSE_S = 1.0
 LASTING = ("id", "root", "parent", "max_model_len", "meta", "owned_by")
 """Fields of a listed model that do not change between answers, unlike vLLM's `created`."""
 
-OWNERS = {"llamacpp": "llama.cpp", "vllm": "vllm"}
+OWNERS = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
 """Backends by the `owned_by` of the models that they list."""
 
 _log = logging.getLogger(__name__)

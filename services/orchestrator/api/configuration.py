@@ -13,9 +13,10 @@ from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, r
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
+from shared.contracts import canonical
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE
-from shared.errors import NotFound
+from shared.errors import NotFound, TooLarge
 from shared.pages.differences import ValueDifference, compare_trees
 from shared.runtime.parameters import parse_params
 from shared.storage import configurations, pages
@@ -35,6 +36,8 @@ DIFFERENCES: dict[str, Any] = {
     "left": {**VIEW, "version": 2, "params": {}}, "right": VIEW,
     "differences": [{"name": "crag.upper", "change": "added", "left": None, "right": 0.8}],
 }  # fmt: skip
+MOST_BYTES = 64 << 10
+"""Upper bound of the parameters, as JSON: every job, search and chat reads them."""
 Version = Annotated[
     int,
     Query(
@@ -137,6 +140,10 @@ async def _follow(
     connection: AsyncConnection, actor: str, seen: Collection[int] | None, found: Configuration, params: dict[str, Any]
 ) -> Configuration:
     configurations.check_version(found, seen)
+    if (size := len(canonical.encode(params))) > MOST_BYTES:
+        raise TooLarge(
+            f"the configuration would have {size} bytes, more than {MOST_BYTES}", hint="remove what jobs do not need"
+        )
     parse_params(params)
     await configurations.insert_next(connection, actor, found, params)
     return await configurations.find_newest(connection)

@@ -5,13 +5,14 @@ from typing import Annotated, Any
 
 import httpx2
 import msgspec
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
+from shared.access.serving import finish_while_connected
 from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
@@ -73,7 +74,9 @@ class CorpusUpload(corpora.Corpus, frozen=True, kw_only=True):
     answers(CorpusUpload, UPLOADED) | answers(CorpusUpload, UPLOADED, status=201),
     refuses=(409, 429), status_code=201, openapi_extra=BODY,
 )  # fmt: skip
-async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded) -> Response:
+async def create(
+    request: Request, deps: RequestDeps, name: Annotated[str, Query(examples=["math"])], upload: Uploaded
+) -> Response:
     """Uploads documents as JSON lines, CSV or Parquet, with the fields `text` (or `contents`, `solution`) and
     optionally `problem`, `id`, `subject` and `level` (docs/how-to/api.md#uploads). Answers when both indexes are built.
 
@@ -82,7 +85,8 @@ async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"]
     """
     async with upload.read_documents() as reader, aclosing(read_batches(reader)) as records:
         created = await corpora.create(deps.database, name, records)
-    await build_indexes(deps, created.corpus)  # also of a known corpus: what is sound is kept, what is missing is built
+    # Also of a known corpus: what is sound is kept, what is missing is built.
+    await build_indexes(request, deps, created.corpus)
     stored = await corpora.get(deps.database, name)
     answer = CorpusUpload(**msgspec.structs.asdict(stored), **report_rejections(reader))
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/corpora/{name}"})
@@ -92,22 +96,24 @@ async def create(deps: RequestDeps, name: Annotated[str, Query(examples=["math"]
     router, "POST", "/{name}/indexes", Scope.SUBMIT, "Build a corpus's indexes",
     answers(Indexes, INDEXED), refuses=(404,),
 )  # fmt: skip
-async def index(deps: RequestDeps, name: str) -> Response:
+async def index(request: Request, deps: RequestDeps, name: str) -> Response:
     """Builds the indexes that the current settings and the documents require, if they are missing or damaged.
 
     Use it after a change of embedder, tokenizer or back end: indexes that were built with the old settings are refused.
     """
-    return json(await build_indexes(deps, await corpora.get(deps.database, name)))
+    return json(await build_indexes(request, deps, await corpora.get(deps.database, name)))
 
 
-async def build_indexes(deps: Deps, corpus: corpora.Corpus) -> Indexes:
-    """Have the retriever build both indexes.
+async def build_indexes(request: Request, deps: Deps, corpus: corpora.Corpus) -> Indexes:
+    """Have the retriever build both indexes, as long as the client waits for them.
 
     Raises:
+        BadRequest: the client has closed the connection.
         Unavailable: the retriever did not build them. The documents stay stored; the same upload resumes here.
     """
     try:
-        return await RetrieverClient(deps.http, deps.settings).build_indexes(corpus.id)
+        work = RetrieverClient(deps.http, deps.settings).build_indexes(corpus.id)
+        return await finish_while_connected(request, work)
     except NoReply as error:
         problem = error.problem
         if error.status in (httpx2.codes.SERVICE_UNAVAILABLE, httpx2.codes.UNPROCESSABLE_CONTENT) and problem.detail:

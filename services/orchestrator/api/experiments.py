@@ -7,6 +7,7 @@ import msgspec
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
+from services.orchestrator.access.identity import Caller, RequestCaller
 from services.orchestrator.api.comparison import MeasureName
 from services.orchestrator.api.etags import UNCHANGED, Seen, respond_with_tag
 from services.orchestrator.api.flaws import list_ungraded_warnings, list_version_warnings
@@ -24,7 +25,7 @@ from services.orchestrator.reports.measure_means import parse_measure
 from shared.contracts.api_keys import Scope
 from shared.contracts.experiments import Experiment
 from shared.contracts.measures import ACCURACY
-from shared.storage import experiments, pages
+from shared.storage import experiments, jobs, pages
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -103,7 +104,7 @@ ENTRY: dict[str, Any] = {field: EXAMPLE[field] for field in experiments.Entry.__
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit an experiment", ACCEPTED, refuses=(404, 409, 429), status_code=202)
-async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) -> Response:
+async def submit(request: Experiment, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
     """Submits a grid of jobs (docs/how-to/experiments.md). 202 means that all jobs are committed in one transaction;
     otherwise none is. `Location` is the address of the experiment. With an `Idempotency-Key` the request can be
     repeated safely (docs/how-to/api.md#idempotency).
@@ -112,7 +113,8 @@ async def submit(request: Experiment, deps: RequestDeps, key: IdempotencyKey) ->
     answers with the same experiment.
     """
     once = make_keyed_request(key, "POST /v1/experiments", request.model_dump())
-    accepted = await lifecycle.submit_once(deps.database, deps.settings, request, once)
+    async with deps.drafting:
+        accepted = await lifecycle.submit_once(deps.database, deps.settings, request, caller.name, once)
     warnings = await to_thread.run_sync(list_edit_warnings, [variant.pipeline for variant in request.variants])
     warnings += await list_version_warnings(deps.database, experiment=accepted.experiment)
     warnings += await list_ungraded_warnings(deps.database, experiment=accepted.experiment)
@@ -124,22 +126,23 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
     """Returns the cells, jobs, calls, loads and time of an experiment without creating anything. What jobs share is
     counted once as far as it can be known in advance; calls are upper bounds.
     """
-    grid = await lifecycle.expand_in_thread(deps.database, deps.settings, request)
-    async with deps.database.transaction() as connection:
-        drafts = await lifecycle.draft_jobs(connection, deps.settings, grid.jobs)
-        work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, drafts))
-        return json(
-            ExperimentPlan(
-                name=request.name,
-                cells=len(grid.cells),
-                refused=sum(cell.refused is not None for cell in grid.cells),
-                jobs=len(grid.jobs),
-                samples=sum(draft.samples for draft in drafts),
-                calls=work.calls,
-                plan=await make_plan(connection, deps, work.needs),
-                notes=planning.list_notes(request, grid),
+    async with deps.drafting:
+        grid = await lifecycle.expand_in_thread(deps.database, deps.settings, request)
+        async with deps.database.transaction() as connection:
+            drafts = await lifecycle.draft_jobs(connection, deps.settings, grid.jobs)
+            work = await to_thread.run_sync(planning.count_work, await planning.load_sizes(connection, drafts))
+            return json(
+                ExperimentPlan(
+                    name=request.name,
+                    cells=len(grid.cells),
+                    refused=sum(cell.refused is not None for cell in grid.cells),
+                    jobs=len(grid.jobs),
+                    samples=sum(draft.samples for draft in drafts),
+                    calls=work.calls,
+                    plan=await make_plan(connection, deps, work.needs),
+                    notes=planning.list_notes(request, grid),
+                )
             )
-        )
 
 
 @route(
@@ -176,8 +179,9 @@ async def report_on(experiment: str, deps: RequestDeps, measure: MeasureName = A
     router, "POST", "/{experiment}/cancel", Scope.SUBMIT, "Cancel an experiment",
     ACCEPTED, refuses=(404, 409), status_code=202,
 )  # fmt: skip
-async def cancel(experiment: str, deps: RequestDeps) -> Response:
+async def cancel(experiment: str, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Cancels every job of the experiment that has not ended. A second request changes nothing."""
+    await _check_owns(deps, experiment, caller)
     return await _answer(deps, await lifecycle.cancel(deps.database, experiment))
 
 
@@ -185,13 +189,23 @@ async def cancel(experiment: str, deps: RequestDeps) -> Response:
     router, "POST", "/{experiment}/resume", Scope.SUBMIT, "Resume an experiment",
     ACCEPTED, refuses=(404, 409, 429), status_code=202,
 )  # fmt: skip
-async def resume(experiment: str, deps: RequestDeps) -> Response:
+async def resume(experiment: str, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Requeues the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
     temporary reason.
 
     What ended well is not run again, and what failed computes only what is missing. A second request changes nothing.
     """
-    return await _answer(deps, await lifecycle.resume(deps.database, deps.settings, experiment))
+    await _check_owns(deps, experiment, caller)
+    async with deps.drafting:
+        number = await lifecycle.resume(deps.database, deps.settings, experiment, caller.name)
+    return await _answer(deps, number)
+
+
+async def _check_owns(deps: Deps, experiment: str, caller: Caller) -> None:
+    async with deps.database.transaction() as connection:
+        number = await experiments.resolve(connection, experiment)
+    submitters = await jobs.list_submitters(deps.database, experiment=number)
+    caller.check_owns(submitters, f"experiment {experiment}")
 
 
 async def _answer(

@@ -6,6 +6,7 @@ import httpx2
 import msgspec
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
+from redis.exceptions import RedisError
 
 from services.orchestrator.access.identity import Actor
 from services.orchestrator.api.openapi import answers
@@ -14,9 +15,10 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes.device import TOLERATED
 from shared import suggestions
 from shared.contracts.api_keys import Scope
-from shared.errors import NotFound
+from shared.errors import NotFound, Unavailable
 from shared.lease.lease import RedisLease
-from shared.storage import devices
+from shared.runtime import outages
+from shared.storage import devices, operations
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 GUARD_S = 1.0
@@ -91,6 +93,12 @@ EXAMPLE: dict[str, Any] = {
                "wanted_at": "2026-11-21T08:00:00Z", "opened_at": "2026-11-21T08:00:01Z", "closed_at": None,
                "load_s": 0.42, "declared_mib": 96}],
 }  # fmt: skip
+QUARANTINED: dict[str, Any] = {
+    **EXAMPLE, "state": "quarantined", "models": [], "lease": {"epoch": 12, "phase": "quarantined", "models": []},
+    "guard": {"reachable": True, "state": "quarantined", "epoch": None, "in_flight": 0, "detail": None},
+    "flips": [{**EXAMPLE["flips"][0], "state": "quarantined", "opened_at": None, "closed_at": "2026-11-21T08:00:01Z",
+               "reason": "load: no Ollama at http://127.0.0.1:11434", "load_s": None}],
+}  # fmt: skip
 EMPTIED: dict[str, Any] = {**EXAMPLE, "drain": {"reason": "driver update", "since": "2026-11-21T08:01:00Z"}}
 
 
@@ -138,6 +146,26 @@ async def release(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """
     await devices.release_device(deps.database, await check_device(deps, device), actor)
     deps.wake()
+    return json(await _make_view(deps, device), 202)
+
+
+@route(
+    router, "POST", "/{device}/retry", Scope.OPERATE, "Retry a device",
+    answers(DeviceView, QUARANTINED, status=202), refuses=(404, 503), status_code=202,
+)  # fmt: skip
+async def retry(device: Device, deps: RequestDeps, actor: Actor) -> Response:
+    """Has a quarantined device tried again as soon as a call needs it, without the rest of the pause
+    (docs/how-to/api.md#devices). A device that is not quarantined stays as it is.
+    """
+    lease = RedisLease(deps.redis, await check_device(deps, device))
+    try:
+        is_quarantined = await outages.retry_device(deps.database, lease, device)
+    except RedisError as error:
+        raise Unavailable(f"Redis does not answer: {error}", hint="mathrag doctor") from error
+    if is_quarantined:
+        async with deps.database.transaction() as connection:
+            await operations.record_operation(connection, actor, "gpu.retry", device)
+        deps.wake()
     return json(await _make_view(deps, device), 202)
 
 

@@ -13,7 +13,7 @@ from services.orchestrator.api.corpora import build_indexes
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
-from services.orchestrator.deps import RequestDeps
+from services.orchestrator.deps import Deps, RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.contracts.documents import CorpusRecord
 from shared.errors import Invalid
@@ -93,14 +93,21 @@ async def create(
 
     Answers 201, or 200 if the graph exists with the same facts. A line that cannot be used rejects the whole upload.
     """
-    async with spool(request, deps.settings.limits) as file:
-        read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
-    async with aclosing(_read_batches(fact_documents.documents(read.upload, inverse=inverse))) as documents:
-        created = await graphs.create(deps.database, name, read.upload, documents)
+    async with spool(request, deps.settings.limits) as file, deps.graph_reading:
+        created, repeated = await _store(file, request, deps, name, inverse=inverse)
     corpus = await corpora.get(deps.database, created.graph.corpus)
-    await build_indexes(deps, corpus)
-    answer = GraphUpload(**msgspec.structs.asdict(created.graph), repeated=read.repeated, documents=corpus.documents)
+    await build_indexes(request, deps, corpus)
+    answer = GraphUpload(**msgspec.structs.asdict(created.graph), repeated=repeated, documents=corpus.documents)
     return json(answer, 201 if created.new else 200, {"Location": f"/v1/graphs/{name}"})
+
+
+async def _store(
+    file: IO[bytes], request: Request, deps: Deps, name: str, *, inverse: bool
+) -> tuple[graphs.CreatedGraph, int]:
+    """Store the graph; also return how many facts were left out because they occur earlier."""
+    read = await to_thread.run_sync(_read, file, request, deps.settings.limits)
+    async with aclosing(_read_batches(fact_documents.documents(read.upload, inverse=inverse))) as documents:
+        return await graphs.create(deps.database, name, read.upload, documents), read.repeated
 
 
 def _are_json(request: Request) -> bool | None:

@@ -1,5 +1,7 @@
 """Serves `/healthz` (is this process up?), `/readyz` (can jobs run?) and `/v1/checks` (every check, with its fix)."""
 
+from dataclasses import replace
+
 import msgspec
 from fastapi import APIRouter, Response
 
@@ -42,7 +44,7 @@ async def readyz(deps: RequestDeps) -> Response:
     """Answers 200 if every check that jobs depend on passes, else 503; each failed check says how to fix it. `mathrag
     doctor` runs more checks (docs/how-to/operations.md#doctor-and-readyz).
     """
-    found = await checks(list_readiness_probes(deps.settings), deps)
+    found = await checks(list_readiness_probes(deps.settings), replace(deps, database=deps.admission))
     ready = all(check.ok for check in found)
     return json(Readiness(ready=ready, checks=found), 200 if ready else 503)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api.etags import respond_with_tag
 from services.orchestrator.api.flaws import list_ungraded_warnings
 from services.orchestrator.api.openapi import answers
@@ -35,6 +36,7 @@ async def create(
     name: Annotated[str, Query(examples=["theirs"], description="Name of the job.")],
     dataset: Annotated[str, Query(examples=["math-500"], description="Dataset whose items were answered.")],
     upload: Uploaded,
+    caller: RequestCaller,
     column: Annotated[
         list[str] | None,
         Query(
@@ -59,7 +61,12 @@ async def create(
     holding = await configurations.load_newest(deps.database)
     params = parse_params({"grading": {"grader": grader}} if grader else {}, holding.params)
     submission = Submission(
-        name=check_name(name), dataset=dataset, pipeline=IMPORTED, params=params, configuration=holding.version
+        name=check_name(name),
+        dataset=dataset,
+        pipeline=IMPORTED,
+        params=params,
+        configuration=holding.version,
+        submitted_by=caller.name,
     )
     items = await load_items(deps.database, dataset)
     async with upload.read_answers(items, columns, layout) as reader, aclosing(read_batches(reader)) as records:

@@ -9,6 +9,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Response
 
 from services.orchestrator import reports
+from services.orchestrator.access.identity import Caller, RequestCaller
 from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, Versions, respond_with_tag
 from services.orchestrator.api.flaws import list_rule_warnings, list_ungraded_warnings, list_version_warnings
 from services.orchestrator.api.keys import IdempotencyKey, make_keyed_request
@@ -50,7 +51,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @route(router, "POST", "", Scope.SUBMIT, "Submit a job", ACCEPTED, refuses=(404, 409, 429), status_code=202)
-async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) -> Response:
+async def submit(request: JobRequest, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
     """Submits a job. 202 means that it is committed to the database, and survives the loss of every other service. Poll
     the address in `Location`. `warnings`, if there are any, name source files that were edited but do not run
     (docs/how-to/operations.md#edited-source-files), items whose relation no rule predicts (docs/how-to/rulerag.md), and
@@ -61,13 +62,13 @@ async def submit(request: JobRequest, deps: RequestDeps, key: IdempotencyKey) ->
     422, and a repetition while the first request is still being answered 409.
     """
     submission = request.submission(await configurations.load_newest(deps.database))
-    return await _submit(deps, submission, make_keyed_request(key, "POST /v1/jobs", request.identity()))
+    return await _submit(deps, caller, submission, make_keyed_request(key, "POST /v1/jobs", request.identity()))
 
 
 @route(
     router, "POST", "/{job}/requeue", Scope.SUBMIT, "Requeue a job", ACCEPTED, refuses=(404, 409, 429), status_code=202
 )
-async def requeue(job: str, deps: RequestDeps, key: IdempotencyKey) -> Response:
+async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: IdempotencyKey) -> Response:
     """Submits a new job with the request of one that has ended. Replies are shared, so only what failed is computed
     again (docs/how-to/api.md#pause-and-requeue).
 
@@ -75,10 +76,11 @@ async def requeue(job: str, deps: RequestDeps, key: IdempotencyKey) -> Response:
     """
     public_id = await jobs.resolve_public_id(deps.database, job)
     submission = await repeat_submission(deps.database, public_id)
-    return await _submit(deps, submission, make_keyed_request(key, "requeue", str(public_id)))
+    return await _submit(deps, caller, submission, make_keyed_request(key, "requeue", str(public_id)))
 
 
-async def _submit(deps: Deps, submission: Submission, request: KeyedRequest | None) -> Response:
+async def _submit(deps: Deps, caller: Caller, submission: Submission, request: KeyedRequest | None) -> Response:
+    submission = msgspec.structs.replace(submission, submitted_by=caller.name)
     accepted = await submit_once(deps.database, deps.settings, submission, request)
     deps.wake()
     headers = {"Location": f"/v1/jobs/{accepted.job}", "Retry-After": POLL_S}
@@ -88,6 +90,18 @@ async def _submit(deps: Deps, submission: Submission, request: KeyedRequest | No
     warnings += await list_ungraded_warnings(deps.database, job=accepted.job)
     repeat_submission = {REPLAYED: "true"} if accepted.replayed else {}
     return await _answer(deps, accepted.job, 202, headers | repeat_submission, warnings)
+
+
+async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
+    """Find the public id of a job that the caller wants to change.
+
+    Raises:
+        NotFound, Conflict: as `jobs.resolve` raises them.
+        Forbidden: it is another key's, and the caller is no operator.
+    """
+    public_id = await jobs.resolve_public_id(deps.database, job)
+    caller.check_owns(await jobs.list_submitters(deps.database, job=public_id), f"job {job}")
+    return public_id
 
 
 async def _answer(
@@ -146,11 +160,13 @@ async def get(job: str, deps: RequestDeps, seen: Seen) -> Response:
 
 
 @route(router, "PATCH", "/{job}", Scope.SUBMIT, "Change a job", JOB, refuses=(404, 409, 412, 428))
-async def change(job: str, request: JobChange, deps: RequestDeps, versions: RequiredVersions) -> Response:
+async def change(
+    job: str, request: JobChange, deps: RequestDeps, caller: RequestCaller, versions: RequiredVersions
+) -> Response:
     """Changes `name`, `rank` and `metadata` of a job in any state; the rank also applies to its queued calls. Requires
     `If-Match`: another version answers 412, a missing header 428 (docs/how-to/api.md#tags).
     """
-    public_id = await jobs.resolve_public_id(deps.database, job)
+    public_id = await _resolve_own(deps, job, caller)
     await amend(deps.database, public_id, request.make_amendment(), versions)
     return await _answer(deps, public_id)
 
@@ -158,23 +174,23 @@ async def change(job: str, request: JobChange, deps: RequestDeps, versions: Requ
 @route(
     router, "POST", "/{job}/cancel", Scope.SUBMIT, "Cancel a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
-async def cancel(job: str, deps: RequestDeps, versions: Versions) -> Response:
+async def cancel(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
     """Cancels a job: 202 with the state `cancelling`. None of its calls is started any more; calls in flight may still
     end. Its samples are ended in batches, 300,000 in about a minute. A second request changes nothing; a job that has
     ended answers 409.
     """
-    public_id = await jobs.resolve_public_id(deps.database, job)
+    public_id = await _resolve_own(deps, job, caller)
     await cancel_job(deps.database, public_id, versions)
     deps.wake()
     return await _answer(deps, public_id, 202)
 
 
 @route(router, "POST", "/{job}/pause", Scope.SUBMIT, "Pause a job", ACCEPTED, refuses=(404, 409, 412), status_code=202)
-async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
+async def pause(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
     """Pauses a job: none of its calls is started any more; calls in flight may still end. A second request changes
     nothing; a job that has ended answers 409 (docs/how-to/api.md#pause-and-requeue).
     """
-    public_id = await jobs.resolve_public_id(deps.database, job)
+    public_id = await _resolve_own(deps, job, caller)
     await pause_job(deps.database, public_id, versions)
     deps.wake()
     return await _answer(deps, public_id, 202)
@@ -183,11 +199,11 @@ async def pause(job: str, deps: RequestDeps, versions: Versions) -> Response:
 @route(
     router, "POST", "/{job}/resume", Scope.SUBMIT, "Resume a job", ACCEPTED, refuses=(404, 409, 412), status_code=202
 )
-async def resume(job: str, deps: RequestDeps, versions: Versions) -> Response:
+async def resume(job: str, deps: RequestDeps, caller: RequestCaller, versions: Versions) -> Response:
     """Resumes a paused job where it was. Changes nothing if the job is not paused; a job that has ended answers 409
     (docs/how-to/api.md#pause-and-requeue).
     """
-    public_id = await jobs.resolve_public_id(deps.database, job)
+    public_id = await _resolve_own(deps, job, caller)
     await resume_job(deps.database, public_id, versions)
     deps.wake()
     return await _answer(deps, public_id, 202)

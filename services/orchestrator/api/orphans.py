@@ -23,8 +23,7 @@ async def list_orphans(deps: RequestDeps) -> Response:
     """Lists the indexes that interrupted builds, or a database that was replaced, left on Elasticsearch
     (docs/how-to/retrieval.md#back-ends).
 
-    Only indexes whose name has the form PREFIX-KIND-SIGNATURE are considered. The request waits for a build that is in
-    progress.
+    Only indexes whose name has the form PREFIX-KIND-SIGNATURE are considered. Those that are being built are left out.
     """
     return await _answer(RetrieverClient(deps.http, deps.settings).list_orphans())
 

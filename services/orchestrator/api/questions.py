@@ -94,9 +94,10 @@ async def create(
 
     Answers 201, or 200 if the dataset exists with the same items. A line that cannot be used rejects the whole upload.
     """
-    stored, loaded = await graphs.load(deps.database, graph)
     choice = Choice(SIDES if side == "both" else (side,), limit, seed, grader, unanswered)
-    async with spool(request, deps.settings.limits) as file:
+    await graphs.get(deps.database, graph)  # an unknown one is refused before the body is read
+    async with spool(request, deps.settings.limits) as file, deps.graph_reading:
+        stored, loaded = await graphs.load(deps.database, graph)
         read = await to_thread.run_sync(_read, file, request, loaded, deps.settings.limits)
         _check_times(stored, read.facts.upload)
         bank = (
@@ -136,16 +137,16 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     asked = frozenset(heads)
     async with database.transaction() as connection:
         bank = await rule_banks.get_bank(connection, name)
-        if bank.hash is None:
-            hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
-            raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
-        if bank.graph_hash not in (None, graph.hash):
-            hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
-            raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
-        found, behind = [], 0
-        async for batch in rule_banks.stream_rules(connection, bank.id):
-            found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
-            behind += len(batch)
+    if bank.hash is None:
+        hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
+        raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
+    if bank.graph_hash not in (None, graph.hash):
+        hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
+        raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
+    found, behind = [], 0
+    async for batch in rule_banks.read_rules(database, bank):
+        found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
+        behind += len(batch)
     if not found:
         hint = f"mathrag rules show {name}, or leave out `rules`"
         raise Invalid(f"`rules`: bank {name!r} has no rule for any relation of the facts", hint=hint)

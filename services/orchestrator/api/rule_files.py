@@ -19,7 +19,7 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.mining import Mining
 from shared.contracts.rules import Rule
 from shared.errors import Conflict, Invalid
-from shared.ingest.rules import amie, bank, reading
+from shared.ingest.rules import amie, bank, rule_file_process
 from shared.ingest.rules.limits import DEFAULT
 from shared.ingest.rules.limits import RuleFileLimits as ReadLimits
 from shared.ingest.rules.reading import Format, Incoming
@@ -77,7 +77,7 @@ async def import_bank(
     relations = None if graph is None else await _load_relations(deps.database, graph)
     limits = deps.settings.limits
     async with spool(request, limits) as file:
-        incoming = await to_thread.run_sync(reading.read, file, SOURCE, format, _read_limits(limits))
+        incoming = await to_thread.run_sync(rule_file_process.read, file, SOURCE, format, _read_limits(limits))
         rules = incoming.rules if relations is None else only_known(incoming.rules, relations, graph or "")
         async with aclosing(_read_batches(rules)) as batches:
             stored, new = await rule_banks.create_imported(deps.database, name, _make_origin(incoming), batches)
@@ -138,16 +138,14 @@ async def export(
 
 async def _check(database: Database, found: RuleBank) -> None:
     """Refuse what AMIE's columns cannot hold before the answer begins."""
-    async with database.transaction() as connection:
-        async for batch in rule_banks.stream_rules(connection, found.id):
-            for rule in batch:
-                amie.check(rule)
+    async for batch in rule_banks.read_rules(database, found):
+        for rule in batch:
+            amie.check(rule)
 
 
 async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
-    async with database.transaction() as connection:
-        async for batch in rule_banks.stream_rules(connection, found.id):
-            yield "".join(f"{amie.line(rule)}\n" for rule in batch).encode()
+    async for batch in rule_banks.read_rules(database, found):
+        yield "".join(f"{amie.line(rule)}\n" for rule in batch).encode()
 
 
 async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
@@ -156,6 +154,5 @@ async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[byt
         graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, Mining) if found.limits else None,
     )  # fmt: skip
     yield bank.line(header)
-    async with database.transaction() as connection:
-        async for batch in rule_banks.stream_rules(connection, found.id):
-            yield b"".join(map(bank.line, batch))
+    async for batch in rule_banks.read_rules(database, found):
+        yield b"".join(map(bank.line, batch))

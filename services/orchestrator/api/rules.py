@@ -6,6 +6,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
@@ -55,13 +56,14 @@ class MiningRequest(BaseModel):
     mining: dict[str, Any]
     """Miner (`amie`, `tlogic` or `temporal-simple`) and its limits; those that are left out have their defaults."""
 
-    def to_bank_request(self) -> BankRequest:
+    def to_bank_request(self, submitted_by: str | None) -> BankRequest:
         """Return the request after checking it.
 
         Raises:
             Invalid: the miner or a limit is unknown, or a value is out of range; the message names it.
         """
-        return BankRequest(name=self.name, graph=self.graph, mining=parse_mining(self.mining))
+        mining = parse_mining(self.mining)
+        return BankRequest(name=self.name, graph=self.graph, mining=mining, submitted_by=submitted_by)
 
 
 class RuleFilters(BaseModel):
@@ -101,7 +103,7 @@ class MinedBank(RuleBank, frozen=True, kw_only=True):
     answers(MinedBank, {**STARTED, "state": "ready"}) | answers(MinedBank, STARTED, status=202),
     refuses=(404, 409, 413, 429), status_code=202,
 )  # fmt: skip
-async def create(request: MiningRequest, deps: RequestDeps) -> Response:
+async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Starts a job that mines the bank, with one sample per relation. Follow `job`, and use the bank once it is `ready`
     (docs/how-to/rules.md).
 
@@ -109,7 +111,7 @@ async def create(request: MiningRequest, deps: RequestDeps) -> Response:
     cancelled is mined again from where it stopped. A request that needs more memory than `workers.mining_mib` is
     refused with 413.
     """
-    started = await mine(deps.database, deps.settings, request.to_bank_request())
+    started = await mine(deps.database, deps.settings, request.to_bank_request(caller.name))
     deps.wake()
     answer = MinedBank(**msgspec.structs.asdict(started.bank), memory_mib=started.memory_mib)
     status = 200 if started.bank.state == "ready" else 202

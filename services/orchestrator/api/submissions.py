@@ -106,6 +106,8 @@ class JobFilters(BaseModel):
     name_contains: Part | None = None
     """Part of the name, regardless of case."""
     experiment: Named | None = None
+    submitted_by: Named | None = None
+    """Name of the key that submitted the job."""
     sort: Sort = "newest"
     """Order of the list; `state` puts running jobs first, then those that did not end well."""
     limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT

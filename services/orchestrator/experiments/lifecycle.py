@@ -36,10 +36,14 @@ class SubmittedExperiment(NamedTuple):
 
 
 async def submit_once(
-    database: Database, settings: Settings, asked: Experiment, keyed: idempotency.KeyedRequest | None
+    database: Database,
+    settings: Settings,
+    asked: Experiment,
+    submitted_by: str | None,
+    keyed: idempotency.KeyedRequest | None,
 ) -> SubmittedExperiment:
     """Create all jobs of a new experiment in one transaction, or return the experiment that the same request created
-    before.
+    before. `submitted_by` is the name of the caller's key.
 
     The idempotency key belongs to the experiment's first job, which leads to the experiment.
 
@@ -53,7 +57,8 @@ async def submit_once(
 
     async def make() -> uuid.UUID:
         number = await cells.insert_experiment(connection, asked.name, asked.model_dump())
-        drafts = await draft_jobs(connection, settings, grid.jobs, number)
+        submissions = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in grid.jobs]
+        drafts = await draft_jobs(connection, settings, submissions)
         jobs = await insert(connection, settings, drafts)
         await cells.insert_cells(connection, number, _make_rows(grid, jobs))
         return jobs[0]
@@ -70,16 +75,14 @@ async def expand_in_thread(database: Database, settings: Settings, asked: Experi
     return await to_thread.run_sync(work)
 
 
-async def draft_jobs(
-    connection: AsyncConnection, settings: Settings, jobs: Sequence[Submission], number: int | None = None
-) -> list[Draft]:
-    """Look up everything that the experiment's jobs name; `number` is the experiment's row id, if it has one yet.
+async def draft_jobs(connection: AsyncConnection, settings: Settings, jobs: Sequence[Submission]) -> list[Draft]:
+    """Look up everything that the experiment's jobs name.
 
     Raises:
         Invalid, NotFound: a field cannot be used; the message names it and the job.
     """
     drafting = Drafting(connection, settings)
-    return [await _draft_job(drafting, msgspec.structs.replace(job, experiment=number)) for job in jobs]
+    return [await _draft_job(drafting, job) for job in jobs]
 
 
 async def _draft_job(drafting: Drafting, job: Submission) -> Draft:
@@ -119,9 +122,9 @@ async def cancel(database: Database, reference: str) -> int:
     return number
 
 
-async def resume(database: Database, settings: Settings, reference: str) -> int:
+async def resume(database: Database, settings: Settings, reference: str, submitted_by: str | None) -> int:
     """Requeue the jobs of the experiment that failed or were cancelled, or that have samples which failed for a
-    temporary reason; return its row id.
+    temporary reason; return its row id. `submitted_by` is the name of the caller's key.
 
     What ended well is not run again, and stored replies are reused. A second call changes nothing.
 
@@ -134,6 +137,7 @@ async def resume(database: Database, settings: Settings, reference: str) -> int:
         await cells.lock_cells(connection, number)
         submissions = await repeat_submissions(connection, await cells.list_undone_jobs(connection, number, PASSING))
         if submissions:
-            jobs = await insert(connection, settings, await draft_jobs(connection, settings, submissions, number))
+            again = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in submissions]
+            jobs = await insert(connection, settings, await draft_jobs(connection, settings, again))
             await cells.replace_jobs(connection, number, [each.requeued_from for each in submissions], jobs)
     return number

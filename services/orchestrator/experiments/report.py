@@ -90,7 +90,7 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
     return ExperimentReport(
         measure=measure.name,
         calls_made=_sum_counts(each.calls_made for each in results.values()),
-        model_loads=len(set[tuple[int, int]]().union(*cost.loads.values())),
+        model_loads=len(set[tuple[int, int, int]]().union(*cost.loads.values())),
         rows=[_make_row(cell, results) for cell in found.grid],
         comparisons=compared,
         notes=notes(found, members),

@@ -44,6 +44,9 @@ CATALOGUE = (
     Metric("mathrag_workers", "gauge", "Workers with a heartbeat.", ("lane",)),
     Metric("mathrag_service_up", "gauge", "1 if the service answers.", ("service",)),
     Metric("mathrag_database_connections", "gauge", "Connections of the API's pool.", ("state",)),
+    Metric("mathrag_database_bytes", "gauge", "Size of the database."),
+    Metric("mathrag_disk_free_bytes", "gauge", "Free space on the disk of the data folder."),
+    Metric("mathrag_memory_available_bytes", "gauge", "Memory of the API's host that programs can still use."),
     Metric("mathrag_http_requests_total", "counter", "Requests to the API.", ("method", "route", "status")),
     Metric(
         "mathrag_http_request_duration_seconds", "histogram", "Time until a response begins.", ("method", "route"),

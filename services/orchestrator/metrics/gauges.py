@@ -1,15 +1,18 @@
 """Reads the current values: from the database, Redis, the other services and the connection pool."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 
 import httpx2
+import psutil
 from redis.exceptions import RedisError
 from sqlalchemy import QueuePool, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.deps import Deps
 from shared.contracts.calls import Lane
+from shared.places import find_existing_folder
 
 MIB = 1 << 20
 PATIENCE_S = 0.5
@@ -39,11 +42,14 @@ DEVICES = text("""
 OUTAGES = text("""
     SELECT m.name, max(EXTRACT(EPOCH FROM now() - o.since)) AS seconds
     FROM outages o JOIN models m ON m.id = o.model_id GROUP BY m.name""")
+SIZE = text("SELECT pg_database_size(current_database())")
 
 
 async def read_rows(connection: AsyncConnection) -> list[Gauge]:
-    """Return the gauges of jobs, queue, outages and devices."""
-    return [gauge for part in (_read_jobs, _queue, _read_outages, _read_devices) async for gauge in part(connection)]
+    """Return the gauges of jobs, queue, outages and devices, and the size of the database."""
+    parts = (_read_jobs, _queue, _read_outages, _read_devices)
+    size = (await connection.execute(SIZE)).scalar_one()
+    return [("mathrag_database_bytes", [], size), *[gauge for part in parts async for gauge in part(connection)]]
 
 
 async def _read_jobs(connection: AsyncConnection) -> AsyncIterator[Gauge]:
@@ -70,7 +76,9 @@ async def _read_devices(connection: AsyncConnection) -> AsyncIterator[Gauge]:
 
 
 def read_process(deps: Deps) -> Iterator[Gauge]:
-    """Yield the gauges of this process's pool, and of the budgets in its settings."""
+    """Yield the gauges of this process's pool, of its host, and of the budgets in its settings."""
+    yield "mathrag_disk_free_bytes", [], shutil.disk_usage(find_existing_folder(deps.settings.data_dir)).free
+    yield "mathrag_memory_available_bytes", [], psutil.virtual_memory().available
     for device in deps.settings.all_devices():
         yield "mathrag_device_budget_bytes", [device.id], device.models_mib * MIB
     pool = deps.database.engine.pool

@@ -30,7 +30,9 @@ async def look(settings: Settings) -> list[Check]:
             Redis.from_url(settings.redis_url or "redis://") as redis,
             httpx2.AsyncClient(timeout=PATIENCE_S, trust_env=False, headers=known) as http,
         ):
-            deps = Deps(settings=settings, database=database, redis=redis, http=http, wake=lambda: None)
+            deps = Deps(
+                settings=settings, database=database, admission=database, redis=redis, http=http, wake=lambda: None
+            )
             return await checks(chosen, deps)
     finally:
         await database.close()

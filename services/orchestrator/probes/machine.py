@@ -11,6 +11,7 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from shared.checks.check import NotReady
+from shared.places import find_existing_folder
 
 GIB = 1 << 30
 LEAST_FREE = GIB
@@ -29,7 +30,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 async def check_disk(deps: Deps) -> str:
     """Check that the disk has free space."""
-    folder = _find_existing(deps.settings.data_dir.absolute())
+    folder = find_existing_folder(deps.settings.data_dir)
     free = shutil.disk_usage(folder).free
     if free < LEAST_FREE:
         raise NotReady(f"{free / GIB:.1f} GiB free at {folder}")
@@ -38,16 +39,12 @@ async def check_disk(deps: Deps) -> str:
 
 async def check_privacy(deps: Deps) -> str:
     """Check that other users of the machine can neither list nor write the data folder."""
-    folder = _find_existing(deps.settings.data_dir.absolute())
+    folder = find_existing_folder(deps.settings.data_dir)
     mode = stat.S_IMODE(folder.stat().st_mode)
     # Others may pass through: a PostgreSQL that runs as `nobody` needs it.
     if folder == deps.settings.data_dir.absolute() and mode & OPEN_TO_OTHERS:
         raise NotReady(f"other users may read {folder} (mode {mode:o})", fix=f"chmod 700 {folder}")
     return ""
-
-
-def _find_existing(folder: Path) -> Path:
-    return folder if folder.exists() else _find_existing(folder.parent)
 
 
 async def check_indexes(deps: Deps) -> str:

@@ -77,7 +77,7 @@ DEVICE = (
     Probe(
         name="device",
         run=device.check_state,
-        fix=f"fix what the detail names; the device is then tried again, at once if you {RESTART}",
+        fix="fix what the detail names; the device is then tried again, at once by `mathrag gpu retry`",
         each_device=True,
     ),
     Probe(

@@ -37,9 +37,9 @@ STAGES = select_over_calls("""
     FROM mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
 LOADS = select_over_calls("""
-    SELECT DISTINCT r.epoch, c.model_id FROM mine JOIN calls c ON c.id = mine.call_id
+    SELECT DISTINCT r.epoch, c.model_id, loading.n FROM mine JOIN calls c ON c.id = mine.call_id
     JOIN attempts a ON {ACCEPTED_FOR} c.id JOIN residencies r ON r.epoch = a.epoch
-    WHERE mine.made ORDER BY 1, 2""")
+    CROSS JOIN {LOADS_OF_MODEL} WHERE mine.made ORDER BY 1, 2, 3""")
 MODEL_ROLES = ("judge", "rerank", "write", "generate")
 
 
@@ -69,7 +69,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the job's calls."""
 
     model_loads: int
-    """Number of distinct pairs (epoch, model) among the calls made by this job."""
+    """Loads of the models that answered calls made by this job: one for each epoch, and those in which a server that
+    others share loaded a model again.
+    """
     model_calls: int
     """Executed judge, rerank and generate calls made by this job."""
     calls_made: dict[str, int]

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -82,6 +83,8 @@ class Scheduler(Routine):
         """Flip if it is time, and return whether any job is live."""
         async with self._database.snapshot() as connection:
             picture, residency, live = await self._observer.observe(connection)
+            if residency is not None and residency.state == "quarantined":
+                residency = replace(residency, retry=await self._lease.is_retry_requested(residency.epoch))
             drained = await devices.find_drain(connection, self._device.id) is not None
             target = self._decide(picture, residency, drained=drained)
             if target is not None and target.models and self._device.residency == "auto":

@@ -47,23 +47,23 @@ async def stream_changes(deps: RequestDeps, job: str) -> Response:
 
 
 @page(router, "/jobs/{job}/pause", Scope.SUBMIT, method="POST")
-async def pause(deps: RequestDeps, job: str) -> Response:
+async def pause(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Pauses the job: none of its calls is started any more."""
-    await api.pause(job, deps, None)
+    await api.pause(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/resume", Scope.SUBMIT, method="POST")
-async def resume(deps: RequestDeps, job: str) -> Response:
+async def resume(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Resumes the job where it was."""
-    await api.resume(job, deps, None)
+    await api.resume(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
 @page(router, "/jobs/{job}/cancel", Scope.SUBMIT, method="POST")
-async def cancel(deps: RequestDeps, job: str) -> Response:
+async def cancel(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Cancels the job."""
-    await api.cancel(job, deps, None)
+    await api.cancel(job, deps, visit.caller, None)
     return go_to(f"/jobs/{job}")
 
 
@@ -71,7 +71,7 @@ async def cancel(deps: RequestDeps, job: str) -> Response:
 async def requeue(visit: Visitor, deps: RequestDeps, job: str) -> Response:
     """Submits the job again and shows the new job; sending the same form twice shows the same job."""
     once = (await visit.request.form()).get("once")
-    accepted = await api.requeue(job, deps, str(once) if once else None)
+    accepted = await api.requeue(job, deps, visit.caller, str(once) if once else None)
     return go_to(accepted.headers["location"].removeprefix("/v1"))
 
 

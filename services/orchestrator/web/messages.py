@@ -12,6 +12,8 @@ from shared.errors import MathragError
 _NOTHING_CALLED = re.compile(r"no (\w+) ['\"]")
 """How `shared.storage.unknown` begins the message about a name that does not exist."""
 _FIELD = re.compile(r"`([^`]+)`: ")
+MOST_CHECKS = 20
+"""Upper bound of the checks of one form; each takes time that grows with its fields."""
 
 T = TypeVar("T")
 
@@ -41,9 +43,11 @@ async def try_form(answer: Callable[[], Awaitable[object]]) -> FormResult:
 
 
 def list_messages(values: Mapping[str, str], check: Callable[[dict[str, str]], object]) -> dict[str, str]:
-    """Return all errors: `check` stops at the first field, so it is repeated without that field."""
+    """Return the errors by field: `check` stops at the first wrong field, so it is repeated without that field, at most
+    `MOST_CHECKS` times.
+    """
     left, found = dict(values), dict[str, str]()
-    while True:
+    for _ in range(MOST_CHECKS):
         try:
             check(left)
         except RequestValidationError as error:
@@ -56,6 +60,7 @@ def list_messages(values: Mapping[str, str], check: Callable[[dict[str, str]], o
         if not new.keys() & left.keys():
             return found
         left = {name: value for name, value in left.items() if name not in new}
+    return {"": "there may be further errors: correct these first"} | found
 
 
 def _make_message(error: MathragError) -> dict[str, str]:

@@ -14,9 +14,11 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, ValidationError
 
 from services.orchestrator.access import sessions
+from services.orchestrator.access.identity import get_caller
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.access.values import check_text
 from services.orchestrator.web.navigation import LINKS, find_current
+from shared.access.browser_filter import comes_from_here
 from shared.contracts.api_keys import Scope, allows
 from shared.errors import Forbidden, Invalid
 from shared.pages.pages import Pages
@@ -27,6 +29,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self'; connect-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+MOST_FIELDS = 500
+"""Upper bound of a form's fields; the largest, of a job with all its parameters, has some 130."""
 SMALLEST_PACKED = 1000
 """Size in bytes below which compression saves nothing."""
 
@@ -37,6 +41,8 @@ class Visit:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.actor: str = request.state.actor
+        self.caller = get_caller(request)
+        self.https = request.url.scheme == "https"
 
     def may(self, scope: str) -> bool:
         """Return whether this visitor's key has `scope`; buttons for other operations are not shown."""
@@ -108,10 +114,12 @@ async def check_form(request: Request) -> None:
     """Check a form before it is read.
 
     Raises:
-        Forbidden: it was not sent by a page of this session.
+        Forbidden: it was sent by a page of another site, or not by a page of this session.
         Invalid: it holds text that cannot be stored.
     """
-    async with request.form(max_files=0, max_fields=2000) as form:
+    if request.state.keyring is not None and not comes_from_here(request.headers):
+        raise Forbidden("this form was sent by a page of another site", hint="open the page here and send it again")
+    async with request.form(max_files=0, max_fields=MOST_FIELDS) as form:
         for name, value in form.multi_items():
             if not isinstance(value, str):
                 raise Invalid(f"`{name}`: this form accepts no files")

@@ -62,7 +62,7 @@ async def send(visit: Visitor, deps: RequestDeps) -> Response:
     action, once = values.pop("action", "submit"), values.pop("once", "")
     if action == "fields":
         return await _show(visit, deps, SubmitForm(values, once))
-    answer = await _check_form(values, once, deps, dry=action == "dry-run")
+    answer = await _check_form(values, once, visit, deps, dry=action == "dry-run")
     if isinstance(answer.error, IdempotencyMismatch):
         answer, once = answer._replace(messages={"": USED_UP}), uuid.uuid4().hex
     if isinstance(answer.value, str):
@@ -70,7 +70,7 @@ async def send(visit: Visitor, deps: RequestDeps) -> Response:
     return await _show(visit, deps, SubmitForm(values, once, answer))
 
 
-async def _check_form(values: Mapping[str, str], once: str, deps: Deps, *, dry: bool) -> FormResult:
+async def _check_form(values: Mapping[str, str], once: str, visit: Visit, deps: Deps, *, dry: bool) -> FormResult:
     """Return the plan of a dry run, else the id of the job; or everything that is wrong with the values."""
     holding = await configurations.load_newest(deps.database)
     wrong = list_messages(
@@ -79,12 +79,13 @@ async def _check_form(values: Mapping[str, str], once: str, deps: Deps, *, dry: 
     )
     if wrong:
         return FormResult(None, wrong, Invalid.status)
-    return await try_form(partial(_plan, values, deps) if dry else partial(_submit, values, once, deps))
+    return await try_form(partial(_plan, values, deps) if dry else partial(_submit, values, once, visit, deps))
 
 
-async def _submit(values: Mapping[str, str], once: str, deps: Deps) -> str:
+async def _submit(values: Mapping[str, str], once: str, visit: Visit, deps: Deps) -> str:
     """Return the id of the job that this form has submitted, now or before."""
-    accepted = await api.submit(parse_as(JobRequest, job_form.make_request_body(values)), deps, check_key(once))
+    request = parse_as(JobRequest, job_form.make_request_body(values))
+    accepted = await api.submit(request, deps, visit.caller, check_key(once))
     return accepted.headers["location"].rpartition("/")[2]
 
 

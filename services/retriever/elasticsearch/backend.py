@@ -17,8 +17,8 @@ from services.retriever.ports import Batch
 from shared.errors import MathragError
 
 FILE = "elasticsearch.json"
-SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}
-"""One shard, so that BM25 counts over all documents; no replicas, as it can be built again; no automatic refresh."""
+SETTINGS: Mapping[str, Any] = {"number_of_shards": 1, "refresh_interval": "-1"}
+"""One shard, so that BM25 counts over all documents; no automatic refresh."""
 HASH: Mapping[str, Any] = {"type": "keyword"}
 
 Fields = Mapping[str, Any]
@@ -87,7 +87,8 @@ class ServerBackend:
 
         mappings = {"dynamic": "strict", "_source": {"enabled": False}, "properties": {"hash": HASH, **properties}}
         try:
-            self._server.create(index, settings={**SETTINGS, **settings}, mappings=mappings)
+            copies = {"number_of_replicas": self._server.replicas}
+            self._server.create(index, settings={**SETTINGS, **copies, **settings}, mappings=mappings)
             self._server.fill(index, list_documents())
             order = hashes.sort_positions(documents)
         except BaseException:

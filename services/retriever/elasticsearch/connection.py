@@ -43,21 +43,18 @@ SERIALIZERS = {each.mimetype: each() for each in (_Json, _Ndjson)}
 def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Elasticsearch:
     """Make a client for this number of threads; it connects at its first request.
 
-    A request that is refused for now, or cannot be sent, is sent again up to `settings.retries` times. One that timed
-    out is not, since the server may have executed it.
-
-    A request that is refused for now, or that cannot be sent, is sent again `settings.retries` times; one that was
-    not answered in time is not, as nobody knows what became of it.
+    A request that is refused for now, or cannot be sent, is sent again up to `settings.retries` times, if there are
+    several nodes to another one. One that timed out is not, since the server may have executed it.
 
     Raises:
         Unavailable: no URL is set, or the URL, the key or the file of `ca_certs` cannot be used.
     """
     try:
-        url = settings.address
-        if not url:
+        urls = settings.addresses
+        if not urls:
             raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {retrieval_settings.SERVER_URL}")
         return Elasticsearch(
-            url,
+            list(urls),
             api_key=settings.api_key or None,
             request_timeout=settings.timeout_s,
             connections_per_node=connections,

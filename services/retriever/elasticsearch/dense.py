@@ -1,4 +1,6 @@
-"""Search vectors on Elasticsearch: a `dense_vector` field with Lucene's HNSW graph, unquantised.
+"""Search vectors on Elasticsearch: a `dense_vector` field with Lucene's HNSW graph of floats, bytes or bits.
+
+The best hits of a graph of bytes or bits are scored again with the floats, so that scores are as exact as without.
 
 A text without a known token has a zero vector. Such a document is stored without a vector and never found; such a
 question finds nothing. The similarity is `max_inner_product`, in single precision: its score is 1 + x for an inner
@@ -22,7 +24,7 @@ from services.retriever.elasticsearch import backend
 from services.retriever.elasticsearch.server import MOST_HITS, Body, ElasticsearchServer
 from services.retriever.ports import UNSIGNED, Batch, IndexMatch
 from shared.models.ports import Embedder
-from shared.retrieval_settings import Dense
+from shared.retrieval_settings import Dense, VectorGraph
 
 FIELD = "vector"
 DIGEST = "digest"
@@ -30,6 +32,8 @@ MARGIN = 2
 """Extra hits per search, so that nearly all vectors that equal the last one are among them."""
 DEEPER = 4
 """Factor by which a search is repeated for more hits when `MARGIN` was not enough."""
+OVERSAMPLE = 3.0
+"""Hits of a graph of bytes or bits that are scored again with the floats, per hit that is asked for."""
 NEAR = 1e-5
 """Upper bound of the difference between the scores of equal vectors."""
 EARLY_TERMINATION = "index.dense_vector.hnsw_enable_early_termination"
@@ -46,10 +50,11 @@ Vector = str | list[float]
 class ServedVectors:
     """Searches vectors on a server, as `DenseIndex` does in memory; the neighbours are approximate."""
 
-    def __init__(self, place: backend.ServerIndex, embedder: Embedder, candidates: int) -> None:
+    def __init__(self, place: backend.ServerIndex, embedder: Embedder, candidates: int, *, rescored: bool) -> None:
         self._place = place
         self._embedder = embedder
         self._candidates = candidates
+        self._rescored = rescored
         self.documents = place.documents
         self.save = place.save
 
@@ -90,7 +95,9 @@ class ServedVectors:
 
     def _make_search(self, vector: Vector, fetched: int) -> Body:
         candidates = min(max(self._candidates, fetched), MOST_HITS)
-        knn = {"field": FIELD, "query_vector": vector, "k": fetched, "num_candidates": candidates}
+        knn: dict[str, Any] = {"field": FIELD, "query_vector": vector, "k": fetched, "num_candidates": candidates}
+        if self._rescored:
+            knn["rescore_vector"] = {"oversample": OVERSAMPLE}
         return {"knn": knn, "docvalue_fields": ["hash", DIGEST]}
 
 
@@ -99,10 +106,13 @@ class ElasticsearchVectors(backend.ServerBackend):
 
     kind = "dense"
 
-    def __init__(self, server: ElasticsearchServer, embedder: Embedder, dense: Dense) -> None:
+    def __init__(
+        self, server: ElasticsearchServer, embedder: Embedder, dense: Dense, vectors: VectorGraph = "hnsw"
+    ) -> None:
         super().__init__(server)
         self._embedder = embedder
         self._dense = dense
+        self._vectors = vectors
 
     def recipe(self) -> dict[str, Any]:
         """Return the graph's parameters, the embedder and the rule for ties; the server's address does not matter.
@@ -114,11 +124,16 @@ class ElasticsearchVectors(backend.ServerBackend):
         graph = {"neighbours": dense.neighbours, "candidates": dense.build, "search": dense.search}
         embedder = {"embedder": self._embedder.signature, "dimension": self._embedder.dimension}
         exact = {"ties": "by digest", "early_termination": "off"}
-        return {"backend": "elasticsearch hnsw", **graph, **exact, **embedder}
+        rescored = {"oversample": OVERSAMPLE} if self._is_quantised else {}
+        return {"backend": f"elasticsearch {self._vectors}", **graph, **exact, **rescored, **embedder}
+
+    @property
+    def _is_quantised(self) -> bool:
+        return self._vectors != "hnsw"
 
     def build(self, batches: Iterable[Batch], signature: str = UNSIGNED) -> ServedVectors:
         """Embed all documents and stream them to a new index; only their hashes stay in memory."""
-        graph = {"type": "hnsw", "m": self._dense.neighbours, "ef_construction": self._dense.build}
+        graph = {"type": self._vectors, "m": self._dense.neighbours, "ef_construction": self._dense.build}
         field = {
             "type": "dense_vector", "dims": self._embedder.dimension, "index": True,
             "similarity": "max_inner_product", "index_options": graph,
@@ -129,7 +144,7 @@ class ElasticsearchVectors(backend.ServerBackend):
             signature, batches, self._make_fields,
             settings={EARLY_TERMINATION: False} if knows else {}, properties={FIELD: field, DIGEST: digest},
         )  # fmt: skip
-        return ServedVectors(place, self._embedder, self._dense.search)
+        return self._serve(place)
 
     def _make_fields(self, texts: Sequence[str]) -> Iterator[backend.Fields]:
         packed = self._server.version >= PACKED_DOCUMENTS_SINCE
@@ -138,7 +153,10 @@ class ElasticsearchVectors(backend.ServerBackend):
 
     def load(self, folder: Path) -> ServedVectors:
         """Load the index to which `folder` refers."""
-        return ServedVectors(self._open_index(folder), self._embedder, self._dense.search)
+        return self._serve(self._open_index(folder))
+
+    def _serve(self, place: backend.ServerIndex) -> ServedVectors:
+        return ServedVectors(place, self._embedder, self._dense.search, rescored=self._is_quantised)
 
 
 def encode_vector(vector: NDArray[np.float32], *, packed: bool) -> Vector:

@@ -1,9 +1,10 @@
 """Translate failures of Elasticsearch and its client into errors that name the setting and the fix.
 
 A server that is away, overloaded or not ready is `Unavailable`. A refused request is `Invalid`, or `TooLarge` for a
-question with too many terms.
+question with too many terms. A server that refuses our key or user is `Refused`, as waiting does not help.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -13,7 +14,7 @@ from elastic_transport import ConnectionTimeout, TlsError, TransportError
 from elasticsearch import ApiError, UnsupportedProductError
 
 from services.retriever.files import UnsoundIndex
-from shared.errors import Invalid, MathragError, TooLarge, Unavailable
+from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
 
 URL = "`retrieval.elasticsearch.url` (or ELASTICSEARCH_URL)"
 CERTIFICATES = "`retrieval.elasticsearch.ca_certs` or `retrieval.elasticsearch.fingerprint`"
@@ -24,6 +25,12 @@ MAJOR = 9
 OVERLOADED = (429, 502, 503, 504)
 """Statuses of a server that is not ready or has too much to do; the same request succeeds later."""
 TOO_MANY_TERMS = "too many nested clauses"
+REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+"""Statuses of a server that does not know our key or user, or does not let it do this."""
+PRIVILEGES: Mapping[str, tuple[str, ...]] = {"cluster": ("monitor",), "index": ("read", "write", "manage")}
+"""What the key or user needs: on the cluster, and on the indexes and aliases with our prefix."""
+MAKE_KEY = "docs/how-to/retrieval.md#api-key-of-elasticsearch"
+_GRANTED = re.compile(r"granted by the (cluster|index) privileges \[([^\]]*)\]")
 
 
 @contextmanager
@@ -33,6 +40,7 @@ def translate_errors(server: str) -> Iterator[None]:
     Raises:
         UnsoundIndex: it lacks an index.
         Invalid, TooLarge: it refuses the request as such.
+        Refused: it does not know the key or user, or does not let it do this.
         Unavailable: it failed, also after the client's retries; nothing of it holds a key or a password.
     """
     try:
@@ -41,7 +49,7 @@ def translate_errors(server: str) -> Iterator[None]:
         hint = f"{URL} must name an Elasticsearch {MAJOR}; forks such as OpenSearch are not supported"
         raise Unavailable(f"{_describe(server)} is not an Elasticsearch", hint=hint, what=_describe(server)) from error
     except ApiError as error:
-        raise _make_error(server, error.meta.status, error.body) from error
+        raise make_error(server, error.meta.status, error.body) from error
     except TransportError as error:
         message, hint = _explain_transport(error)
         raise Unavailable(f"{_describe(server)} {message}", hint=hint, what=_describe(server)) from error
@@ -55,10 +63,10 @@ def refuse_reply(server: str, reply: Mapping[str, Any]) -> None:
     """Refuse one of the replies of several searches, unless all that should be searched was searched.
 
     Raises:
-        UnsoundIndex, Invalid, TooLarge, Unavailable: as `translate_errors` does.
+        UnsoundIndex, Invalid, TooLarge, Refused, Unavailable: as `translate_errors` does.
     """
     if "error" in reply:
-        raise _make_error(server, reply["status"], reply)
+        raise make_error(server, reply["status"], reply)
     failed = reply["_shards"]["failed"]
     if reply["timed_out"] or failed:
         why = f"{failed} shards failed" if failed else "it stopped searching at its time limit (timed_out)"
@@ -100,15 +108,14 @@ def _explain_tls(message: str) -> tuple[str, str]:
     return f"refuses the TLS connection: {message}", f"if it speaks no TLS, write http:// in {URL}"
 
 
-def _make_error(server: str, status: int, body: object) -> MathragError:
+def make_error(server: str, status: int, body: object) -> MathragError:
     """Make the error for a reply with this status."""
     error = body.get("error") if isinstance(body, Mapping) else body
     why, address = find_reason(error), _describe(server)
     if status == HTTPStatus.NOT_FOUND:
         return UnsoundIndex(f"{address} does not have what was requested: {why}")
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        hint = "set `retrieval.elasticsearch.api_key` to a key that may manage and write the indexes with our prefix"
-        return Unavailable(f"{address} refuses us ({status}): {why}", hint=hint, what=address)
+    if status in REFUSED:
+        return _make_refusal(address, status, why)
     if status == HTTPStatus.NOT_ACCEPTABLE or "media_type_header_exception" in str(error):
         message = f"{address} is not supported, which needs version {MAJOR}"
         return Unavailable(message, hint=f"{URL} must name a server of version {MAJOR}", what=address)
@@ -120,3 +127,18 @@ def _make_error(server: str, status: int, body: object) -> MathragError:
     if TOO_MANY_TERMS in why:
         return TooLarge(f"{address} refuses a question with so many terms: {why}", hint="ask a shorter question")
     return Invalid(f"{address} refuses a request ({status}): {why}", hint="see its log")
+
+
+def _make_refusal(address: str, status: int, why: str) -> Refused:
+    """Make the error for a key or user that the server does not know, or that lacks a privilege, which it names."""
+    found = _GRANTED.search(why)
+    kind, granting = (found[1], re.findall(r"\w+", found[2])) if found else ("", [])
+    missing = [f"the {kind} privilege `{each}`" for each in PRIVILEGES.get(kind, ()) if each in granting]
+    if missing:
+        return Refused(
+            f"{address} refuses us ({status}), the key or user lacks {missing[0]}: {why}",
+            hint=f"grant it, or make a new key: {MAKE_KEY}",
+            what=address,
+        )
+    hint = f"set `retrieval.elasticsearch.api_key` to a valid key (how to make one: {MAKE_KEY}), or user and password"
+    return Refused(f"{address} refuses us ({status}): {why}", hint=f"{hint} in {URL}", what=address)

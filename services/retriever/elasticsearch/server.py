@@ -13,11 +13,22 @@ from itertools import islice
 from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
+from zlib import crc32
 
+import msgspec
+from elasticsearch import ConnectionError as NoConnection
 from elasticsearch import Elasticsearch, helpers
 
 from services.retriever.elasticsearch.connection import BACK_OFF_S, LONGEST_BACK_OFF_S, connect
-from services.retriever.elasticsearch.failures import OVERLOADED, find_reason, refuse_reply, translate_errors
+from services.retriever.elasticsearch.failures import (
+    OVERLOADED,
+    PRIVILEGES,
+    REFUSED,
+    find_reason,
+    make_error,
+    refuse_reply,
+    translate_errors,
+)
 from shared import retrieval_settings
 from shared.errors import Invalid, MathragError, Unavailable
 
@@ -32,6 +43,8 @@ SHARE_OF_TIMEOUT = 0.5
 """Share of the client's timeout that the server itself waits, so that it gives up first and reports why."""
 MOST_HITS = 10_000
 """Upper bound of a search's hits: the server's `index.max_result_window`, and its bound of `num_candidates`."""
+NOT_SENT = "Failed to establish a new connection"
+"""Part of the client's message for a node that is away, so that another node can be asked without fear."""
 HITS_AT_ONCE = 100_000
 """Hits in one reply of several searches: about 13 MB, which the server holds in its memory as well."""
 REPLIED = tuple(f"responses.{field}" for field in (
@@ -55,10 +68,12 @@ class ElasticsearchServer:
             Unavailable: see `connect`.
         """
         self.prefix = settings.prefix
+        self.replicas = settings.replicas
+        self._nodes = len(settings.addresses)
         self._retries = settings.retries
         self._patience = f"{round(1000 * SHARE_OF_TIMEOUT * settings.timeout_s)}ms"
         self._client = connect(settings, CONNECTIONS)
-        self._name = urlsplit(settings.address).netloc.rpartition("@")[2]
+        self._name = ", ".join(urlsplit(url).netloc.rpartition("@")[2] for url in settings.addresses)
 
     def create(self, index: str, *, settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> None:
         """Create an empty index in the place of any unfinished or damaged one of that name.
@@ -67,20 +82,28 @@ class ElasticsearchServer:
         """
         self.delete(index)
         with translate_errors(self._name):
-            self._client.options(max_retries=0).indices.create(
-                index=index,
-                settings=settings,
-                mappings=mappings,
-                wait_for_active_shards=0,
-                master_timeout=self._patience,
-                timeout=self._patience,
-            )
+            for left in reversed(range(self._nodes)):
+                try:
+                    self._client.options(max_retries=0).indices.create(
+                        index=index,
+                        settings=settings,
+                        mappings=mappings,
+                        wait_for_active_shards=0,
+                        master_timeout=self._patience,
+                        timeout=self._patience,
+                    )
+                except NoConnection as error:
+                    if not left or NOT_SENT not in error.message:
+                        raise
+                else:
+                    return
 
     def fill(self, index: str, documents: Iterable[Document]) -> int:
         """Write documents while they are made, make them searchable, and return their number.
 
         Raises:
             Invalid: the server refuses a document for good.
+            Refused: it does not let us write.
             Unavailable: it refuses one for now, even after retries, or holds fewer documents than it accepted.
         """
         with translate_errors(self._name):
@@ -128,6 +151,8 @@ class ElasticsearchServer:
 
     def _make_refusal(self, item: Mapping[str, Any]) -> MathragError:
         [result] = item.values()
+        if result.get("status") in REFUSED:
+            return make_error(self._name, result["status"], result)
         where = f"Elasticsearch at {self._name} refuses document {result.get('_id')} ({result.get('status')})"
         raised = Unavailable if result.get("status") in OVERLOADED else Invalid
         return raised(f"{where}: {find_reason(result.get('error'))}", hint="see its log, then build again")
@@ -143,6 +168,26 @@ class ElasticsearchServer:
         with translate_errors(self._name):
             major, minor, *_ = self._client.info()["version"]["number"].split(".")
         return int(major), int(minor)
+
+    def list_missing_privileges(self) -> list[str]:
+        """List the privileges that our key or user lacks, in words; none where the server checks no privileges.
+
+        Raises:
+            Refused: the server does not know the key or user.
+            Unavailable: the server does not answer.
+        """
+        ours = f"{self.prefix}-*"
+        with translate_errors(self._name):
+            # A server without security has no such path, and answers 400.
+            reply = self._client.options(ignore_status=(400, 404, 405)).security.has_privileges(
+                cluster=list(PRIVILEGES["cluster"]), index=[{"names": [ours], "privileges": list(PRIVILEGES["index"])}]
+            )
+        if reply.meta.status != 200:
+            return []
+        cluster, indexes = reply["cluster"], reply["index"][ours]
+        return [f"`{each}` on the cluster" for each in PRIVILEGES["cluster"] if not cluster[each]] + [
+            f"`{each}` on the indexes `{ours}`" for each in PRIVILEGES["index"] if not indexes[each]
+        ]
 
     def search(self, index: str, size: int, searches: Sequence[Body]) -> list[list[Body]]:
         """Return the first `size` hits of each search in the server's order, with `_score` and the requested `fields`.
@@ -180,11 +225,16 @@ class ElasticsearchServer:
         return replies
 
     def _search_once(self, index: str, bodies: Sequence[Body]) -> list[Body]:
-        whole = {"allow_partial_search_results": False}
-        lines = [line for body in bodies for line in (whole, body)]
+        lines = [line for body in bodies for line in (self._make_header(body), body)]
         with translate_errors(self._name):
             replies = self._client.msearch(index=index, searches=lines, filter_path=REPLIED)
         return list(replies["responses"])
+
+    def _make_header(self, body: Body) -> Body:
+        header: Body = {"allow_partial_search_results": False}
+        if self.replicas:  # each copy has a graph of its own: the same search always goes to the same copy
+            header = {**header, "preference": f"{crc32(msgspec.json.encode(body)):08x}"}
+        return header
 
     def point(self, alias: str, index: str) -> None:
         """Let `alias` refer only to `index`, in one step."""

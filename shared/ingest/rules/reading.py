@@ -10,6 +10,7 @@ from shared.contracts import canonical
 from shared.contracts.rules import Miner, Rule
 from shared.errors import Invalid, TooLarge
 from shared.ingest import text_files
+from shared.ingest.fields import LONGEST_NAME
 from shared.ingest.lines import BOM
 from shared.ingest.rows import HEAD
 from shared.ingest.rules import amie, anyburl, bank, tlogic
@@ -116,16 +117,21 @@ def _refuse_duplicates(
         if key in seen:
             raise Invalid(f"{source}, {place}: the rule occurs twice; remove one")
         if len(seen) == limits.rules:
-            raise TooLarge(f"{source}: a bank may have {limits.rules} rules; remove those of low confidence")
-        if _has_nul(rule):
-            raise Invalid(f"{source}, {place}: a name holds the character \\u0000; remove it")
+            raise TooLarge(f"{source}: has more than {limits.rules} rules; remove those of low confidence")
+        if problem := _find_unusable_name(rule):
+            raise Invalid(f"{source}, {place}: {problem}")
         seen.add(key)
         yield rule
     if not seen and not may_be_empty:
         raise Invalid(f"{source}: has no rules", hint="docs/how-to/rules.md describes the formats")
 
 
-def _has_nul(rule: Rule) -> bool:
-    """Tell whether a name holds a NUL, which JSON can escape and PostgreSQL cannot store."""
-    names = (name for atom in (rule.head, *rule.body) for name in (atom.relation, atom.subject, atom.object))
-    return any("\0" in name for name in names if isinstance(name, str))
+def _find_unusable_name(rule: Rule) -> str | None:
+    """Return what is wrong with a name: JSON can escape a NUL, which PostgreSQL cannot store."""
+    for atom in (rule.head, *rule.body):
+        for name in (atom.relation, atom.subject, atom.object):
+            if isinstance(name, str) and "\0" in name:
+                return "a name holds the character \\u0000; remove it"
+            if isinstance(name, str) and len(name) > LONGEST_NAME:
+                return f"the name {name[:40]!r}... has {len(name)} characters, more than {LONGEST_NAME}; shorten it"
+    return None

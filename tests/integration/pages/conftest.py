@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.orchestrator.web import sign_in
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
@@ -20,9 +19,8 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def keyed(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+async def keyed(database: Database, redis_url: str) -> AsyncIterator[Api]:
     """One that does."""
-    monkeypatch.setattr(sign_in, "_tries", sign_in.SignInAttempts())
     await scene.furnish(database)
     async with serving(database, redis_url, KEYED) as keyed_api:
         yield keyed_api

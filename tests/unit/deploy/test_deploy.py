@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from mathrag.stack import scale
 from shared.settings import REPOSITORY, Settings, load
 
 DEPLOY = REPOSITORY / "deploy"
@@ -65,6 +66,12 @@ def test_every_service_has_a_target_and_a_health_check() -> None:
     services = {folder.parent.name for folder in (REPOSITORY / "services").glob("*/__main__.py")}
     assert services <= set(stages) & set(COMPOSE["services"])
     assert all("HEALTHCHECK" in stages[service] for service in services)
+
+
+@pytest.mark.parametrize("service", scale.SERVICES)
+def test_workers_can_be_scaled(service: str) -> None:
+    """A fixed name, or a port of the host, belongs to one container only."""
+    assert not {"container_name", "hostname", "ports"} & COMPOSE["services"][service].keys()
 
 
 def test_nothing_that_is_stored_in_git_is_a_password() -> None:

@@ -36,13 +36,14 @@ def _refused(request: httpx2.Request) -> httpx2.Response:
 
 
 def test_where_nothing_runs_it_says_so_and_looks_at_what_it_can(server: Server) -> None:
-    """Files, budget and disk need no server."""
-    server(_refused)
+    """Files, budget and disk need no server; whatever listens on the default port is not asked."""
+    requests = server(_refused)
     ended = mathrag("doctor", "--json")
     found = {check["name"]: check for check in msgspec.json.decode(ended.stdout)["checks"]}
     assert ended.exit_code == Exit.FINDING
     assert (found["stack"]["ok"], found["stack"]["fix"]) == (False, "mathrag up --detach")
     assert not found["api"]["ok"]
+    assert requests == []
     assert all(found[name]["ok"] for name in ("configuration", "model world-judge", "budget", "driver", "disk"))
     assert "postgres" not in found
 

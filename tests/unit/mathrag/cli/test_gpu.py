@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from mathrag.cli.failures import Exit
-from services.orchestrator.api.gpus import EMPTIED, EXAMPLE
+from services.orchestrator.api.gpus import EMPTIED, EXAMPLE, QUARANTINED
 from tests.unit.commands import Server, mathrag, says
 
 
@@ -34,12 +34,28 @@ def test_a_guard_that_does_not_answer_is_said(server: Server) -> None:
     assert "does not answer: refused" in mathrag("gpu").stdout
 
 
-@pytest.mark.parametrize("verb", ["drain", "release"])
+@pytest.mark.parametrize("verb", ["drain", "release", "retry"])
 def test_the_only_device_need_not_be_named(server: Server, verb: str) -> None:
     """It is looked up."""
     requests = server(lambda r: httpx2.Response(200, json=[EXAMPLE] if r.method == "GET" else EMPTIED))
     assert mathrag("gpu", verb).exit_code == 0
     assert [request.url.raw_path for request in requests] == [b"/v1/gpus", f"/v1/gpus/cpu%3A0/{verb}".encode()]
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [(QUARANTINED, "device cpu:0 is tried again"), (EXAMPLE, "device cpu:0 is open, not quarantined")],
+)
+def test_a_retry_says_whether_there_is_anything_to_try(server: Server, found: object, said: str) -> None:
+    """A device that is well is left alone."""
+    server(says(found, 202))
+    assert mathrag("gpu", "retry", "cpu:0").stdout.splitlines()[0] == said
+
+
+def test_a_quarantined_device_says_how_to_try_it_again(server: Server) -> None:
+    """With the command."""
+    server(says(QUARANTINED))
+    assert "next: mathrag gpu retry cpu:0" in mathrag("gpu", "status", "cpu:0").stdout
 
 
 def test_of_several_devices_one_must_be_named(server: Server) -> None:

@@ -60,6 +60,15 @@ def test_a_new_key_is_the_only_thing_on_stdout(asked: list[Any]) -> None:
     assert asked == [("create", "local", "alice", {Scope.READ, Scope.SUBMIT}, timedelta(days=90))]
 
 
+@pytest.mark.parametrize(("keys", "said"), [("auto", True), ("required", False)])
+def test_a_key_for_a_stack_that_asks_for_none_says_so(
+    asked: list[Any], monkeypatch: pytest.MonkeyPatch, keys: str, said: bool
+) -> None:
+    monkeypatch.setenv("MATHRAG_ACCESS__KEYS", keys)
+    assert ("asks for no keys" in key("create", "alice", "--scope", "read").stderr) == said
+    assert asked
+
+
 def test_a_key_without_expiry_has_none(asked: list[Any]) -> None:
     """Rather than a default that surprises somebody in a year."""
     key("create", "alice", "--scope", "operate")

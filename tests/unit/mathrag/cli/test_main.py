@@ -9,6 +9,7 @@ import pytest
 from mathrag.cli import failures
 from mathrag.cli.parameters import parse_parameters
 from mathrag.client import address, following, stack_state
+from mathrag.stack import lock
 from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 
@@ -117,19 +118,63 @@ def test_references_are_one_part_of_the_path(server: Server) -> None:
     assert requests[0].url.raw_path == b"/v1/jobs/a%2F..%2Fb%3Fc"
 
 
+def _write_state(data_dir: Path, phase: stack_state.Phase) -> None:
+    stack_state.write(data_dir, stack_state.State(pid=1, url="http://127.0.0.1:9", phase=phase, children=()))
+
+
 def test_the_address_is_the_environments_then_the_running_stacks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Then the default; a stack that was stopped does not count."""
-    monkeypatch.delenv("MATHRAG_URL", raising=False)
-    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    for name in ("MATHRAG_URL", "MATHRAG_DATA_DIR", "MATHRAG_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
     assert address.url() == address.DEFAULT
-    stack_state.write(tmp_path, stack_state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=()))
+    (data_dir := tmp_path / ".mathrag").mkdir()
+    _write_state(data_dir, "running")
     assert address.url() == "http://127.0.0.1:9"
-    stack_state.write(tmp_path, stack_state.State(pid=1, url="http://127.0.0.1:9", phase="stopped", children=()))
+    _write_state(data_dir, "stopped")
     assert address.url() == address.DEFAULT
     monkeypatch.setenv("MATHRAG_URL", "http://example.org/")
     assert address.url() == "http://example.org"
+
+
+def test_a_data_folder_that_is_named_leads_to_the_stack_that_runs_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    with lock.hold(tmp_path):
+        _write_state(tmp_path, "running")
+        assert address.url(tmp_path) == "http://127.0.0.1:9"
+        monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+        assert address.url() == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("phase", [None, "stopped", "running"])
+def test_a_command_never_goes_to_another_stack_than_that_of_the_named_folder(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: stack_state.Phase | None
+) -> None:
+    """Nothing holds the folder's lock, so a supervisor that left "running" behind was killed."""
+    if phase:
+        _write_state(tmp_path, phase)
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    requests = server(says(job("cancelled")))
+    ended = mathrag("job", "cancel", "first")
+    assert (ended.exit_code, requests) == (failures.Exit.UNREACHABLE, [])
+    assert f"no stack runs on {tmp_path}" in ended.stderr
+    assert f"mathrag up --detach --data-dir {tmp_path}" in ended.stderr
+
+
+def test_a_command_for_a_stack_that_is_starting_is_told_to_wait(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    requests = server(says(job("cancelled")))
+    with lock.hold(tmp_path):
+        _write_state(tmp_path, "starting")
+        ended = mathrag("job", "cancel", "first")
+    assert (ended.exit_code, requests) == (failures.Exit.UNREACHABLE, [])
+    assert f"mathrag status --data-dir {tmp_path}" in ended.stderr
 
 
 def test_watching_prints_one_line_per_change_and_ends_with_the_job(

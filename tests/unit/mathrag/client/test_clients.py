@@ -1,6 +1,7 @@
 """Both clients send the same requests and read the same answers."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -9,7 +10,7 @@ import pytest
 from mathrag.client import catalog, graphs, jobs, service, texts
 from mathrag.client.async_client import AsyncClient
 from mathrag.client.client import Client
-from mathrag.client.errors import Failed
+from mathrag.client.errors import Failed, Unreachable
 from mathrag.client.request import Request
 from tests.unit.commands import JOB, Server, refuses, says
 
@@ -49,6 +50,17 @@ async def test_both_send_the_same(server: Server, request_: Request[Any]) -> Non
     assert await by_both(request_) == [JOB, JOB]
     first, second = ((each.method, each.url, each.content, dict(each.headers)) for each in requests)
     assert first == second
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_neither_falls_back_to_another_stack_than_that_of_the_named_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: type[Client] | type[AsyncClient]
+) -> None:
+    monkeypatch.delenv("MATHRAG_URL", raising=False)
+    monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
+    with pytest.raises(Unreachable, match="no stack runs on"):
+        kind()
+    assert kind(ADDRESS).url == ADDRESS
 
 
 def test_many_lines_are_few_pieces() -> None:

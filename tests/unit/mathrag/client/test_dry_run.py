@@ -13,7 +13,7 @@ from mathrag.client.dry_run import curl
 from tests.unit.commands import JOB, Server, command_of, mathrag, says
 
 SUBMIT = ("job", "submit", "--name", 'it\'s "mine" $HOME', "--dataset", "d", "--pipeline", "dense")
-MUTATIONS = {"index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "drain", "release"}
+MUTATIONS = {"index", "orphans", "submit", "cancel", "pause", "resume", "requeue", "drain", "release", "retry"}
 NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 
 

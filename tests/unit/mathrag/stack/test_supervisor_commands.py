@@ -1,6 +1,7 @@
-"""`mathrag up`, `down` and `status` where nothing can or does run."""
+"""`mathrag up`, `down`, `scale` and `status` where nothing can or does run."""
 
 import json
+import os
 import socket
 import stat
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from mathrag.cli.failures import Exit
 from mathrag.cli.main import app
 from mathrag.cli.up import apply_scale
+from mathrag.client import stack_state
 from mathrag.client.errors import Failed
-from mathrag.stack import lock, passwords, ports, privacy
-from mathrag.stack.children import build_stack
+from mathrag.stack import lock, passwords, ports, privacy, scale
+from mathrag.stack.children import Stack, build_stack
 from mathrag.stack.keeper import Child
 from shared.device_settings import Device
 from shared.settings import Settings
@@ -94,6 +97,78 @@ def test_a_scale_that_is_none_is_refused(word: str) -> None:
         apply_scale(Settings(), [word])
 
 
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["judge"], "`judge` has no number from 1 to 64"),
+        (["judge=0"], "`judge=0` has no number from 1 to 64"),
+        (["judge=-1"], "`judge=-1` has no number from 1 to 64"),
+        (["judge=65"], "`judge=65` has no number from 1 to 64"),
+        ([f"judge={'9' * 5000}"], "has no number from 1 to 64"),
+        (["judge=2", "guard=2"], "`guard=2` does not name a service that can be scaled"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_wrong_number_of_workers_is_a_wrong_command_line(tmp_path: Path, words: list[str], wrong: str) -> None:
+    """Nothing is asked for, whatever else was right."""
+    with lock.hold(tmp_path):
+        code, said = run("scale", *words, "--data-dir", str(tmp_path))
+    assert (code, wrong in " ".join(said.split())) == (Exit.USAGE, True)
+    assert not list(tmp_path.glob("scale-*"))
+
+
+def test_where_no_stack_runs_the_command_that_starts_one_is_named(tmp_path: Path) -> None:
+    code, said = run("scale", "judge=3", "generator=2", "--data-dir", str(tmp_path))
+    assert (code, f"no stack runs on `{tmp_path}`" in said) == (Exit.UNREACHABLE, True)
+    assert f"mathrag up --detach --data-dir {tmp_path} --scale judge=3 --scale generator=2" in said
+    assert not list(tmp_path.glob("scale-*"))
+
+
+@pytest.mark.parametrize("phase", ["starting", "stopping"])
+def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: stack_state.Phase) -> None:
+    """It forgets what it was asked for before it ran."""
+    stack_state.write(tmp_path, stack_state.State(pid=os.getpid(), url="", phase=phase, children=(), wanted={}))
+    with lock.hold(tmp_path):
+        code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
+    assert (code, f"the stack on `{tmp_path}` is {phase}" in said) == (Exit.UNREACHABLE, True)
+    assert f"mathrag status --data-dir {tmp_path}" in said
+
+
+def test_workers_that_the_supervisor_is_about_to_stop_do_not_count(tmp_path: Path) -> None:
+    """It still carries out what it was asked for before."""
+    children = tuple(
+        stack_state.ChildState(name=name, service="judge", phase="ready", pid=1, port=None, restarts=0, log="")
+        for name in ("judge", "judge-2")
+    )
+    for wanted, code in ((1, Exit.UNREACHABLE), (2, Exit.DONE)):
+        now = stack_state.State(pid=os.getpid(), url="", phase="running", children=children, wanted={"judge": wanted})
+        stack_state.write(tmp_path, now)
+        with lock.hold(tmp_path):
+            assert run("scale", "judge=2", "--timeout", "0", "--data-dir", str(tmp_path))[0] == code
+
+
+def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path: Path) -> None:
+    """It would never read what it is asked for."""
+    stack_state.write(tmp_path, stack_state.State(pid=os.getpid(), url="", phase="running", children=()))
+    with lock.hold(tmp_path):
+        code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
+    assert (code, "runs a release that cannot be scaled" in said) == (Exit.CONFLICT, True)
+    assert f"mathrag down --data-dir {tmp_path}; mathrag up" in said
+
+
+def test_the_workers_of_the_table_are_the_first_of_those_that_are_added(tmp_path: Path) -> None:
+    """A stack that was started with three judges adds the fourth."""
+    built = build_stack(apply_scale(Settings(), ["judge=3"]), data_dir=tmp_path, port=0)
+    rows = {row.name: row for row in built.table() if isinstance(row, Child)}
+    assert set(built.workers()) == set(scale.SERVICES)
+    for service, count in (("judge", 3), ("generator", 1)):
+        made = [built.workers()[service](number) for number in range(1, count + 1)]
+        assert [one.name for one in made] == [name for name, row in rows.items() if row.service == service]
+        assert all(one.command() == rows[one.name].command() for one in made)
+        assert all(one.environment == rows[one.name].environment for one in made)
+    assert built.workers()["judge"](4).name == "judge-4"
+
+
 def test_every_device_has_a_guard_of_its_own(tmp_path: Path) -> None:
     """With a name, a port and a log of its own; all services are told where they are."""
     settings = Settings(devices=(Device(id="cpu:1"), Device(id="far", guard_url="http://far:8082")))
@@ -112,6 +187,35 @@ def test_one_device_is_started_as_ever(tmp_path: Path) -> None:
     built = build_stack(Settings(), data_dir=tmp_path, port=0)
     assert [row.name for row in built.table() if "guard" in row.name] == ["guard"]
     assert "MATHRAG_DEVICES" not in built.environment()
+
+
+def test_services_start_together_as_far_as_they_can(tmp_path: Path) -> None:
+    """Guards and retriever first, for whoever works with them; also where no worker is started."""
+    settings = Settings(devices=(Device(id="cpu:1"),))
+    assert list_groups(build_stack(settings, data_dir=tmp_path, port=0)) == [
+        ["postgres"], ["redis"], ["guard", "guard-2", "retriever"], ["judge", "generator", "orchestrator"],
+    ]  # fmt: skip
+    without = apply_scale(settings, ["judge=0", "generator=0"])
+    assert list_groups(build_stack(without, data_dir=tmp_path, port=0))[2:] == [
+        ["guard", "guard-2", "retriever"], ["orchestrator"],
+    ]  # fmt: skip
+
+
+def list_groups(built: Stack) -> list[list[str]]:
+    """Names of the children that start at the same time."""
+    found: list[list[str]] = []
+    for row in built.table():
+        if isinstance(row, Child):
+            if row.beside:
+                found[-1].append(row.name)
+            else:
+                found.append([row.name])
+    return found
+
+
+def test_every_child_is_asked_whether_it_answers(tmp_path: Path) -> None:
+    table = build_stack(Settings(), data_dir=tmp_path, port=0).table()
+    assert [row.name for row in table if isinstance(row, Child) and row.answers is None] == []
 
 
 def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:

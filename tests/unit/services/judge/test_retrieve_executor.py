@@ -145,3 +145,12 @@ async def test_what_is_there_and_has_nothing_for_a_search_is_a_failure_of_it() -
     [reply] = await replies(lambda _: httpx2.Response(503, json=problem), call("one"))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.BACKEND_ERROR
+
+
+async def test_a_key_that_a_server_refuses_fails_the_call_with_the_whole_reason() -> None:
+    """Waiting would not help, and no fallback hides it. The privilege stands at the end of what the server says."""
+    detail = f"Elasticsearch at 127.0.0.1:9200 refuses us (403): {'action ' * 60}granted by the index privileges [read]"
+    problem = {"type": "refused", "detail": detail, "hint": "make a new key", "what": "Elasticsearch at 127.0.0.1:9200"}
+    [reply] = await replies(lambda _: httpx2.Response(503, json=problem), call("one"))
+    assert isinstance(reply, Failure)
+    assert (reply.kind, reply.detail) == (FailureKind.UNAVAILABLE, f"{detail}; make a new key")

@@ -84,3 +84,13 @@ class TestElasticsearchVectors(DenseConformance):
     @pytest.fixture(autouse=True)
     def _backend(self, engine: ElasticsearchServer) -> None:
         self.backend = ElasticsearchVectors(engine, HashedWords(), Dense())
+
+
+class TestElasticsearchBytes(DenseConformance):
+    """The same with a graph of bytes. One of bits cannot tell texts apart that differ by a number, at 64 dimensions."""
+
+    precision = 1e-6
+
+    @pytest.fixture(autouse=True)
+    def _backend(self, engine: ElasticsearchServer) -> None:
+        self.backend = ElasticsearchVectors(engine, HashedWords(), Dense(), "int8_hnsw")

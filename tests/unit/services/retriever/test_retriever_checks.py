@@ -68,6 +68,17 @@ async def test_a_server_that_refuses_us_ends_with_the_key(double: SearchServer) 
     assert "wrong-key" not in str(found)
 
 
+async def test_privileges_that_the_key_lacks_are_named(double: SearchServer) -> None:
+    """All of them, before a build or a search needs one; with all of them the server is well."""
+    double.lacking = {"monitor", "manage"}
+    found = await looked(double.url, prefix="ours")
+    assert not found.ok
+    assert found.detail.endswith("lacks `monitor` on the cluster, `manage` on the indexes `ours-*`")
+    assert "docs/how-to/retrieval.md#api-key-of-elasticsearch" in found.fix
+    double.lacking = set()
+    assert (await looked(double.url)).ok
+
+
 async def test_a_server_that_is_down_is_to_be_started(double: SearchServer) -> None:
     """Nobody listens on the discard port."""
     found = await looked("http://127.0.0.1:9")

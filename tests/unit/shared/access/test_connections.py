@@ -4,7 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, cast
 
 import anyio
@@ -36,7 +36,9 @@ def api(limits: Limits) -> Any:
     """The orchestrator's application without what stands behind it."""
     settings = Settings(limits=limits)
     app = build(settings)
-    app.state.deps = Deps(settings=settings, **dict.fromkeys(("database", "redis", "http", "wake"), cast("Any", None)))
+    app.state.deps = Deps(
+        settings=settings, **dict.fromkeys(("database", "admission", "redis", "http", "wake"), cast("Any", None))
+    )
     return app
 
 
@@ -170,12 +172,42 @@ def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(see
     limits = Limits(connections=8, header_s=600)
     with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
         clients = [others.enter_context(here.connect()) for _ in range(limits.connections)]
+        for client in clients:
+            client.sendall(UPLOAD + b"Content-Length: 1000\r\n\r\n")
         wait_until(lambda: here.connections == limits.connections)
+        wait_until(lambda: asked(here, HEALTH) == 503)
         with here.connect() as further:
             assert status(receive_all(further)) == 503
         clients[0].close()
         wait_until(lambda: asked(here, HEALTH) == 200)
     seen.note("503, closed; there is room as soon as one of the others is closed")
+
+
+@pytest.mark.fault("X2")
+@pytest.mark.parametrize("begun", [b"", b"GET /hea"])
+def test_idle_connections_give_way_to_a_further_one(seen: Seen, begun: bytes) -> None:
+    """The one that has waited longest is closed."""
+    seen.describe("as many idle connections as are allowed, and one more")
+    limits = Limits(connections=8, header_s=600)
+    with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
+        first = others.enter_context(here.connect())
+        wait_until(lambda: here.connections == 1)
+        time.sleep(0.1)  # the loop's clock has steps of a millisecond
+        clients = [others.enter_context(here.connect()) for _ in range(limits.connections - 1)]
+        for client in (first, *clients):
+            client.sendall(begun)
+        wait_until(lambda: here.connections == limits.connections)
+        assert asked(here, HEALTH) == 200
+        assert first.recv(1) == b""
+    seen.note("an idle connection is closed for one that is used")
+
+
+@pytest.mark.parametrize("hosts", [b"", HOST + HOST, HOST + b"HOST: evil.example\r\n"])
+def test_a_request_names_one_host(here: Listening, hosts: bytes) -> None:
+    """A proxy could read another one than this service."""
+    assert asked(here, b"GET /healthz HTTP/1.1\r\n" + hosts) == 400
+    assert asked(here, b"GET /healthz HTTP/1.0\r\n") == 403  # no host is accepted by no-key services only
+    assert asked(here, HEALTH) == 200
 
 
 def test_the_rest_of_a_refused_upload_is_not_waited_for(here: Listening) -> None:
@@ -274,7 +306,7 @@ def test_a_body_may_be_slow_but_not_too_slow() -> None:
 
 
 def test_requests_may_be_sent_ahead_of_their_answers() -> None:
-    """They are answered in order; too many at once end the connection."""
+    """They are answered in order; too many at once end the connection once those before them are answered."""
 
     def use(running: Listening, _: Answers) -> None:
         body = b"POST /body HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc"
@@ -284,9 +316,45 @@ def test_requests_may_be_sent_ahead_of_their_answers() -> None:
             while read.count(b"200 OK") < 10:
                 read += client.recv(1 << 16)
             client.sendall(body * 100)
-            assert receive_all(client).count(b"200 OK") < 100
+            read = receive_all(client)
+            assert 16 <= read.count(b"200 OK") < 100
+            assert status(read[read.rindex(b"HTTP/1.1 4") :]) == 429
 
     answering(PATIENT, use)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "answer"),
+    [(b"nonsense\r\n\r\n", 400), (b"POST /body HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nx", 400)],
+)
+def test_requests_before_one_that_is_refused_are_answered(wrong: bytes, answer: int) -> None:
+    def use(running: Listening, _: Answers) -> None:
+        body = b"POST /body HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc"
+        with running.connect() as client:
+            client.sendall(body * 3 + wrong)
+            read = receive_all(client)
+        assert read.count(b"200 OK") == 3
+        assert status(read[read.rindex(b"HTTP/1.1 4") :]) == answer
+
+    answering(PATIENT, use)
+
+
+@pytest.mark.parametrize(("pieces", "answer"), [(200, 408), (20000, 200)])
+def test_a_body_needs_a_minimum_speed_in_each_period(pieces: int, answer: int) -> None:
+    """A fast beginning does not allow a slow rest: four such uploads held all places for hours."""
+
+    def use(running: Listening, _: Answers) -> None:
+        first, rest = b"a" * 2_000_000, b"a" * pieces
+        with running.connect() as client:
+            length = b"Content-Length: %d\r\n" % (len(first) + 40 * pieces)
+            client.sendall(b"POST /body HTTP/1.1\r\n" + HOST + b"Connection: close\r\n" + length + b"\r\n" + first)
+            with suppress(OSError):
+                for _ in range(40):
+                    client.sendall(rest)
+                    time.sleep(0.25)
+            assert status(receive_all(client)) == answer
+
+    answering(Limits(header_s=5, idle_s=1, body_bytes_s=10_000), use)
 
 
 def test_who_waits_for_100_continue_gets_it() -> None:

@@ -39,6 +39,7 @@ REFUSED = [
     Graph("UTF-16", FACTS.decode().encode("utf-16"), 1, "UTF-16"),
     Graph("a surrogate in JSON", b'{"subject": "\\ud800", "relation": "r", "object": "b"}\n', 1, "lone surrogate"),
     Graph("a NUL in JSON", b'{"subject": "\\u0000", "relation": "r", "object": "b"}\n', 1, "\\u0000"),
+    Graph("a name of 1,001 characters", FACTS + b"a\tknows\t" + b"b" * 1001 + b"\n", 3, "`object` has 1001 characters"),
     Graph("a tab in a name", b'{"subject": "a\\tb", "relation": "r", "object": "b"}\n', 1, "holds a tab"),
     Graph("a number as a name", b'{"subject": 7, "relation": "r", "object": "b"}\n', 1, "write it as a string"),
     Graph("another field", b'{"head": "a", "relation": "r", "tail": "b"}\n', 1, "has a field `head`"),

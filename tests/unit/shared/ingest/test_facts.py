@@ -67,6 +67,15 @@ def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
             read(gzip.compress(bomb), decompressed=1 << 16)
 
 
+def test_the_names_of_a_graph_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are in memory while the graph is stored: 608 kB of gzip took 2.2 GB."""
+    monkeypatch.setattr(facts, "MOST_NAMES", 1000)
+    lines = b"".join(b"%0400d\tr\t%0400d\n" % (number, number) for number in range(3))
+    assert len(read(lines[: len(lines) // 3] * 5).upload.graph.entities) == 1
+    with pytest.raises(TooLarge, match="the names of the entities have more than"):
+        read(lines)
+
+
 def test_names_are_kept_as_they_are() -> None:
     """Quotes are ordinary, so are other alphabets; a byte order mark and carriage returns are not part of names."""
     found = read('\ufeff"Duke"\tsaid "no" to\t東京\r\n\nÅngström\tisn\'t\t"Duke"\r\n'.encode())

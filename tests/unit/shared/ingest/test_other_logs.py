@@ -143,7 +143,7 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
         contents(log, Layout.INSPECT)
 
 
-@pytest.mark.parametrize("limits", [LogLimits(value=1 << 20), LogLimits(unpacked=1 << 20)])
+@pytest.mark.parametrize("limits", [LogLimits(sample=1 << 20), LogLimits(unpacked=1 << 20)])
 def test_an_archive_that_unfolds_without_end_is_refused(tmp_path: Path, limits: LogLimits) -> None:
     """By what it unfolds to."""
     log = archive(tmp_path / "log.eval", one=b"[" + b" " * (3 << 20))

@@ -147,6 +147,13 @@ def test_a_device_is_tried_on_for_ever_and_the_pause_is_bounded() -> None:
     assert decided(work, late) == Target(models=(JUDGE,), cause="retry")
 
 
+def test_a_device_is_tried_at_once_where_that_was_requested() -> None:
+    """However often it has failed: its obstacle is gone, or the operator says so. A drained one is emptied then."""
+    quarantined = held(JUDGE, state="quarantined", failures=1000, age_s=0.0, retry=True)
+    assert decided(picture(load(JUDGE)), quarantined) == Target(models=(JUDGE,), cause="retry")
+    assert decided(picture(), quarantined) is None
+
+
 def test_after_a_failed_load_another_model_that_waits_has_its_turn_first() -> None:
     """What cannot be loaded must not hold up what can."""
     broken = held(JUDGE, state="quarantined", failures=1, age_s=RETRY_S)

@@ -80,7 +80,7 @@ async def ask_ollama(server: ChatServer, reply: Reply) -> ModelAnswer:
     """One completion by Ollama's client."""
     server.respond = lambda _: reply
     async with Ollama(server.url, {"num_ctx": 1024}) as api:
-        return await api.chat("m", "q", GREEDY, 5)
+        return (await api.chat("m", "q", GREEDY, 5)).answer
 
 
 async def test_text_before_an_invalid_byte_is_kept(server: ChatServer) -> None:

@@ -168,6 +168,17 @@ async def test_a_text_that_does_not_fit_is_cut_where_the_setting_says_so(served:
         await served.embed([long])
 
 
+@pytest.mark.parametrize("holds", [1, 255, 256, 257, 300, 512, 1999])
+async def test_of_a_very_long_text_little_is_sent_to_find_where_it_is_cut(served: Setting, holds: int) -> None:
+    """The whole only once; then beginnings of about the length that fits."""
+    served.double.holds = holds
+    words = [f"w{at}" for at in range(2000)]
+    found = await served.embed([" ".join(words)], too_long="cut")
+    np.testing.assert_allclose(found, HashedWords().embed_documents([" ".join(words[:holds])]), atol=1e-6)
+    longest = max(len(text.split()) for [text] in served.sent[1:])
+    assert longest <= max(2 * holds, 256)
+
+
 @pytest.mark.parametrize("side", ["queries", "documents"])
 async def test_a_text_that_does_not_fit_is_its_own_fault(served: Setting, side: str) -> None:
     """And nobody else's: the caller may ask the others' again. The setting that cuts it is named."""

@@ -41,7 +41,7 @@ async def ask_openai(server: ChatServer) -> ModelAnswer:
 
 async def ask_ollama(server: ChatServer) -> ModelAnswer:
     async with Ollama(server.url, {"num_ctx": 256}) as client:
-        return await client.chat("m", "q", GREEDY, 0)
+        return (await client.chat("m", "q", GREEDY, 0)).answer
 
 
 async def answer(ask: Ask, body: str, kind: str) -> ModelAnswer:

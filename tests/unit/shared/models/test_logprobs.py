@@ -80,8 +80,8 @@ async def test_ollama_is_asked_by_its_native_fields() -> None:
     async with ollama_server("judge:latest") as (double, http), Ollama(http.url, {"num_ctx": 64}) as api:
         double.answer = lambda _: "So x"
         await api.load("judge:latest")
-        plain = await api.chat("judge:latest", "q", GREEDY, 5)
-        asked = await api.chat("judge:latest", "q", GREEDY, 5, 2)
+        plain = (await api.chat("judge:latest", "q", GREEDY, 5)).answer
+        asked = (await api.chat("judge:latest", "q", GREEDY, 5, 2)).answer
     without, with_them = double.bodies[1:]
     assert (plain.tokens, asked.tokens) == ((), SPOKEN)
     assert with_them == without | {"logprobs": True, "top_logprobs": 2}

@@ -12,7 +12,6 @@ from shared.contracts.replies import FailureKind
 from shared.models import ollama
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama, OllamaFailed, make_full_tag
-from shared.models.ollama_answers import ModelReloaded
 from shared.models.sampling import OLLAMA
 from tests.doubles.chat_server import Reply, as_json, chat_server
 from tests.doubles.ollama_faults import DEATHS
@@ -58,9 +57,10 @@ async def test_a_pulled_model_is_known_by_its_manifest(server: Server) -> None:
     assert (await api.require_pulled(TAG)).digest != first.digest
 
 
-async def test_a_model_that_is_not_pulled_comes_with_its_command(server: Server) -> None:
-    """The name that the operator wrote."""
-    with pytest.raises(OllamaFailed, match=r"'llama3\.2': ollama pull llama3\.2$"):
+async def test_a_model_that_is_not_there_comes_with_the_commands_that_fetch_or_create_it(server: Server) -> None:
+    """The name that the operator wrote; a model of one's own cannot be pulled."""
+    create = r"if it was made from a Modelfile: ollama create llama3\.2 -f Modelfile$"
+    with pytest.raises(OllamaFailed, match=rf"'llama3\.2': ollama pull llama3\.2; {create}"):
         await server[1].require_pulled("llama3.2")
 
 
@@ -101,7 +101,7 @@ async def test_a_call_says_how_to_decode(server: Server) -> None:
     """Temperature, length and seed, beside the runner's options."""
     double, api = server
     await api.load(TAG)
-    reply = await api.chat(TAG, "one two three", DECODING, seed=7)
+    reply = (await api.chat(TAG, "one two three", DECODING, seed=7)).answer
     decoding = {"temperature": 0.25, "num_predict": 10, "seed": 7}
     assert double.bodies[-1]["options"] == {**OPTIONS, **OLLAMA, **decoding}
     assert OLLAMA["repeat_penalty"] == 1.0
@@ -116,8 +116,8 @@ async def test_an_answer_at_its_limit_and_an_empty_one_are_answers(server: Serve
     double, api = server
     await api.load(TAG)
     double.chat = [{"done_reason": "length"}, {"message": {"role": "assistant", "content": ""}}]
-    assert (await api.chat(TAG, "p", DECODING, 0)).finish_reason == "length"
-    empty = await api.chat(TAG, "p", DECODING, 0)
+    assert (await api.chat(TAG, "p", DECODING, 0)).answer.finish_reason == "length"
+    empty = (await api.chat(TAG, "p", DECODING, 0)).answer
     assert (empty.text, empty.finish_reason) == ("", "stop")
 
 
@@ -128,7 +128,7 @@ async def test_a_server_that_counts_nothing_is_believed_to_have_counted_nothing(
     double.chat = [
         as_json({"message": {"content": "x"}, "done": True, "done_reason": "stop"}),
     ]
-    reply = await api.chat(TAG, "p", DECODING, 0)
+    reply = (await api.chat(TAG, "p", DECODING, 0)).answer
     assert (reply.prompt_tokens, reply.completion_tokens, reply.prompt_ms) == (None, None, None)
 
 
@@ -178,20 +178,28 @@ async def test_a_prompt_above_the_context_is_refused_whole(server: Server) -> No
     assert "exceed_context_size" in caught.value.detail
 
 
-async def test_a_call_that_had_its_model_loaded_is_told_apart(server: Server) -> None:
-    """Its text may be right, but nobody verified who wrote it."""
+async def test_an_answer_says_how_long_its_call_waited_for_the_model(server: Server) -> None:
+    """A call that had its model loaded waits longer; who it was that answered is for the driver to find out."""
     double, api = server
     await api.load(TAG)
+    assert (await api.chat(TAG, "p", DECODING, 0)).load_s < 0.01
     double.kill()
-    with pytest.raises(ModelReloaded, match=r"loaded again.*0\.8 s"):
-        await api.chat(TAG, "p", DECODING, 0)
+    assert (await api.chat(TAG, "p", DECODING, 0)).load_s == 0.8
+
+
+async def test_the_file_of_the_weights_is_named_by_the_modelfile(server: Server) -> None:
+    """A runner's command line has it; other servers may not tell."""
+    double, api = server
+    assert await api.find_weights(TAG) == double.manifest(TAG).blob
+    double.shown = {"modelfile": "FROM qwen2.5:0.5b"}
+    assert await api.find_weights(TAG) is None
 
 
 async def test_a_prompt_between_the_context_and_its_multiple_of_256_is_not_called_cut(server: Server) -> None:
     """A runner rounds its context up, and answers what fits into that."""
     double, api = server
     await api.load(TAG)
-    assert (await api.chat(TAG, "word " * 100, DECODING, 0)).prompt_tokens == 100
+    assert (await api.chat(TAG, "word " * 100, DECODING, 0)).answer.prompt_tokens == 100
     assert not await api.truncates_prompts(TAG)
     double.wrong.left["cut"] = None
     assert await api.truncates_prompts(TAG)

@@ -35,6 +35,7 @@ TGI_TOTAL = (
 TGI_INPUT = "Input validation error: `inputs` must have less than 4095 tokens. Given: 5000"
 LLAMA = "the request exceeds the available context size, try increasing it"
 VLLM = "This model's maximum context length is 2048 tokens. However, you requested 2100 tokens."
+SGLANG = "The input (2100 tokens) is longer than the model's context length (2048 tokens)."
 
 
 # vLLM 0.32.0, recorded 2026-11-22.
@@ -162,6 +163,7 @@ async def test_a_message_without_content_is_an_empty_text(server: ChatServer) ->
         (400, {"error": {"code": 400, "message": LLAMA, "type": "exceed_context_size_error", "n_ctx": 64}}),
         (422, {"error": TGI_TOTAL, "error_type": "validation"}),
         (400, {"object": "error", "message": VLLM, "code": 400}),
+        (400, {"object": "error", "message": SGLANG, "type": "BadRequestError", "param": None, "code": 400}),
         (400, {"error": {"message": VLLM_MAX_TOKENS, "type": "BadRequestError", "param": "max_tokens", "code": 400}}),
         (422, {"error": TGI_INPUT, "error_type": "validation"}),
     ],

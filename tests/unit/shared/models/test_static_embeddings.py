@@ -2,11 +2,14 @@
 
 import hashlib
 import shutil
+import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save, save_file
 from tokenizers import Tokenizer
@@ -18,8 +21,9 @@ from services.retriever import distil
 from services.retriever.dense import Faiss
 from services.retriever.sparse import Bm25
 from shared.errors import Unavailable
+from shared.models import static_embeddings
 from shared.models.ports import Embedder
-from shared.models.static_embeddings import FILES, QUERY_FILE, StaticEmbedder
+from shared.models.static_embeddings import FILES, MAX_TOKENS, QUERY_FILE, StaticEmbedder
 from shared.settings import REPOSITORY
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 
@@ -28,7 +32,7 @@ TEXTS = ["What is the area of a circle?", r"$\frac{x^2}{3}$", "三角形的面�
 
 
 @pytest.fixture(scope="module")
-def embedder() -> Embedder:
+def embedder() -> StaticEmbedder:
     """Loaded once."""
     return StaticEmbedder(ARTEFACT)
 
@@ -91,6 +95,57 @@ def test_a_long_text_is_cut(embedder: Embedder) -> None:
     """At 512 tokens, without an error."""
     long, longer = embedder.embed_documents(["circle " * 512 + "prime", "circle " * 512 + "bread " * 1000])
     assert np.array_equal(long, longer)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The area of a circle of radius $r$ is $\\pi r^2$.\n" * 5000, "三角形的面积等于底乘高除以二。" * 20000,
+        "q" * 50_000 + " circle" * 1000, " \n" * 50_000 + "circle", "circle\x0c\x85" * 5000 + " e\u0301" * 5000,
+    ],
+    ids=["lines", "Chinese without blanks", "a long word", "blanks", "characters that are removed"],
+)  # fmt: skip
+def test_a_long_text_has_the_tokens_of_the_whole_text(embedder: StaticEmbedder, text: str) -> None:
+    """Only its beginning is tokenised, as far as the tokens reach."""
+    tokenizer = Tokenizer.from_file(str(ARTEFACT / "tokenizer.json"))
+    tokenizer.enable_truncation(MAX_TOKENS)
+    whole = tokenizer.encode(unicodedata.normalize("NFKC", text), add_special_tokens=False).ids
+    unknown = tokenizer.token_to_id("[UNK]")
+    assert embedder.token_ids([text, "circle"])[0] == [each for each in whole if each != unknown]
+
+
+@given(
+    pieces=st.lists(st.sampled_from([*"ab1.$\\^[] \t\n\r\x0c\x85\u3000\u0301角三か한é", "circle", "[UNK]", "q" * 120])),
+    first=st.integers(1, 40),
+)
+def test_where_a_text_is_cut_changes_no_token(embedder: StaticEmbedder, pieces: list[str], first: int) -> None:
+    """Also beside combining characters, line ends, Chinese and words that are too long."""
+    text = "".join(pieces) * 20
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(static_embeddings, "FIRST_CHARS", 1 << 30)
+        whole = embedder.token_ids([text])
+        patched.setattr(static_embeddings, "FIRST_CHARS", first)
+        assert embedder.token_ids([text]) == whole
+
+
+def test_most_of_a_long_text_is_not_tokenised(embedder: StaticEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokenising 20 MB takes 20 seconds."""
+    seen: list[int] = []
+
+    def count(text: str) -> str:
+        seen.append(len(text))
+        return text
+
+    monkeypatch.setattr(static_embeddings, "normalise", count)
+    embedder.token_ids(["circle " * 100_000])
+    assert sum(seen) <= 2 * static_embeddings.FIRST_CHARS
+
+
+def test_a_tokenizer_that_does_not_split_texts_reads_the_whole_text(small: Path) -> None:
+    """A token may then begin anywhere."""
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "circle " * 999 + "prime": 1}, unk_token="[UNK]"))
+    tokenizer.save(str(small / "tokenizer.json"))
+    assert StaticEmbedder(small).token_ids(["circle " * 999 + "prime"]) == [[1]]
 
 
 def test_agrees_with_model2vec(embedder: Embedder) -> None:

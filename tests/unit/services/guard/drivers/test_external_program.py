@@ -106,7 +106,7 @@ async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make
     identity = await make(server).identify()
     assert (identity.backend, identity.digest, identity.needs_lease) == (server, SHA, True)
     assert identity.options["sampling"] == BY_BACKEND[server]
-    assert identity.version == {"tgi": "3.3.6", "vllm": "0.32.0"}[server]
+    assert identity.version == {"tgi": "3.3.7", "vllm": "0.32.0"}[server]
     assert (await make(server, footprint_mib=9, threads=3).identify()).hash == identity.hash
     for other in (make(server, "--dtype", "half"), make(server, context=128), make(server, hub="Qwen/R")):
         assert (await other.identify()).hash != identity.hash

@@ -21,6 +21,7 @@ from shared.models.ollama import DEFAULT_URL
 from shared.models.ollama_orphans import Orphan
 from shared.models.sampling import OLLAMA
 from tests.doubles.chat_server import ChatServer, Reply
+from tests.doubles.ollama_models import Manifest
 from tests.doubles.ollama_server import MIB, Ollama, ollama_server
 
 pytestmark = pytest.mark.anyio
@@ -447,6 +448,114 @@ async def test_a_reload_of_less_than_a_second_is_noticed(rig: Rig) -> None:
     with pytest.raises(ChatFailed, match=r"loaded again.*0\.8 s"):
         await server.complete("p", DECODING, seed=1)
     assert (server.alive, server.died) == (False, False)
+
+
+class Runner:
+    """A runner of the double as a process of this host."""
+
+    def __init__(self, double: Ollama, pid: int) -> None:
+        self._double = double
+        self.pid = pid
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Runner) and other.pid == self.pid
+
+    def __hash__(self) -> int:
+        return self.pid
+
+    def is_running(self) -> bool:
+        """Until it is killed, stopped or replaced."""
+        return any(each.alive and each.pid == self.pid for each in self._double.runners.values())
+
+    def status(self) -> str:
+        """Never that of a zombie."""
+        return "sleeping"
+
+
+@pytest.fixture
+def on_this_host(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's runners are processes that can be seen."""
+
+    def find(url: str, weights: str) -> list[Runner]:
+        assert url == rig.http.url
+        held = [each for each in rig.double.runners.values() if each.alive]
+        return [Runner(rig.double, each.pid) for each in held if Manifest(each.weights).blob == weights]
+
+    monkeypatch.setattr(ollama, "find_runners", find)
+
+
+@pytest.mark.usefixtures("on_this_host")
+@pytest.mark.parametrize("waited_s", [0.3, 0.4, 2.0, 9.0])
+async def test_a_busy_host_that_finds_a_loaded_model_late_ends_no_residency(rig: Rig, waited_s: float) -> None:
+    """However long it took: the process that was verified is the one that answered."""
+    server = await rig.start()
+    rig.double.chat = [{"load_duration": int(waited_s * 1e9)}] * 3
+    for _ in range(3):
+        assert (await server.complete("p", DECODING, seed=1)).finish_reason == "stop"
+        assert await server.confirm()
+    assert (server.alive, await server.count_reloads()) == (True, 0)
+    assert rig.double.loads == [JUDGE]
+
+
+async def test_where_no_process_is_seen_a_wait_as_on_a_busy_host_is_only_looked_into(rig: Rig) -> None:
+    """What is loaded is looked at; a wait as long as a load ends the residency."""
+    server = await rig.start()
+    rig.double.chat = [{"load_duration": 400_000_000}]
+    looks = len(rig.http.seen)
+    assert (await server.complete("p", DECODING, seed=1)).finish_reason == "stop"
+    with anyio.fail_after(60):
+        while not any(seen.path == "/api/ps" for seen in rig.http.seen[looks:]):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert (server.alive, await server.count_reloads()) == (True, 0)
+    rig.double.chat = [{"load_duration": 600_000_000}]
+    with pytest.raises(ChatFailed, match=r"loaded again.*0\.6 s"):
+        await server.complete("p", DECODING, seed=1)
+    assert (server.alive, await server.count_reloads()) == (False, 1)
+
+
+@pytest.mark.usefixtures("on_this_host")
+async def test_a_load_that_is_as_fast_as_finding_the_model_is_noticed_by_the_process(rig: Rig) -> None:
+    """The call waited no longer than others do; its reply is not believed, and the load is counted."""
+    server = await rig.start()
+    rig.double.kill()
+    rig.double.chat = [{"load_duration": 1_000_000}]
+    assert (await server.complete("p", DECODING, seed=1)).finish_reason == "stop"
+    assert not await server.confirm()
+    assert (server.alive, server.died) == (False, False)
+    assert await server.count_reloads() == 1
+    assert rig.double.loads == [JUDGE, JUDGE]
+
+
+@pytest.mark.usefixtures("on_this_host")
+async def test_a_call_that_its_runner_did_not_answer_ends_the_residency_and_is_counted_once(rig: Rig) -> None:
+    """Several calls may see the same load."""
+    server = await rig.start()
+    rig.double.kill()
+    rig.double.chat = [{"load_duration": 300_000_000}] * 2
+    for _ in range(2):
+        with pytest.raises(ChatFailed, match="loaded again"):
+            await server.complete("p", DECODING, seed=1)
+    assert (server.alive, await server.count_reloads()) == (False, 1)
+
+
+@pytest.mark.usefixtures("on_this_host", "looking")
+async def test_a_runner_that_died_unreported_is_noticed_and_its_calls_are_suspects(rig: Rig) -> None:
+    """The server lists it, as long as nobody asks it anything."""
+    server = await rig.start()
+    rig.double.kill()
+    await rig.lost(server)
+    assert (server.died, await server.count_reloads()) == (True, 0)
+    assert rig.double.loads == [JUDGE]
+
+
+@pytest.mark.usefixtures("on_this_host")
+async def test_a_runner_that_died_without_a_successor_is_no_further_load(rig: Rig) -> None:
+    """The next residency loads the model, and that load is its own."""
+    server = await rig.start()
+    rig.double.wrong.left["die"] = 1
+    with pytest.raises(ChatFailed):
+        await server.complete("p", DECODING, seed=1)
+    assert (server.alive, server.died, await server.count_reloads()) == (False, True, 0)
 
 
 async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:

@@ -89,7 +89,8 @@ async def test_a_server_that_answers_to_any_name_is_what_it_lists(http: ChatServ
 
 
 @pytest.mark.parametrize(
-    ("owner", "backend"), [("vllm", "vllm"), ("llamacpp", "llama.cpp"), ("openai", "openai"), (None, "openai")]
+    ("owner", "backend"),
+    [("vllm", "vllm"), ("llamacpp", "llama.cpp"), ("sglang", "sglang"), ("openai", "openai"), (None, "openai")],
 )
 async def test_a_server_is_told_how_to_sample_in_its_own_words(
     http: ChatServer, served: Served, owner: str | None, backend: str
@@ -102,6 +103,10 @@ async def test_a_server_is_told_how_to_sample_in_its_own_words(
     await (await made.start()).complete("2 + 2 =", Decoding(), 0)
     assert http.seen[-1].json | BY_BACKEND[backend] == http.seen[-1].json
     assert ("top_k" in http.seen[-1].json) == (backend != "openai")
+    if backend == "sglang":  # what its model's generation_config.json would set otherwise
+        assert (
+            http.seen[-1].json.items() >= {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}.items()
+        )
 
 
 async def test_a_server_that_is_away_is_nothing_yet(http: ChatServer, served: Served) -> None:

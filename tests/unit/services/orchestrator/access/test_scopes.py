@@ -11,6 +11,7 @@ from fastapi.routing import iter_route_contexts
 
 from services.orchestrator.access.identity import Actor, Identity
 from services.orchestrator.access.scopes import authorise, get_declared_scope
+from services.orchestrator.access.sessions import Sessions
 from services.orchestrator.api import problems
 from services.orchestrator.api.routes import route
 from services.orchestrator.app import build
@@ -38,14 +39,14 @@ class Keys:
 def application(keyring: Any) -> FastAPI:
     """Three routes of the API's paths, and one that declares no scope."""
     app = FastAPI(dependencies=[Depends(authorise)])
-    app.state.deps = SimpleNamespace(database=None)
+    app.state.deps = SimpleNamespace(admission=None)
     router = APIRouter(prefix="/v1/jobs")
     route(router, "GET", "", READ, "Tell who asks", {})(reader)
     route(router, "POST", "", SUBMIT, "Tell who asks", {})(submitter)
     app.include_router(router)
     route(app.router, "GET", "/healthz", None, "Tell who asks", {})(anyone)
     app.get("/undeclared")(undeclared)
-    app.add_middleware(Identity, keyring=keyring)
+    app.add_middleware(Identity, keyring=keyring, sessions=Sessions(""))
     problems.install(app)
     return app
 
@@ -142,6 +143,7 @@ def test_whatever_changes_something_asks_for_more_than_read() -> None:
         "/v1/configuration/restore",
         "/v1/gpus/{device}/drain",
         "/v1/gpus/{device}/release",
+        "/v1/gpus/{device}/retry",
         "/v1/indexes/orphans",
     }
 

@@ -137,8 +137,8 @@ async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
 async def test_readiness_says_how_long_ago_a_scheduler_has_looked(looking: Scheduler, hands: Hands) -> None:
     """It names the device; up to the bound it is well."""
     deps = Deps(
-        settings=cast("Any", None), database=cast("Any", None), redis=cast("Any", None), http=cast("Any", None),
-        wake=lambda: None, schedulers=[looking],
+        settings=cast("Any", None), database=cast("Any", None), admission=cast("Any", None), redis=cast("Any", None),
+        http=cast("Any", None), wake=lambda: None, schedulers=[looking],
     )  # fmt: skip
     hands.now += SILENT_S
     assert await check_schedulers(deps) == ""

@@ -4,6 +4,7 @@ import base64
 import json
 import logging
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,10 @@ from services.retriever.ports import Batch, SearchIndex
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
 from shared.contracts import canonical
-from shared.errors import Invalid, MathragError, TooLarge, Unavailable
-from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
+from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
+from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse, VectorGraph
 from shared.settings import Settings
-from tests.doubles.search_server import SearchServer, search_server, shards_failed
+from tests.doubles.search_server import SearchServer, make_failure, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 SIGNATURE = "ab" * 32
@@ -58,9 +59,9 @@ def terms(double: SearchServer, **settings: object) -> ElasticsearchTerms:
     return ElasticsearchTerms(client(double, **settings), PAIRS, k1=0.9, b=0.4)
 
 
-def vectors(double: SearchServer) -> ElasticsearchVectors:
+def vectors(double: SearchServer, **settings: object) -> ElasticsearchVectors:
     """kNN there."""
-    return ElasticsearchVectors(client(double), HashedWords(), Dense(neighbours=24, build=150, search=99))
+    return ElasticsearchVectors(client(double, **settings), HashedWords(), Dense(neighbours=24, build=150, search=99))
 
 
 def test_terms_are_ours_and_so_are_the_parameters(double: SearchServer) -> None:
@@ -298,8 +299,48 @@ def test_keys_and_passwords_are_sent(double: SearchServer) -> None:
     assert client(double, api_key="c2VjcmV0").indexes() == []
     assert client(double, url=double.url.replace("//", "//elastic:secret@")).indexes() == []
     said = refusal(double, api_key="d3Jvbmc=")
+    assert isinstance(said, Refused)
     assert "refuses us (401): missing or wrong credentials" in said.message
     assert "`retrieval.elasticsearch.api_key`" in str(said.hint)
+
+
+UNAUTHORIZED = (
+    "action [{}] is unauthorized for API key id [k] of user [elastic]{}, this action is granted by the {} privileges"
+    " [{}]"
+)
+"""As a server of version 9 says it."""
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "of", "granting", "missing"),
+    [
+        ("", "cluster:monitor/main", "cluster", "monitor,manage,all", "cluster privilege `monitor`"),
+        ("_count", "indices:data/read/search", "index", "read_failure_store,read,all", "index privilege `read`"),
+        ("_refresh", "indices:admin/refresh", "index", "maintenance,manage,all", "index privilege `manage`"),
+        ("_bulk", "indices:data/write/bulk", "index", "create,index,write,all", "index privilege `write`"),
+    ],
+)
+def test_a_privilege_that_is_missing_is_named_and_not_waited_for(
+    double: SearchServer, call: str, action: str, of: str, granting: str, missing: str
+) -> None:
+    """A key that lacks it will lack it in an hour, too."""
+    double.denied[call] = UNAUTHORIZED.format(action, " on indices [i]" if of == "index" else "", of, granting)
+    with pytest.raises(
+        Refused, match=re.escape(f"refuses us (403), the key or user lacks the {missing}: action [{action}]")
+    ):
+        vectors(double).build([DOCUMENTS], SIGNATURE)
+    assert double.indexes == {}
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_search_and_a_document_that_we_may_not_send_are_refused_for_good(double: SearchServer, status: int) -> None:
+    """Those of a batch have a status of their own."""
+    terms(double).build([DOCUMENTS], SIGNATURE)
+    double.replies = [make_failure(status, "security_exception", "as told")]
+    assert isinstance(refusal(double), Refused)
+    double.refused[DOCUMENTS[3][0]] = [status]
+    with pytest.raises(Refused, match=rf"refuses us \({status}\): as told"):
+        terms(double).build([DOCUMENTS], SIGNATURE)
 
 
 @pytest.mark.parametrize("product", [None, "OpenSearch"])
@@ -493,14 +534,60 @@ def test_settings_choose_the_server(double: SearchServer) -> None:
     retrieval = Retrieval(
         dense=Dense(backend="elasticsearch", neighbours=8),
         sparse=Sparse(backend="elasticsearch", k1=2, chinese="bigrams"),
-        elasticsearch=Elasticsearch(url=double.url, prefix="mine"),
+        elasticsearch=Elasticsearch(url=double.url, prefix="mine", vectors="int8_hnsw"),
     )
     recipes = [backend.recipe() for backend in make_backends(retrieval, HashedWords())]
     assert [(each["backend"], each.get("neighbours"), each.get("k1")) for each in recipes] == [
-        ("elasticsearch hnsw", 8, None), ("elasticsearch BM25", None, 2),
+        ("elasticsearch int8_hnsw", 8, None), ("elasticsearch BM25", None, 2),
     ]  # fmt: skip
     make_backends(retrieval, HashedWords())[1].build([DOCUMENTS], SIGNATURE)
     assert list(double.indexes) == [f"mine-sparse-{SIGNATURE}"]
+
+
+def test_a_node_that_is_away_is_passed_over(double: SearchServer) -> None:
+    """Another one of the cluster takes its requests; without any, all are named, without passwords."""
+    away = "http://elastic:secret@127.0.0.1:9"
+    for urls in ([away, double.url], [double.url, away]):
+        index = terms(double, url="", urls=urls).build([DOCUMENTS], SIGNATURE)
+        for _ in range(3):
+            assert len(index.search(["circle"], 3)[0]) == 2
+    said = refusal(double, url="", urls=[away, away.replace("127.0.0.1", "localhost")])
+    assert said.message.startswith("Elasticsearch at 127.0.0.1:9, localhost:9 cannot be reached: ")
+    assert "secret" not in f"{said.message} {said.hint}"
+
+
+def test_nodes_are_named_once_and_never_shown() -> None:
+    """By `url` or by `urls`, each with a port; their passwords are in neither a dump nor `repr`."""
+    nodes = ("https://elastic:secret@a:9200", "https://elastic:secret@b:9200")
+    with pytest.raises(ValidationError, match="set `url` or `urls`, not both"):
+        Elasticsearch(url=nodes[0], urls=nodes)
+    with pytest.raises(ValidationError, match=r"`retrieval\.elasticsearch\.urls` needs .* a port") as caught:
+        Elasticsearch(urls=(nodes[0], "https://elastic:secret@b"))
+    both = Elasticsearch(urls=nodes)
+    assert both.addresses == nodes
+    assert "secret" not in f"{caught.value} {both!r} {both.model_dump()}"
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_an_index_has_the_replicas_of_the_settings(double: SearchServer, replicas: int) -> None:
+    """Each copy has a graph of its own, so equal searches go to the same one, and others are spread."""
+    index = vectors(double, replicas=replicas).build([DOCUMENTS], SIGNATURE)
+    assert double.indexes[VECTORS].settings["number_of_replicas"] == replicas
+    index.search(["circle", "prime", "circle"], 3)
+    first, second, third = double.preferences
+    assert (first == third, first == second, first is None) == (True, not replicas, not replicas)
+
+
+@pytest.mark.parametrize("graph", ["int8_hnsw", "bbq_hnsw"])
+def test_a_graph_of_bytes_or_bits_is_scored_again_with_the_floats(double: SearchServer, graph: VectorGraph) -> None:
+    """It is another index; the scores stay cosines."""
+    backend = ElasticsearchVectors(client(double), HashedWords(), Dense(), graph)
+    backend.build([DOCUMENTS], SIGNATURE).search(["circle"], 3)
+    assert double.indexes[VECTORS].properties["vector"]["index_options"]["type"] == graph
+    assert double.bodies[-1]["knn"]["rescore_vector"] == {"oversample": 3.0}
+    floats = ElasticsearchVectors(client(double), HashedWords(), Dense())
+    assert (backend.recipe()["backend"], floats.recipe()["backend"]) == (f"elasticsearch {graph}", "elasticsearch hnsw")
+    assert "oversample" not in floats.recipe()
 
 
 @given(st.floats(-1, 1))

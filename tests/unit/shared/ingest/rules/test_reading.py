@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_refused(raw: bytes, named: Format, said: str) ->
 @pytest.mark.parametrize(
     ("limits", "said"),
     [
-        (DEFAULT._replace(rules=1), "FILE: a bank may have 1 rules"),
+        (DEFAULT._replace(rules=1), "FILE: has more than 1 rules"),
         (DEFAULT._replace(unpacked_bytes=60), "FILE unpacks to more than 60 bytes"),
     ],
 )

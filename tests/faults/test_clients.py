@@ -1,0 +1,263 @@
+"""Faults of one client that others must not feel: it reads or sends slowly, or asks for what takes processor time,
+memory or connections.
+
+While it does so, a page of one row and `/healthz` are polled, and the orchestrator's memory is watched.
+"""
+
+import gzip
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import httpx2
+import pytest
+
+from tests.faults.recording import Seen
+from tests.faults.test_hostile_files import PEAK_MIB, watch_memory
+from tests.running import RunningStack
+
+LONGEST_S = 5.0
+"""Longest answer that passes, since the machine may be busy; the goal is below a second, and the figures say what it
+was."""
+POLLED = ("/healthz", "/v1/datasets/world")
+ROW = b"?b  term%d  ?a   => ?a  term%d  ?b\t0.192546584\t0.144859813\t0.183431953\t31\t214\t169\t?a\n"
+
+
+class Others:
+    """The answers that other clients get meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        self.slowest = dict.fromkeys(POLLED, 0.0)
+        self._url = url
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=self._poll, args=(path,)) for path in POLLED]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _poll(self, path: str) -> None:
+        while not self._done.wait(0.05):
+            begun = time.monotonic()
+            try:
+                status = httpx2.get(f"{self._url}{path}", timeout=60, trust_env=False).status_code
+            except httpx2.HTTPError:
+                status = 0
+            lasted = time.monotonic() - begun if status == 200 else 60.0
+            self.slowest[path] = max(self.slowest[path], lasted)
+
+
+@contextmanager
+def unharmed(stack: RunningStack, seen: Seen) -> Iterator[None]:
+    """Check that others are answered while the block runs, and that the orchestrator stays small."""
+    others = Others(stack.url)
+    with watch_memory(stack.pid("orchestrator")) as memory:
+        others.start()
+        try:
+            yield
+        finally:
+            others.stop()
+    for path, slowest in others.slowest.items():
+        seen.figure(f"slowest answer of {path.replace('world', 'NAME')}, s", slowest)
+    seen.figure("orchestrator, MiB at most", memory.own)
+    assert max(others.slowest.values()) < LONGEST_S, others.slowest
+    assert memory.own < PEAK_MIB
+
+
+def connect(stack: RunningStack, request: str, body: bytes = b"", *, receive_bytes: int | None = None) -> socket.socket:
+    url = httpx2.URL(stack.url)
+    client = socket.socket()
+    if receive_bytes is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.settimeout(60)
+    client.connect((url.host, url.port or 80))
+    if request:
+        client.sendall(f"{request} HTTP/1.1\r\nHost: {url.host}\r\n".encode() + body)
+    return client
+
+
+@pytest.mark.fault("L1")
+def test_slow_readers_of_a_long_answer_keep_nobody_waiting(stack: RunningStack, seen: Seen) -> None:
+    """More of them than there are connections to the database; each answer was once read in one transaction."""
+    seen.describe("twelve clients that read the export of 100,000 rules at 13 KB/s")
+    rules = b"".join(ROW % (number // 400, number % 400) for number in range(100_000))
+    assert stack.api.post("/v1/rules/import?name=L1", content=rules, timeout=300).status_code in (200, 201)
+    with unharmed(stack, seen), ExitStack() as opened:
+        request = "GET /v1/rules/L1/export"
+        readers = [opened.enter_context(connect(stack, request, b"\r\n", receive_bytes=4096)) for _ in range(12)]
+        for _ in range(100):
+            for reader in readers:
+                reader.recv(1300)
+            time.sleep(0.1)
+    seen.note("others are answered as if nobody read")
+
+
+@pytest.mark.fault("L2")
+def test_slow_uploads_give_their_places_back(stack: RunningStack, seen: Seen) -> None:
+    """At 5 KB/s they could have held all places for hours."""
+    seen.describe("as many uploads as may run at once, each of 200 MB at 5 KB/s")
+    head = b"Expect: 100-continue\r\nContent-Length: 200000000\r\n\r\n"
+    with unharmed(stack, seen), ExitStack() as opened:
+        slow = [opened.enter_context(connect(stack, f"POST /v1/datasets?name=L2-{n}", head)) for n in range(4)]
+        assert {client.recv(100)[:12] for client in slow} == {b"HTTP/1.1 100"}
+        begun = time.monotonic()
+        assert post(stack, "/v1/datasets?name=L2", b'{"question": "What is 1 + 1?"}\n').status_code == 429
+        while post(stack, "/v1/datasets?name=L2", b'{"question": "What is 1 + 1?"}\n').status_code == 429:
+            slow = [client for client in slow if send(client, b"x" * 5000)]
+            time.sleep(1)
+            assert time.monotonic() - begun < 300
+    seen.note("408, and their places are free again")
+    seen.figure("seconds until a further upload is taken", time.monotonic() - begun)
+
+
+def send(client: socket.socket, data: bytes) -> bool:
+    try:
+        client.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.fault("L3")
+def test_idle_connections_of_a_stranger_keep_nobody_out(stack: RunningStack, seen: Seen) -> None:
+    seen.describe("520 connections that send nothing; as many are opened again as are closed")
+    with unharmed(stack, seen), ExitStack() as opened:
+        for _ in range(2):
+            for _ in range(520):
+                opened.enter_context(connect(stack, ""))
+            time.sleep(5)
+    seen.note("the one that has waited longest is closed for one more")
+
+
+def post(stack: RunningStack, path: str, body: bytes, media: str = "application/octet-stream") -> httpx2.Response:
+    return stack.api.post(path, content=body, headers={"content-type": media}, timeout=600)
+
+
+def send_form(stack: RunningStack) -> httpx2.Response:
+    """A form with 490 fields that no job has."""
+    fields = "&".join(["name=a", "pipeline=dense", *(f"params.x{number}=1" for number in range(490))])
+    return post(stack, "/submit", fields.encode(), "application/x-www-form-urlencoded")
+
+
+def send_packed_rules(stack: RunningStack) -> httpx2.Response:
+    """58 kB of gzip that are 20 million empty lists in a file of TLogic."""
+    document = b'{"relation2id":{"a":0},"rules":{"0":[' + b"[]," * 20_000_000 + b"[]]}}"
+    return post(stack, "/v1/rules/import?name=U2", gzip.compress(document))
+
+
+def send_packed_graph(stack: RunningStack) -> httpx2.Response:
+    """A gzip file whose names are 1,000 characters long and 1 GB together."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        for number in range(500_000):
+            file.write(b"%s%06d\tr\t%s%06d\n" % (b"a" * 990, number, b"b" * 990, number))
+    return post(stack, "/v1/graphs?name=U3", packed.getvalue())
+
+
+def send_long_names(stack: RunningStack) -> httpx2.Response:
+    """A gzip file with names of 500,000 characters."""
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1) as file:
+        for number in range(1000):
+            file.write(b"%s%06d\tr\t%s%06d\n" % (b"a" * 500_000, number, b"b" * 500_000, number))
+    return post(stack, "/v1/graphs?name=U3-names", packed.getvalue())
+
+
+def send_many_values(stack: RunningStack) -> httpx2.Response:
+    """100 MB of JSON lines that are each 340,000 empty lists."""
+    return post(
+        stack,
+        "/v1/corpora?name=U4-many&on_error=skip",
+        (b'{"text":"x","meta":{"a":[' + b"[]," * 340_000 + b"[]]}}\n") * 100,
+    )
+
+
+def send_most_values(stack: RunningStack) -> httpx2.Response:
+    """60 MB of JSON lines with as many values as a line may have; they are stored."""
+    lines = (b'{"text":"x %d","meta":{"a":[' % number + b"[]," * 9_900 + b"[]]}}\n" for number in range(2000))
+    return post(stack, "/v1/corpora?name=U4-most", b"".join(lines))
+
+
+def send_wide_table(stack: RunningStack) -> httpx2.Response:
+    """60 MB of CSV with as many values in a cell as a line may have."""
+    return post(
+        stack,
+        "/v1/datasets?name=U4-table",
+        b"question,golden_answers\n" + (b'x,"[' + b"[]," * 9_900 + b'[]]"\n') * 2000,
+    )
+
+
+def plan_experiment(stack: RunningStack) -> httpx2.Response:
+    """Plans of an experiment of 1,000 cells, twelve at once."""
+    body = {
+        "name": "U5", "datasets": [{"dataset": "world", "corpus": "world"}],
+        "variants": [{"name": "a", "pipeline": "self-consistency"}], "grid": {"rrf_k": list(range(1, 1001))},
+    }  # fmt: skip
+    answered: list[httpx2.Response] = []
+    asking = [
+        threading.Thread(
+            target=lambda: answered.append(
+                post(stack, "/v1/experiments/plan", json.dumps(body).encode(), "application/json")
+            )
+        )
+        for _ in range(12)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert {reply.status_code for reply in answered} == {200}
+    return answered[0]
+
+
+REQUESTS: list[tuple[str, Callable[[RunningStack], httpx2.Response], int]] = [
+    ("U1", send_form, 422),
+    ("U2", send_packed_rules, 413),
+    ("U3", send_packed_graph, 413),
+    ("U3", send_long_names, 422),
+    ("U4", send_many_values, 422),
+    ("U4", send_most_values, 201),
+    ("U4", send_wide_table, 422),
+    ("U5", plan_experiment, 200),
+]
+
+
+@pytest.mark.parametrize(
+    ("send", "status"),
+    [pytest.param(send, status, marks=pytest.mark.fault(fault), id=send.__name__) for fault, send, status in REQUESTS],
+)
+def test_a_request_that_takes_much_work_keeps_nobody_waiting(
+    stack: RunningStack, seen: Seen, send: Callable[[RunningStack], httpx2.Response], status: int
+) -> None:
+    seen.describe((send.__doc__ or "").rstrip("."))
+    with unharmed(stack, seen):
+        begun = time.monotonic()
+        reply = send(stack)
+    seen.figure("seconds until it is answered", time.monotonic() - begun)
+    assert reply.status_code == status, reply.text[:300]
+    seen.note(f"{status}; others are answered meanwhile")
+
+
+@pytest.mark.fault("U6")
+def test_a_job_of_many_samples_is_cancelled_at_once(scripted: RunningStack, seen: Seen) -> None:
+    seen.describe("a job of 200,000 samples, cancelled five seconds after it began")
+    lines = b"".join(b'{"question":"q %d","answer":"1"}\n' % number for number in range(200_000))
+    assert post(scripted, "/v1/datasets?name=U6", lines).status_code in (200, 201)
+    with unharmed(scripted, seen):
+        job = scripted.submit("U6", dataset="U6", corpus=None, pipeline="closed-book")
+        time.sleep(5)
+        begun = time.monotonic()
+        assert scripted.api.post(f"/v1/jobs/{job}/cancel", timeout=300).status_code == 202
+        seen.figure("seconds until the cancellation is answered", time.monotonic() - begun)
+        scripted.wait(job, lambda document: document["state"] == "cancelled")
+        seen.figure("seconds until the job has ended", time.monotonic() - begun)
+    seen.note("answered at once; the job ends, and others are answered meanwhile")
