@@ -26,6 +26,12 @@ class Limits(BaseModel):
     """Maximum number of jobs that have not ended."""
     samples: int = Field(default=1_000_000, gt=0)
     """Maximum number of samples of a job: items times repeats."""
+    samples_per_key: int = Field(default=0, ge=0)
+    """Maximum number of samples of one API key's jobs that have not ended. 0: no limit."""
+    gpu_s_per_key: float = Field(default=0.0, ge=0)
+    """Maximum GPU time of one API key in 24 hours, in seconds: each call counts its duration, divided by the number of
+    calls that the model answered at the same time. Beyond it, new jobs of the key are refused; accepted ones go on. 0:
+    no limit."""
     cells: int = Field(default=1000, gt=0)
     """Maximum number of cells in an experiment's grid (docs/how-to/experiments.md)."""
     event_streams: int = Field(default=100, gt=0)

@@ -1,57 +1,107 @@
-"""Limits on new jobs: how many may live at once, and how large one may be."""
+"""Limits on new jobs, in all and for each API key, and the turns that give keys equal shares of the service."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import MOST_SLOTS
-from shared.contracts.params import Params
-from shared.errors import Invalid, TooLarge, TooMany
+from shared.errors import TooLarge, TooMany
 from shared.limits import Limits
+from shared.runtime.drafting import Draft
+from shared.storage.sql import sql
 
 LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
+LIVE_SAMPLES = text("""
+    SELECT COALESCE(sum(total), 0) FROM jobs WHERE ended_at IS NULL AND code ->> 'submitted_by' = :key""")
+GPU_TIME = sql("""
+    SELECT COALESCE(sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)), 0)
+    FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id AND t.created
+    JOIN attempts a ON a.call_id = t.call_id AND a.epoch IS NOT NULL
+    WHERE j.code ->> 'submitted_by' = :key AND (j.ended_at IS NULL OR j.ended_at > now() - interval '24 hours')
+      AND a.ended_at > now() - interval '24 hours'""")
+# A key whose last job is older than every live one has waited for nobody, so its turns begin where the others' began.
+NEXT_TURN = text("""
+    WITH live AS (
+        SELECT min(id) AS oldest, min(CAST(code ->> 'turn' AS bigint)) AS turn FROM jobs
+        WHERE ended_at IS NULL AND code ->> 'submitted_by' IS NOT NULL)
+    SELECT GREATEST(COALESCE(live.turn, 0), COALESCE(
+        (SELECT CAST(code ->> 'turn' AS bigint) + total FROM jobs
+         WHERE code ->> 'submitted_by' = :key AND id >= live.oldest ORDER BY id DESC LIMIT 1), 0))
+    FROM live""")
 
 
-def check_calibration(params: Params, items: int, documents: int) -> None:
-    """Check that one step can hold the calibration's ratings for a dataset and a corpus of these sizes.
+async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Draft]) -> None:
+    """Check that these jobs may be inserted.
 
-    Raises:
-        Invalid: there may be too many ratings; the message has both numbers.
-    """
-    gate = params.gate
-    rated = min(min(gate.items, items) * min(gate.top, params.candidates), gate.max_documents, documents)
-    ratings = rated * (gate.repeats + (gate.truth == "verifier"))
-    if params.quality == "gate" and ratings > MOST_SLOTS:
-        raise Invalid(
-            f"`params.gate`: the calibration asks for up to {ratings} ratings at once; a step holds {MOST_SLOTS} calls",
-            hint="lower `gate.repeats` or `gate.max_documents`",
-        )
-
-
-async def admit(connection: AsyncConnection, limits: Limits, samples: Sequence[int]) -> None:
-    """Check that jobs with these numbers of samples may be inserted.
-
-    Concurrent submissions may exceed the limit slightly. It protects the service and is not a quota: an exact count
-    would make every submission wait for a large one beside it.
+    Concurrent submissions may exceed the limits slightly. They protect the service and its users from each other's
+    mistakes: an exact count would make every submission wait for a large one beside it.
 
     Raises:
         TooLarge: a job has too many samples, or there are more jobs than may ever live at once.
-        TooMany: too many jobs are live already.
+        TooMany: too many jobs are live already, or a key has reached one of its limits.
     """
-    if max(samples) > limits.samples:
+    largest = max(draft.samples for draft in drafts)
+    if largest > limits.samples:
         raise TooLarge(
-            f"items times repeats are {max(samples)} samples, more than `limits.samples` allows ({limits.samples})",
+            f"items times repeats are {largest} samples, more than `limits.samples` allows ({limits.samples})",
             hint="fewer repeats, or several datasets",
         )
-    if len(samples) > limits.live_jobs:
+    if len(drafts) > limits.live_jobs:
         raise TooLarge(
-            f"{len(samples)} jobs at once are more than `limits.live_jobs` allows ({limits.live_jobs})",
+            f"{len(drafts)} jobs at once are more than `limits.live_jobs` allows ({limits.live_jobs})",
             hint="a smaller grid, or several experiments one after the other",
         )
     live = (await connection.execute(LIVE, {"most": limits.live_jobs})).scalar_one()
-    if live + len(samples) > limits.live_jobs:
+    if live + len(drafts) > limits.live_jobs:
         raise TooMany(
-            f"{live} jobs have not ended; {len(samples)} more are too many for `limits.live_jobs` ({limits.live_jobs})",
+            f"{live} jobs have not ended; {len(drafts)} more are too many for `limits.live_jobs` ({limits.live_jobs})",
             hint="wait until one ends, or cancel one: mathrag job list --state running",
         )
+    new: Counter[str] = Counter()
+    for draft in drafts:
+        if draft.submission.submitted_by is not None:
+            new[draft.submission.submitted_by] += draft.samples
+    for key, samples in new.items():
+        await _check_key(connection, limits, key, samples)
+
+
+async def _check_key(connection: AsyncConnection, limits: Limits, key: str, samples: int) -> None:
+    if limits.samples_per_key:
+        live = (await connection.execute(LIVE_SAMPLES, {"key": key})).scalar_one()
+        if live + samples > limits.samples_per_key:
+            raise TooMany(
+                f"the live jobs of the key {key!r} have {live} samples; {samples} more are too many for"
+                f" `limits.samples_per_key` ({limits.samples_per_key})",
+                hint="wait until one ends, cancel one, or ask for fewer items: mathrag job list --state running",
+            )
+    if limits.gpu_s_per_key:
+        used = (await connection.execute(GPU_TIME, {"key": key})).scalar_one()
+        if used >= limits.gpu_s_per_key:
+            raise TooMany(
+                f"the jobs of the key {key!r} have used {used:.0f} s of GPU time in the last 24 hours;"
+                f" `limits.gpu_s_per_key` allows {limits.gpu_s_per_key:.0f} s",
+                hint="submit again later, or ask the operator for more",
+            )
+
+
+async def take_turns(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[int | None]:
+    """Return the turn of each job's first sample; None without a key.
+
+    At equal rank, calls are claimed in the order of their samples' turns. A sample's turn is about the number of
+    samples that its key was served since the oldest live job was submitted, so the key that was served less goes first
+    (start-time fair queueing: Goyal, Vin and Cheng, 1996; with the oldest live job's start as the virtual time). Jobs
+    of one key follow each other; of two that are submitted at the same moment, the samples alternate.
+    """
+    following: dict[str, int] = {}
+    turns: list[int | None] = []
+    for draft in drafts:
+        key = draft.submission.submitted_by
+        if key is None:
+            turns.append(None)
+            continue
+        if key not in following:
+            following[key] = (await connection.execute(NEXT_TURN, {"key": key})).scalar_one()
+        turns.append(following[key])
+        following[key] += draft.samples
+    return turns

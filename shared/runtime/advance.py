@@ -33,7 +33,7 @@ from shared.telemetry import row_spans, traces
 
 READY_SAMPLES = fill_names("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
-        i.query, g.content AS given, j.rank, j.public_id::text AS public_id
+        i.query, g.content AS given, j.public_id::text AS public_id, {PLACE} AS place
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
@@ -166,14 +166,13 @@ class Advancer:
         return batch, broken
 
     async def _start_replay(self, connection: AsyncConnection, row: RowMapping, spec: JobSpec) -> SampleProgress:
-        job = spec.with_rank(row["rank"])
-        job.find_pipeline()
-        job.check_source()
+        spec.find_pipeline()
+        spec.check_source()
         if row["kind"] == "prepare":
-            replay = job.prepare(await job.load_calibration_items(connection), self._library)
+            replay = spec.prepare(await spec.load_calibration_items(connection), self._library)
         else:
-            replay = job.start(item_from_row(row), row["repeat"], self._library, decode_given(row, job.pipeline))
-        return SampleProgress(row["id"], job, row["repeat"], row["position"], replay)
+            replay = spec.start(item_from_row(row), row["repeat"], self._library, decode_given(row, spec.pipeline))
+        return SampleProgress(row["id"], spec, row["repeat"], row["position"], replay, row["place"])
 
     async def _replay(self, connection: AsyncConnection, batch: Sequence[SampleProgress]) -> None:
         """Feed each sample the replies to its recorded steps."""

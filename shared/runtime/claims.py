@@ -41,17 +41,17 @@ TAKE = f"""
     , seen AS MATERIALIZED (SELECT u.*, {WANTED} AS wanted FROM picked u),
     claimed AS (
         UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND p.wanted),
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND p.wanted),
     parked AS (
         DELETE FROM queue q USING seen p
-        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.rank = p.rank AND q.seq = p.seq AND NOT p.wanted),
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND NOT p.wanted),
     trying AS (
         UPDATE outages SET next_try = now() + make_interval(secs => {LONGEST_PAUSE_S})
         WHERE model_id = :model AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
     SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
     FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
 PICK = f"""
-    SELECT q.lane, q.model_id, q.rank, q.seq, q.call_id AS id FROM queue q
+    SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
     WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
       AND (q.not_before IS NULL OR q.not_before <= now()
            OR q.not_before > now() + make_interval(secs => {LONGEST_S}))"""  # noqa: S608 - a constant
@@ -62,17 +62,17 @@ DUE = f"o.next_try <= now() OR o.next_try > now() + make_interval(secs => {LONGE
 CLAIM = text(f"""
     WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model)
-        ORDER BY q.rank, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
+        ORDER BY q.place, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
 # Each probe takes another call, because a single call may itself be the cause.
 CLAIM_TRY = text(f"""
     WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
           AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND ({DUE}))
-        ORDER BY q.not_before NULLS FIRST, q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
+        ORDER BY q.not_before NULLS FIRST, q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
 CLAIM_SUSPECT = text(f"""
     WITH picked AS MATERIALIZED ({PICK} AND q.lapses > 0
           AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.token IS NOT NULL)
           AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND NOT ({DUE}))
-        ORDER BY q.rank, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
+        ORDER BY q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
 RELEASE = text("""
     UPDATE queue SET token = NULL, claim_until = NULL, not_before = now() + make_interval(secs => :pause)
     WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")

@@ -10,7 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import suggestions
 from shared.contracts import canonical
-from shared.contracts.calls import Judge
+from shared.contracts.calls import MOST_SLOTS, Judge
+from shared.contracts.params import Params
 from shared.contracts.plugins import Kind
 from shared.contracts.samples import Item
 from shared.errors import Invalid
@@ -23,7 +24,7 @@ from shared.pipelines.mathrag_gate import RUBRIC
 from shared.pipelines.mine_rules import MINE_RULES
 from shared.plugins.loading import explain_unusable
 from shared.rag.graders import choose_marking_grader
-from shared.runtime import admission, judge_calibration, models, rule_guidance, thresholds
+from shared.runtime import judge_calibration, models, rule_guidance, thresholds
 from shared.runtime.acceptance import collect_acceptance
 from shared.runtime.jobs import JobSpec
 from shared.runtime.parameters import check_grader, check_grading
@@ -99,7 +100,7 @@ class Drafting:
         # An experiment has up to a thousand drafts, and the schedulers share this event loop.
         spec, calls = await to_thread.run_sync(_dry_run, submission, pins)
         if pipeline.prepare is not None and corpus is not None:
-            admission.check_calibration(submission.params, items, await self._look_up_once(_corpus_size, corpus))
+            _check_calibration(submission.params, items, await self._look_up_once(_corpus_size, corpus))
         code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
         asked: dict[str, Any] = {} if submission.limit is None else {"limit": submission.limit}
         if submission.submitted_by is not None:
@@ -204,6 +205,22 @@ async def _corpus_size(connection: AsyncConnection, corpus: int) -> int:
     return int((await connection.execute(CORPUS_SIZE, {"corpus": corpus})).scalar_one())
 
 
+def _check_calibration(params: Params, items: int, documents: int) -> None:
+    """Check that one step can hold the calibration's ratings for a dataset and a corpus of these sizes.
+
+    Raises:
+        Invalid: there may be too many ratings; the message has both numbers.
+    """
+    gate = params.gate
+    rated = min(min(gate.items, items) * min(gate.top, params.candidates), gate.max_documents, documents)
+    ratings = rated * (gate.repeats + (gate.truth == "verifier"))
+    if params.quality == "gate" and ratings > MOST_SLOTS:
+        raise Invalid(
+            f"`params.gate`: the calibration asks for up to {ratings} ratings at once; a step holds {MOST_SLOTS} calls",
+            hint="lower `gate.repeats` or `gate.max_documents`",
+        )
+
+
 async def _models(
     connection: AsyncConnection,
     named: Mapping[str, str],
@@ -267,7 +284,7 @@ def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, lis
     """
     params = submission.params
     job = JobSpec(
-        id=0, pipeline=submission.pipeline, rank=0, dataset_id=0, params=params, prepared=None,
+        id=0, pipeline=submission.pipeline, dataset_id=0, params=params, prepared=None,
         binding=Binding(pins=pins, params=params, nonce=submission.name if submission.reuse == "none" else ""),
     )  # fmt: skip
     # Report wrong anchors now, even if the job may never ask the judge.

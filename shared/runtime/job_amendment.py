@@ -15,17 +15,17 @@ from shared.storage.sql import sql
 AMEND = text("""
     UPDATE jobs SET name = COALESCE(:name, name), rank = COALESCE(:rank, rank),
         metadata = COALESCE(CAST(:metadata AS jsonb), metadata), version = version + 1 WHERE id = :job""")
-# A call is as urgent as the most urgent job that waits for it. Rows that are being claimed need no rank any more.
-RERANK = sql("""
+# A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
+MOVE = sql("""
     WITH pending AS MATERIALIZED (
         SELECT q.call_id FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
         JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
         WHERE s.job_id = :job AND s.state = {WAITING} ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
-    UPDATE queue q SET rank = w.rank FROM (SELECT DISTINCT call_id FROM pending) p, LATERAL (
-        SELECT min(j.rank) AS rank FROM steps t
+    UPDATE queue q SET place = w.place FROM (SELECT DISTINCT call_id FROM pending) p, LATERAL (
+        SELECT min({PLACE}) AS place FROM steps t
         JOIN samples s ON {WAITS_FOR_STEP}
         JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} WHERE t.call_id = p.call_id) w
-    WHERE q.call_id = p.call_id AND q.rank <> w.rank""")
+    WHERE q.call_id = p.call_id AND q.place <> w.place""")
 
 
 class Amendment(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,4 +57,4 @@ async def amend(
         values = {"job": job.id, "name": change.name, "rank": change.rank, "metadata": metadata}
         await connection.execute(AMEND, values)
         if change.rank is not None:
-            await connection.execute(RERANK, {"job": job.id})
+            await connection.execute(MOVE, {"job": job.id})

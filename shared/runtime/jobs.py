@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 JOBS = text(
     "SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash,"
-    " code ->> 'version' AS version, code ->> 'commit' AS commit, rank, params, pins, reuse, dataset_id, prepared,"
+    " code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared,"
     " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
 )
 CALIBRATION = text(
@@ -54,7 +54,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     pipeline: str
-    rank: int
     dataset_id: int
     params: Params
     binding: Binding
@@ -80,10 +79,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             f"pipeline `{self.pipeline}` was submitted with source {self.source[:12]}, and this process has imported"
             f" {here[:12]}: a file was edited while the service ran; restart the service, then submit the job again"
         )
-
-    def with_rank(self, rank: int) -> "JobSpec":
-        """Return the job with this rank, the only field that may change while the job is cached."""
-        return self if rank == self.rank else msgspec.structs.replace(self, rank=rank)
 
     def start(self, item: Item, repeat: int, library: Library, given: Stored | None = None) -> Replay[Any]:
         """Start a replay of the pipeline and the grading for one item; `given` is as in `Sample`.
@@ -215,7 +210,6 @@ def _spec(row: RowMapping) -> JobSpec:
     return JobSpec(
         id=row["id"],
         pipeline=row["pipeline"],
-        rank=row["rank"],
         dataset_id=row["dataset_id"],
         params=params,
         prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,

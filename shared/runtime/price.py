@@ -160,7 +160,7 @@ def _calls(job: JobSpec, repeat: int) -> Iterator[Bound]:
 def make_placeholder_job(pipeline: str, params: Params, nonce: str = "") -> JobSpec:
     """Return a job with placeholder models and indexes, for dry runs that list a pipeline's calls."""
     return JobSpec(
-        id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None,
+        id=0, pipeline=pipeline, dataset_id=0, params=params, prepared=None,
         binding=Binding(pins=dict.fromkeys(PINNED, Pin(model_id=0, hash="")), params=params, nonce=nonce),
     )  # fmt: skip
 

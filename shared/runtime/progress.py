@@ -43,10 +43,14 @@ class NewStep(NamedTuple):
 class SampleProgress:
     """A ready sample's progress. `bound` holds the calls that its replay waits for, and is empty at its end."""
 
-    def __init__(self, sample_id: int, job: JobSpec, repeat: int, recorded: int, replay: Replay[Any]) -> None:
+    def __init__(
+        self, sample_id: int, job: JobSpec, repeat: int, recorded: int, replay: Replay[Any], place: int = 0
+    ) -> None:
         self.sample_id = sample_id
         self.job = job
         self.replay = replay
+        self.place = place
+        """Where its calls stand in the queue; smaller ones are claimed first."""
         self.steps: list[NewStep] = []
         self.bound: tuple[Bound, ...] = ()
         self._binder = SampleBinder(job.binding, repeat)

@@ -46,14 +46,14 @@ COMPLETE = sql("""
 # A call without a queue row and without an accepted attempt was parked; a live waiter revives it. Lapses are counted
 # from the attempts, so parking does not clear the record of a suspect.
 REVIVE = sql("""
-    INSERT INTO queue (lane, model_id, rank, call_id, lapses)
-    SELECT c.lane, c.model_id, w.rank, c.id,
+    INSERT INTO queue (lane, model_id, place, call_id, lapses)
+    SELECT c.lane, c.model_id, w.place, c.id,
            (SELECT count(*) FROM attempts a WHERE a.call_id = c.id AND NOT a.accepted AND a.outcome = 'lapsed')
     FROM calls c, LATERAL (
-        SELECT min(j.rank) AS rank
+        SELECT min({PLACE}) AS place
         FROM steps t JOIN samples s ON {WAITS_FOR_STEP}
         JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} WHERE t.call_id = c.id) w
-    WHERE c.id = ANY(:calls) AND NOT c.failed AND w.rank IS NOT NULL
+    WHERE c.id = ANY(:calls) AND NOT c.failed AND w.place IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} c.id)
       AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
     ORDER BY c.id
@@ -95,7 +95,7 @@ async def mark_all_ready_samples(database: Database) -> None:
 
 
 async def revive_calls(database: Database, calls: Sequence[int]) -> list[int]:
-    """Queue those of `calls` again that are parked although a live sample waits for them, with its job's rank."""
+    """Queue those of `calls` again that are parked although a live sample waits for them, in its place."""
     if not calls:
         return []
     async with database.transaction() as connection:

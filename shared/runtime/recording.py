@@ -19,22 +19,22 @@ INSERT_CALLS = text("""
                          CAST(:models AS integer[]), CAST(:requests AS bytea[]))
     ON CONFLICT (key) WHERE NOT failed DO NOTHING RETURNING id, key""")
 ENQUEUE = text("""
-    INSERT INTO queue (lane, model_id, rank, call_id)
-    SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:ranks AS smallint[]),
+    INSERT INTO queue (lane, model_id, place, call_id)
+    SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:places AS bigint[]),
                          CAST(:calls AS bigint[]))""")
 EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
 ATTACHED = sql("""
     SELECT u.id, q.call_id IS NULL AS parked
-    FROM unnest(CAST(:calls AS bigint[]), CAST(:ranks AS smallint[])) u(id, rank) LEFT JOIN queue q ON q.call_id = u.id
-    WHERE q.rank > u.rank
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(id, place) LEFT JOIN queue q ON q.call_id = u.id
+    WHERE q.place > u.place
        OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} u.id)""")
-# A call is as urgent as the most urgent job that waits for it. Rows that are being claimed need no rank any more.
+# A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
 HASTEN = text("""
     WITH pending AS MATERIALIZED (
-        SELECT q.call_id, u.rank FROM unnest(CAST(:calls AS bigint[]), CAST(:ranks AS smallint[])) u(call_id, rank)
-        JOIN queue q ON q.call_id = u.call_id AND q.token IS NULL AND q.rank > u.rank
+        SELECT q.call_id, u.place FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(call_id, place)
+        JOIN queue q ON q.call_id = u.call_id AND q.token IS NULL AND q.place > u.place
         ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
-    UPDATE queue q SET rank = p.rank FROM pending p WHERE q.call_id = p.call_id""")
+    UPDATE queue q SET place = p.place FROM pending p WHERE q.call_id = p.call_id""")
 INSERT_STEPS = text("""
     INSERT INTO steps (sample_id, position, slot, call_id, created)
     SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
@@ -70,16 +70,16 @@ async def record(
         CallVanished: roll back and do the batch again.
     """
     steps = [(progress, step) for progress in batch for step in progress.steps]
-    # Later entries win, so each call gets the rank of the most urgent job.
-    urgent_last = sorted(steps, key=lambda pair: -pair[0].job.rank)
-    wanted = {step.bound.key: (progress.job.rank, step.bound) for progress, step in urgent_last}
+    # Later entries win, so each call gets the place of the most urgent sample.
+    urgent_last = sorted(steps, key=lambda pair: -pair[0].place)
+    wanted = {step.bound.key: (progress.place, step.bound) for progress, step in urgent_last}
     created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
     ids = {key: found.call_id for key, found in known.items()} | created
     ids |= await _find_existing(connection, sorted(wanted.keys() - ids.keys()))
     answered = {found.call_id for found in known.values() if found.raw}
     attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
-    ranks = {ids[key]: rank for key, (rank, _) in wanted.items()}
-    fresh = set(created.values()) | await _attach(connection, attached, [ranks[call] for call in attached])
+    places = {ids[key]: place for key, (place, _) in wanted.items()}
+    fresh = set(created.values()) | await _attach(connection, attached, [places[call] for call in attached])
     await _insert_steps(connection, steps, ids, fresh)
     waiting = [progress for progress in batch if progress.waits]
     if waiting:
@@ -103,14 +103,14 @@ async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int,
         },
     )
     ids = {row.key: row.id for row in rows}
-    queued = [(rank, bound, ids[bound.key]) for rank, bound in wanted if bound.key in ids]
+    queued = [(place, bound, ids[bound.key]) for place, bound in wanted if bound.key in ids]
     if queued:
         await connection.execute(
             ENQUEUE,
             {
                 "lanes": [bound.lane.value for _, bound, _ in queued],
                 "models": [bound.model_id for _, bound, _ in queued],
-                "ranks": [rank for rank, _, _ in queued],
+                "places": [place for place, _, _ in queued],
                 "calls": [call_id for _, _, call_id in queued],
             },
         )
@@ -126,14 +126,14 @@ async def _find_existing(connection: AsyncConnection, keys: Sequence[bytes]) -> 
     return ids
 
 
-async def _attach(connection: AsyncConnection, attached: Sequence[int], ranks: Sequence[int]) -> set[int]:
+async def _attach(connection: AsyncConnection, attached: Sequence[int], places: Sequence[int]) -> set[int]:
     """Return those of `attached` that are parked: this batch revives them, so they count as its own.
 
-    Calls that less urgent jobs have queued get this batch's rank.
+    Calls that less urgent samples have queued get this batch's places.
     """
     if not attached:
         return set()
-    values = {"calls": attached, "ranks": ranks}
+    values = {"calls": attached, "places": places}
     rows = (await connection.execute(ATTACHED, values)).all()
     if not all(row.parked for row in rows):
         await connection.execute(HASTEN, values)

@@ -80,9 +80,10 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
         TooLarge, TooMany: more than the operator allows.
         InProgress: another request is taking one of the names.
     """
-    await admission.admit(connection, settings.limits, [draft.samples for draft in drafts])
+    await admission.admit(connection, settings.limits, drafts)
+    turns = await admission.take_turns(connection, drafts)
     drafts = await _with_own_names(connection, drafts)
-    rows = await to_thread.run_sync(_rows, drafts)
+    rows = await to_thread.run_sync(_rows, drafts, turns)
     inserted = (await connection.execute(INSERT, {name: [row[name] for row in rows] for name in rows[0]})).all()
     calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
     await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
@@ -108,12 +109,12 @@ def _rename(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
     return msgspec.structs.replace(draft, submission=msgspec.structs.replace(draft.submission, name=given[source]))
 
 
-def _rows(drafts: Sequence[Draft]) -> list[dict[str, Any]]:
+def _rows(drafts: Sequence[Draft], turns: Sequence[int | None]) -> list[dict[str, Any]]:
     """Build the rows to insert, in a thread because hashing a pipeline takes milliseconds."""
-    return [_row(draft) for draft in drafts]
+    return [_row(draft, turn) for draft, turn in zip(drafts, turns, strict=True)]
 
 
-def _row(draft: Draft) -> dict[str, Any]:
+def _row(draft: Draft, turn: int | None) -> dict[str, Any]:
     submission = draft.submission
     copied = ("name", "pipeline", "repeats", "reuse", "rank", "online", "requeued_from", "experiment")
     return {
@@ -125,6 +126,6 @@ def _row(draft: Draft) -> dict[str, Any]:
         "pins": canonical.encode(draft.spec.binding.pins).decode(),
         "total": draft.samples,
         "metadata": canonical.encode(submission.metadata).decode(),
-        "code": canonical.encode(draft.code).decode(),
+        "code": canonical.encode(draft.code if turn is None else {**draft.code, "turn": turn}).decode(),
         **{field: getattr(submission, field) for field in copied},
     }

@@ -23,8 +23,8 @@ LOCK_SEED = 7335
 """Apart from other advisory locks."""
 
 INSERT = text("""
-    INSERT INTO batches (public_id, input_file, endpoint, metadata, output_s, expires_at)
-    VALUES (:batch, :input_file, :endpoint, CAST(:metadata AS jsonb), :output_s,
+    INSERT INTO batches (public_id, input_file, endpoint, metadata, output_s, submitted_by, expires_at)
+    VALUES (:batch, :input_file, :endpoint, CAST(:metadata AS jsonb), :output_s, :submitted_by,
         clock_timestamp() + make_interval(secs => :window_s))""")
 ONE = text("SELECT * FROM batches WHERE public_id = :batch")
 PLACE = text("SELECT id FROM batches WHERE public_id = :batch")
@@ -90,6 +90,8 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True):
     finalizing_at: datetime | None
     cancelling_at: datetime | None
     ended_at: datetime | None
+    submitted_by: str | None
+    """Name of the key that created it; None where no keys are asked for."""
     is_over: bool = False
     """Whether its window is over, by the database's clock; only of live batches."""
 
@@ -101,6 +103,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
     metadata: Mapping[str, str] | None
     output_s: int | None
+    submitted_by: str | None
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,11 +1,13 @@
 """Keys in the database, the API that asks for them, and the limits of what may be asked for."""
 
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import httpx2
 import pytest
 
+from services.orchestrator.openai.batch_advancer import BatchAdvancer
 from shared.contracts.api_keys import Scope, prefix_of
 from shared.errors import Conflict, Invalid, NotFound
 from shared.limits import Limits
@@ -300,6 +302,27 @@ async def test_an_experiment_is_cancelled_by_the_key_that_submitted_it_or_by_an_
     for verb in ("cancel", "resume"):
         assert await status(api, bob, "POST", f"/v1/experiments/grid/{verb}") == 403
         assert await status(api, ann, "POST", f"/v1/experiments/grid/{verb}") == 202
+
+
+async def test_a_batch_and_its_jobs_belong_to_the_key_that_created_it(api: Api, database: Database) -> None:
+    ann, bob = [await keys.create_key(database, "local", name, {READ, SUBMIT}) for name in ("ann", "bob")]
+    body = {"model": "a-generator", "messages": [{"role": "user", "content": "Why?"}]}
+    line = {"custom_id": "one", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    sent_file = {"file": ("lines.jsonl", json.dumps(line))}
+    posted = await api.http.post("/openai/v1/files", data={"purpose": "batch"}, files=sent_file, headers=sent(ann))
+    asked = {"input_file_id": posted.json()["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch = (await api.http.post("/openai/v1/batches", json=asked, headers=sent(ann))).json()["id"]
+    models = {"a-generator": KEYED.models["world-generator"]}
+    await BatchAdvancer(database, KEYED.model_copy(update={"models": models})).run_once()
+    assert await scene.rows(database, "SELECT code ->> 'submitted_by' FROM jobs") == [("ann",)]
+    cancel = f"/openai/v1/batches/{batch}/cancel"
+    assert [await status(api, key, "POST", cancel) for key in (bob, ann)] == [403, 200]
+
+
+async def test_a_chat_belongs_to_the_key_that_asked(api: Api, database: Database) -> None:
+    ann = await keys.create_key(database, "local", "ann", {SUBMIT})
+    assert await status(api, ann, "POST", "/v1/chat", json={"question": "Why?", "wait_s": 0}) == 202
+    assert await scene.rows(database, "SELECT code ->> 'submitted_by' FROM jobs") == [("ann",)]
 
 
 async def test_where_no_keys_are_asked_for_a_job_is_everybodys(database: Database, redis_url: str) -> None:

@@ -306,7 +306,7 @@ def batch_of(sample: int, keys: str, model_id: int) -> list[object]:
         NewStep(0, slot, Bound(key=KEYS[key], body=b"", role="generate", lane=Lane.GENERATE, model_id=model_id))
         for slot, key in enumerate(keys)
     ]
-    return [SimpleNamespace(sample_id=sample, job=SimpleNamespace(rank=100), steps=steps, waits=False)]
+    return [SimpleNamespace(sample_id=sample, place=0, steps=steps, waits=False)]
 
 
 async def insert_against_each_other(database: Database, asked: tuple[str, str]) -> None:

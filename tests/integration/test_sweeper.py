@@ -237,7 +237,7 @@ async def test_a_queue_row_of_an_answered_call_does_not_stop_the_sweeper(databas
     await answer(database, taken)
     await run_sql(
         database,
-        "INSERT INTO queue (lane, model_id, rank, call_id, lapses, token, claim_until)"
+        "INSERT INTO queue (lane, model_id, place, call_id, lapses, token, claim_until)"
         " SELECT lane, model_id, 100, id, 2, gen_random_uuid(), now() - interval '1 s' FROM calls",
     )
     await repair(database)

@@ -8,6 +8,7 @@ import msgspec
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.search import Name, Question
@@ -155,7 +156,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     router, "POST", "/chat", Scope.SUBMIT, "Ask one question",
     {**answers(ChatAnswer, ANSWER), **answers(ChatAnswer, LATER, status=202)}, refuses=(404, 429),
 )  # fmt: skip
-async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
+async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Answers 200 with the answer and its price if the job ends within `wait_s`, else 202 with the job's address in
     `Location`; the job then goes on (docs/how-to/api.md#search-and-chat).
 
@@ -165,6 +166,7 @@ async def chat(request: ChatRequest, deps: RequestDeps) -> Response:
     """
     resident = await _list_resident_models(deps)
     submission = request.submission(await configurations.load_newest(deps.database))
+    submission = msgspec.structs.replace(submission, submitted_by=caller.name)
     await online.provide_dataset(deps.database, request.question)
     job = await submit(deps.database, deps.settings, submission)
     stated = await _estimate_price(deps, job, resident, request.question)

@@ -128,7 +128,7 @@ class BatchJobs:
             name=f"{batch}-{group.number}", dataset=group.name, pipeline=pipeline,
             corpus=model.corpus, params=msgspec.structs.replace(params, generate=generate),
             configuration=self._holding.version, models={"generate": model.id} if pipeline == CONVERSATION else {},
-            metadata={"batch": str(batch)}, job=group.job,
+            metadata={"batch": str(batch)}, job=group.job, submitted_by=self._batch.submitted_by,
         )  # fmt: skip
         return await drafting.draft(submission)
 

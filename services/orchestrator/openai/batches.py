@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.api.routes import json
 from services.orchestrator.deps import RequestDeps
@@ -36,7 +37,7 @@ class BatchRequest(BaseModel):
 
 
 @router.post("")
-async def create(request: BatchRequest, deps: RequestDeps) -> Response:
+async def create(request: BatchRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Creates a batch; its lines are checked next."""
     input_file = parse_id(FILE, request.input_file_id)
     try:
@@ -51,6 +52,7 @@ async def create(request: BatchRequest, deps: RequestDeps) -> Response:
         endpoint=request.endpoint,
         metadata=request.metadata,
         output_s=kept.seconds if kept else None,
+        submitted_by=caller.name,
     )
     batch = await batches.create(deps.database, new_batch)
     deps.wake()
@@ -74,9 +76,11 @@ async def get(batch: str, deps: RequestDeps) -> Response:
 
 
 @router.post("/{batch}/cancel")
-async def cancel(batch: str, deps: RequestDeps) -> Response:
+async def cancel(batch: str, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Cancels a batch: no further line is answered, and finished answers are kept in its files."""
-    found = await batches.cancel(deps.database, parse_id(BATCH, batch))
+    public_id = parse_id(BATCH, batch)
+    caller.check_owns([(await batches.get(deps.database, public_id)).submitted_by], "the batch")
+    found = await batches.cancel(deps.database, public_id)
     await cancel_all(deps.database, await batches.list_live_jobs(deps.database, found.id))
     deps.wake()
     return json(_to_json(found))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Response
 from fastapi.responses import StreamingResponse
 
+from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.api.problems import make_problem
 from services.orchestrator.api.routes import json
@@ -27,12 +28,12 @@ COMMENT = b": waiting\n\n"
 
 
 @router.post("/completions")
-async def create(request: ChatCompletionRequest, deps: RequestDeps) -> Response:
+async def create(request: ChatCompletionRequest, deps: RequestDeps, caller: RequestCaller) -> Response:
     """Answers a chat completion, whole or as a stream.
 
     The reply is stored before any of it is sent, so a stream has the text in one chunk.
     """
-    pending = await submit_chat_job(deps, request, await find_model(deps, request.model, "chat"))
+    pending = await submit_chat_job(deps, request, await find_model(deps, request.model, "chat"), caller.name)
     if request.stream:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         return StreamingResponse(_stream(deps, pending, include_usage=include_usage), media_type="text/event-stream")

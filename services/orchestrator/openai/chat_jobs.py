@@ -44,27 +44,34 @@ class PendingJob(msgspec.Struct, frozen=True, kw_only=True):
     model: NamedModel
 
 
-async def submit_chat_job(deps: Deps, request: ChatCompletionRequest, model: NamedModel) -> PendingJob:
+async def submit_chat_job(
+    deps: Deps, request: ChatCompletionRequest, model: NamedModel, submitted_by: str | None
+) -> PendingJob:
     """Submit the job that answers the request.
 
     Raises:
         Invalid: the request cannot be used; the message names the field.
-        TooMany: the operator's limit of jobs is reached.
+        TooMany: a limit of the operator is reached.
     """
     holding = await configurations.load_newest(deps.database)
     params = parse_params({}, holding.params)
     decoding = msgspec.structs.asdict(request.make_decoding(params.generate))
     params = msgspec.structs.replace(params, generate=msgspec.structs.replace(params.generate, **decoding))
     if model.pipeline is None:
-        job = await _submit_conversation(deps, request, model, params, holding.version)
+        job = await _submit_conversation(deps, request, model, params, holding.version, submitted_by)
     else:
-        job = await _submit_pipeline(deps, request, model, params, holding.version)
+        job = await _submit_pipeline(deps, request, model, params, holding.version, submitted_by)
     deps.wake()
     return PendingJob(job=job, model=model)
 
 
 async def _submit_conversation(
-    deps: Deps, request: ChatCompletionRequest, model: NamedModel, params: Params, configuration: int
+    deps: Deps,
+    request: ChatCompletionRequest,
+    model: NamedModel,
+    params: Params,
+    configuration: int,
+    submitted_by: str | None,
 ) -> uuid.UUID:
     conversation = request.make_conversation(params.generate)
     question = question_for(conversation)
@@ -72,19 +79,25 @@ async def _submit_conversation(
     submission = Submission(
         name="chat", dataset=online.dataset_name(question), pipeline=CONVERSATION, params=params,
         configuration=configuration, models={"generate": model.id}, rank=online.RANK, online=True,
+        submitted_by=submitted_by,
     )  # fmt: skip
     async with deps.database.transaction() as connection:
         return await submit_conversations(connection, deps.settings, submission, [conversation])
 
 
 async def _submit_pipeline(
-    deps: Deps, request: ChatCompletionRequest, model: NamedModel, params: Params, configuration: int
+    deps: Deps,
+    request: ChatCompletionRequest,
+    model: NamedModel,
+    params: Params,
+    configuration: int,
+    submitted_by: str | None,
 ) -> uuid.UUID:
     question = request.question()
     await online.provide_dataset(deps.database, question)
     submission = Submission(
         name="chat", dataset=online.dataset_name(question), corpus=model.corpus, pipeline=model.pipeline or "",
-        params=params, configuration=configuration, rank=online.RANK, online=True,
+        params=params, configuration=configuration, rank=online.RANK, online=True, submitted_by=submitted_by,
     )  # fmt: skip
     return await submit(deps.database, deps.settings, submission)
 

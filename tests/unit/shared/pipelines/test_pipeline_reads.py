@@ -79,7 +79,7 @@ def run(pipeline: str, tree: Tree) -> list[list[bytes]]:
     """The calls of a dry run, step by step; `SEEN` then holds what it has read."""
     params = watched(msgspec.convert(tree, Params))
     binding = Binding(pins=PINS, params=params)
-    job = JobSpec(id=0, pipeline=pipeline, rank=0, dataset_id=0, params=params, prepared=None, binding=binding)
+    job = JobSpec(id=0, pipeline=pipeline, dataset_id=0, params=params, prepared=None, binding=binding)
     SEEN.clear()
     item = Item(ordinal=0, question="What is the sum of 2 and 3?", gold="5")
     return [[each.body for each in calls] for calls in dry_run(job, item)]

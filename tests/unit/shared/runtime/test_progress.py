@@ -17,7 +17,6 @@ from shared.runtime.replay import Replay
 JOB = JobSpec(
     id=1,
     pipeline="closed-book",
-    rank=100,
     dataset_id=1,
     params=Params(),
     prepared=None,

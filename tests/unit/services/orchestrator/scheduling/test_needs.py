@@ -25,7 +25,7 @@ def job(pipeline: str, pins: dict[str, Pin] = PINS, **params: Any) -> JobSpec:
     """A job that asks four candidates."""
     chosen = Params(candidates=4, **params)
     return JobSpec(
-        id=1, pipeline=pipeline, rank=0, dataset_id=1, params=chosen, prepared=None,
+        id=1, pipeline=pipeline, dataset_id=1, params=chosen, prepared=None,
         binding=Binding(pins=pins, params=chosen),
     )  # fmt: skip
 
