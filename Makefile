@@ -135,7 +135,7 @@ simulate: $(STAMP) ## Schedules with faults in virtual time, by the thousand; th
 node: $(STAMP) ## OpenAI's client for Node, of the version in tests/openai_node/package.json; skipped where Node is missing
 	$(BIN)/python -m pytest tests/openai_node
 
-real: $(STAMP) ## Elasticsearch and llama-server themselves: conformance, jobs, kills; what cannot be had is skipped by name
+real: $(STAMP) ## Elasticsearch, llama-server and Ollama themselves: conformance, jobs, kills; what cannot be had is skipped by name
 	$(BIN)/python -m pytest tests/real -m "not vllm" $(REAL)
 
 real-vllm: $(STAMP) ## vLLM itself, on the processor: 6 GB

@@ -141,14 +141,15 @@ def elasticsearch(folder: Path) -> Iterator[Server]:
 @contextmanager
 def llama_server(folder: Path) -> Iterator[Server]:
     """Run a llama-server for each shipped model, each at a fixed address."""
-    program, ports = installed().path, {name: find_free_port() for name in MODELS}
+    program, ports = installed(folder).path, {name: find_free_port() for name in MODELS}
     running: list[Any] = []
 
     def come() -> None:
         for name, port in ports.items():
             file = REPOSITORY / "models" / f"{name}-f16.gguf"
             sizes = ("--parallel", "4", "--ctx-size", "4096", "--threads", "1")
-            command = [str(program), "--model", str(file), "--host", "127.0.0.1", "--port", str(port), *sizes]
+            address = ("--alias", name, "--host", "127.0.0.1", "--port", str(port))
+            command = [str(program), "--model", str(file), *address, *sizes, "--cache-ram", "0"]
             running.append(process.spawn(command, log=folder / f"{name}.log"))
         for port in ports.values():
             wait_healthy(port)

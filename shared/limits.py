@@ -22,6 +22,8 @@ class Limits(BaseModel):
     uploads: int = Field(default=4, gt=0)
     """Maximum number of simultaneous uploads. Each Parquet file, and each log of inspect_ai or FlashRAG, is read in its
     own process, which takes at most 512 MiB."""
+    training_exports: int = Field(default=2, gt=0)
+    """Maximum number of simultaneous exports of training data; each holds its graph in memory."""
     live_jobs: int = Field(default=200, gt=0)
     """Maximum number of jobs that have not ended."""
     samples: int = Field(default=1_000_000, gt=0)
@@ -29,9 +31,8 @@ class Limits(BaseModel):
     samples_per_key: int = Field(default=0, ge=0)
     """Maximum number of samples of one API key's jobs that have not ended. 0: no limit."""
     gpu_s_per_key: float = Field(default=0.0, ge=0)
-    """Maximum GPU time of one API key in 24 hours, in seconds: each call counts its duration, divided by the number of
-    calls that the model answered at the same time. Beyond it, new jobs of the key are refused; accepted ones go on. 0:
-    no limit."""
+    """Maximum GPU time of one API key in 24 hours, in seconds: the time in which models worked on at least one of the
+    calls that its jobs made. Beyond it, new jobs of the key are refused; accepted ones go on. 0: no limit."""
     cells: int = Field(default=1000, gt=0)
     """Maximum number of cells in an experiment's grid (docs/how-to/experiments.md)."""
     event_streams: int = Field(default=100, gt=0)

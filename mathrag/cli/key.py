@@ -1,7 +1,6 @@
 """`mathrag key`: manage API keys, directly in the database, so that the first key needs no other key."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,15 +15,14 @@ from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.addresses import find_database_url
 from shared.access.binding import keys_required
-from shared.contracts.api_keys import Scope
+from shared.contracts.api_keys import Scope, parse_duration
+from shared.errors import Invalid
 from shared.settings import load
 from shared.storage import keys
 from shared.storage.database import Database
 from shared.storage.operations import LOCAL
 
 T = TypeVar("T")
-UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
-_SPAN = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
 key = typer.Typer(no_args_is_help=True)
 
@@ -99,12 +97,10 @@ def _run_on_database(data_dir: Path | None, work: Callable[[Database], Awaitable
 
 
 def _parse_duration(option: str, words: str) -> timedelta:
-    found = _SPAN.fullmatch(words)
-    if found is None:
-        raise Failed(
-            "usage", f"{option}: {words!r} is not a duration", hint="write a number and m, h or d, such as 90d"
-        )
-    return int(found["count"]) * UNITS[found["unit"]]
+    try:
+        return parse_duration(option, words)
+    except Invalid as error:
+        raise Failed("usage", error.message, hint=error.hint) from error
 
 
 def _show(name: str, made: str, *, as_json: bool) -> None:
@@ -116,6 +112,5 @@ def _show(name: str, made: str, *, as_json: bool) -> None:
 
 
 def _make_row(found: keys.ApiKey) -> tuple[object, ...]:
-    state = "valid" if found.valid else "revoked" if found.revoked_at else "expired"
     expires, used = (at and f"{at:%Y-%m-%d %H:%M}" for at in (found.expires_at, found.used_at))
-    return found.name, found.prefix, ",".join(found.scopes), state, expires, used
+    return found.name, found.prefix, ",".join(found.scopes), found.state, expires, used

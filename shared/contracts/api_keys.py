@@ -1,14 +1,19 @@
-"""API keys: their format, their scopes, and the digest that is stored of them."""
+"""API keys: their format, their scopes, their lifetimes, and the digest that is stored of them."""
 
 import hashlib
 import re
 import secrets
 from collections.abc import Collection
+from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from shared.errors import Invalid
+
 PREFIX = "mrg_"
 _KEY = re.compile(r"(mrg_[0-9a-f]{8})_[0-9a-f]{64}")
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_DURATION = re.compile(r"(?P<count>\d{1,6})(?P<unit>[mhd])")
 
 
 class Scope(StrEnum):
@@ -61,3 +66,15 @@ def matches_digest(key: str, known: bytes) -> bool:
 def allows(scopes: Collection[str], wanted: Scope) -> bool:
     """Tell whether a key with these scopes may do what requires `wanted`."""
     return wanted in scopes or Scope.OPERATE in scopes
+
+
+def parse_duration(field: str, words: str) -> timedelta:
+    """Parse a lifetime or a grace, such as "90d", "24h" or "30m".
+
+    Raises:
+        Invalid: it is none; the message begins with `field`.
+    """
+    found = _DURATION.fullmatch(words)
+    if found is None:
+        raise Invalid(f"{field}: {words!r} is not a duration", hint="write a number and m, h or d, such as 90d")
+    return int(found["count"]) * _UNITS[found["unit"]]

@@ -14,12 +14,19 @@ from shared.storage.sql import sql
 LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
 LIVE_SAMPLES = text("""
     SELECT COALESCE(sum(total), 0) FROM jobs WHERE ended_at IS NULL AND code ->> 'submitted_by' = :key""")
+# The time in which at least one call was under way: a call that began during another one counts what it adds.
 GPU_TIME = sql("""
-    SELECT COALESCE(sum(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)), 0)
-    FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id AND t.created
-    JOIN attempts a ON a.call_id = t.call_id AND a.epoch IS NOT NULL
-    WHERE j.code ->> 'submitted_by' = :key AND (j.ended_at IS NULL OR j.ended_at > now() - interval '24 hours')
-      AND a.ended_at > now() - interval '24 hours'""")
+    WITH made AS (
+        SELECT a.started_at, a.ended_at, max(a.ended_at) OVER (
+            PARTITION BY a.device ORDER BY a.started_at, a.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy
+        FROM jobs j,
+            LATERAL (SELECT s.id FROM samples s WHERE s.job_id = j.id OFFSET 0) s,
+            LATERAL (SELECT t.call_id FROM steps t WHERE t.sample_id = s.id AND t.created OFFSET 0) t,
+            LATERAL (SELECT a.* FROM attempts a WHERE {ACCEPTED_FOR} t.call_id OFFSET 0) a
+        WHERE j.code ->> 'submitted_by' = :key AND (j.ended_at IS NULL OR j.ended_at > now() - interval '24 hours')
+          AND a.epoch IS NOT NULL AND a.ended_at > now() - interval '24 hours')
+    SELECT COALESCE(sum(extract(epoch FROM ended_at - GREATEST(started_at, busy))) FILTER (
+        WHERE busy IS NULL OR ended_at > busy), 0) FROM made""")
 # A key whose last job is older than every live one has waited for nobody, so its turns begin where the others' began.
 NEXT_TURN = text("""
     WITH live AS (

@@ -52,6 +52,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     used_at: datetime | None
     """Accurate to the minute."""
 
+    @property
+    def state(self) -> str:
+        """Whether the key is valid, and if not, why."""
+        return "valid" if self.valid else "revoked" if self.revoked_at else "expired"
+
 
 class ValidKey(NamedTuple):
     """A key that is valid now."""
@@ -72,15 +77,24 @@ async def create_key(
         Conflict: a valid key has this name.
         Invalid: the name cannot be used, or no scope is given.
     """
-    if check_name(name).startswith(keys.PREFIX):
-        raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
-    if not scopes:
-        raise Invalid("`scope`: a key without a scope opens nothing", hint=f"one or more of {', '.join(Scope)}")
+    check_new_key(name, scopes)
     async with database.transaction() as connection:
         await connection.execute(LOCK)
         if (await connection.execute(NEWEST, {"name": name})).first() is not None:
             raise Conflict(f"there is a key {name!r}", hint=f"mathrag key rotate {name}, or choose another name")
         return await _insert(connection, actor, "key create", name, sorted(scopes), lifetime)
+
+
+def check_new_key(name: str, scopes: Collection[Scope]) -> None:
+    """Check what can be checked before the other keys are known.
+
+    Raises:
+        Invalid: the name cannot be used, or no scope is given.
+    """
+    if check_name(name).startswith(keys.PREFIX):
+        raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
+    if not scopes:
+        raise Invalid("`scope`: a key without a scope opens nothing", hint=f"one or more of {', '.join(Scope)}")
 
 
 async def rotate_key(database: Database, actor: str, name: str, grace: timedelta) -> str:

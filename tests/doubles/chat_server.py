@@ -114,10 +114,10 @@ class ChatServer:
 
 
 @asynccontextmanager
-async def chat_server(respond: Respond) -> AsyncIterator[ChatServer]:
-    """Run a server on a free port for the length of the block."""
+async def chat_server(respond: Respond, port: int = 0) -> AsyncIterator[ChatServer]:
+    """Run a server for the length of the block, without a `port` on a free one."""
     double = ChatServer(respond)
-    server = await asyncio.start_server(double.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(double.serve, "127.0.0.1", port)
     double.port = server.sockets[0].getsockname()[1]
     try:
         yield double

@@ -146,22 +146,20 @@ async def test_a_key_that_has_used_its_gpu_time_of_the_day_submits_no_more(furni
     taken = await scene.claim(furnished, 3)
     assert taken is not None
     now = datetime.now(UTC)
-    # 200 s each, two at a time: 300 s of the GPU. The last one is of the day before yesterday.
-    ends = (now, now, now - timedelta(days=2))
+    # Two of 200 s each that overlap by 100 s are 300 s. The last one is of the day before yesterday.
+    ends = (now, now - timedelta(seconds=100), now - timedelta(days=2))
     answers = [
         AnsweredCall(
             call_id=call.id,
             reply=scene.answered(call).reply,
-            receipt=Receipt(
-                started_at=end - timedelta(seconds=200), ended_at=end, epoch=1, device="cpu:0", concurrency=2
-            ),
+            receipt=Receipt(started_at=end - timedelta(seconds=200), ended_at=end, epoch=1, device="cpu:0"),
         )
         for call, end in zip(taken.calls, ends, strict=True)
     ]
     await Claims(furnished, "worker-1", 60.0).answer(taken.token, answers)
-    generous = await post(furnished, redis_url, Limits(gpu_s_per_key=201), ["ann"])
+    generous = await post(furnished, redis_url, Limits(gpu_s_per_key=301), ["ann"])
     assert [reply.status_code for reply in generous] == [202]
     await scene.run_sql(furnished, "UPDATE api_keys SET revoked_at = now()")
-    strict = await post(furnished, redis_url, Limits(gpu_s_per_key=200), ["ann", "bob"])
+    strict = await post(furnished, redis_url, Limits(gpu_s_per_key=300), ["ann", "bob"])
     assert [reply.status_code for reply in strict] == [429, 202]
-    assert "have used 200 s of GPU time in the last 24 hours" in strict[0].json()["detail"]
+    assert "have used 300 s of GPU time in the last 24 hours" in strict[0].json()["detail"]

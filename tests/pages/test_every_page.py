@@ -53,6 +53,7 @@ PAGES = {
     "label-task": "/labels/blind/tasks/1",
     "label-agreement": "/labels/blind/agreement",
     "configuration": "/configuration",
+    "keys": "/keys",
     "search": "/search",
     "search-found": "/search?corpus=hostile&q=number&k=5",
     "plan": "/plan",

@@ -79,3 +79,26 @@ def test_a_page_of_another_site_changes_nothing(browser: Browser, locked: Runnin
         page.wait_for_load_state()
         window.open("/")
         expect(page.locator("main")).not_to_contain_text("Drained by an operator")
+
+
+def test_an_operator_gives_and_takes_keys_without_scripts(browser: Browser, locked: RunningStack) -> None:
+    """Each step that changes something is confirmed; a new key is shown once."""
+    with looking(browser, locked.url, java_script_enabled=False) as window:
+        page = window.open("/keys")
+        sign_in(page, key(locked, "giver", "operate"))
+        page.get_by_label("Name").fill("given")
+        page.get_by_label("read", exact=True).check()
+        page.get_by_role("button", name="Create", exact=True).click()
+        first = page.locator("pre").text_content()
+        row = window.open("/keys").locator("tr", has_text="given")
+        expect(page.locator("pre")).to_have_count(0)
+        row.get_by_text("Rotate…").click()
+        row.get_by_role("button", name="Rotate given").click()
+        assert page.locator("pre").text_content() not in (first, None)
+        window.open("/keys")
+        for prefix in page.locator("tr", has_text="given").locator("code").all_text_contents():
+            row = page.locator("tr", has_text=prefix)
+            row.get_by_text("Revoke…").click()
+            row.get_by_role("button", name=f"Revoke {prefix} permanently").click()
+            expect(row.get_by_text("revoked")).to_be_visible()
+        assert window.wrong == []

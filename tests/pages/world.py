@@ -56,6 +56,9 @@ def furnish(stack: RunningStack, folder: Path) -> None:
     jobs += [job["id"] for job in stack.get("/v1/jobs?experiment=grid")["data"]]
     for job in jobs:
         stack.wait(job, ended)
+    for name, lifetime in (("alice", "90d"), ("bob", "0m")):
+        reply = stack.api.post("/keys", data={"name": name, "scope": "read", "lifetime": lifetime})
+        assert reply.status_code == 200, reply.text
     post(stack, "/v1/labels/sets", {"name": "blind", "job": "gate", "what": "documents", "size": 15})
     for number in range(1, 13):
         post(stack, f"/v1/labels/sets/blind/tasks/{number}/labels", {"value": 1 + number % 5, "note": HOSTILE[:60]})

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.real import llama_server
+from tests.real import ollama as real_ollama
 from tests.real import vllm as real_vllm
 from tests.real.elasticsearch.layout import Layout, laid_out
 from tests.real.elasticsearch.node import Node, running, searched_on
 from tests.real.llama_server import LlamaServer, served_by
+from tests.real.ollama import Ollama
 from tests.real.servers import FOUND, had
 from tests.real.stacks import furnished
 from tests.real.vllm import Vllm
@@ -29,9 +31,24 @@ def elasticsearch(layout: Layout, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.fixture(scope="session")
-def llama() -> LlamaServer:
-    """The program."""
-    return had("llama-server", llama_server.installed, lambda found: found.version)
+def llama(tmp_path_factory: pytest.TempPathFactory) -> LlamaServer:
+    """The program, or where its prebuilt build cannot run the same server inside xllamacpp."""
+    folder = tmp_path_factory.mktemp("llama-server")
+    return had("llama-server", lambda: llama_server.installed(folder), lambda found: found.version)
+
+
+@pytest.fixture(scope="session")
+def ollama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ollama]:
+    """A server that has the shipped models, under names of their own, until the tests end."""
+    folder = tmp_path_factory.mktemp("ollama")
+    server = had("Ollama", lambda: real_ollama.found(folder), Ollama.version)
+    try:
+        for tag in real_ollama.FILES:
+            server.create(tag)
+        yield server
+    finally:
+        server.remove()
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,8 @@
-"""The real `llama-server`, prebuilt: it needs no GPU. `LLAMA_SERVER` names another build."""
+"""The real `llama-server`, prebuilt: it needs no GPU. `LLAMA_SERVER` names another build.
+
+Where the prebuilt one cannot run, as on a processor without AVX-512, it is the server of llama.cpp that is inside
+xllamacpp, behind the same command line; `LLAMA_SERVER=xllamacpp` asks for that one.
+"""
 
 import os
 import signal
@@ -7,6 +11,7 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import NamedTuple
 
+from tests.doubles.programs import program
 from tests.real.environments import environment, version
 from tests.real.lacking import Lacking
 from tests.running import REPOSITORY
@@ -24,25 +29,40 @@ class LlamaServer(NamedTuple):
     version: str
 
 
-def installed() -> LlamaServer:
-    """The program, installed if it is not there.
+def installed(folder: Path) -> LlamaServer:
+    """The program; `folder` is for a script that starts the server inside xllamacpp.
 
     Raises:
-        Lacking: it cannot be installed, or does not run here.
+        Lacking: the build that `LLAMA_SERVER` names does not run here.
     """
-    if named := os.environ.get("LLAMA_SERVER"):
-        path, package = Path(named), named
-    else:
-        folder = environment("llama-server")
-        (path,) = folder.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}/bin/llama-server")
-        package = version(folder, PACKAGE)
+    named = os.environ.get("LLAMA_SERVER")
+    if named == "xllamacpp":
+        return _checked(Path(program(folder, "llama_server")))
+    if named:
+        return _checked(Path(named))
+    try:
+        return _prebuilt()
+    except Lacking as lacking:
+        found = _checked(Path(program(folder, "llama_server")))
+        return found._replace(version=f"{found.version}, as the prebuilt one cannot be had: {lacking}")
+
+
+def _prebuilt() -> LlamaServer:
+    folder = environment("llama-server")
+    (path,) = folder.glob(f"lib/python*/site-packages/{PACKAGE.replace('-', '_')}/bin/llama-server")
+    found = _checked(path)
+    return found._replace(version=f"{version(folder, PACKAGE)}, {found.version}")
+
+
+def _checked(path: Path) -> LlamaServer:
+    """The build at `path`, if it runs here."""
     done = subprocess.run([str(path), "--version"], capture_output=True, text=True, check=False)
-    said = (done.stdout + done.stderr).strip().splitlines()
+    said = (done.stdout + done.stderr).strip().splitlines() or ["it says nothing"]
+    if done.returncode == -signal.SIGILL or (done.returncode == 0 and _meets_unknown_instructions(path)):
+        raise Lacking("its build needs instructions that this processor lacks")
     if done.returncode:
         raise Lacking(f"it does not run here: {said[-1][:300]}")
-    if _meets_unknown_instructions(path):
-        raise Lacking("its build needs instructions that this processor lacks")
-    return LlamaServer(path, f"{package}, {said[0]}")
+    return LlamaServer(path, said[0])
 
 
 def _meets_unknown_instructions(path: Path) -> bool:

@@ -49,12 +49,12 @@ class Identity:
 
     async def _identify(self, scope: Scope) -> None:
         state = scope.setdefault("state", {})
-        state["actor"], state["scopes"] = LOCAL, EVERYTHING
+        state["actor"], state["prefix"], state["scopes"] = LOCAL, None, EVERYTHING if self._keyring is None else ()
         state["keyring"], state["sessions"], state["csrf"] = self._keyring, self._sessions, None
         if self._keyring is None or scope["path"] in OPEN or is_open(scope["path"]):
             return
         found = await self._find(scope, self._keyring)
-        state["actor"], state["scopes"] = found.name, found.scopes
+        state["actor"], state["prefix"], state["scopes"] = found.name, found.prefix, found.scopes
 
     async def _find(self, scope: Scope, keyring: Keyring) -> ValidKey:
         database: Database = scope["app"].state.deps.admission

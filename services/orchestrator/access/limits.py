@@ -11,6 +11,7 @@ from shared.errors import MathragError, TooMany, Unavailable
 from shared.limits import Limits
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)|/openai/v1/files")
+TRAINING = re.compile(r"/v1/datasets/[^/]+/training")
 EVENTS = re.compile(r"/v1/jobs/[^/]+/events")
 LIVE_PAGES = re.compile(r"/live/.+")
 
@@ -27,6 +28,7 @@ class RequestKind(NamedTuple):
 
 KINDS = (
     RequestKind("uploads", "uploads run", "POST", UPLOADS),
+    RequestKind("training_exports", "exports of training data run", "GET", TRAINING),
     RequestKind("event_streams", "streams of events are open", "GET", EVENTS),
     RequestKind("page_streams", "live pages are open", "GET", LIVE_PAGES, Unavailable),
 )

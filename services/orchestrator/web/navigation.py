@@ -8,6 +8,7 @@ class NavigationLink(NamedTuple):
 
     name: str
     path: str
+    operators_only: bool = False
 
 
 LINKS = (
@@ -25,6 +26,7 @@ LINKS = (
     NavigationLink("Label", "/labels"),
     NavigationLink("Configuration", "/configuration"),
     NavigationLink("Doctor", "/doctor"),
+    NavigationLink("Keys", "/keys", operators_only=True),
 )
 
 

@@ -65,7 +65,8 @@ class Visit:
         """
         path = self.request.url.path
         drawn = make_environment().get_template(template).render(
-            title=title, json=json, visit=self, csrf=self.request.state.csrf, nav=LINKS,
+            title=title, json=json, visit=self, csrf=self.request.state.csrf,
+            nav=[link for link in LINKS if not link.operators_only or self.may(Scope.OPERATE)],
             here=find_current(path), path=path,
             signed_in=self.request.state.csrf is not None, **values,
         )  # fmt: skip

@@ -105,7 +105,8 @@ def test_a_span_of_time_that_is_none_is_a_usage_error(asked: list[Any], span: st
     """With an example of one."""
     done = key("create", "alice", "--scope", "read", f"--expires={span}")
     assert done.exit_code == 2
-    assert "such as 90d" in done.stderr
+    assert f"error: --expires: {span!r} is not a duration" in done.stderr
+    assert "fix: write a number and m, h or d, such as 90d" in done.stderr
     assert not asked
 
 

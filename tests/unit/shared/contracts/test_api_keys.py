@@ -1,9 +1,12 @@
 """API keys: how they look, what is kept, what they allow."""
 
+from datetime import timedelta
+
 import pytest
 
 from shared.contracts import api_keys as keys
 from shared.contracts.api_keys import Scope
+from shared.errors import Invalid
 
 
 def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
@@ -47,3 +50,18 @@ def test_what_is_no_key_of_ours_is_told_without_asking_anybody(text: str) -> Non
 def test_a_scope_allows_itself_and_operate_allows_all(held: tuple[Scope, ...], wanted: Scope, allowed: bool) -> None:
     """Submit alone does not read: a program that only delivers questions need not see answers."""
     assert keys.allows(held, wanted) is allowed
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("90d", timedelta(days=90)), ("24h", timedelta(days=1)), ("30m", timedelta(minutes=30)), ("0m", timedelta(0))],
+)
+def test_a_duration_is_a_number_and_a_unit(words: str, meant: timedelta) -> None:
+    assert keys.parse_duration("`lifetime`", words) == meant
+
+
+@pytest.mark.parametrize("words", ["", "90", "d", "1y", "-1d", "1.5h", "90d ", "1d2h", "1000000d"])
+def test_what_is_no_duration_is_refused_by_the_field_s_name(words: str) -> None:
+    with pytest.raises(Invalid, match=r"^`lifetime`: .* is not a duration") as refused:
+        keys.parse_duration("`lifetime`", words)
+    assert "such as 90d" in str(refused.value.hint)

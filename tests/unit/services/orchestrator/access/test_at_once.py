@@ -11,7 +11,7 @@ from shared.limits import Limits
 from tests.unit.asgi import reached
 
 pytestmark = pytest.mark.anyio
-LIMITS = Limits(uploads=2, event_streams=1, page_streams=2)
+LIMITS = Limits(uploads=2, training_exports=1, event_streams=1, page_streams=2)
 
 
 class Held:
@@ -39,6 +39,7 @@ class Held:
         ("POST", "/v1/graphs", "uploads", 2, 429),
         ("POST", "/v1/rules/import", "uploads", 2, 429),
         ("GET", "/v1/jobs/a/events", "event_streams", 1, 429),
+        ("GET", "/v1/datasets/a/training", "training_exports", 1, 429),
         ("GET", "/live/jobs/a", "page_streams", 2, 503),
         ("GET", "/live/now", "page_streams", 2, 503),
     ],

@@ -1,0 +1,104 @@
+"""Serves `/keys`: lists, creates, rotates and revokes API keys, as `mathrag key` does."""
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Response
+
+from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.web.messages import list_messages
+from services.orchestrator.web.page import Visit, Visitor, go_to, page
+from shared.contracts.api_keys import Scope, parse_duration
+from shared.errors import Conflict
+from shared.storage import keys
+
+router = APIRouter()
+GRACE = "24h"
+"""Grace that the form for a rotation starts with, as in `mathrag key rotate`."""
+TAKEN = "a valid key has this name: rotate that key, or choose another name"
+
+
+@page(router, "/keys", Scope.OPERATE)
+async def list_keys(visit: Visitor, deps: RequestDeps) -> Response:
+    """Lists all keys ever created, with a form that creates one."""
+    return await _show(visit, deps)
+
+
+@page(router, "/keys", Scope.OPERATE, method="POST")
+async def create(
+    visit: Visitor,
+    deps: RequestDeps,
+    scope: Annotated[list[Scope], Form(default_factory=list)],
+    name: Annotated[str, Form()] = "",
+    lifetime: Annotated[str, Form()] = "",
+) -> Response:
+    """Creates a key and shows it, or what is wrong. It does not redirect: only this answer may hold the key."""
+    values = {"name": name.strip(), "scope": " ".join(scope), "lifetime": lifetime.strip()}
+    messages = list_messages(values, _check)
+    if any(key.valid and key.name == values["name"] for key in await keys.list_keys(deps.database)):
+        messages["name"] = TAKEN
+    if not messages:
+        span = parse_duration("`lifetime`", values["lifetime"]) if values["lifetime"] else None
+        try:
+            made = await keys.create_key(deps.database, visit.actor, values["name"], set(scope), span)
+        except Conflict:  # another form has created it in this moment
+            messages["name"] = TAKEN
+        else:
+            return await _show(visit, deps, made={"name": values["name"], "key": made})
+    return await _show(visit, deps, status=422, values=values, messages=messages)
+
+
+@page(router, "/keys/{name}/rotate", Scope.OPERATE, method="POST")
+async def rotate(visit: Visitor, deps: RequestDeps, name: str, grace: Annotated[str, Form()] = "") -> Response:
+    """Replaces the key and shows the new one, or what is wrong."""
+    typed = grace.strip()
+    messages = list_messages({"grace": typed}, lambda left: parse_duration("`grace`", left.get("grace", GRACE)))
+    if messages:
+        return await _show(visit, deps, status=422, rotated=name, grace=typed, messages=messages)
+    made = await keys.rotate_key(deps.database, visit.actor, name, parse_duration("`grace`", typed))
+    return await _show(visit, deps, made={"name": name, "key": made})
+
+
+@page(router, "/keys/{prefix}/revoke", Scope.OPERATE, method="POST")
+async def revoke(visit: Visitor, deps: RequestDeps, prefix: str) -> Response:
+    """Revokes the one key with this prefix."""
+    await keys.revoke_keys(deps.database, visit.actor, prefix)
+    return go_to("/keys")
+
+
+def _check(left: Mapping[str, str]) -> None:
+    """Check the fields of a new key that were not found wrong before; others are replaced by usable values."""
+    keys.check_new_key(left.get("name", "stands-in"), [Scope(each) for each in left.get("scope", Scope.READ).split()])
+    if left.get("lifetime"):
+        parse_duration("`lifetime`", left["lifetime"])
+
+
+async def _show(
+    visit: Visit,
+    deps: Deps,
+    *,
+    status: int = 200,
+    made: Mapping[str, str] | None = None,
+    values: Mapping[str, str] | None = None,
+    messages: Mapping[str, str] | None = None,
+    rotated: str | None = None,
+    grace: str = GRACE,
+) -> Response:
+    """Answer with the page.
+
+    Args:
+        made: name and text of the key that this request has created.
+        values: what was typed into the form for a new key.
+        messages: what is wrong, by field.
+        rotated: name of the key whose rotation failed.
+        grace: what was typed as its grace.
+    """
+    found = await keys.list_keys(deps.database)
+    return visit.show(
+        "keys/keys.html", title="API keys", status=status, keys=found,
+        # By name: a rotation replaces the newest valid key, which comes last.
+        newest={key.name: key.prefix for key in found if key.valid},
+        own=visit.request.state.prefix, asked_for=visit.request.state.keyring is not None,
+        scopes=list(Scope), made=made, values=values or {}, messages=messages or {}, rotated=rotated, grace=grace,
+        usual=GRACE,
+    )  # fmt: skip
