@@ -4,7 +4,6 @@ The stack is real, its guard measures by the code that measures a real GPU; NVML
 test decides what is taken, by whom, and what is said about it.
 """
 
-import asyncio
 import json
 import time
 import uuid
@@ -21,10 +20,9 @@ from tests.faults.gates import Session
 from tests.faults.gpu import GpuBackEnd, behave
 from tests.faults.processes import until
 from tests.faults.recording import Seen
-from tests.faults.trial import JOB, SOONER, Trial, measure_calls
+from tests.faults.trial import SOONER, Trial, measure_calls
 from tests.faults.vocabulary import (
     Event,
-    Scenario,
     Subject,
     at,
     at_generated_share,
@@ -104,10 +102,8 @@ class Ordeal(Trial):
     def begins(self, fault: str, *events: Event) -> str:
         """A job that these events happen to; its id, once they have."""
         self.seen.describe(f"{'; '.join(map(str, events))} (doubles of Ollama and NVML)")
-        job = self.stack.submit(fault, **JOB)
-        back_end = GpuBackEnd(self.stack, job, self.rig.whole, self.rig.gpu, self.rig.server)
-        asyncio.run(back_end.play(Scenario(fault, events)))
-        return job
+        rig = self.rig
+        return self.play(fault, events, lambda job: GpuBackEnd(self.stack, job, rig.whole, rig.gpu, rig.server))
 
     def epoch(self) -> int:
         """Return the epoch of the newest residency, 0 if there is none."""
@@ -196,7 +192,7 @@ def test_memory_that_runs_out_in_a_call_costs_a_load_and_no_reply(ordeal: Ordeal
 @pytest.mark.fault("B15")
 def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_strangers(ordeal: Ordeal) -> None:
     """It is no part of what our models held: the audit's budget is ours."""
-    job = ordeal.begins("B15", at(at_generated_share(0.3), take(Subject.VRAM, 1000)))
+    job = ordeal.begins("B15", at(at_judged_share(0.3), take(Subject.VRAM, 1000)))
     until("a sample has seen it", lambda: ordeal.rows(STRANGERS)[0]["mib"] == 1000)
     behave(ordeal.rig.server, ordeal.rig.gpu)
     ordeal.ends_whole(job)

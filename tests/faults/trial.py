@@ -1,13 +1,14 @@
 """A trial: a job on a stack, what happens to it, and that it comes out whole."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from shared.settings import Workers
 from tests.faults.leftovers import stack_repaired
 from tests.faults.processes import Processes
-from tests.faults.real import RealBackEnd
+from tests.faults.real import RealBackEnd, TooLate
 from tests.faults.recording import Seen
 from tests.faults.vocabulary import Event, Scenario
 from tests.running import Document, RunningStack, ended
@@ -16,6 +17,7 @@ JOB = {"reuse": "none", "params": {"gate": {"tau": 1.0}}}
 """Whatever rho is, the judge rates every candidate; and every job computes everything anew."""
 SOONER = {"MATHRAG_WORKERS__CLAIM_TTL_S": "5", "MATHRAG_SWEEP_S": "1"}
 """Less than the defaults, 15 s and 5 s: what was lost is taken up again so much sooner."""
+TRIES = 3
 IN_FLIGHT = Workers().chunk * Workers().streams
 """Most calls that one worker may have in flight."""
 
@@ -39,9 +41,16 @@ class Trial:
 
     def survives(self, fault: str, *events: Event) -> Document:
         """A job that these events happen to; its report, once it has come out whole."""
-        job = self.stack.submit(fault, **JOB)
-        asyncio.run(RealBackEnd(self.stack, job, self.whole).play(Scenario(fault, events)))
-        return self.ends_whole(job)
+        return self.ends_whole(self.play(fault, events, lambda job: RealBackEnd(self.stack, job, self.whole)))
+
+    def play(self, fault: str, events: Sequence[Event], back_end: Callable[[str], RealBackEnd]) -> str:
+        """Submit a job that these events happen to; its id, once they have. A job that ended too soon is repeated."""
+        for _ in range(TRIES):
+            job = self.stack.submit(fault, **JOB)
+            with suppress(TooLate):
+                asyncio.run(back_end(job).play(Scenario(fault, events)))
+                return job
+        raise TooLate
 
     def ends_whole(self, job: str) -> Document:
         """The job ends by itself, with every sample and a clean audit; its report."""
