@@ -25,7 +25,6 @@ UNTIL_TESTS_RUN = ("MATHRAG_TEST_SERVERS", "PYTEST_ADDOPTS")
 
 
 def users_variables() -> list[str]:
-    """Return the names of the user's variables that are set now."""
     return [name for name in os.environ if name.upper().startswith(USERS_PREFIXES) or name.upper() in USERS_VARIABLES]
 
 
@@ -56,7 +55,6 @@ RINGS = ("integration", "e2e", "faults", "real")
 
 @pytest.fixture(scope="session", autouse=True)
 def _isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run all tests in an empty folder, without the user's variables, so that no settings, data or keys are found."""
     with pytest.MonkeyPatch.context() as changed:
         for name in users_variables():
             changed.delenv(name)
@@ -74,7 +72,6 @@ _size = 0
 
 
 def pytest_collection_finish() -> None:
-    """Keep what the tests themselves are made of away from the garbage collector: it is looked at in vain each time."""
     global _size
     gc.collect()
     gc.freeze()
@@ -83,7 +80,6 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None]:
-    """Collect garbage when the process has grown: a model is few objects, so Python would let many of them lie."""
     global _size
     yield
     if _process.memory_info().rss > _size + GROWTH_BYTES:
@@ -92,7 +88,6 @@ def pytest_runtest_teardown() -> Generator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test with its ring."""
     here = Path(__file__).parent
     for item in items:
         ring = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
@@ -102,5 +97,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Async tests run on asyncio only: so does everything else here."""
     return "asyncio"

@@ -19,14 +19,11 @@ PORT = "18080"
 
 
 def _own_packages(folder: Path) -> dict[str, str]:
-    """Variables by which pip installs into `folder`, without a network, and Python imports from it."""
     options = {"PIP_TARGET": str(folder), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
     return {**options, "PYTHONPATH": str(folder)}
 
 
 class Reader:
-    """Somebody who pastes every command of a page into one shell, in a folder of their own."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         programs = Path(sys.prefix) / "bin"
@@ -42,7 +39,6 @@ class Reader:
         }
 
     def read(self, page: Path) -> None:
-        """Run the page's blocks, in order; raises AssertionError with the output of a shell that failed."""
         folder = self.folder / page.stem
         folder.mkdir()
         shutil.copytree(FILES, folder, dirs_exist_ok=True)
@@ -55,7 +51,6 @@ class Reader:
         self.run("".join(script), folder)
 
     def run(self, script: str, folder: Path | None = None) -> None:
-        """Run a script in one shell; raises AssertionError with its output where it fails."""
         done = subprocess.run(
             [BASH, "-c", f"set -euo pipefail\n{script}"], cwd=folder or self.folder, env=self.environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S,
@@ -65,7 +60,6 @@ class Reader:
 
 @pytest.fixture(scope="session")
 def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    """Somebody with an empty folder; whatever they start is stopped."""
     reader = Reader(tmp_path_factory.mktemp("reader"))
     yield reader
     reader.run("mathrag down")
@@ -73,7 +67,6 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.fixture(scope="session")
 def read_tutorial(newcomer: Reader) -> Callable[[], None]:
-    """Read the tutorial, once."""
     read: list[Path] = []
 
     def read_once() -> None:
@@ -87,7 +80,6 @@ def read_tutorial(newcomer: Reader) -> Callable[[], None]:
 
 @pytest.fixture
 def reader(newcomer: Reader, read_tutorial: Callable[[], None]) -> Reader:
-    """Somebody who has read the tutorial, and whose stack runs."""
     read_tutorial()
     newcomer.run("mathrag status >/dev/null || mathrag up --detach")
     return newcomer

@@ -20,17 +20,14 @@ EXCUSED = [
 
 
 def test_the_tutorial_runs_from_an_empty_folder(read_tutorial: Callable[[], None]) -> None:
-    """Block after block, to the comparison of two pipelines."""
     read_tutorial()
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(reader: Reader, page: Path) -> None:
-    """Where the tutorial ends, whoever pastes the page's commands meets no error."""
     reader.read(page)
 
 
 @pytest.mark.parametrize("excuse", EXCUSED)
 def test_what_is_not_run_says_why(excuse: str, request: pytest.FixtureRequest) -> None:
-    """The page itself has the reason, above the block."""
     pytest.skip(f"{request.node.callspec.id}: {excuse}")

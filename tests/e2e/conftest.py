@@ -9,7 +9,6 @@ from tests.running import RunningStack, running_stack
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack with the problem world in it."""
     folder = tmp_path_factory.mktemp("e2e")
     with running_stack(folder / "data") as running:
         running.furnish(folder / "world", items=60)

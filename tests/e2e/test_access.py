@@ -25,13 +25,11 @@ PAGES = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of this module."""
     return tmp_path_factory.mktemp("access")
 
 
 @pytest.fixture(scope="module")
 def closed(folder: Path) -> Iterator[RunningStack]:
-    """A stack that asks for keys; its client has one that may do everything."""
     with running_stack(folder / "data", **REQUIRED) as running:
         made = mathrag("key", "create", "operator", "--scope", "operate", "--data-dir", str(running.data_dir))
         assert made.returncode == 0, made.stderr
@@ -42,24 +40,20 @@ def closed(folder: Path) -> Iterator[RunningStack]:
 
 @pytest.fixture(scope="module")
 def job(closed: RunningStack) -> str:
-    """The paper's pipeline, run to its end."""
     found = closed.submit("guarded", params={"gate": {"tau": 1.0}})
     assert closed.wait(found, ended)["state"] == "completed"
     return found
 
 
 def key_of(stack: RunningStack) -> str:
-    """The key that its client sends."""
     return str(stack.api.headers["authorization"]).removeprefix("Bearer ")
 
 
 def test_a_job_runs_where_every_hop_asks_for_a_key(closed: RunningStack, job: str) -> None:
-    """The API for the user's, guard and retriever for the services'."""
     assert closed.get(f"/v1/jobs/{job}/audit")["clean"]
 
 
 def test_strangers_get_in_nowhere(closed: RunningStack, job: str) -> None:
-    """Not at the API, not at the services behind it, which anybody on this machine can reach."""
     with httpx2.Client(base_url=closed.url, trust_env=False) as stranger:
         assert {stranger.get(page.format(job=job)).status_code for page in PAGES if page != "/healthz"} == {401}
         assert stranger.get("/healthz").status_code == 200
@@ -72,7 +66,6 @@ def test_strangers_get_in_nowhere(closed: RunningStack, job: str) -> None:
 
 
 def test_the_command_line_takes_the_key_from_the_environment(closed: RunningStack, job: str) -> None:
-    """Without one it says what is missing, and what to do."""
     assert mathrag("job", "report", job, MATHRAG_URL=closed.url, MATHRAG_API_KEY=key_of(closed)).returncode == 0
     refused = mathrag("job", "report", job, MATHRAG_URL=closed.url, MATHRAG_API_KEY="")
     assert refused.returncode != 0
@@ -80,7 +73,6 @@ def test_the_command_line_takes_the_key_from_the_environment(closed: RunningStac
 
 
 def test_a_revoked_key_is_worth_nothing(closed: RunningStack) -> None:
-    """Within seconds, without a restart."""
     directory = ("--data-dir", str(closed.data_dir))
     key = mathrag("key", "create", "passing", "--scope", "read", *directory).stdout.strip()
     with httpx2.Client(base_url=closed.url, trust_env=False, headers={"authorization": f"Bearer {key}"}) as api:
@@ -95,7 +87,6 @@ def test_a_revoked_key_is_worth_nothing(closed: RunningStack) -> None:
 
 
 def test_no_secret_is_told_anywhere(closed: RunningStack, job: str) -> None:
-    """Not in logs, answers, the state file or the list of processes; also not after a crash and failed requests."""
     secrets = [*json.loads((closed.data_dir / "passwords.json").read_text()).values(), SERVICE_KEY, key_of(closed)]
     closed.kill("judge")
     closed.api.post("/v1/jobs", json={"name": f"Bearer {key_of(closed)}", "dataset": "world", "pipeline": "none"})
@@ -110,8 +101,6 @@ def test_no_secret_is_told_anywhere(closed: RunningStack, job: str) -> None:
 
 
 class Trap(socketserver.ThreadingTCPServer):
-    """Counts who connects."""
-
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -119,14 +108,12 @@ class Trap(socketserver.ThreadingTCPServer):
         self.visits = 0
 
     def process_request(self, request: object, client_address: object) -> None:
-        """Somebody came."""
         self.visits += 1
         self.shutdown_request(request)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def trap() -> Iterator[Trap]:
-    """A server that nobody should come to."""
     with Trap() as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -136,7 +123,6 @@ def trap() -> Iterator[Trap]:
 
 
 def test_no_address_that_a_user_writes_is_ever_opened(closed: RunningStack, trap: Trap) -> None:
-    """In every field of documents, items, jobs, searches and chats, through a whole run of the paper's pipeline."""
     url = f"http://127.0.0.1:{trap.server_address[1]}/x"
     document = {
         "text": f"See {url} and file:///etc/passwd. So \\boxed{{1}}.",

@@ -29,14 +29,12 @@ BASH = shutil.which("bash") or "bash"
 
 
 def documented(heading: str) -> list[str]:
-    """The blocks of commands under a heading of docs/how-to/scaling.md."""
     page = (REPOSITORY / "docs" / "how-to" / "scaling.md").read_text("utf-8")
     section = re.split(r"^## ", page.partition(f"\n## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
     return re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
 
 
 def shell(commands: list[str], folder: Path) -> None:
-    """Run blocks in one shell, as somebody who pastes them."""
     environment = {**os.environ, "PATH": f"{folder / '.venv' / 'bin'}:{os.environ['PATH']}"}
     script = "set -euo pipefail\n" + "".join(commands)
     done = subprocess.run([BASH, "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
@@ -44,25 +42,21 @@ def shell(commands: list[str], folder: Path) -> None:
 
 
 def half_judged(document: Document) -> bool:
-    """In the middle of the judge's stage."""
     return bool(document["state"] == "running" and document["stages"]["judge"]["done"] >= ITEMS)
 
 
 def search(stack: RunningStack) -> Document:
-    """One question to the restored corpus."""
     found: Document = stack.api.post("/v1/search", json={"corpus": "world", "question": "What is the sum?"}).json()
     return found
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working directory like that of a user: an environment, and a data directory."""
     (tmp_path / ".venv").symlink_to(Path(sys.prefix))
     return tmp_path
 
 
 def test_a_backup_of_a_running_stack_continues_in_another_folder(folder: Path) -> None:
-    """The job in flight is completed twice: here, and from the backup. Missing indexes are named and rebuilt."""
     back_up, restore = documented("Backup and restore")[:2]
     with running_stack(folder / ".mathrag") as stack:
         stack.furnish(folder / "world", items=ITEMS)
@@ -87,7 +81,6 @@ def test_a_backup_of_a_running_stack_continues_in_another_folder(folder: Path) -
 
 
 def leave_interrupted_restore(data_dir: Path) -> None:
-    """What a restore leaves that was killed: part of a database, and an index that was already moved to its place."""
     for name in ("restoring/postgres/base", f"indexes/{'0' * 64}"):
         (data_dir / name).mkdir(parents=True)
         (data_dir / name / "part").touch()
@@ -95,7 +88,6 @@ def leave_interrupted_restore(data_dir: Path) -> None:
 
 
 def assert_a_wrong_dump_leaves_nothing(folder: Path) -> None:
-    """A dump that PostgreSQL refuses, in a file that is otherwise whole; the same folder can be restored into again."""
     wrong = folder / "wrong.zip"
     with ZipFile(folder / FILE) as whole, ZipFile(wrong, "w") as archive:
         archive.writestr("backup.json", whole.read("backup.json"))
@@ -106,7 +98,6 @@ def assert_a_wrong_dump_leaves_nothing(folder: Path) -> None:
 
 
 def assert_a_full_disk_is_named(folder: Path) -> None:
-    """No part of a backup stays on a disk that is too small for it."""
     try:
         with small_disk(folder / "disk", 1) as disk:
             ended = mathrag("backup", str(disk.folder / FILE), "--data-dir", str(folder / ".mathrag"))
@@ -117,7 +108,6 @@ def assert_a_full_disk_is_named(folder: Path) -> None:
 
 
 def assert_indexes_are_rebuilt(stack: RunningStack) -> None:
-    """Without their files a search fails and the doctor names them; the retriever builds what is missing."""
     shutil.rmtree(stack.data_dir / "indexes")
     stack.restart("retriever")
     assert search(stack)["status"] == 503

@@ -14,14 +14,12 @@ from tests.running import RunningStack, ended, mathrag
 
 @pytest.mark.smoke
 def test_the_doctor_finds_a_stack_that_is_well(stack: RunningStack) -> None:
-    """By the data directory alone."""
     found = mathrag("doctor", "--data-dir", str(stack.data_dir), "--json")
     assert found.returncode == Exit.DONE, found.stdout
     assert len(json.loads(found.stdout)["checks"]) > len(stack.get("/readyz")["checks"])
 
 
 def test_the_doctor_works_when_the_api_does_not(stack: RunningStack) -> None:
-    """It looks for itself, and says which process is to blame."""
     pid = next(child["pid"] for child in stack.status()["stack"]["children"] if child["name"] == "orchestrator")
     api = psutil.Process(pid)
     api.suspend()
@@ -34,7 +32,6 @@ def test_the_doctor_works_when_the_api_does_not(stack: RunningStack) -> None:
 
 
 def test_a_drained_device_is_found_and_released_by_the_fix_that_is_named(stack: RunningStack) -> None:
-    """The line's end is a command."""
     assert mathrag("gpu", "drain", "--reason", "a test", MATHRAG_URL=stack.url).returncode == Exit.DONE
     found = mathrag("doctor", "--data-dir", str(stack.data_dir))
     line = next(line for line in found.stdout.splitlines() if line.startswith("FAIL"))
@@ -46,7 +43,6 @@ def test_a_drained_device_is_found_and_released_by_the_fix_that_is_named(stack: 
 
 @pytest.mark.smoke
 def test_a_job_is_paused_resumed_watched_and_exported(stack: RunningStack, tmp_path: Path) -> None:
-    """From the first command to the files."""
     job = stack.submit("by-command", pipeline="closed-book", repeats=20, reuse="none")
     assert mathrag("job", "pause", job[:8], MATHRAG_URL=stack.url).returncode == Exit.DONE
     assert stack.get(f"/v1/jobs/{job}")["state"] == "paused"
@@ -61,7 +57,6 @@ def test_a_job_is_paused_resumed_watched_and_exported(stack: RunningStack, tmp_p
 
 
 def test_curl_sends_what_is_shown(stack: RunningStack) -> None:
-    """A shell runs the line as it is printed."""
     bash, curl = shutil.which("bash"), shutil.which("curl")
     if bash is None or curl is None:
         pytest.skip("no curl")
@@ -92,7 +87,6 @@ baseline: hybrid
 def test_an_experiment_runs_from_a_file_to_a_folder_that_opens_without_a_server(
     stack: RunningStack, tmp_path: Path
 ) -> None:
-    """Planned, run, compared and bundled; every job of it is audited clean."""
     file, out = tmp_path / "experiment.yaml", tmp_path / "report"
     file.write_text(EXPERIMENT)
     planned = mathrag("experiment", "plan", str(file), "--json", MATHRAG_URL=stack.url)

@@ -23,28 +23,24 @@ pytestmark = pytest.mark.skipif(bool(NOT_HERE), reason=f"no container engine: {N
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
-    """The default profile with the problem world in it."""
     with composed(f"mathrag-test-{os.getpid()}") as running:
         running.furnish(tmp_path_factory.mktemp("world"), items=40)
         yield running
 
 
 def published(configuration: Document) -> dict[str, set[str]]:
-    """service -> addresses of this machine on which compose publishes it."""
     ports = {name: service.get("ports", []) for name, service in configuration["services"].items()}
     return {name: {port.get("host_ip", "") for port in each} for name, each in ports.items() if each}
 
 
 @pytest.mark.parametrize("profiles", [c for n in range(5) for c in itertools.combinations(PROFILES, n)], ids="+".join)
 def test_every_combination_of_profiles_is_valid(profiles: tuple[str, ...]) -> None:
-    """And none publishes anything beyond this machine, or fixes a name that would forbid a second container."""
     configuration = configured(*profiles)
     assert all(addresses == {"127.0.0.1"} for addresses in published(configuration).values())
     assert not [name for name, service in configuration["services"].items() if "container_name" in service]
 
 
 def test_only_the_api_is_published() -> None:
-    """Whoever wants to be reached from elsewhere says so, and then needs keys."""
     assert published(configured()) == {"orchestrator": {"127.0.0.1"}}
     opened = configured(MATHRAG_PUBLISH="192.0.2.1")
     assert published(opened) == {"orchestrator": {"192.0.2.1"}}
@@ -52,7 +48,6 @@ def test_only_the_api_is_published() -> None:
 
 
 def test_what_is_started_ends_well_or_is_healthy(project: Composed) -> None:
-    """Nothing waits for a setting, and nobody is just "running"."""
     for container in project.containers():
         once = container["Service"] in ("secrets", "roles", "migrate")
         assert (container["ExitCode"], container["Health"]) == (0, "" if once else "healthy"), container["Service"]
@@ -60,7 +55,6 @@ def test_what_is_started_ends_well_or_is_healthy(project: Composed) -> None:
 
 
 def test_a_job_is_answered_with_two_loads_and_audited_clean(project: Composed) -> None:
-    """The paper's pipeline over REST, as on any other installation."""
     job = project.submit("in-containers", params=JUDGED)
     assert project.wait(job, ended)["state"] == "completed"
     report = project.get(f"/v1/jobs/{job}/report")
@@ -69,7 +63,6 @@ def test_a_job_is_answered_with_two_loads_and_audited_clean(project: Composed) -
 
 
 def test_a_job_outlives_a_killed_guard_among_three_judges(project: Composed) -> None:
-    """Workers are added while it runs; the engine starts the guard again; nothing is lost and the audit stays clean."""
     params = {**JUDGED, "generate": {"temperature": 0.7}}
     job = project.submit("scaled-and-broken", reuse="none", repeats=3, params=params)
     before = project.restarts()
@@ -83,7 +76,6 @@ def test_a_job_outlives_a_killed_guard_among_three_judges(project: Composed) -> 
 
 
 def test_services_run_as_nobody_in_particular_and_change_nothing(project: Composed) -> None:
-    """A number, not root; the image is read-only, and only what belongs into the image is there."""
     for service in sorted(OURS - {"migrate"}):
         assert project.inside(service, "id -u").strip() == "10001"
         assert project.inside(service, "touch /app/new 2>/dev/null || echo refused").strip() == "refused"
@@ -91,14 +83,12 @@ def test_services_run_as_nobody_in_particular_and_change_nothing(project: Compos
 
 
 def test_each_service_sees_its_own_secrets_only(project: Composed) -> None:
-    """The owner's password is not where the work is done. MATHRAG_RETRIEVAL is for the profile `search`."""
     expected = {"MATHRAG_DATABASE_URL", "MATHRAG_REDIS_URL", "MATHRAG_RETRIEVAL", "MATHRAG_SERVICE_KEY"}
     for service in sorted(OURS - {"migrate"}):
         assert set(project.inside(service, "ls /run/secrets").split()) == expected
 
 
 def test_no_secret_shows(project: Composed) -> None:
-    """Not in the environment, the command line or the labels of a container, and in no log."""
     secrets = set(re.findall(r"[0-9a-f]{48}", project.inside("postgres", "cat /run/secrets/*")))
     secrets |= set(re.findall(r"[0-9a-f]{48}", project.inside("guard", "cat /run/secrets/*")))
     assert len(secrets) == 6
@@ -107,7 +97,6 @@ def test_no_secret_shows(project: Composed) -> None:
 
 
 def test_the_stores_can_be_looked_into(project: Composed) -> None:
-    """psql as the application's role, redis-cli with its password; Redis keeps everything and evicts nothing."""
     user = project.run("run", "--rm", "--no-TTY", "psql", "--tuples-only", "--command", "SELECT current_user")
     assert user.strip() == "mathrag_app"
     for setting, value in (("appendonly", "yes"), ("maxmemory-policy", "noeviction")):
@@ -116,7 +105,6 @@ def test_the_stores_can_be_looked_into(project: Composed) -> None:
 
 
 def test_images_say_what_they_are(project: Composed) -> None:
-    """Version and licence on each of ours."""
     for container in project.inspect():
         labels = container["Config"]["Labels"]
         if labels["com.docker.compose.service"] in OURS:
@@ -125,7 +113,6 @@ def test_images_say_what_they_are(project: Composed) -> None:
 
 
 def test_down_and_up_again_goes_on(project: Composed, tmp_path: Path) -> None:
-    """The volumes keep jobs and passwords; this is the last test here, for it takes the containers away."""
     job = project.submit("kept", pipeline="hybrid")
     project.wait(job, ended)
     results = project.api.get(f"/v1/jobs/{job}/results").text

@@ -26,7 +26,6 @@ LAPSED = "SELECT DISTINCT c.role FROM attempts a JOIN calls c ON c.id = a.call_i
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack with two devices, and the problem world in it."""
     folder = tmp_path_factory.mktemp("devices")
     config = folder / "mathrag.yaml"
     config.write_text(f"devices: [{{id: '{GENERATOR}'}}]\n")
@@ -36,8 +35,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 
 def rows(stack: RunningStack, sql: str, **values: Any) -> list[Any]:
-    """What the stack's database says."""
-
     async def read() -> list[Any]:
         database = Database(stack.database_url(), pinned=False)
         async with database.transaction() as connection:
@@ -50,14 +47,12 @@ def rows(stack: RunningStack, sql: str, **values: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def undisturbed(pair: RunningStack) -> str:
-    """The stack's first job, run to its end."""
     job = pair.submit("undisturbed", **JOB)
     pair.assert_whole(job)
     return job
 
 
 def test_a_job_loads_each_device_once_and_both_work_at_the_same_time(pair: RunningStack, undisturbed: str) -> None:
-    """The generator's device opens with its first call, while the judge goes on, and neither is ever flipped."""
     assert pair.get(f"/v1/jobs/{undisturbed}/report")["model_loads"] == 2
     (judge,), (generator,) = (rows(pair, RESIDENCIES, device=device) for device in (JUDGE, GENERATOR))
     assert {(each.cause, each.state, each.closed_at) for each in (judge, generator)} == {("first", "open", None)}
@@ -68,14 +63,12 @@ def test_a_job_loads_each_device_once_and_both_work_at_the_same_time(pair: Runni
 
 @pytest.mark.usefixtures("undisturbed")
 def test_another_job_loads_nothing(pair: RunningStack) -> None:
-    """Whatever comes, each model is where it is asked for."""
     pair.assert_whole(pair.submit("another", **JOB))
     assert [len(rows(pair, RESIDENCIES, device=device)) for device in (JUDGE, GENERATOR)] == [1, 1]
 
 
 @pytest.mark.usefixtures("undisturbed")
 def test_every_device_is_shown(pair: RunningStack) -> None:
-    """To whoever asks what runs, whether it is well, and what the devices hold."""
     assert {"guard", "guard-2"} <= {child["name"] for child in pair.status()["stack"]["children"]}
     shown = mathrag("gpu", MATHRAG_URL=pair.url)
     assert "cpu:0: open\n  models          world-judge" in shown.stdout, shown.stdout
@@ -86,7 +79,6 @@ def test_every_device_is_shown(pair: RunningStack) -> None:
 
 
 def test_a_guard_that_is_killed_costs_its_own_device_only(pair: RunningStack) -> None:
-    """The generator is loaded again and goes on; the judge's residency never knew of it."""
     job = pair.submit("killed", reuse="none", repeats=5, params={**JUDGED, "generate": {"temperature": 0.7}})
     pair.wait(job, lambda document: document["stages"].get("generate", {}).get("done", 0) >= 5)
     before = rows(pair, RESIDENCIES, device=JUDGE)

@@ -18,7 +18,6 @@ WORKER = "somebody"
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Addresses of a PostgreSQL and a Redis; the services log in as a member of `mathrag_app`."""
     folder = tmp_path_factory.mktemp("external")
     with servers.postgres(folder / "postgres") as database, servers.redis(folder / "redis") as redis:
         # Any name will do, and the rights come from the role.
@@ -39,7 +38,6 @@ async def _member(server: pg.Postgres) -> str:
 
 @pytest.fixture(scope="module")
 def stack(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack on these servers, with the problem world in it."""
     folder = tmp_path_factory.mktemp("stack")
     with running_stack(folder / "data", **environment) as running:
         running.furnish(folder / "world", items=10)
@@ -47,7 +45,6 @@ def stack(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_no_server_of_our_own_is_started(stack: RunningStack) -> None:
-    """Only the services run, and they are ready."""
     children = {child["name"] for child in stack.status()["stack"]["children"]}
     assert children == {"guard", "retriever", "judge", "generator", "orchestrator"}
     assert stack.get("/readyz")["ready"]
@@ -55,7 +52,6 @@ def test_no_server_of_our_own_is_started(stack: RunningStack) -> None:
 
 
 def test_a_job_completes_and_its_audit_is_clean(stack: RunningStack, environment: dict[str, str]) -> None:
-    """Everything that a job needs is allowed to a member of `mathrag_app`."""
     job = stack.submit("elsewhere", params={"gate": {"tau": 1.0}})
     assert stack.wait(job, ended)["state"] == "completed"
     assert mathrag("audit", job, MATHRAG_URL=stack.url).returncode == 0
@@ -63,7 +59,6 @@ def test_a_job_completes_and_its_audit_is_clean(stack: RunningStack, environment
 
 
 def test_the_owners_address_reaches_no_service(stack: RunningStack, environment: dict[str, str]) -> None:
-    """It is for the migration; no file of the data directory holds it, or any other password that was given."""
     secrets = [url.partition("@")[0].rpartition(":")[2].encode() for url in environment.values()]
     files = [file for file in stack.data_dir.rglob("*") if file.is_file()]
     assert files
@@ -71,7 +66,6 @@ def test_the_owners_address_reaches_no_service(stack: RunningStack, environment:
 
 
 def test_an_owner_who_cannot_log_in_is_said_at_once(environment: dict[str, str], tmp_path: Path) -> None:
-    """Before any service is started."""
     wrong = {**environment, "MATHRAG_OWNER_URL": environment["MATHRAG_DATABASE_URL"].replace(WORKER, "nobody")}
     started = mathrag("up", "--detach", "--data-dir", str(tmp_path / "data"), "--port", "0", **wrong)
     assert started.returncode != 0
@@ -79,7 +73,6 @@ def test_an_owner_who_cannot_log_in_is_said_at_once(environment: dict[str, str],
 
 
 async def _users(owner_url: str) -> set[str]:
-    """Who is connected as the service."""
     engine = create_async_engine(owner_url)
     async with engine.connect() as connection:
         rows = await connection.scalars(

@@ -18,7 +18,6 @@ JUDGED = {"params": {"gate": {"tau": 1.0}}}
 
 @pytest.fixture(scope="session")
 def gate_job(stack: RunningStack) -> str:
-    """The paper's pipeline, run to its end."""
     job = stack.submit("the-main-job", **JUDGED)
     assert stack.wait(job, ended)["state"] == "completed"
     return job
@@ -26,7 +25,6 @@ def gate_job(stack: RunningStack) -> str:
 
 @pytest.mark.smoke
 def test_the_papers_pipeline_takes_two_model_loads(stack: RunningStack, gate_job: str) -> None:
-    """The judge once, the generator once, and as many server processes as loads."""
     report = stack.get(f"/v1/jobs/{gate_job}/report")
     assert report["model_loads"] == 2
     servers = asyncio.run(_servers(stack, [residency["epoch"] for residency in report["residencies"]]))
@@ -35,13 +33,11 @@ def test_the_papers_pipeline_takes_two_model_loads(stack: RunningStack, gate_job
 
 @pytest.mark.smoke
 def test_the_audit_is_clean(stack: RunningStack, gate_job: str) -> None:
-    """From the rows alone."""
     assert mathrag("audit", gate_job, MATHRAG_URL=stack.url).returncode == 0
 
 
 @pytest.mark.smoke
 def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_job: str) -> None:
-    """Every call with its model's digest, epoch and times; the judge is not asked about the question."""
     shown = mathrag("sample", "show", gate_job, "0", MATHRAG_URL=stack.url)
     assert shown.returncode == 0, shown.stderr
     sample = stack.get(f"/v1/jobs/{gate_job}/samples/0")
@@ -54,7 +50,6 @@ def test_a_sample_shows_where_its_answer_comes_from(stack: RunningStack, gate_jo
 
 @pytest.mark.smoke
 def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: str) -> None:
-    """Everything is reused, and the report says so."""
     again = stack.submit("again", **JUDGED)
     stack.wait(again, ended)
     first, second = (stack.get(f"/v1/jobs/{job}/report") for job in (gate_job, again))
@@ -63,7 +58,6 @@ def test_the_same_job_again_makes_no_model_call(stack: RunningStack, gate_job: s
 
 
 def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack: RunningStack, gate_job: str) -> None:
-    """Repeats draw anew only where there is something to draw."""
     params = {"generate": {"temperature": 0.7}}
     job = stack.submit("five-repeats", repeats=5, params=params)
     stack.wait(job, ended)
@@ -74,14 +68,12 @@ def test_a_sampled_generator_writes_five_answers_and_the_judge_rates_once(stack:
 
 @pytest.mark.smoke
 def test_the_shipped_budget_holds_either_shipped_model_and_not_both() -> None:
-    """So the two stages are what the device can do; the refusal itself is tested on a guard."""
     settings = Settings()
     footprints = [model.footprint_mib for model in settings.models.values()]
     assert max(footprints) <= settings.device.budget_mib < sum(footprints)
 
 
 def test_a_generator_in_the_judges_place_shows_as_parse_failures(tmp_path: Path) -> None:
-    """It answers, but never with a rating; the job fails in words instead of ranking by nothing."""
     wrong = {"world-judge": _process("world-generator"), "world-generator": _process("world-generator")}
     config = tmp_path / "mathrag.yaml"
     config.write_text(Settings(models=wrong).model_dump_json(include={"models"}))
@@ -94,7 +86,6 @@ def test_a_generator_in_the_judges_place_shows_as_parse_failures(tmp_path: Path)
 
 
 def test_a_stopped_stack_comes_back_with_everything(tmp_path: Path) -> None:
-    """Down and up again: the job and its results are there, and nothing is computed twice."""
     with running_stack(tmp_path / "data") as stack:
         stack.furnish(tmp_path / "world", items=5)
         job = stack.submit("kept", pipeline="hybrid")

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def assistant(url: str, errors: Path, *options: str) -> AsyncIterator[Client]:
-    """A client whose server runs in a process of its own; what that writes to its standard error is kept."""
     command = ["-m", "mathrag.cli.main", "mcp", *options]
     started = StdioServerParameters(
         command=sys.executable, args=command, env={"MATHRAG_URL": url, "MATHRAG_API_KEY": ""}
@@ -29,7 +28,6 @@ async def assistant(url: str, errors: Path, *options: str) -> AsyncIterator[Clie
 
 
 async def told(client: Client, tool: str, **given: Any) -> Any:
-    """What a tool that works answers, in both of its forms."""
     answer = await client.call_tool(tool, given)
     assert not answer.is_error, answer.content
     assert json.loads(answer.content[0].text) == answer.structured_content  # type: ignore[union-attr]
@@ -37,7 +35,6 @@ async def told(client: Client, tool: str, **given: Any) -> Any:
 
 
 async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp_path: Path) -> None:
-    """With nothing but the tools; nothing strays onto its standard output, and nothing goes wrong on the other."""
     question = "What is 3 plus 4?"
     # Other tests of the session add corpora, so that one has to be chosen.
     async with assistant(stack.url, tmp_path / "errors", "--corpus", "world") as client:
@@ -64,7 +61,6 @@ async def test_an_assistant_searches_asks_and_runs_jobs(stack: RunningStack, tmp
 
 
 async def test_an_api_that_is_away_is_the_tools_error(tmp_path: Path) -> None:
-    """The server starts, lists its tools, and says what to do."""
     async with assistant("http://127.0.0.1:1", tmp_path / "errors", "--corpus", "world") as client:
         assert (await client.list_tools()).tools
         answer = await client.call_tool("enhanced-search", {"query": "What?"})

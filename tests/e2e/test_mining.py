@@ -14,7 +14,6 @@ MINING = {"miner": "amie", "min_head_facts": 1, "min_head_coverage": 0.0, "min_p
 
 
 def facts() -> bytes:
-    """A graph whose relations take a while each."""
     chosen = random.Random(17)  # noqa: S311 - not for secrets
     lines = {
         f"e{chosen.randrange(150)}\tr{relation}\te{chosen.randrange(150)}\n"
@@ -25,7 +24,6 @@ def facts() -> bytes:
 
 
 def mine(stack: RunningStack, name: str) -> str:
-    """Ask for a bank; the id of its job."""
     body = {"name": name, "graph": "random", "mining": MINING}
     response = stack.api.post("/v1/rules", json=body)
     assert response.status_code == 202, response.text
@@ -33,7 +31,6 @@ def mine(stack: RunningStack, name: str) -> str:
 
 
 def test_a_killed_worker_loses_at_most_what_its_processes_had_in_work(stack: RunningStack) -> None:
-    """Its successor goes on, two relations at a time, until the bank is sealed; the audit finds nothing."""
     created = stack.api.post("/v1/graphs", params={"name": "random"}, content=facts(), timeout=600)
     assert created.status_code == 201, created.text
     job = mine(stack, "random")

@@ -21,7 +21,6 @@ JUDGED = {"params": {"gate": {"tau": 1.0}}}
 
 @pytest.fixture(scope="module")
 def double() -> Ollama:
-    """Both models are pulled."""
     made = Ollama()
     made.pull(JUDGE)
     made.pull(GENERATOR)
@@ -30,7 +29,6 @@ def double() -> Ollama:
 
 @pytest.fixture(scope="module")
 def stack(double: Ollama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose device holds one of two models of an Ollama server."""
     folder = tmp_path_factory.mktemp("ollama")
     with serve_ollama(double) as server:
         models = {
@@ -46,7 +44,6 @@ def stack(double: Ollama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_the_papers_pipeline_takes_two_loads(stack: RunningStack, double: Ollama) -> None:
-    """Counted by the server itself, beside the report; the audit of the rows is clean."""
     job = stack.submit("staged", **JUDGED)
     assert stack.wait(job, ended)["state"] == "completed"
     report = stack.get(f"/v1/jobs/{job}/report")
@@ -58,7 +55,6 @@ def test_the_papers_pipeline_takes_two_loads(stack: RunningStack, double: Ollama
 
 
 def test_a_sample_tells_which_manifest_answered(stack: RunningStack, double: Ollama) -> None:
-    """The digest that was pulled, for every call of either model."""
     (job, *_) = stack.get("/v1/jobs")["data"]
     steps = stack.get(f"/v1/jobs/{job['id']}/samples/0")["steps"]
     digests = {step["role"]: step["digest"] for step in steps}
@@ -66,7 +62,6 @@ def test_a_sample_tells_which_manifest_answered(stack: RunningStack, double: Oll
 
 
 def test_five_jobs_at_once_are_drained_model_by_model(stack: RunningStack, double: Ollama) -> None:
-    """However the calls fall: every load of the server is a residency of a row, and none happens inside one."""
     before = len(double.loads)
     jobs = [stack.submit(f"many-{n}", repeats=2, params={"generate": {"temperature": 0.5 + n / 10}}) for n in range(5)]
     assert {stack.wait(job, ended)["state"] for job in jobs} == {"completed"}
@@ -77,7 +72,6 @@ def test_five_jobs_at_once_are_drained_model_by_model(stack: RunningStack, doubl
 
 
 def test_a_guard_that_is_killed_leaves_a_model_that_the_next_one_unloads(stack: RunningStack, double: Ollama) -> None:
-    """No kernel frees what is in another's process; the job after it has the server to itself all the same."""
     assert double.runners
     before = len(double.loads)
     stack.kill("guard")
@@ -88,7 +82,6 @@ def test_a_guard_that_is_killed_leaves_a_model_that_the_next_one_unloads(stack: 
 
 
 def test_a_drained_device_leaves_the_server_to_others(stack: RunningStack, double: Ollama) -> None:
-    """Nothing of ours is loaded until it is released."""
     drained = mathrag("gpu", "drain", "cpu:0", "--json", MATHRAG_URL=stack.url)
     assert drained.returncode == 0, drained.stderr
     deadline = time.monotonic() + DEADLINE_S
@@ -99,7 +92,6 @@ def test_a_drained_device_leaves_the_server_to_others(stack: RunningStack, doubl
 
 
 def test_the_doctor_says_what_is_not_pulled(stack: RunningStack, double: Ollama) -> None:
-    """With the command."""
     digest = double.pulled.pop(JUDGE)
     config = stack.data_dir.parent / "mathrag.yaml"
     found = mathrag("doctor", "--data-dir", str(stack.data_dir), MATHRAG_CONFIG=str(config))

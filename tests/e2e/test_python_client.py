@@ -19,14 +19,12 @@ PAGE = REPOSITORY / "docs" / "how-to" / "python.md"
 
 @pytest.fixture
 def here(stack: RunningStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A reader's environment: the stack is found, and files are written to a folder of their own."""
     monkeypatch.setenv("MATHRAG_URL", stack.url)
     monkeypatch.setenv("MATHRAG_API_KEY", "")
     monkeypatch.chdir(tmp_path)
 
 
 def run_cell(source: str, names: dict[str, Any]) -> Any:
-    """Run a cell; its last expression's value, after it was shown as a notebook would show it."""
     tree = ast.parse(source)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102 - it is our own
@@ -40,7 +38,6 @@ def run_cell(source: str, names: dict[str, Any]) -> Any:
 
 @pytest.mark.usefixtures("here")
 def test_the_notebook_runs_and_runs_again() -> None:
-    """Cell after cell, in order; the second time everything is there already."""
     cells = [cell for cell in json.loads(NOTEBOOK.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in cells)
     for _ in range(2):
@@ -55,7 +52,6 @@ def test_the_notebook_runs_and_runs_again() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_the_page_runs() -> None:
-    """Block after block, where the tutorial ends."""
     with Client() as client:
         client.corpora.create("notes", [{"text": "Parcels are accepted until 17:30."}, {"text": "The car is a Skoda."}])
         client.datasets.create("questions", [{"question": "Which car?", "answer": "Skoda"}], grader="contains")
@@ -68,7 +64,6 @@ def test_the_page_runs() -> None:
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("how", ["wait", "watch"])
 def test_a_killed_server_is_waited_for(stack: RunningStack, how: str) -> None:
-    """The job goes on, and whoever waits for it learns how it ended."""
     with Client() as client:
         job = client.pipeline("mathrag-gate").run("world", corpus="world", seed=17, candidates=6 + (how == "wait"))
         killing = threading.Timer(0.5, stack.kill, ["orchestrator"])
@@ -85,7 +80,6 @@ def test_a_killed_server_is_waited_for(stack: RunningStack, how: str) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_waiting_ends_when_the_caller_says() -> None:
-    """The job is still there to be cancelled."""
     with Client() as client:
         job = client.pipeline("mathrag-gate").run("world", corpus="world", seed=18, repeats=3)
         with pytest.raises(TimedOut):
@@ -97,7 +91,6 @@ def test_waiting_ends_when_the_caller_says() -> None:
 @pytest.mark.anyio
 @pytest.mark.usefixtures("here")
 async def test_the_asynchronous_client_does_the_same() -> None:
-    """Submitted, watched, graded, and every sample is in the table."""
     async with AsyncClient() as client:
         job = await client.pipeline("hybrid").run("world", corpus="world")
         assert [now.state async for now in job.watch()][-1] == "completed"
@@ -110,7 +103,6 @@ async def test_the_asynchronous_client_does_the_same() -> None:
 
 @pytest.mark.usefixtures("here")
 def test_what_was_saved_is_what_is_listed(tmp_path: Path) -> None:
-    """As Parquet, JSON lines and CSV."""
     with Client() as client:
         job = client.pipeline("sparse").run("world", corpus="world").wait()
         lines = [each.index for each in job.results()]

@@ -28,7 +28,6 @@ JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
 
 
 def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tmp_path: Path) -> None:
-    """Two loads by the server's own count, however many jobs; the second command begins nothing."""
     write(tmp_path / "train.jsonl", range(20))
     write(tmp_path / "test.jsonl", range(100, 104))
     double = Ollama(shown=SHOWN)
@@ -58,7 +57,6 @@ def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tm
 
 
 def test_published_runs_are_graded_again_and_a_second_command_finds_them(stack: RunningStack, tmp_path: Path) -> None:
-    """The authors took 8/2 for 8."""
     write_runs(tmp_path)
     write(tmp_path / "train.jsonl", range(9))
     command = ("reproduce", "published", "--data", str(tmp_path), "--name", "two-questions")
@@ -77,7 +75,6 @@ def test_published_runs_are_graded_again_and_a_second_command_finds_them(stack: 
 @pytest.mark.skipif(not (DATA / "paper-runs").is_dir(), reason="no published runs beside the repository")
 @pytest.mark.parametrize("grader", ["math-dataset", "math"])
 def test_the_page_has_the_figures_that_the_published_runs_are_graded_with(stack: RunningStack, grader: str) -> None:
-    """With either grader."""
     files = ("--data", str(DATA / "paper-runs"), "--problems", str(DATA / "math" / "train.jsonl"))
     found = mathrag("reproduce", "published", *files, "--grader", grader, "--json", MATHRAG_URL=stack.url)
     assert found.returncode == Exit.DONE, found.stderr

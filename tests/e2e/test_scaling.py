@@ -30,7 +30,6 @@ JUDGES = text("""
 
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack with three workers of the judge lane."""
     folder = tmp_path_factory.mktemp("scaled")
     with running_stack(folder / "data", "--scale", "judge=3") as running:
         running.furnish(folder / "world", items=120)
@@ -39,7 +38,6 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack without a worker of the judge lane, on a device that is not called as the default."""
     folder = tmp_path_factory.mktemp("apart")
     with running_stack(folder / "data", "--scale", "judge=0", MATHRAG_DEVICE__ID="cpu:7") as running:
         running.furnish(folder / "world", items=30)
@@ -47,7 +45,6 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 
 def test_three_judges_share_the_work_and_load_nothing_more(scaled: RunningStack) -> None:
-    """The device is asked for more at once; two loads it stays."""
     job = scaled.submit("scaled", **JOB)
     scaled.assert_whole(job)
     assert len(judges(scaled, job)) > 1
@@ -55,7 +52,6 @@ def test_three_judges_share_the_work_and_load_nothing_more(scaled: RunningStack)
 
 
 def test_workers_come_and_go_while_a_job_runs(scaled: RunningStack) -> None:
-    """Those that are stopped give back what they hold: no call lapses, and no model is loaded once more."""
     children = pids(scaled)
     longer = {"reuse": "none", "repeats": 4, "params": {**JOB["params"], "generate": {"temperature": 0.7}}}
     job = scaled.submit("while-it-runs", **longer)
@@ -78,7 +74,6 @@ def test_workers_come_and_go_while_a_job_runs(scaled: RunningStack) -> None:
 
 
 def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack, tmp_path: Path) -> None:
-    """Another data folder, so nothing but the database tells them of each other."""
     before = state(scaled)
     environment = {**scaled.addresses(), "MATHRAG_DATA_DIR": str(tmp_path / "data"), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", "services.guard", "--port", str(find_free_port())]
@@ -92,7 +87,6 @@ def test_a_second_guard_ends_in_words_and_the_first_goes_on(scaled: RunningStack
 
 
 def test_a_worker_on_another_host_needs_addresses_and_the_key(apart: RunningStack, tmp_path: Path) -> None:
-    """No file of ours, no setting that must be the same: neither models nor the device's name."""
     job = apart.submit("elsewhere", **JOB)
     with worker("judge", apart.addresses(), tmp_path) as process:
         apart.assert_whole(job)
@@ -104,7 +98,6 @@ def test_a_worker_on_another_host_needs_addresses_and_the_key(apart: RunningStac
 
 
 def scale(stack: RunningStack, *numbers: str) -> dict[str, int]:
-    """The workers that run when `mathrag scale` has ended."""
     command = mathrag("scale", *numbers, "--json", "--data-dir", str(stack.data_dir))
     assert command.returncode == 0, command.stderr
     workers: dict[str, int] = json.loads(command.stdout)["workers"]
@@ -112,15 +105,12 @@ def scale(stack: RunningStack, *numbers: str) -> dict[str, int]:
 
 
 def pids(stack: RunningStack) -> dict[str, int | None]:
-    """The process id of every child, as the supervisor last wrote it down."""
     now = stack_state.read(stack.data_dir)
     assert now is not None
     return {child.name: child.pid for child in now.children}
 
 
 def judges(stack: RunningStack, job: str) -> set[str]:
-    """The workers of the judge lane that answered for a job."""
-
     async def found() -> set[str]:
         database = Database(stack.database_url(), pinned=False)
         async with database.transaction() as connection:
@@ -132,19 +122,16 @@ def judges(stack: RunningStack, job: str) -> set[str]:
 
 
 def state(stack: RunningStack) -> object:
-    """What the guard says that it does."""
     headers = {"authorization": f"Bearer {stack.addresses()['MATHRAG_SERVICE_KEY']}"}
     return httpx2.get(f"{stack.service_url('guard')}/state", headers=headers, trust_env=False).json()
 
 
 def secrets(environment: dict[str, str]) -> list[str]:
-    """The passwords in the addresses, and the key."""
     return [*re.findall(r":([^:/@]+)@", " ".join(environment.values())), environment["MATHRAG_SERVICE_KEY"]]
 
 
 @contextmanager
 def worker(service: str, addresses: dict[str, str], home: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A worker whose environment holds the addresses and nothing else, in an empty folder."""
     process = subprocess.Popen(
         [sys.executable, "-m", f"services.{service}"], cwd=home, env={**addresses, "HOME": str(home)}
     )

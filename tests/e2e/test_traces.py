@@ -16,8 +16,6 @@ ITEMS = 3
 
 
 class Followed:
-    """A job that has ended, and what was said about it."""
-
     def __init__(self, stack: RunningStack, collector: Collector, job: str) -> None:
         self.stack = stack
         self.collector = collector
@@ -26,7 +24,6 @@ class Followed:
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
-    """A judged job on a stack that sends its spans to a collector."""
     folder = tmp_path_factory.mktemp("traces")
     told = {
         "OTEL_BSP_SCHEDULE_DELAY": "200",
@@ -48,7 +45,6 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
 
 
 def test_the_request_leads_to_the_job(followed: Followed) -> None:
-    """The API's span is linked to the job's, whose trace id is the job's own id."""
     (request,) = followed.collector.spans("POST /v1/jobs", "orchestrator")
     (job,) = followed.collector.spans("job mathrag-gate", "orchestrator")
     assert (job.trace, job.span) in request.links
@@ -57,7 +53,6 @@ def test_the_request_leads_to_the_job(followed: Followed) -> None:
 
 
 def test_samples_belong_to_the_job(followed: Followed) -> None:
-    """One span each, and one for the calibration, under the job's."""
     (job,) = followed.collector.spans("job mathrag-gate")
     samples = [*followed.collector.spans("sample mathrag-gate"), *followed.collector.spans("prepare mathrag-gate")]
     assert len(samples) == ITEMS + 1
@@ -65,7 +60,6 @@ def test_samples_belong_to_the_job(followed: Followed) -> None:
 
 
 def test_a_tick_leads_to_the_drain_and_the_drain_to_its_chunks(followed: Followed) -> None:
-    """Over the queue by a header, and each is a trace of its own: none grows with uptime."""
     ticks = {(span.trace, span.span) for span in followed.collector.spans("tick ")}
     drains = [span for span in followed.collector.spans("drain ") if span.links & ticks]
     drained = {(span.trace, span.span) for span in drains}
@@ -76,7 +70,6 @@ def test_a_tick_leads_to_the_drain_and_the_drain_to_its_chunks(followed: Followe
 
 @pytest.mark.parametrize("role", ["retrieve", "judge", "generate", "grade"])
 def test_a_chunk_is_linked_to_the_samples_it_serves(followed: Followed, role: str) -> None:
-    """Of whatever job; here there is one."""
     samples = [*followed.collector.spans("sample mathrag-gate"), *followed.collector.spans("prepare mathrag-gate")]
     known = {(sample.trace, sample.span) for sample in samples}
     chunks = followed.collector.spans(f"chunk {role}")
@@ -87,7 +80,6 @@ def test_a_chunk_is_linked_to_the_samples_it_serves(followed: Followed, role: st
 
 @pytest.mark.parametrize(("role", "model"), [("judge", "world-judge"), ("generate", "world-generator")])
 def test_guard_and_model_calls_are_inside_their_chunk(followed: Followed, role: str, model: str) -> None:
-    """Worker, guard and model call share a trace; the call names its model and tokens, and no text."""
     chunks = {chunk.trace: chunk for chunk in followed.collector.spans(f"chunk {role}")}
     runs = {run.span: run for run in followed.collector.spans("POST /run", "guard") if run.trace in chunks}
     calls = [call for call in followed.collector.spans(f"chat {model}", "guard") if call.parent in runs]
@@ -101,7 +93,6 @@ def test_guard_and_model_calls_are_inside_their_chunk(followed: Followed, role: 
 
 
 def test_the_search_is_inside_its_chunk(followed: Followed) -> None:
-    """Worker and retriever share a trace; what was found is there by hash."""
     chunks = {chunk.trace: chunk.span for chunk in followed.collector.spans("chunk retrieve")}
     served = [span for span in followed.collector.spans("POST /search", "retriever") if span.trace in chunks]
     found = [span for span in followed.collector.spans("retrieve") if span.trace in chunks]
@@ -112,7 +103,6 @@ def test_the_search_is_inside_its_chunk(followed: Followed) -> None:
 
 
 def test_flips_and_loads_have_their_cause(followed: Followed) -> None:
-    """Each flip is a trace of the guard with a span a step; two models, two loads."""
     flips = {flip.trace: flip for flip in followed.collector.spans("flip wanted", "guard")}
     assert {flip.attributes["mathrag.cause"] for flip in flips.values()} == {"first", "drained"}
     loads = followed.collector.spans("load world-", "guard")
@@ -121,7 +111,6 @@ def test_flips_and_loads_have_their_cause(followed: Followed) -> None:
 
 
 def test_attempts_keep_the_trace_of_their_chunk(followed: Followed) -> None:
-    """So that provenance leads to the trace."""
     chunks = {chunk.trace for chunk in followed.collector.spans("chunk ")}
     kept = asyncio.run(_traces(followed.stack.database_url()))
     assert kept
@@ -129,7 +118,6 @@ def test_attempts_keep_the_trace_of_their_chunk(followed: Followed) -> None:
 
 
 def test_log_lines_name_the_same_trace(followed: Followed) -> None:
-    """A worker's line about a chunk, and the API's about the job."""
     chunks = {chunk.trace for chunk in followed.collector.spans("chunk generate")}
     told = [line for line in _lines(followed, "generator") if line.get("trace_id") in chunks]
     assert told
@@ -140,7 +128,6 @@ def test_log_lines_name_the_same_trace(followed: Followed) -> None:
 
 
 def test_what_machines_poll_leaves_no_spans(followed: Followed) -> None:
-    """The supervisor asks for health all the time."""
     assert not followed.collector.spans("GET /healthz")
     assert {span.schema for span in followed.collector.spans("chunk ")} == {"https://opentelemetry.io/schemas/1.44.0"}
 

@@ -34,26 +34,22 @@ ROWS = text("""
 
 
 def half_judged(document: Document) -> bool:
-    """In the middle of the judge's stage, or just beyond."""
     return bool(document["state"] == "running" and document["stages"]["judge"]["done"] >= ITEMS)
 
 
 def interrupted(stack: RunningStack) -> str:
-    """A job in the middle of its first stage."""
     job = stack.submit("interrupted", **JOB)
     stack.wait(job, half_judged)
     return job
 
 
 def whole(stack: RunningStack, job: str, database_url: str) -> None:
-    """Wait for a job's end: nothing is lost, doubled or against the rules, and little ran twice."""
     stack.assert_whole(job)
     assert stack.get(f"/v1/jobs/{job}/report")["calls_lapsed"] <= IN_FLIGHT
     assert asyncio.run(fetched(database_url, TWICE)) == []
 
 
 async def fetched(database_url: str, query: TextClause) -> list[Any]:
-    """The first column of every row."""
     database = Database(database_url, pinned=False)
     async with database.transaction() as connection:
         found = list((await connection.scalars(query)).all())
@@ -62,7 +58,6 @@ async def fetched(database_url: str, query: TextClause) -> list[Any]:
 
 
 def alembic(environment: dict[str, str], *arguments: str) -> None:
-    """A migration, as the owner."""
     command = [sys.executable, "-m", "alembic", "-c", str(REPOSITORY / "migrations" / "alembic.ini"), *arguments]
     done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -70,7 +65,6 @@ def alembic(environment: dict[str, str], *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Servers that go on while the stack is stopped, as a migration needs them."""
     folder = tmp_path_factory.mktemp("servers")
     with servers.postgres(folder / "postgres") as database, servers.redis(folder / "redis") as redis:
         yield {
@@ -81,7 +75,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
 
 
 def test_a_job_in_flight_survives_a_stop_of_everything(tmp_path: Path) -> None:
-    """`mathrag down` in the middle of a stage, `mathrag up`: what ran is given back, what was answered stays."""
     with running_stack(tmp_path / "data") as stack:
         stack.furnish(tmp_path / "world", items=ITEMS)
         job = interrupted(stack)
@@ -92,7 +85,6 @@ def test_a_job_in_flight_survives_a_stop_of_everything(tmp_path: Path) -> None:
 
 
 def test_a_job_in_flight_survives_a_migration_there_and_back(environment: dict[str, str], tmp_path: Path) -> None:
-    """The schema goes to the first version and back while everything is stopped; a job that had ended stays so, too."""
     url = environment["MATHRAG_DATABASE_URL"]
     with running_stack(tmp_path / "data", **environment) as stack:
         stack.furnish(tmp_path / "world", items=ITEMS)
@@ -110,7 +102,6 @@ def test_a_job_in_flight_survives_a_migration_there_and_back(environment: dict[s
 
 
 def test_every_service_may_be_restarted_while_a_job_runs(tmp_path: Path) -> None:
-    """One after the other, as an upgrade without a stop does."""
     with running_stack(tmp_path / "data") as stack:
         stack.furnish(tmp_path / "world", items=ITEMS)
         job = interrupted(stack)

@@ -22,7 +22,6 @@ MOST_MIB = 20
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built without a network, from a copy: setuptools leaves files beside its sources."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
     for folder in FOLDERS:
         shutil.copytree(REPOSITORY / folder, source / folder, ignore=shutil.ignore_patterns("__pycache__"))
@@ -36,7 +35,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment with the wheel, which borrows its dependencies from ours."""
     venv = tmp_path_factory.mktemp("venv")
     run([sys.executable, "-m", "venv", str(venv)], venv)
     packages = next(venv.glob("lib/python*/site-packages"))
@@ -48,7 +46,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment with the wheel and what it brings without extras."""
     venv = tmp_path_factory.mktemp("light")
     run([sys.executable, "-m", "venv", str(venv)], venv)
     link_into(next(venv.glob("lib/python*/site-packages")))
@@ -57,7 +54,6 @@ def light(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """What a command prints, run in a folder that is no clone."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400, check=False
@@ -68,7 +64,6 @@ def run(command: list[str], folder: Path) -> str:
 
 @pytest.mark.smoke
 def test_the_wheel_holds_every_file_of_the_clone_and_is_small(wheel: Path) -> None:
-    """Models, migrations, templates, dashboards, settings of the world: in the same places."""
     with ZipFile(wheel) as archive:
         held = set(archive.namelist())
     files = (file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*") if file.is_file())
@@ -79,7 +74,6 @@ def test_the_wheel_holds_every_file_of_the_clone_and_is_small(wheel: Path) -> No
 
 
 def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, light: Path, tmp_path: Path) -> None:
-    """Nothing of the clone is read: not its code, its models or its migrations. A light installation asks."""
     world, folder = tmp_path / "world", tmp_path / "empty"
     folder.mkdir()
     python, mathrag = str(installed / "python"), str(installed / "mathrag")
@@ -104,7 +98,6 @@ def test_an_installed_wheel_answers_a_job_from_an_empty_folder(installed: Path, 
 
 
 def test_a_light_installation_names_the_wheel_that_it_came_from(wheel: Path, light: Path, tmp_path: Path) -> None:
-    """`pip` itself is satisfied with what it has, and `up` says what else to install."""
     run([str(light / "python"), "-m", "pip", "check"], tmp_path)
     command = [str(light / "mathrag"), "up", "--detach"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
@@ -115,7 +108,6 @@ def test_a_light_installation_names_the_wheel_that_it_came_from(wheel: Path, lig
 def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no_constants(
     installed: Path, tmp_path: Path
 ) -> None:
-    """All pipelines on both sets of documents, every section, another seed another set of figures."""
     clone = run(
         [str(Path(sys.executable).with_name("mathrag")), "demo", "--data-dir", str(tmp_path / "demo")], tmp_path
     )
@@ -132,7 +124,6 @@ def test_the_demo_ends_well_from_a_clone_and_from_a_wheel_and_its_figures_are_no
 
 
 def test_the_demo_deletes_nothing_that_it_did_not_write(installed: Path, tmp_path: Path) -> None:
-    """A folder of somebody's own is refused."""
     (tmp_path / "thesis.tex").write_text("mine")
     command = [str(installed / "mathrag"), "demo", "--data-dir", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -33,13 +33,11 @@ roles: {judge: judge-a, generate: generator}
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the stack keeps everything."""
     return tmp_path_factory.mktemp("faults")
 
 
 @pytest.fixture(scope="session")
 def disk(folder: Path) -> Iterator[Disk | None]:
-    """A small disk for the stack's logs and indexes; None where none can be mounted."""
     (folder / "data").mkdir()
     try:
         with small_disk(folder / "disk", DISK_MIB) as mounted:
@@ -53,7 +51,6 @@ def disk(folder: Path) -> Iterator[Disk | None]:
 
 @pytest.fixture(scope="session")
 def stack(folder: Path, disk: Disk | None) -> Iterator[RunningStack]:
-    """One stack for all faults: that it survives them all is the point."""
     with running_stack(folder / "data", **SOONER) as running:
         running.furnish(folder / "world", items=ITEMS)
         yield running
@@ -61,7 +58,6 @@ def stack(folder: Path, disk: Disk | None) -> Iterator[RunningStack]:
 
 @pytest.fixture(scope="session")
 def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose models answer at once and by rule: two judges and a generator, of which the device holds one."""
     folder = tmp_path_factory.mktemp("scripted")
     (folder / "mathrag.yaml").write_text(SCRIPTED)
     with running_stack(folder / "data", MATHRAG_CONFIG=str(folder / "mathrag.yaml")) as running:
@@ -71,7 +67,6 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]
 
 @pytest.fixture(scope="session")
 def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """A stack whose PostgreSQL and Redis stand behind proxies, for all tests of them and of ticks."""
     folder = tmp_path_factory.mktemp("proxied")
     kept = folder / "disk" / "postgres"
     with disk_of(folder / "disk", TABLES_MIB) as small, run_proxied(folder, PROXIED_ITEMS, kept=kept) as running:
@@ -81,11 +76,9 @@ def it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
 
 @pytest.fixture(scope="session")
 def whole(stack: RunningStack) -> Mapping[str, int]:
-    """How many calls each stage of a job makes when nothing goes wrong."""
     return measure_calls(stack)
 
 
 @pytest.fixture
 def trial(stack: RunningStack, whole: Mapping[str, int], seen: Seen) -> Trial:
-    """Return what a test needs to run its job on the stack that all faults share."""
     return Trial(stack, whole, seen)

@@ -26,7 +26,6 @@ class Repairable(Protocol):
 
 @pytest.fixture(autouse=True)
 def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After a test everything that it used is repaired; what it left broken is its error."""
     yield
     used = request.node.funcargs.values()
     found = [said for value in used if isinstance(value, Repairable) for said in value.repair()]

@@ -42,7 +42,6 @@ class Seen:
 
 @pytest.fixture
 def seen(request: pytest.FixtureRequest) -> Seen:
-    """Where a test that is marked with `fault` writes down what it did and saw."""
     mine = request.node.stash[_MINE] = Seen()
     return mine
 

@@ -33,8 +33,6 @@ REFUSED = "SELECT 1 FROM residencies WHERE epoch > $1 AND reason LIKE '%silently
 
 
 class Failed(NamedTuple):
-    """An attempt without a value; `accepted`: it is the call's last."""
-
     role: str
     outcome: str
     accepted: bool
@@ -43,32 +41,26 @@ class Failed(NamedTuple):
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backends]:
-    """One for all tests: every server behaves again at a test's end."""
     with backends(tmp_path_factory.mktemp("backends"), ITEMS) as made:
         yield made
 
 
 @dataclass(frozen=True)
 class Ordeal(Trial):
-    """A trial on this rig."""
-
     rig: Backends
 
     def begins(self, fault: str, *events: Event, **fields: object) -> str:
-        """A job that these events happen to; its id, once they have."""
         self.seen.describe("; ".join(map(str, events)))
         job = self.stack.submit(fault, **JOB, **fields)
         asyncio.run(BackendsBackEnd(self.rig, job).play(Scenario(fault, events)))
         return job
 
     def list_failed(self, job: str) -> list[Failed]:
-        """List the job's attempts without a value."""
         with Session(self.stack) as session:
             rows = session.rows(FAILED, job)
         return [Failed(row["role"], row["outcome"], row["accepted"], row["said"]) for row in rows]
 
     def ends_but_for(self, job: str, failed: int) -> Document:
-        """It ends by itself, with so many failed samples and a clean audit; its report."""
         document = self.stack.wait(job, ended)
         counts = document["request_counts"]
         assert (document["state"], counts["failed"]) == ("completed", failed), document
@@ -80,7 +72,6 @@ class Ordeal(Trial):
 
 @pytest.fixture
 def ordeal(rig: Backends, seen: Seen) -> Iterator[Ordeal]:
-    """Whatever happens in it is over at its end."""
     try:
         yield Ordeal(rig.stack, rig.whole, seen, rig)
     finally:
@@ -88,24 +79,20 @@ def ordeal(rig: Backends, seen: Seen) -> Iterator[Ordeal]:
 
 
 def wrong(share: float, how: str) -> Event:
-    """A server misbehaves when this share of the judging is done; the generator's sleeps and keeps it for later."""
     return at(at_judged_share(share), misbehave(Subject.SERVER, how))
 
 
 def outcomes(found: list[Failed]) -> Counter[tuple[str, str, bool]]:
-    """Count failed attempts by role, outcome and whether they were accepted."""
     return Counter((each.role, each.outcome, each.accepted) for each in found)
 
 
 def newest(ordeal: Ordeal) -> int:
-    """Return the epoch of the newest residency."""
     with Session(ordeal.stack) as session:
         return int(session.rows(NEWEST)[0]["epoch"])
 
 
 @pytest.mark.fault("B1")
 def test_a_status_of_trouble_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> None:
-    """Whichever it is and whoever says it; the status stands in the attempt's row."""
     events = (wrong(0.2, "tgi 500 x3"), wrong(0.4, "vllm 424 x3"))
     job = ordeal.begins("B1", *events)
     ordeal.ends_whole(job)
@@ -119,7 +106,6 @@ def test_a_status_of_trouble_is_an_attempt_that_is_made_again(ordeal: Ordeal) ->
 
 @pytest.mark.fault("B1")
 def test_trouble_that_does_not_end_fails_its_samples_in_words(ordeal: Ordeal) -> None:
-    """After three tries; the job ends, and says how many."""
     job = ordeal.begins("B1", wrong(0.4, "vllm 500"))
     report = ordeal.ends_but_for(job, ITEMS)
     found = outcomes(ordeal.list_failed(job))
@@ -140,7 +126,6 @@ OLLAMA_TROUBLES = [
     [pytest.param(*row, marks=pytest.mark.fault(row[0]), id=row[0]) for row in OLLAMA_TROUBLES],
 )
 def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal, fault: str, how: str, kind: str, times: int) -> None:
-    """Its driver is another one. A job for each trouble, as a call that met all of them would have no try left."""
     job = ordeal.begins(f"{fault}-ollama", wrong(0.2, f"ollama {how}"), models={"judge": "ollama"})
     ordeal.ends_whole(job)
     assert outcomes(ordeal.list_failed(job)) == {("judge", kind, False): times}
@@ -149,7 +134,6 @@ def test_trouble_of_an_ollama_server_is_the_same(ordeal: Ordeal, fault: str, how
 
 @pytest.mark.fault("B22")
 def test_a_server_that_is_overloaded_charges_nobody(ordeal: Ordeal) -> None:
-    """TGI says it by 429, vLLM and Ollama by 503; the calls wait, and go on when it has passed."""
     events = (wrong(0.2, "tgi 429 x3"), wrong(0.4, "vllm 503 x3"))
     job = ordeal.begins("B22", *events)
     ordeal.ends_whole(job)
@@ -161,7 +145,6 @@ def test_a_server_that_is_overloaded_charges_nobody(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B22")
 def test_calls_wait_for_a_remote_server_that_is_away_and_other_jobs_go_on(ordeal: Ordeal) -> None:
-    """Nobody listens there: the job says since when and when it is tried next, another one ends meanwhile."""
     ordeal.seen.describe("a remote server is not there for as long as another job takes")
     job = ordeal.stack.submit("B22-far", **JOB, models={"generate": "far"})
     until("it says that it waits", lambda: ordeal.stack.get(f"/v1/jobs/{job}").get("waiting"))
@@ -179,7 +162,6 @@ def test_calls_wait_for_a_remote_server_that_is_away_and_other_jobs_go_on(ordeal
 
 @pytest.mark.fault("B2")
 def test_a_server_that_hangs_is_waited_for_until_the_calls_deadline(ordeal: Ordeal) -> None:
-    """Before or after its headers; its neighbours in the chunk are answered meanwhile."""
     job = ordeal.begins("B2", wrong(0.2, "tgi hang x2"), wrong(0.4, "tgi hang_after_headers x2"))
     ordeal.ends_whole(job)
     found = ordeal.list_failed(job)
@@ -189,7 +171,6 @@ def test_a_server_that_hangs_is_waited_for_until_the_calls_deadline(ordeal: Orde
 
 @pytest.mark.fault("B2", "B22")
 def test_a_server_that_accepts_nobody_is_away(ordeal: Ordeal) -> None:
-    """Somebody else's, so no lease is held; once it answers, the job goes on, and nobody was charged."""
     ordeal.seen.describe("a remote server whose queue of connections is full, until the job says that it waits")
     with deaf(ordeal.rig.far_port):
         job = ordeal.stack.submit("B2-far", **JOB, models={"generate": "far"})
@@ -201,7 +182,6 @@ def test_a_server_that_accepts_nobody_is_away(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B3")
 def test_a_reset_in_the_middle_of_a_reply_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> None:
-    """The server lives, so nobody is suspected of having killed it."""
     job = ordeal.begins("B3", wrong(0.2, "tgi reset x3"), wrong(0.4, "vllm reset x3"))
     report = ordeal.ends_whole(job)
     assert outcomes(ordeal.list_failed(job)) == {
@@ -213,7 +193,6 @@ def test_a_reset_in_the_middle_of_a_reply_is_an_attempt_that_is_made_again(ordea
 
 @pytest.mark.fault("B4")
 def test_half_a_document_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> None:
-    """Its status says that all is well."""
     job = ordeal.begins("B4", wrong(0.2, "tgi half x3"), wrong(0.4, "vllm half x3"))
     ordeal.ends_whole(job)
     expected = {("judge", "backend_error", False): 3, ("generate", "backend_error", False): 3}
@@ -222,7 +201,6 @@ def test_half_a_document_is_an_attempt_that_is_made_again(ordeal: Ordeal) -> Non
 
 @pytest.mark.fault("B5")
 def test_an_answer_that_the_limit_ended_is_kept_as_such(ordeal: Ordeal) -> None:
-    """It is the model's answer: made once, and said to be truncated."""
     job = ordeal.begins("B5", wrong(0.4, "vllm length x4"))
     report = ordeal.ends_whole(job)
     with Session(ordeal.stack) as session:
@@ -234,7 +212,6 @@ def test_an_answer_that_the_limit_ended_is_kept_as_such(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B6")
 def test_no_text_is_an_answer_of_its_own_kind(ordeal: Ordeal) -> None:
-    """A judge's is no rating, a generator's a refusal; neither is asked for again."""
     job = ordeal.begins("B6", wrong(0.2, "tgi empty x3"), wrong(0.4, "vllm empty x3"))
     report = ordeal.ends_but_for(job, 3)
     assert outcomes(ordeal.list_failed(job)) == {("judge", "unparsed", True): 3, ("generate", "refused", True): 3}
@@ -263,7 +240,6 @@ def test_a_prompt_that_was_cut_has_no_answer(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B7")
 def test_a_server_that_cuts_prompts_is_not_opened(ordeal: Ordeal) -> None:
-    """It takes a prompt that cannot fit: found out before a call is sent."""
     ordeal.rig.misbehave("vllm", "cut")
     ordeal.seen.describe("vLLM cuts from before it is woken")
     since = newest(ordeal)
@@ -278,7 +254,6 @@ def test_a_server_that_cuts_prompts_is_not_opened(ordeal: Ordeal) -> None:
 
 @pytest.mark.fault("B19")
 def test_a_judge_that_says_no_rating_gives_no_score(ordeal: Ordeal) -> None:
-    """[[9]] is not clamped, and no text is a 3; the candidates are ranked without."""
     job = ordeal.begins("B19", wrong(0.2, "tgi unreadable x4"), wrong(0.4, "tgi out_of_range x4"))
     report = ordeal.ends_whole(job)
     found = ordeal.list_failed(job)

@@ -29,8 +29,6 @@ JOBS = """
 
 
 class Asked:
-    """A batch over two models and a pipeline, and what its client sees."""
-
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
         self._client = openai.OpenAI(base_url=f"{trial.stack.url}/openai/v1", api_key="any", max_retries=20)
@@ -47,11 +45,9 @@ class Asked:
         return {"custom_id": f"q{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
 
     def now(self) -> Batch:
-        """Return the batch's present state."""
         return self._client.batches.retrieve(self._id)
 
     def reaches(self, state: str, lines: int = 0) -> None:
-        """Return when it is in this state, with so many answered lines."""
         until(f"the batch is {state}", lambda: self.now().status == state and self._count_answered() >= lines, 0.05)
 
     def _count_answered(self) -> int:
@@ -59,16 +55,13 @@ class Asked:
         return counts.completed if counts else 0
 
     def cancel(self) -> None:
-        """Cancel the batch as its client does."""
         self._client.batches.cancel(self._id)
 
     def expire(self) -> None:
-        """Let the batch expire, as if its 24 hours were over."""
         with Session(self._trial.stack) as session:
             session.rows(EXPIRES, self._id.removeprefix("batch_"))
 
     def ends_whole(self, state: str) -> Batch:
-        """It ends in this state: every line is in one of its files, once, and every job's audit is clean."""
         until("the batch has ended", lambda: self.now().status in ENDED, 0.1)
         batch = self.now()
         assert batch.status == state, batch
@@ -85,7 +78,6 @@ class Asked:
 def hold_batch(
     trial: Trial, write: Write, before: Callable[[Asked], None] = lambda _: None
 ) -> Iterator[tuple[Asked, Gate]]:
-    """Hold a batch's next step in the database: its transaction is complete except for this statement."""
     with gate(trial.stack, write) as shut:
         asked = Asked(trial)
         before(asked)
@@ -94,7 +86,6 @@ def hold_batch(
 
 
 def kill(trial: Trial, victim: Subject, shut: Gate) -> None:
-    """Kill it; what the orchestrator was about to commit is rolled back, as if its death had been noticed at once."""
     trial.seen.describe(
         "SIGKILL of orchestrator, judge, generator and guard while a gate holds the batch's transaction"
     )
@@ -105,7 +96,6 @@ def kill(trial: Trial, victim: Subject, shut: Gate) -> None:
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_while_its_lines_are_checked(trial: Trial, victim: Subject) -> None:
-    """It has all its jobs or none, so they are submitted once."""
     with hold_batch(trial, STARTS) as (asked, shut):
         assert asked.now().status == "validating"
         kill(trial, victim, shut)
@@ -115,7 +105,6 @@ def test_while_its_lines_are_checked(trial: Trial, victim: Subject) -> None:
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_while_its_lines_are_answered(trial: Trial, victim: Subject) -> None:
-    """Some are, the others are not."""
     asked = Asked(trial)
     asked.reaches("in_progress", lines=5)
     trial.seen.describe("SIGKILL of each as soon as five of sixty lines are answered")
@@ -126,7 +115,6 @@ def test_while_its_lines_are_answered(trial: Trial, victim: Subject) -> None:
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_while_its_files_are_written(trial: Trial, victim: Subject) -> None:
-    """They are there whole, or not at all."""
     with hold_batch(trial, ENDS) as (asked, shut):
         assert asked.now().status == "finalizing"
         kill(trial, victim, shut)
@@ -151,7 +139,6 @@ def _expire(asked: Asked) -> None:
 def test_while_it_is_cut_off(
     trial: Trial, victim: Subject, change: Callable[[Asked], None], during: str, state: str
 ) -> None:
-    """What was answered before is in its output."""
     with hold_batch(trial, ENDS, change) as (asked, shut):
         assert asked.now().status == during
         kill(trial, victim, shut)

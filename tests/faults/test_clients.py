@@ -87,7 +87,6 @@ def connect(stack: RunningStack, request: str, body: bytes = b"", *, receive_byt
 
 @pytest.mark.fault("L1")
 def test_slow_readers_of_a_long_answer_keep_nobody_waiting(stack: RunningStack, seen: Seen) -> None:
-    """More of them than there are connections to the database; each answer was once read in one transaction."""
     seen.describe("twelve clients that read the export of 100,000 rules at 13 KB/s")
     rules = b"".join(ROW % (number // 400, number % 400) for number in range(100_000))
     assert stack.api.post("/v1/rules/import?name=L1", content=rules, timeout=300).status_code in (200, 201)
@@ -103,7 +102,6 @@ def test_slow_readers_of_a_long_answer_keep_nobody_waiting(stack: RunningStack, 
 
 @pytest.mark.fault("L2")
 def test_slow_uploads_give_their_places_back(stack: RunningStack, seen: Seen) -> None:
-    """At 5 KB/s they could have held all places for hours."""
     seen.describe("as many uploads as may run at once, each of 200 MB at 5 KB/s")
     head = b"Expect: 100-continue\r\nContent-Length: 200000000\r\n\r\n"
     with unharmed(stack, seen), ExitStack() as opened:

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(not clocks.LIBRARIES, reason="libfaketime is not
 
 @pytest.fixture(scope="module")
 def clocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningStack, Clocks]]:
-    """A stack of which every service has a wall clock of its own."""
     folder = tmp_path_factory.mktemp("clocks")
     with clocked_stack(folder / "data", **SOONER) as (running, times):
         running.furnish(folder / "world", items=ITEMS)
@@ -36,13 +35,11 @@ def clocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningS
 
 @pytest.fixture(scope="module")
 def calls(clocked: tuple[RunningStack, Clocks]) -> dict[str, int]:
-    """How many each stage makes while all clocks are true."""
     return measure_calls(clocked[0])
 
 
 @pytest.fixture
 def times(clocked: tuple[RunningStack, Clocks]) -> Iterator[Clocks]:
-    """Yield the clocks, and set them right afterwards."""
     yield clocked[1]
     for subject in (Subject.CLOCK, Subject.POSTGRES):
         clocked[1].jump(subject, 0)
@@ -50,14 +47,12 @@ def times(clocked: tuple[RunningStack, Clocks]) -> Iterator[Clocks]:
 
 @pytest.fixture
 def trial(clocked: tuple[RunningStack, Clocks], times: Clocks, calls: dict[str, int], seen: Seen) -> Trial:
-    """Return what a test needs to run its job on the stack with such clocks."""
     return Trial(clocked[0], calls, seen)
 
 
 @pytest.mark.fault("T1", "T5")
 @pytest.mark.parametrize("subject", [Subject.GUARD, Subject.JUDGE, Subject.ORCHESTRATOR], ids=str)
 def test_a_wall_clock_that_jumps_is_believed_by_nobody(trial: Trial, times: Clocks, subject: Subject) -> None:
-    """Receipts follow the guard's monotonic clock, claims live by the database's."""
     trial.seen.describe(
         "libfaketime sets the wall clock of guard, judge worker or orchestrator an hour ahead at 30 % of the judge's "
         "calls, and an hour back at 80 %; its monotonic clock goes on"
@@ -80,7 +75,6 @@ def test_a_wall_clock_that_jumps_is_believed_by_nobody(trial: Trial, times: Cloc
 
 @pytest.mark.fault("T1", "T5")
 def test_guards_that_start_under_wrong_clocks_keep_the_order_of_the_rows(trial: Trial, times: Clocks) -> None:
-    """The first time of each is never before the last one that another guard has written."""
     trial.seen.describe("and SIGKILL of the guard after either jump: the next one starts under that clock")
     events = (
         at(at_judged_share(0.2), jump(Subject.GUARD, HOUR)),
@@ -94,7 +88,6 @@ def test_guards_that_start_under_wrong_clocks_keep_the_order_of_the_rows(trial: 
 
 @pytest.mark.fault("T2")
 def test_clocks_of_different_speed_do_no_harm(trial: Trial, times: Clocks) -> None:
-    """One host's clock is a tenth too fast, another's a tenth too slow."""
     trial.seen.describe("libfaketime lets the guard's clock go 10 % too fast, the judge worker's 10 % too slow")
     for name, rate in (("guard", 1.1), ("judge", 0.9)):
         times.set(name, 0, rate)
@@ -103,7 +96,6 @@ def test_clocks_of_different_speed_do_no_harm(trial: Trial, times: Clocks) -> No
 
 @pytest.mark.fault("T3")
 def test_a_leap_ahead_of_the_databases_clock_costs_claims_at_most(trial: Trial, times: Clocks) -> None:
-    """They lapse too early, and the calls run again."""
     trial.seen.describe("libfaketime sets PostgreSQL's clock an hour ahead at 30 % of the judge's calls")
     job = play_events(trial, times, "T3", at(at_judged_share(0.3), jump(Subject.POSTGRES, HOUR)))
     trial.ends_whole(job)
@@ -112,7 +104,6 @@ def test_a_leap_ahead_of_the_databases_clock_costs_claims_at_most(trial: Trial, 
 
 @pytest.mark.fault("T3")
 def test_nobody_waits_until_the_databases_clock_has_caught_up(trial: Trial, times: Clocks) -> None:
-    """What a dead worker had claimed ends an hour later by that clock than anybody ever claimed."""
     trial.seen.describe("SIGKILL of the judge worker, and PostgreSQL's clock is set an hour back")
     events = (at(at_judged_share(0.3), kill(Subject.JUDGE)), at(at_judged_share(0.0), jump(Subject.POSTGRES, -HOUR)))
     job = play_events(trial, times, "T3", *events)
@@ -127,19 +118,16 @@ def test_nobody_waits_until_the_databases_clock_has_caught_up(trial: Trial, time
 
 
 def play_events(trial: Trial, times: Clocks, fault: str, *events: Event) -> str:
-    """Submit a job, bring these events about during it, and return its id."""
     return trial.play(fault, events, lambda job: RealBackEnd(trial.stack, job, trial.whole, clocks=times))
 
 
 def assert_ahead(stack: RunningStack, subject: Subject, seconds: float) -> None:
-    """The service's own clock is so far from the true time: it stamps its answers with it."""
     url = stack.url if subject is Subject.ORCHESTRATOR else stack.service_url("guard")
     said = httpx2.get(f"{url}/healthz", timeout=60, trust_env=False).headers["date"]
     assert abs((parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds() - seconds) < 60
 
 
 def ahead_of(stack: RunningStack) -> float:
-    """How far the database's clock is from the true time, in seconds."""
     with Session(stack) as session:
         found: datetime = session.rows("SELECT clock_timestamp()")[0][0]
         return (found - datetime.now(UTC)).total_seconds()

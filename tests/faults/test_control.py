@@ -29,7 +29,6 @@ STATES: dict[str, Until] = {
 @pytest.mark.fault("C1")
 @pytest.mark.parametrize("state", STATES)
 def test_a_cancel_ends_a_job_wherever_it_is(trial: Trial, state: str) -> None:
-    """Samples that had ended keep their outcome, the others end as cancelled, and no model is asked any more."""
     trial.seen.describe("POST /cancel while it prepares, judges, generates, is paused, and after each end")
     job = trial.stack.submit(f"C1-{state}", **JOB)
     trial.stack.wait(job, STATES[state])
@@ -42,7 +41,6 @@ def test_a_cancel_ends_a_job_wherever_it_is(trial: Trial, state: str) -> None:
 
 @pytest.mark.fault("C1")
 def test_a_paused_job_is_cancelled_and_an_ended_one_is_not(trial: Trial) -> None:
-    """A cancel that comes too late is refused, and changes nothing."""
     paused, whole = (trial.stack.submit(f"C1-{name}", **JOB) for name in ("paused", "whole"))
     trial.stack.wait(paused, lambda now: done(now, "judge") > 0)
     assert command(trial.stack, paused, "pause") == 202
@@ -56,7 +54,6 @@ def test_a_paused_job_is_cancelled_and_an_ended_one_is_not(trial: Trial) -> None
 
 @pytest.mark.fault("C2")
 def test_a_storm_of_cancels_harms_no_other_job(scripted: RunningStack, seen: Seen) -> None:
-    """The jobs share their calls, so each cancel meets calls that others wait for."""
     jobs, times = 20, 5
     seen.describe(f"{jobs} jobs over the same calls, all but one of them cancelled {times} times at once")
     names = [scripted.submit(f"C2-{number}") for number in range(jobs)]
@@ -72,7 +69,6 @@ def test_a_storm_of_cancels_harms_no_other_job(scripted: RunningStack, seen: See
 
 @pytest.mark.fault("C3")
 def test_what_a_running_job_needs_is_not_deleted(trial: Trial) -> None:
-    """There is no DELETE; the owner's purge leaves jobs alone that have not ended."""
     trial.seen.describe("DELETE of the running job, of its dataset and corpus; and the purge of everything that ended")
     job = trial.stack.submit("C3", **JOB)
     trial.stack.wait(job, lambda now: done(now, "judge") > 0)
@@ -85,7 +81,6 @@ def test_what_a_running_job_needs_is_not_deleted(trial: Trial) -> None:
 
 @pytest.mark.fault("C4")
 def test_an_urgent_job_overtakes_in_the_middle_of_a_drain(trial: Trial) -> None:
-    """Its calls are claimed first as far as their model is resident; a drain is not broken off for it."""
     trial.seen.describe("a job with rank 1 submitted at a third of the judge's calls of a job with rank 100")
     slow = trial.stack.submit("C4-slow", **JOB, repeats=3)
     trial.stack.wait(slow, lambda now: done(now, "judge") >= trial.whole["judge"] // 3)
@@ -100,7 +95,6 @@ def test_an_urgent_job_overtakes_in_the_middle_of_a_drain(trial: Trial) -> None:
 
 @pytest.mark.fault("C5")
 def test_two_jobs_with_different_judges_share_the_generator(scripted: RunningStack, seen: Seen) -> None:
-    """Three models, three loads: what both jobs want of the generator is drained at once."""
     seen.describe("two jobs submitted together, each with a judge of its own, on a device for one model")
     with Session(scripted) as session:
         before = session.rows(LOADS)[0][0]
@@ -114,12 +108,10 @@ def test_two_jobs_with_different_judges_share_the_generator(scripted: RunningSta
 
 
 def command(stack: RunningStack, job: str, what: str) -> int:
-    """The status that it is answered with."""
     return stack.api.post(f"/v1/jobs/{job}/{what}").status_code
 
 
 def wait_until_cancelled(stack: RunningStack, job: str) -> Document:
-    """Wait until the job is cancelled; check that every sample is counted and that the audit is clean."""
     document = stack.wait(job, ended)
     counts = document["request_counts"]
     assert document["state"] == "cancelled"
@@ -129,7 +121,6 @@ def wait_until_cancelled(stack: RunningStack, job: str) -> Document:
 
 
 def late(stack: RunningStack, job: str, document: Document) -> float:
-    """Seconds from the end of a job to the last model call that was begun for it alone."""
     with Session(stack) as session:
         latest = session.rows(LATEST, job)[0][0]
     return (latest - datetime.fromisoformat(document["ended_at"])).total_seconds() if latest else 0.0

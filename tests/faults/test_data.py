@@ -21,7 +21,6 @@ PATHS = "SELECT i.path FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, 
 
 @pytest.mark.fault("S1")
 def test_a_sample_that_hangs_its_grader_fails_alone(trial: Trial) -> None:
-    """The grader's process is killed at its deadline, and the next sample gets a fresh one."""
     trial.seen.describe("a gold answer that keeps SymPy busy for ever, between two ordinary ones")
     items = [question("What is 1 plus 1?", "2"), question("What is 2 plus 2?", HANGS), question("Is 1 one?", "1")]
     upload(trial.stack, "S1", items)
@@ -34,7 +33,6 @@ def test_a_sample_that_hangs_its_grader_fails_alone(trial: Trial) -> None:
 
 @pytest.mark.fault("S2")
 def test_a_problem_that_no_context_holds_is_said_so_and_the_others_go_on(trial: Trial) -> None:
-    """It is a typed failure of that sample, before a model is asked; nothing is cut in silence."""
     trial.seen.describe(f"a question of {TOKENS:,} tokens between two ordinary ones; one above the limit of an upload")
     upload(trial.stack, "S2", [question("What is 1 plus 1?", "2"), question("1+" * (TOKENS // 2), "1")])
     job = trial.stack.submit("S2", dataset="S2", pipeline="sparse", reuse="none")
@@ -57,7 +55,6 @@ def test_a_problem_that_no_context_holds_is_said_so_and_the_others_go_on(trial: 
     ],
 )
 def test_what_cannot_be_stored_is_refused_with_its_line(trial: Trial, name: str, content: bytes) -> None:
-    """Nothing of the upload is kept, and the service goes on."""
     trial.seen.describe("uploads with a NUL, a lone surrogate, and a question of one megabyte in their second line")
     good = lines([question("What is 1 plus 1?", "2")])
     response = trial.stack.api.post("/v1/datasets?name=S3", content=good + content)
@@ -69,7 +66,6 @@ def test_what_cannot_be_stored_is_refused_with_its_line(trial: Trial, name: str,
 
 @pytest.mark.fault("S4")
 def test_an_empty_corpus_is_refused(trial: Trial) -> None:
-    """So no job can be submitted over one."""
     trial.seen.describe("an upload without a document, and one of blank lines")
     for content in (b"", b"\n\n"):
         response = trial.stack.api.post("/v1/corpora?name=S4", content=content)
@@ -80,7 +76,6 @@ def test_an_empty_corpus_is_refused(trial: Trial) -> None:
 
 @pytest.mark.fault("S5")
 def test_one_custom_id_twice_is_refused_with_both_lines(trial: Trial) -> None:
-    """Results are joined by it."""
     trial.seen.describe("a dataset whose first and third line have the same custom_id")
     rows = [{"question": f"What is {n}?", "custom_id": f"id-{n % 2}"} for n in range(3)]
     response = trial.stack.api.post("/v1/datasets?name=S5", content=lines(rows))
@@ -93,7 +88,6 @@ def test_one_custom_id_twice_is_refused_with_both_lines(trial: Trial) -> None:
 @pytest.mark.fault("S6")
 @pytest.mark.parametrize("items", [1, MANY])
 def test_a_job_of_one_and_a_job_of_very_many_end_alike(scripted: RunningStack, seen: Seen, items: int) -> None:
-    """Two loads at most, every sample once."""
     seen.describe(f"a job of 1 and a job of {MANY:,} samples, with models that answer at once")
     name = f"S6-{items}"
     upload(scripted, name, (question(f"What is {n} and {n}?") for n in range(items)))
@@ -107,7 +101,6 @@ def test_a_job_of_one_and_a_job_of_very_many_end_alike(scripted: RunningStack, s
 
 @pytest.mark.fault("B20")
 def test_a_lost_index_is_named_and_built_again_by_the_same_upload(trial: Trial) -> None:
-    """Searches fail in words, no sample is answered without its documents, and a requeued job is whole."""
     trial.seen.describe(
         "the index files of the job's corpus removed, and the retriever killed so that it opens them anew"
     )
@@ -130,29 +123,24 @@ def test_a_lost_index_is_named_and_built_again_by_the_same_upload(trial: Trial) 
 
 
 def indexes_of(stack: RunningStack, corpus: str) -> list[str]:
-    """List the paths of a corpus's index files."""
     with Session(stack) as session:
         return [row[0] for row in session.rows(PATHS, corpus)]
 
 
 def question(text: str, gold: str | None = None) -> Document:
-    """Make a row of a dataset."""
     return {"question": text, **({"answer": gold} if gold else {})}
 
 
 def lines(rows: Iterable[Document]) -> bytes:
-    """Encode rows as JSON lines, for an upload."""
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
 def upload(stack: RunningStack, name: str, rows: Iterable[Document]) -> None:
-    """Make a dataset."""
     response = stack.api.post("/v1/datasets", params={"name": name}, content=lines(rows), timeout=300)
     assert response.status_code == 201, response.text
 
 
 def whole(stack: RunningStack, job: str) -> Document:
-    """The job once it has completed, with every sample ended and a clean audit."""
     document = stack.wait(job, ended)
     counts = document["request_counts"]
     assert document["state"] == "completed", document

@@ -59,7 +59,6 @@ DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_data
 
 
 def ends_whole(it: Proxied, job: str, seen: Seen) -> None:
-    """As every job; and no call has two replies, no step two makers."""
     it.ends_whole(job, seen)
     assert asyncio.run(fetched(it.postgres.of.url(), TWICE)) == []
 
@@ -67,7 +66,6 @@ def ends_whole(it: Proxied, job: str, seen: Seen) -> None:
 @pytest.mark.fault("D1")
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGQUIT], ids=["in order", "in a crash"])
 def test_a_restart_of_postgresql_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
-    """Whatever had its answer is there; whatever had none is asked again."""
     seen.describe(f"{by.name} of the postmaster at 30 % of the judge's calls, and started again {AWAY_S:.0f} s later")
     job = it.submit_judging("D1", 0.3)
     with it.postgres.keep_stopped(by):
@@ -78,7 +76,6 @@ def test_a_restart_of_postgresql_costs_a_moment(it: Proxied, seen: Seen, by: sig
 @pytest.mark.fault("D2")
 @pytest.mark.parametrize("every", [1, 2, 5])
 def test_a_commit_whose_answer_is_lost_is_whole_either_way(it: Proxied, seen: Seen, every: int) -> None:
-    """Of every kind of commit several are cut, in turn after and before the server carried them out."""
     key = f"D2-{every}"
     it.cuts.arm(every=every, most=3)
     try:
@@ -99,7 +96,6 @@ def test_a_commit_whose_answer_is_lost_is_whole_either_way(it: Proxied, seen: Se
 
 
 def submit_until_answered(it: Proxied, key: str) -> str:
-    """Submit a job with this Idempotency-Key until there is an answer, as a client does, and return its id."""
     body = {"name": key, "dataset": "world", "corpus": "world", "pipeline": "mathrag-gate", **JOB}
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
@@ -115,7 +111,6 @@ def submit_until_answered(it: Proxied, key: str) -> str:
 
 @pytest.mark.fault("D3")
 def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied, seen: Seen) -> None:
-    """They are the database's moment: no call is charged for them, however many there are."""
     seen.describe(f"a trigger raises 40001 and 40P01 in turn at every {EVERY}th statement that writes a hot table")
     with trip(it):
         job = it.submit_judging("D3-trips")
@@ -128,7 +123,6 @@ def test_transactions_that_are_rolled_back_for_others_are_done_again(it: Proxied
 
 @contextmanager
 def trip(it: Proxied) -> Iterator[None]:
-    """Install the trigger for the length of the block."""
     try:
         it.rows("CREATE SEQUENCE trips")
         it.rows("CREATE SEQUENCE tripped")
@@ -143,7 +137,6 @@ def trip(it: Proxied) -> Iterator[None]:
 
 @pytest.mark.fault("D3")
 def test_a_deadlock_with_somebody_else_costs_a_moment(it: Proxied, seen: Seen) -> None:
-    """Somebody locks rows of the queue in the opposite order; `deadlock_timeout` is 100 ms here."""
     seen.describe("another session locks claimed rows of the queue from the last to the first, over and over")
     ((before,),) = it.rows(DEADLOCKS)
     job = it.submit_judging("D3-deadlocks")
@@ -153,7 +146,6 @@ def test_a_deadlock_with_somebody_else_costs_a_moment(it: Proxied, seen: Seen) -
 
 
 async def against_the_order(it: Proxied, job: str) -> None:
-    """Until the job has ended."""
     engine = create_async_engine(it.superuser_url(), poolclass=NullPool)
     try:
         async with asyncio.timeout(DEADLINE_S):
@@ -169,7 +161,6 @@ async def against_the_order(it: Proxied, job: str) -> None:
 
 @pytest.mark.fault("D4")
 def test_a_server_without_a_free_connection_is_waited_for(it: Proxied, seen: Seen) -> None:
-    """Ours are ended and others take all that there are; when they go, ours come back."""
     seen.describe(f"every connection of ours terminated and all of max_connections taken by others for {AWAY_S:.0f} s")
     job = it.submit_judging("D4", 0.3)
     taken = asyncio.run(crowd(it))
@@ -179,7 +170,6 @@ def test_a_server_without_a_free_connection_is_waited_for(it: Proxied, seen: See
 
 
 async def crowd(it: Proxied) -> int:
-    """Take every connection that there is, and keep them for a while; how many that were."""
     engine = create_async_engine(it.postgres.of.url(), poolclass=NullPool)
     taken: list[AsyncConnection] = []
     until_s = inf
@@ -200,7 +190,6 @@ async def crowd(it: Proxied) -> int:
 
 @pytest.mark.fault("D5")
 def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen) -> None:
-    """Writes fail for want of space. PostgreSQL may end over it, and is started again by whoever runs it."""
     small = require(it.disk)
     seen.describe(f"PostgreSQL's tables on a file system of {TABLES_MIB} MiB (its log on another), filled at 20 % of "
                   f"the judge's calls, relieved {AWAY_S:.0f} s after an insert has failed")  # fmt: skip
@@ -222,7 +211,6 @@ def test_a_full_disk_stops_the_job_until_it_is_relieved(it: Proxied, seen: Seen)
 
 @pytest.mark.fault("D6")
 def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
-    """Sessions that began while it was read-only stay so: they are given up as soon as they say it."""
     seen.describe(
         f"default_transaction_read_only = on and every connection of ours terminated; off {AWAY_S:.0f} s later"
     )
@@ -237,7 +225,6 @@ def test_a_read_only_database_is_waited_for(it: Proxied, seen: Seen) -> None:
 
 @contextmanager
 def read_only(it: Proxied) -> Iterator[None]:
-    """Sessions of ours that begin inside the block may only read."""
     it.rows(f"ALTER ROLE {pg.APP} SET default_transaction_read_only = on")
     try:
         yield
@@ -247,7 +234,6 @@ def read_only(it: Proxied) -> Iterator[None]:
 
 @pytest.mark.fault("D7")
 def test_a_schema_may_go_back_and_forth_under_a_job_in_flight(it: Proxied, seen: Seen) -> None:
-    """The services go on and are cut off meanwhile; what they had prepared against the old schema is gone with it."""
     seen.describe("services cut off from PostgreSQL at 30 % of the judge's calls, `alembic downgrade 0001` and "
                   "`upgrade head`, connected again")  # fmt: skip
     job = it.submit_judging("D7", 0.3)

@@ -32,7 +32,6 @@ REPLIES = """
 
 @pytest.fixture(scope="module")
 def deterministic_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run a stack on the shipped models, configured to be deterministic."""
     folder = tmp_path_factory.mktemp("determinism")
     models = {
         f"world-{name}": {
@@ -50,7 +49,6 @@ def deterministic_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 
 @pytest.mark.fault("B21")
 def test_kills_change_no_reply_of_a_deterministic_model(deterministic_stack: RunningStack, seen: Seen) -> None:
-    """Every rating, text and answer is that of an undisturbed run, although calls ran again, alone."""
     seen.describe("SIGKILL of worker, guard and model server in both stages of a greedy job with `reuse: none`")
     stack = deterministic_stack
     undisturbed = stack.submit("undisturbed", **GREEDY)
@@ -67,6 +65,5 @@ def test_kills_change_no_reply_of_a_deterministic_model(deterministic_stack: Run
 
 
 def replies(stack: RunningStack, job: str) -> list[tuple[object, ...]]:
-    """The job's replies of models with their places, and the answers that were made of them."""
     with Session(stack) as session:
         return [tuple(row) for row in session.rows(REPLIES, job)]

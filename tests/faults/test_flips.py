@@ -27,7 +27,6 @@ NEWEST = "SELECT state, reason FROM residencies ORDER BY epoch DESC LIMIT 1"
 @pytest.mark.fault("P8")
 @pytest.mark.parametrize("state", STATES)
 def test_a_guard_that_dies_in_a_flip_is_followed_by_one_that_begins_anew(trial: Trial, state: FlipState) -> None:
-    """What it had begun is closed, what it had started is dead, and no epoch is served twice."""
     trial.seen.describe(f"SIGKILL of the guard {HELD}")
     trial.survives("P8", at(at_flip_state(state), kill(Subject.GUARD)))
     with Session(trial.stack) as session:
@@ -40,7 +39,6 @@ def test_a_guard_that_dies_in_a_flip_is_followed_by_one_that_begins_anew(trial: 
 @pytest.mark.fault("P9")
 @pytest.mark.parametrize("state", STATES)
 def test_a_scheduler_that_dies_in_a_flip_is_not_missed(trial: Trial, state: FlipState) -> None:
-    """The row says what is wanted; the guard needs nobody to finish it."""
     trial.seen.describe(f"SIGKILL of the orchestrator {HELD}")
     report = trial.survives("P9", at(at_flip_state(state), kill(Subject.ORCHESTRATOR)))
     assert report["calls_lapsed"] <= IN_FLIGHT
@@ -48,7 +46,6 @@ def test_a_scheduler_that_dies_in_a_flip_is_not_missed(trial: Trial, state: Flip
 
 @pytest.mark.fault("P9")
 def test_a_scheduler_that_dies_while_it_decides_has_decided_nothing(trial: Trial) -> None:
-    """Its row was never committed; the next guard takes its own snapshot."""
     trial.seen.describe("SIGKILL of the orchestrator while a gate holds the row of its decision")
     with gate(trial.stack, Write("residencies", "INSERT", "true")) as held:
         job = trial.stack.submit("P9", **JOB)
@@ -65,7 +62,6 @@ def test_a_scheduler_that_dies_while_it_decides_has_decided_nothing(trial: Trial
 @pytest.mark.fault("P10")
 @pytest.mark.parametrize("stage", ["judge", "generate"])
 def test_a_model_server_that_dies_at_work_is_loaded_again(trial: Trial, stage: str) -> None:
-    """What ran on it is suspect, the rest is given back."""
     trial.seen.describe("SIGKILL of the model server at 30 % of a stage's calls")
     report = trial.survives("P10", at(Moment(stage, 0.3), kill(Subject.SERVER)))
     assert report["model_loads"] > 2
@@ -77,7 +73,6 @@ def test_a_model_server_that_dies_at_work_is_loaded_again(trial: Trial, stage: s
 @pytest.mark.fault("P10", "P8")
 @pytest.mark.parametrize("guard_too", [False, True], ids=["server", "server and guard"])
 def test_a_model_server_that_dies_while_it_loads_costs_a_quarantine(trial: Trial, guard_too: bool) -> None:
-    """The device is tried again after a pause, by this guard or by the next."""
     trial.seen.describe("SIGKILL of the model server in the middle of its load")
     before = {server.pid for server in trial.processes.servers()}
     with gate(trial.stack, Write("residencies", "UPDATE", "NEW.state = 'quarantined'")) as held:
@@ -98,7 +93,6 @@ def test_a_model_server_that_dies_while_it_loads_costs_a_quarantine(trial: Trial
 
 
 def epochs(trial: Trial) -> int:
-    """How many residencies were ever wanted."""
     with Session(trial.stack) as session:
         found: int = session.rows("SELECT count(*) FROM residencies")[0][0]
         return found

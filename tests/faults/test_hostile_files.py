@@ -19,15 +19,12 @@ CHILD_MIB = 512
 
 
 class Memory:
-    """The most memory that a process and its children had at once, in MiB."""
-
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
         self._done = threading.Event()
         self.child = 0.0
 
     def watch(self) -> None:
-        """Look at the children until it is stopped; what they take between two looks goes unseen."""
         while not self._done.wait(0.02):
             for child in self._process.children():
                 try:
@@ -36,23 +33,19 @@ class Memory:
                     continue
 
     def stop(self) -> None:
-        """Look no more."""
         self._done.set()
 
     @property
     def own(self) -> float:
-        """Return the peak that the kernel recorded, so that no short one is missed."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
     def children(self) -> list[psutil.Process]:
-        """What is there now, the dead that nobody has waited for among them."""
         return self._process.children()
 
 
 @contextmanager
 def watch_memory(pid: int) -> Iterator[Memory]:
-    """Measure the memory of a process during a block; its earlier peak is forgotten."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     memory = Memory(pid)
     watching = threading.Thread(target=memory.watch)
@@ -69,7 +62,6 @@ def watch_memory(pid: int) -> Iterator[Memory]:
 def test_a_small_parquet_file_of_gigabytes_is_refused_and_the_orchestrator_stays_small(
     stack: RunningStack, seen: Seen, name: str
 ) -> None:
-    """With the reason; the process that unpacked it is gone, and the next upload is taken."""
     file = bombs.FILES[name]
     seen.describe(f"a Parquet file, {file.__doc__}".rstrip("."))
     content = file()
@@ -91,7 +83,6 @@ def test_a_small_parquet_file_of_gigabytes_is_refused_and_the_orchestrator_stays
 
 @pytest.mark.fault("X7")
 def test_a_csv_header_of_40000_columns_is_refused_at_once(stack: RunningStack, seen: Seen) -> None:
-    """The message has the number and the limit."""
     seen.describe("a CSV file whose header has 40,000 columns")
     refused = stack.api.post("/v1/corpora?name=X7", content=bombs.wide_header(40_000), timeout=30)
     assert refused.status_code == 422

@@ -26,7 +26,6 @@ ENOUGH = 0.9
 
 @pytest.fixture
 def full(disk: Disk | None) -> Iterator[Disk]:
-    """The disk of logs and indexes, full."""
     if disk is None:
         pytest.skip("mounting a small file system needs root")
     disk.fill()
@@ -38,7 +37,6 @@ def full(disk: Disk | None) -> Iterator[Disk]:
 
 @pytest.mark.fault("H1")
 def test_a_disk_without_room_for_logs_costs_lines(trial: Trial, full: Disk) -> None:
-    """Nothing that counts is written there."""
     trial.seen.describe("logs and indexes lie on a tmpfs that is full while a job runs")
     trial.ends_whole(trial.stack.submit("H1", **JOB))
     assert limits.room(full.folder) == 0
@@ -47,7 +45,6 @@ def test_a_disk_without_room_for_logs_costs_lines(trial: Trial, full: Disk) -> N
 
 @pytest.mark.fault("H1")
 def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Trial, full: Disk, tmp_path: Path) -> None:
-    """Once there is room again, the same upload makes it."""
     trial.seen.describe("and while a corpus is uploaded")
     corpus = b'{"id": "only", "text": "The sum of two and two is four."}\n'
     refused = trial.stack.api.post("/v1/corpora", params={"name": "roomless"}, content=corpus)
@@ -62,7 +59,6 @@ def test_a_disk_without_room_for_an_index_refuses_the_corpus_in_words(trial: Tri
 
 @pytest.mark.fault("H2")
 def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial) -> None:
-    """The kernel has forgotten the models' files, and lets the guard and its servers keep less than they need."""
     trial.seen.describe(
         "a cgroup gives guard and model servers a tenth less memory than they take, and model files are evicted"
     )
@@ -82,7 +78,6 @@ def test_short_memory_makes_loads_wait_for_the_disk(trial: Trial) -> None:
 @pytest.mark.fault("H3")
 @pytest.mark.parametrize("subject", [Subject.GUARD, Subject.ORCHESTRATOR], ids=str)
 def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Trial, subject: Subject) -> None:
-    """What is connected goes on, what is not waits."""
     trial.seen.describe("prlimit leaves guard or orchestrator no file descriptor until it has refused a connection")
     job = trial.stack.submit("H3", **JOB)
     trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
@@ -97,7 +92,6 @@ def test_a_service_without_descriptors_takes_no_connection_and_lives(trial: Tria
 
 @pytest.mark.fault("H4")
 def test_a_reboot_of_the_host_costs_what_was_in_flight(trial: Trial) -> None:
-    """Everything is gone at once, PostgreSQL and Redis too; started again, the job goes on where it was."""
     trial.seen.describe(
         "SIGKILL of every process at once, PostgreSQL and Redis among them, at 30 % of the judge's calls"
     )
@@ -113,12 +107,10 @@ def test_a_reboot_of_the_host_costs_what_was_in_flight(trial: Trial) -> None:
 
 
 def is_judged(goal: float, document: Document) -> bool:
-    """Return whether at least `goal` calls of the judge are answered."""
     return done(document, "judge") >= goal
 
 
 def answers(url: str) -> bool:
-    """Whether a new connection is heard."""
     try:
         return httpx2.get(f"{url}/healthz", timeout=1, trust_env=False).is_success
     except httpx2.TransportError:

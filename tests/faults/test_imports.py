@@ -23,7 +23,6 @@ MADE = """
 
 @pytest.mark.fault("P2")
 def test_grading_of_imported_answers_goes_on_after_a_kill_and_each_pair_is_graded_once(trial: Trial) -> None:
-    """The judge dies with grades that it had not committed, and the orchestrator that took the upload dies with it."""
     trial.seen.describe("SIGKILL of judge worker and orchestrator while a gate holds the first grades of an import")
     items: int = trial.stack.get("/v1/datasets/world")["items"]
     with gate(trial.stack, GRADES) as held:
@@ -41,7 +40,6 @@ def test_grading_of_imported_answers_goes_on_after_a_kill_and_each_pair_is_grade
 
 
 def import_answers(trial: Trial, items: int) -> str:
-    """Import answers that nobody has given before, of which the first two repeats are equal; return the job's id."""
     base = 1_000_000 * (1 + secrets.randbelow(1000))
     lines = [
         {"index": index, "repeat": repeat, "answer": str(base + 2 * index + repeat // 2)}
@@ -58,6 +56,5 @@ def import_answers(trial: Trial, items: int) -> str:
 
 
 def count_calls(trial: Trial, job: str) -> dict[str, Any]:
-    """Count the calls that the job's samples wait for or had, and the replies to them."""
     with Session(trial.stack) as session:
         return dict(session.rows(MADE, job)[0])

@@ -31,7 +31,6 @@ MAIN = {"guard": ("P8", Subject.GUARD), "orchestrator": ("P9", Subject.ORCHESTRA
 # In turn: a worker that is killed again soon is restarted later each time.
 @pytest.mark.parametrize(("stage", "percent"), KILLS)
 def test_a_killed_worker_costs_at_most_what_was_in_flight(trial: Trial, stage: str, percent: int) -> None:
-    """The job completes without help, nothing is lost or doubled, and few calls ran twice."""
     trial.seen.describe("SIGKILL of the worker and its children at 20, 40 and 80 % of its stage's calls")
     report = trial.survives("P1", at(Moment(stage, percent / 100), kill(WORKERS[stage])))
     assert report["calls_lapsed"] <= IN_FLIGHT
@@ -45,7 +44,6 @@ def test_a_killed_worker_costs_at_most_what_was_in_flight(trial: Trial, stage: s
 def test_a_guard_or_an_orchestrator_killed_in_a_stage_costs_no_more(
     trial: Trial, stage: str, fault: str, victim: Subject
 ) -> None:
-    """What the workers had in flight is all that may run twice."""
     trial.seen.describe(f"SIGKILL of the {victim} at 30 % of a stage, its residency open")
     report = trial.survives(fault, at(Moment(stage, 0.3), kill(victim)))
     assert report["calls_lapsed"] <= IN_FLIGHT
@@ -53,7 +51,6 @@ def test_a_guard_or_an_orchestrator_killed_in_a_stage_costs_no_more(
 
 @pytest.mark.fault("P5")
 def test_a_killed_child_costs_at_most_what_was_in_flight(trial: Trial) -> None:
-    """The worker's main process forks another child and stays."""
     trial.seen.describe("SIGKILL of the judge worker's forked child at 30 % of the judge's calls")
     before = trial.processes.of(Subject.JUDGE)[0].pid
     report = trial.survives("P5", at(at_judged_share(0.3), kill(Subject.CHILD)))
@@ -65,7 +62,6 @@ def test_a_killed_child_costs_at_most_what_was_in_flight(trial: Trial) -> None:
 @pytest.mark.fault("P7")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, stage: str) -> None:
-    """No claim lapses, no call is charged."""
     trial.seen.describe("SIGTERM of the worker at 30 % of its stage's calls")
     report = trial.survives("P7", at(Moment(stage, 0.3), terminate(WORKERS[stage])))
     assert report["calls_lapsed"] == 0
@@ -75,7 +71,6 @@ def test_a_worker_that_is_told_to_stop_gives_back_what_it_holds(trial: Trial, st
 @pytest.mark.fault("R2")
 @pytest.mark.smoke
 def test_a_redis_flush_costs_nothing_but_time(trial: Trial) -> None:
-    """Ticks and lease are gone; the rows are not."""
     trial.seen.describe("FLUSHALL at 30 % of the judge's calls")
     trial.survives("R2", at(at_judged_share(0.3), flush(Subject.REDIS)))
 
@@ -83,7 +78,6 @@ def test_a_redis_flush_costs_nothing_but_time(trial: Trial) -> None:
 @pytest.mark.fault("P2")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: str) -> None:
-    """The model has answered, the row waits at a gate, and the worker dies there."""
     trial.seen.describe("SIGKILL of the worker while a gate holds the commit of its replies, which is rolled back")
     with gate(trial.stack, replies_of(stage)) as held:
         job = trial.stack.submit("P2", **JOB)
@@ -101,7 +95,6 @@ def test_a_reply_that_was_not_committed_is_computed_again(trial: Trial, stage: s
 @pytest.mark.fault("P3")
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: str) -> None:
-    """The worker is dead when its commit goes through, and its tick was never acknowledged."""
     trial.seen.describe("SIGKILL of the worker while a gate holds the commit of its replies, which then goes through")
     with gate(trial.stack, replies_of(stage)) as held:
         job = trial.stack.submit("P3", **JOB)
@@ -119,7 +112,6 @@ def test_a_reply_that_was_committed_is_not_computed_again(trial: Trial, stage: s
 
 @pytest.mark.fault("P4")
 def test_a_tick_that_was_taken_and_never_noted_is_given_again(trial: Trial) -> None:
-    """Redis has handed it out, nobody has it, and its mark hides the next ones for half a minute."""
     trial.seen.describe("SIGKILL of an idle worker that was stopped when Redis handed it a tick")
     with redis.Redis.from_url(trial.stack.redis_url()) as client:
         until("the workers are idle", lambda: not client.exists(MARK))
@@ -154,12 +146,10 @@ async def _tick(redis_url: str) -> None:
 
 
 def replies_of(stage: str) -> Write:
-    """The commit of replies of a stage's leased model."""
     return Write("attempts", "INSERT", f"NEW.epoch IS NOT NULL AND NEW.worker LIKE '{stage}@%'")
 
 
 def count_answered(stack: RunningStack, stage: str) -> int:
-    """Count the committed replies of a stage's leased model."""
     count = "SELECT count(*) FROM attempts WHERE accepted AND epoch IS NOT NULL AND worker LIKE $1"
     with Session(stack) as session:
         found: int = session.rows(count, f"{stage}@%")[0][0]

@@ -24,7 +24,6 @@ CRASHES = 4
 
 @pytest.mark.fault("P6")
 def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(trial: Trial, tmp_path: Path) -> None:
-    """It hands in replies under a claim that has lapsed: they are discarded, and each call counts once."""
     trial.seen.describe(
         "SIGSTOP of the judge worker at 30 % of the judge's calls, with calls in hand; SIGCONT when its claims have "
         "lapsed, another worker has done its work, and the generator is resident"
@@ -47,7 +46,6 @@ def test_a_holder_that_wakes_while_the_next_holds_the_device_changes_nothing(tri
 
 @pytest.mark.fault("T4")
 def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> None:
-    """It runs for a moment between two stops that are longer than its claims live."""
     trial.seen.describe("the judge worker stopped twice until its claims have lapsed, 5 s later at most")
     job = trial.stack.submit("T4", **JOB)
     for share in (0.3, 0.8):
@@ -64,7 +62,6 @@ def test_a_starved_worker_loses_its_claims_and_nothing_else(trial: Trial) -> Non
 
 @pytest.mark.fault("P11")
 def test_a_rolling_restart_of_all_services_stops_no_job(trial: Trial) -> None:
-    """Each is told to stop, and the next one follows when its successor is ready."""
     trial.seen.describe("SIGTERM of guard, retriever, judge, generator, orchestrator and Redis, one after the other")
     jobs: list[str] = []
     for name in ("guard", "retriever", "judge", "generator", "orchestrator", "redis"):
@@ -79,7 +76,6 @@ def test_a_rolling_restart_of_all_services_stops_no_job(trial: Trial) -> None:
 @pytest.mark.fault("P12")
 @pytest.mark.parametrize("subject", [Subject.GENERATOR, Subject.GUARD], ids=str)
 def test_a_service_that_crashes_over_and_over_ends_the_job_when_it_stays_up(trial: Trial, subject: Subject) -> None:
-    """Each time as soon as it is there; the supervisor waits longer and longer."""
     trial.seen.describe(f"SIGKILL of the service {CRASHES} times, each time as soon as it is back")
     job = trial.stack.submit("P12", **JOB)
     trial.stack.wait(job, partial(is_judged, trial.whole["judge"] * 0.3))
@@ -92,7 +88,6 @@ def test_a_service_that_crashes_over_and_over_ends_the_job_when_it_stays_up(tria
 
 
 def crash(trial: Trial, subject: Subject) -> float:
-    """Kill it; seconds until the next one was started."""
     old, died = trial.stack.seen(SERVICES[subject]).pid, time.monotonic()
     trial.processes.kill(subject)
     until("another one is started", lambda: trial.stack.seen(SERVICES[subject]).pid not in (old, None))
@@ -100,12 +95,10 @@ def crash(trial: Trial, subject: Subject) -> float:
 
 
 def is_judged(goal: float, document: Document) -> bool:
-    """Return whether at least `goal` calls of the judge are answered."""
     return done(document, "judge") >= goal
 
 
 def resident(stack: RunningStack) -> tuple[str, str]:
-    """The model that the device holds or shall hold, and how far that is."""
     with Session(stack) as session:
         found = session.rows(ON_DEVICE)
         return (found[0][0], found[0][1]) if found else ("", "")
@@ -113,7 +106,6 @@ def resident(stack: RunningStack) -> tuple[str, str]:
 
 @contextmanager
 def frozen_with_calls(trial: Trial) -> Iterator[None]:
-    """Inside the block the stack's own judge worker is stopped with calls in hand: between two chunks it goes on."""
     stopped: list[psutil.Process] = []
 
     def stops_with_calls() -> int:
@@ -129,7 +121,6 @@ def frozen_with_calls(trial: Trial) -> Iterator[None]:
 
 
 def held_by_judge(stack: RunningStack) -> int:
-    """Calls under a claim of the judge lane."""
     with Session(stack) as session:
         found: int = session.rows("SELECT count(*) FROM queue WHERE lane = 'judge' AND token IS NOT NULL")[0][0]
         return found

@@ -52,8 +52,6 @@ OTHERWISE = """
 
 @dataclass(frozen=True)
 class Rig:
-    """A stack, its GPU, and its Ollama."""
-
     stack: RunningStack
     double: Ollama
     gpu: Gpu
@@ -63,7 +61,6 @@ class Rig:
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    """One for all tests: every fault is relieved at its end."""
     folder = tmp_path_factory.mktemp("memory")
     gpu = Gpu(folder / "gpu.json", f"GPU-{uuid.uuid4()}")
     double = Ollama(sizes=SIZES, gpu=gpu, answer=answer_slowly)
@@ -79,7 +76,6 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 def configuration(gpu: Gpu, server: str) -> dict[str, object]:
-    """Both models on one Ollama; memory is waited for a little longer than it lags."""
     models = {
         tag: {"driver": "ollama", "url": server, "parallel": 4, "footprint_mib": mib} for tag, mib in SIZES.items()
     }
@@ -88,43 +84,35 @@ def configuration(gpu: Gpu, server: str) -> dict[str, object]:
 
 
 def answer_slowly(prompt: str) -> str:
-    """Answer by rule, so slowly that half of a stage takes longer than the guard's interval between two checks."""
     time.sleep(0.025)
     return by_rule(prompt)
 
 
 @dataclass(frozen=True)
 class Ordeal(Trial):
-    """A trial on this rig."""
-
     rig: Rig
 
     def begins(self, fault: str, *events: Event) -> str:
-        """A job that these events happen to; its id, once they have."""
         self.seen.describe(f"{'; '.join(map(str, events))} (doubles of Ollama and NVML)")
         rig = self.rig
         return self.play(fault, events, lambda job: GpuBackEnd(self.stack, job, rig.whole, rig.gpu, rig.server))
 
     def epoch(self) -> int:
-        """Return the epoch of the newest residency, 0 if there is none."""
         with Session(self.stack) as session:
             return int(session.rows("SELECT COALESCE(max(epoch), 0) AS epoch FROM residencies")[0]["epoch"])
 
     def wait_for_reason(self, since: int, said: str) -> None:
-        """Wait until a residency from epoch `since` on has ended for a reason that contains `said`."""
         with Session(self.stack) as session:
             until(f"a residency ends with {said!r}", lambda: session.rows(ENDED, since, f"%{said}%"))
         self.seen.note(f"the reason on the residency: {said!r}")
 
     def rows(self, sql: str, *values: object) -> list[asyncpg.Record]:
-        """Query the stack's database."""
         with Session(self.stack) as session:
             return session.rows(sql, *values)
 
 
 @pytest.fixture
 def ordeal(rig: Rig, seen: Seen) -> Iterator[Ordeal]:
-    """Whatever happens in it is over at its end."""
     try:
         yield Ordeal(rig.stack, rig.whole, seen, rig)
     finally:
@@ -169,7 +157,6 @@ def test_a_device_that_is_not_as_it_should_be_is_quarantined_by_name_until_it_is
 def test_a_tag_that_names_another_prompt_or_nothing_fails_and_files_nothing(
     ordeal: Ordeal, how: str, said: str
 ) -> None:
-    """Its weights stay loaded and would answer: no reply is believed, no call charged, and the job waits."""
     since = ordeal.epoch()
     job = ordeal.begins("B8", at(at_judged_share(0.5), misbehaves(Subject.SERVER, how)))
     ordeal.wait_for_reason(since, said)
@@ -180,7 +167,6 @@ def test_a_tag_that_names_another_prompt_or_nothing_fails_and_files_nothing(
 
 @pytest.mark.fault("B14")
 def test_memory_that_runs_out_in_a_call_costs_a_load_and_no_reply(ordeal: Ordeal) -> None:
-    """The runner died: its calls are suspects and run alone, where there is room for them."""
     since = ordeal.epoch()
     job = ordeal.begins("B14", at(at_judged_share(0.5), misbehaves(Subject.SERVER, "out_of_memory x1")))
     ordeal.wait_for_reason(since, "server_exit")
@@ -191,7 +177,6 @@ def test_memory_that_runs_out_in_a_call_costs_a_load_and_no_reply(ordeal: Ordeal
 
 @pytest.mark.fault("B15")
 def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_strangers(ordeal: Ordeal) -> None:
-    """It is no part of what our models held: the audit's budget is ours."""
     job = ordeal.begins("B15", at(at_judged_share(0.3), take(Subject.VRAM, 1000)))
     until("a sample has seen it", lambda: ordeal.rows(STRANGERS)[0]["mib"] == 1000)
     behave(ordeal.rig.server, ordeal.rig.gpu)
@@ -203,7 +188,6 @@ def test_what_a_stranger_takes_while_a_residency_is_open_is_recorded_as_the_stra
 
 @pytest.mark.fault("B16")
 def test_memory_that_lags_is_waited_for(ordeal: Ordeal) -> None:
-    """No quarantine, no second unload: the flip takes as long as the driver does."""
     since = ordeal.epoch()
     job = ordeal.begins("B16", at(at_judged_share(0.5), lag(Subject.VRAM, LAG_S)))
     ordeal.ends_whole(job)

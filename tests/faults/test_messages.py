@@ -24,7 +24,6 @@ UNACKED = f"{KEY_PREFIX}unacked"
 
 @pytest.fixture(scope="module", autouse=True)
 def judges(it: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """With five workers of a lane a tick can be in five hands at once."""
     with ExitStack() as workers:
         for _ in range(JUDGES - 1):
             workers.enter_context(judge_worker(it.for_workers(), tmp_path_factory.mktemp("judge")))
@@ -34,7 +33,6 @@ def judges(it: Proxied, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.mark.fault("Q1")
 def test_a_tick_in_five_hands_at_once_is_one_tick(it: Proxied, seen: Seen) -> None:
-    """Five workers drain one lane: each call has one claim, each sample one lock."""
     seen.describe(f"every tick is pushed five times by one command, to {JUDGES} workers of the judge's lane")
     it.ticks.copies = 5
     job = it.stack.submit("Q1", **JOB)
@@ -44,7 +42,6 @@ def test_a_tick_in_five_hands_at_once_is_one_tick(it: Proxied, seen: Seen) -> No
 
 @pytest.mark.fault("Q2")
 def test_the_order_of_ticks_means_nothing(it: Proxied, seen: Seen) -> None:
-    """Nor does it that one waits for the next."""
     seen.describe("twice, a tick is held back until the next one of its lane has been sent")
     it.ticks.swaps = 2
     job = it.stack.submit("Q2", **JOB)
@@ -54,7 +51,6 @@ def test_the_order_of_ticks_means_nothing(it: Proxied, seen: Seen) -> None:
 @pytest.mark.fault("Q3")
 @pytest.mark.parametrize("every", [1, 3])
 def test_lost_ticks_cost_time_until_the_sweeper_sends_others(it: Proxied, seen: Seen, every: int) -> None:
-    """The first ones of all, and every third of those that follow."""
     seen.describe("the first ticks of a job, or every third, are not pushed, and their sender is told that they were")
     lost = it.ticks.dropped
     it.ticks.drop_every = every
@@ -68,7 +64,6 @@ def test_lost_ticks_cost_time_until_the_sweeper_sends_others(it: Proxied, seen: 
 
 @pytest.mark.fault("Q4")
 def test_a_tick_that_is_delivered_again_while_it_runs_changes_nothing(it: Proxied, seen: Seen) -> None:
-    """As the transport does it when a message has been unacknowledged for too long."""
     seen.describe(
         "unacknowledged ticks pushed again while they run, as the transport does after its visibility timeout"
     )
@@ -88,7 +83,6 @@ def test_a_tick_that_is_delivered_again_while_it_runs_changes_nothing(it: Proxie
 
 @pytest.mark.fault("Q5")
 def test_a_hundred_thousand_ticks_are_gone_in_a_moment(it: Proxied, seen: Seen) -> None:
-    """Whoever takes one throws away all that say the same."""
     seen.describe(f"{FLOOD:,} ticks as Celery writes them pushed to the judge's lane in the middle of its work")
     messages = flood(it)
     job = it.submit_judging("Q5")
@@ -107,7 +101,6 @@ def test_a_hundred_thousand_ticks_are_gone_in_a_moment(it: Proxied, seen: Seen) 
 
 
 def flood(it: Proxied) -> list[str]:
-    """Ticks by the sender's own code: one is sent to a queue that nobody reads, and the others are like it."""
     app = celery_app(it.redis.of.url(), 60.0)
     app.send_task(DRAIN, queue="nobody")
     with client(it.redis) as known:
@@ -120,7 +113,6 @@ def flood(it: Proxied) -> list[str]:
 
 
 def like(message: dict[str, Any]) -> dict[str, Any]:
-    """Make a copy of the tick that is a message of its own, for the judge's lane."""
     identity, tag = str(uuid.uuid4()), str(uuid.uuid4())
     delivery = {**message["properties"]["delivery_info"], "routing_key": Lane.JUDGE.value}
     properties = {**message["properties"], "correlation_id": identity, "delivery_tag": tag, "delivery_info": delivery}

@@ -29,7 +29,6 @@ SUBJECTS = (Subject.ORCHESTRATOR, Subject.GUARD, Subject.REDIS, Subject.JUDGE)
 
 @contextmanager
 def stop_processes(trial: Trial, *subjects: Subject) -> Iterator[None]:
-    """Stop all these processes with SIGSTOP during the block; SIGCONT follows whatever happens in it."""
     processes = [each for subject in subjects for each in trial.processes.signal(subject, signal.SIGSTOP)]
     try:
         yield
@@ -38,7 +37,6 @@ def stop_processes(trial: Trial, *subjects: Subject) -> Iterator[None]:
 
 
 def outlasts(trial: Trial, name: str, seconds: float, *subjects: Subject) -> None:
-    """A job in the middle of whose judge stage these are stopped; it ends whole, and its figures are kept."""
     job = trial.stack.submit(name, **JOB)
     trial.stack.wait(job, lambda now: done(now, "judge") >= trial.whole["judge"] // 2)
     with stop_processes(trial, *subjects):
@@ -53,14 +51,12 @@ def outlasts(trial: Trial, name: str, seconds: float, *subjects: Subject) -> Non
 
 @pytest.mark.fault("D8")
 def test_a_frozen_database_costs_what_it_was_frozen_for(trial: Trial) -> None:
-    """The scheduler looks again as soon as it is answered."""
     trial.seen.describe(f"SIGSTOP of PostgreSQL for {FROZEN_S:.0f} s at half of the judge's calls")
     outlasts(trial, "D8", FROZEN_S, Subject.POSTGRES)
 
 
 @pytest.mark.fault("D8")
 def test_readiness_tells_that_no_scheduler_has_looked(trial: Trial) -> None:
-    """In words, with how long ago; once the database goes on, it is well again."""
     trial.seen.describe("SIGSTOP of PostgreSQL until `/readyz` says that the scheduler has not looked")
     with stop_processes(trial, Subject.POSTGRES):
         until("the scheduler is missed", lambda: "s ago" in scheduler(trial.stack), 0.5)
@@ -71,7 +67,6 @@ def test_readiness_tells_that_no_scheduler_has_looked(trial: Trial) -> None:
 @pytest.mark.fault("P13")
 @pytest.mark.parametrize("subjects", [SUBJECTS[:2], SUBJECTS[2:], SUBJECTS], ids=lambda found: "+".join(found))
 def test_stopped_processes_cost_what_they_were_stopped_for(trial: Trial, subjects: tuple[Subject, ...]) -> None:
-    """Lease, claims and connections have lapsed meanwhile, each by its own time limit."""
     trial.seen.describe(f"SIGSTOP for {STOPPED_S:.0f} s at half of the judge's calls: {', '.join(subjects)}")
     outlasts(trial, "P13", STOPPED_S, *subjects)
 
@@ -79,7 +74,6 @@ def test_stopped_processes_cost_what_they_were_stopped_for(trial: Trial, subject
 @pytest.mark.fault("P16")
 @pytest.mark.parametrize("subject", [Subject.ORCHESTRATOR, Subject.JUDGE, Subject.POSTGRES], ids=str)
 def test_a_process_that_hangs_is_restarted(trial: Trial, subject: Subject) -> None:
-    """With all its children, which are stopped as it is."""
     trial.seen.describe("SIGSTOP of orchestrator, judge worker or PostgreSQL at half of the judge's calls, without end")
     job = trial.stack.submit("P16", **JOB)
     trial.stack.wait(job, lambda now: done(now, "judge") >= trial.whole["judge"] // 2)
@@ -91,7 +85,6 @@ def test_a_process_that_hangs_is_restarted(trial: Trial, subject: Subject) -> No
 
 
 def scheduler(stack: RunningStack) -> str:
-    """What `/readyz` says is wrong with the scheduler; "-" where it does not answer."""
     try:
         found = httpx2.get(f"{stack.url}/readyz", timeout=30, trust_env=False).json()["checks"]
     except httpx2.TransportError:

@@ -32,7 +32,6 @@ WANTED_SINCE = "SELECT count(*) FROM residencies WHERE wanted_at > :since"
 @pytest.mark.fault("R1")
 @pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGKILL], ids=["in order", "kill -9"])
 def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen: Seen, by: signal.Signals) -> None:
-    """Ticks and lease are as of a second ago at most."""
     seen.describe(f"{by.name} of redis-server in the middle of the judge's stage, then started on its append-only file")
     job = it.submit_judging("R1", 0.3)
     with it.redis.keep_stopped(by):
@@ -42,7 +41,6 @@ def test_a_redis_that_comes_back_with_its_file_costs_a_moment(it: Proxied, seen:
 
 @pytest.mark.fault("R2")
 def test_a_redis_that_is_flushed_over_and_over_costs_nothing_but_time(it: Proxied, seen: Seen) -> None:
-    """Ticks and lease are gone; the rows are not, and the guard writes the lease again."""
     seen.describe("FLUSHALL at 20, 40, 60 and 80 % of the judge's calls")
     job = it.submit_judging("R2")
     for share in (0.2, 0.4, 0.6, 0.8):
@@ -54,7 +52,6 @@ def test_a_redis_that_is_flushed_over_and_over_costs_nothing_but_time(it: Proxie
 
 @pytest.mark.fault("R2")
 def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, seen: Seen) -> None:
-    """Nobody subscribes again to anything: what is gone is sent again."""
     seen.describe("kill -9 of redis-server at 30 % of the judge's calls, its append-only file removed, started again")
     job = it.submit_judging("R2-empty", 0.3)
     with it.redis.keep_stopped(signal.SIGKILL):
@@ -65,7 +62,6 @@ def test_a_redis_that_comes_back_without_its_file_costs_a_moment(it: Proxied, se
 
 @pytest.mark.fault("R3")
 def test_connections_that_are_killed_are_made_again(it: Proxied, seen: Seen) -> None:
-    """Those of the workers' consumers, too, in the middle of waiting."""
     killed = 0
     job = it.submit_judging("R3")
     for share in (0.1, 0.3, 0.5, 0.7):
@@ -80,7 +76,6 @@ def test_connections_that_are_killed_are_made_again(it: Proxied, seen: Seen) -> 
 
 @pytest.mark.fault("R4")
 def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxied, seen: Seen) -> None:
-    """A flip is due as soon as the device is released; it is not begun, and no epoch is made, until Redis is back."""
     job = it.stack.submit("R4", **JOB)
     with drain_device(it) as device:
         until("the judge has work", lambda: it.rows(WAITING))
@@ -102,7 +97,6 @@ def test_no_flip_begins_while_redis_is_away_and_all_goes_on_afterwards(it: Proxi
 
 @contextmanager
 def drain_device(it: Proxied) -> Iterator[str]:
-    """Keep the device empty during the block, as an operator does; yields the device."""
     (device,) = it.stack.get("/v1/gpus")
     path = f"/v1/gpus/{device['device']}"
     assert it.stack.api.post(f"{path}/drain").status_code == 202
@@ -114,18 +108,15 @@ def drain_device(it: Proxied) -> Iterator[str]:
 
 
 def is_empty(device: Document) -> bool:
-    """Whether it holds nothing and is about to load nothing."""
     return device["state"] in ("open", "closed") and not device["models"]
 
 
 def release(it: Proxied, device: str) -> None:
-    """Let the device be used again."""
     assert it.stack.api.post(f"{device}/release").status_code == 202
 
 
 @pytest.mark.fault("R4")
 def test_calls_that_have_begun_are_answered_while_redis_is_away(it: Proxied, seen: Seen) -> None:
-    """Their claims and replies stand in the database alone; afterwards the job goes on by itself."""
     seen.describe(f"every connection to Redis reset and none accepted for {TTL_S + 3} s at 30 % of the judge's calls")
     job = it.submit_judging("R4-at-work", 0.3)
     with it.to_redis.heal_afterwards():
@@ -138,7 +129,6 @@ def test_calls_that_have_begun_are_answered_while_redis_is_away(it: Proxied, see
 
 @pytest.mark.fault("R4")
 def test_a_redis_behind_a_dead_cable_holds_nobody_for_ever(it: Proxied, seen: Seen) -> None:
-    """Connections stay and nothing comes over them: every client gives up by itself and asks again."""
     seen.describe(f"connections to Redis kept open and silent for {SILENT_S:.0f} s, longer than the lease lives")
     job = it.submit_judging("R4-silent", 0.3)
     with it.to_redis.heal_afterwards():
@@ -149,7 +139,6 @@ def test_a_redis_behind_a_dead_cable_holds_nobody_for_ever(it: Proxied, seen: Se
 
 @pytest.mark.fault("R5")
 def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> None:
-    """No lease can be renewed and no tick sent; when there is room again, all goes on."""
     seen.describe(f"CONFIG SET maxmemory 1 with noeviction at 30 % of the judge's calls, for {TTL_S + 3} s")
     job = it.submit_judging("R5", 0.3)
     with client(it.redis) as known:
@@ -164,7 +153,6 @@ def test_a_full_redis_stops_claims_and_loses_none(it: Proxied, seen: Seen) -> No
 
 @pytest.mark.fault("R6")
 def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Seen, tmp_path: Path) -> None:
-    """The replica knows the lease of an epoch that is over: the guard refuses it, and writes the present one."""
     seen.describe("a replica cut off while the judge was resident; led to it while the generator is")
     with replica(it, tmp_path / "replica") as stale, it.to_redis.heal_afterwards():
         job = it.submit_judging("R6", 0.2)
@@ -178,7 +166,6 @@ def test_a_failover_to_a_stale_replica_serves_no_old_epoch(it: Proxied, seen: Se
 
 @contextmanager
 def replica(it: Proxied, folder: Path) -> Iterator[Server]:
-    """A server that has what Redis has now, and nothing that comes."""
     server = Server(rd.Redis(folder, port=find_free_port(), passwords=it.redis.of.passwords), rd.STOP_SIGNAL)
     server.start()
     try:
@@ -193,7 +180,6 @@ def replica(it: Proxied, folder: Path) -> Iterator[Server]:
 
 
 def lease(server: Server) -> dict[str, str]:
-    """Who has the device, as this server remembers it."""
     with client(server) as known:
         (key,) = known.scan_iter("mathrag:gpu:*:lease")
         return known.hgetall(key)
@@ -201,7 +187,6 @@ def lease(server: Server) -> dict[str, str]:
 
 @pytest.mark.fault("R7")
 def test_scripts_that_are_forgotten_are_sent_again(it: Proxied, seen: Seen) -> None:
-    """The lease is written by a script, at every step of a flip and every few seconds."""
     seen.describe("SCRIPT FLUSH, ten times a second from the job's submission to its end")
     job = it.stack.submit("R7", **JOB)
     with client(it.redis) as known:
@@ -220,7 +205,6 @@ def test_scripts_that_are_forgotten_are_sent_again(it: Proxied, seen: Seen) -> N
 @pytest.mark.fault("R8")
 @pytest.mark.parametrize(("delay_s", "seconds"), [(0.2, 0), (RENEW_S + 1, 25)], ids=["slow", "slower than renewals"])
 def test_a_slow_redis_makes_a_job_slower(it: Proxied, seen: Seen, delay_s: float, seconds: float) -> None:
-    """Answers that come after their client has given up are as if Redis were away."""
     for_how_long = f"for {seconds:.0f} s" if seconds else "for the whole job"
     seen.describe(f"every message to and from Redis held back for {delay_s:.1f} s, {for_how_long}")
     job = it.submit_judging("R8", 0.2)

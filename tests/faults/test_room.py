@@ -22,7 +22,6 @@ KILLED = ("orchestrator", "judge", "guard", "redis", "postgres")
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
-    """Mount a small disk for a data folder of its own."""
     try:
         with small_disk(tmp_path_factory.mktemp("room") / "data", DISK_MIB) as mounted:
             yield mounted
@@ -32,7 +31,6 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Disk]:
 
 @pytest.fixture(scope="module")
 def stack(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Run a stack whose files are all on that disk."""
     with running_stack(disk.folder, **SOONER) as running:
         running.furnish(tmp_path_factory.mktemp("world"), items=150)
         yield running
@@ -40,7 +38,6 @@ def stack(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
 
 @pytest.mark.fault("H5")
 def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, disk: Disk, seen: Seen) -> None:
-    """Neither the supervisor nor the job ends; what was killed meanwhile comes back by itself."""
     seen.describe(f"the data folder's tmpfs is filled in the middle of a job, and {', '.join(KILLED)} are killed")
     supervisor = psutil.Process(Processes(stack).supervisor())
     job = stack.submit("H5", **JOB)
@@ -61,10 +58,8 @@ def test_a_full_disk_under_the_data_folder_is_waited_for(stack: RunningStack, di
 
 
 def is_judged(goal: int, document: Document) -> bool:
-    """Return whether at least `goal` calls of the judge are answered."""
     return done(document, "judge") >= goal
 
 
 def list_children(supervisor: psutil.Process) -> set[int]:
-    """List the process ids of its present children."""
     return {process.pid for process in supervisor.children()}

@@ -40,7 +40,6 @@ RESTARTING = """
 
 
 def pytest_report_collectionfinish() -> list[str]:
-    """Say which servers the tests run on, and why."""
     return [f"{name}: {_said(variable)}" for name, variable in (("PostgreSQL", "DATABASE_URL"), ("Redis", "REDIS_URL"))]
 
 
@@ -53,7 +52,6 @@ def _said(variable: str) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def _shipped_embeddings() -> Iterator[None]:
-    """Read the shipped table of embeddings once: it has 45 MB, and every retriever that a test starts reads it."""
     folder = REPOSITORY / "models" / "static-embeddings"
     read = cache(StaticEmbedder)
     with pytest.MonkeyPatch.context() as changed:
@@ -65,7 +63,6 @@ def _shipped_embeddings() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def _postgres_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """(application's URL, owner's URL), migrated to head."""
     if url := os.environ.get("DATABASE_URL"):
         owner_url = os.environ.get("OWNER_URL", url)
         asyncio.run(migrate(owner_url))
@@ -78,14 +75,12 @@ def _postgres_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[s
 
 @pytest.fixture(scope="session")
 def database_url(_postgres_urls: tuple[str, str]) -> str:
-    """The database as the application's role; rows of earlier tests may still be there."""
     scene.OWNERS[_postgres_urls[0]] = _postgres_urls[1]
     return _postgres_urls[0]
 
 
 @pytest.fixture(scope="session")
 def owner_url(_postgres_urls: tuple[str, str]) -> str:
-    """The database as its owner."""
     return _postgres_urls[1]
 
 
@@ -100,7 +95,6 @@ def _redis_server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture
 def redis_url(_redis_server_url: str) -> str:
-    """An empty Redis."""
     with redis.Redis.from_url(_redis_server_url) as client:
         client.flushdb()
     return _redis_server_url
@@ -108,7 +102,6 @@ def redis_url(_redis_server_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def empty_database(owner_url: str) -> Iterator[EmptyDatabase]:
-    """Call it to empty all tables. Its connection is kept: making one takes longer than emptying."""
     with asyncio.Runner() as runner:
         owner = runner.run(asyncpg.connect(owner_url.replace("+asyncpg", "")))
         # Without triggers and foreign keys, the order of tables does not matter and append-only ones can be emptied.
@@ -146,7 +139,6 @@ async def _connections(database_url: str, anyio_backend: str) -> AsyncIterator[D
 
 @pytest.fixture
 async def database(_emptied: None, _connections: Database) -> AsyncIterator[Database]:
-    """A migrated database without rows, as the application's role."""
     before = asyncio.all_tasks()
     yield _connections
     # The loop goes on, so what a test has left running is ended here; anyio's own task runs this fixture.
@@ -163,8 +155,6 @@ def _is_runner(task: "asyncio.Task[Any]") -> bool:
 
 @pytest.fixture
 def plant(owner_url: str) -> Plant:
-    """Run a statement that the application may not: as the owner, with the triggers off that refuse changes."""
-
     async def execute(sql: str, *, counted: bool = True, **values: object) -> None:
         changed = await scene.force(owner_url, sql, **values)
         assert changed > 0 or not counted

@@ -25,29 +25,24 @@ BODY = {"name": "mine", "dataset": "items", "pipeline": "closed-book"}
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """An application that asks for keys, over a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url, KEYED) as serving_api:
         yield serving_api
 
 
 def sent(key: str) -> dict[str, str]:
-    """The header that carries it."""
     return {"authorization": f"Bearer {key}"}
 
 
 async def status(api: Api, key: str, method: str = "GET", path: str = "/v1/jobs", **request: object) -> int:
-    """How a request with this key is answered."""
     return (await api.http.request(method, path, headers=sent(key), **request)).status_code  # type: ignore[arg-type]
 
 
 async def operations(database: Database) -> list[tuple[object, ...]]:
-    """The journal."""
     return await scene.rows(database, "SELECT actor, action, target FROM operations ORDER BY id")
 
 
 async def test_a_key_opens_what_its_scopes_say(api: Api, database: Database) -> None:
-    """Read reads, submit submits, operate does everything; without one there is nothing."""
     reader, submitter, operator = [
         await keys.create_key(database, "local", scope.value, {scope}) for scope in (READ, SUBMIT, OPERATE)
     ]
@@ -63,7 +58,6 @@ async def test_a_key_opens_what_its_scopes_say(api: Api, database: Database) -> 
 
 
 async def test_neither_documentation_nor_readiness_is_for_strangers(api: Api, database: Database) -> None:
-    """They say what there is to attack."""
     reader = await keys.create_key(database, "local", "reader", {READ})
     submitter = await keys.create_key(database, "local", "submitter", {SUBMIT})
     for path in ("/docs", "/openapi.json", "/readyz", "/v1/models"):
@@ -73,7 +67,6 @@ async def test_neither_documentation_nor_readiness_is_for_strangers(api: Api, da
 
 
 async def test_only_the_hash_is_kept(database: Database) -> None:
-    """Whoever reads the database, or a backup of it, has no key."""
     key = await keys.create_key(database, "local", "alice", {READ})
     stored = str(await scene.rows(database, "SELECT * FROM api_keys")) + str(await operations(database))
     assert key not in stored
@@ -82,7 +75,6 @@ async def test_only_the_hash_is_kept(database: Database) -> None:
 
 
 async def test_a_second_key_of_a_name_is_a_rotation(database: Database) -> None:
-    """Both open during the grace, the old one ends with it; the new one has the old one's scopes and lifetime."""
     old = await keys.create_key(database, "local", "alice", {READ, SUBMIT}, timedelta(days=90))
     with pytest.raises(Conflict, match="there is a key 'alice'") as raised:
         await keys.create_key(database, "local", "alice", {READ})
@@ -99,7 +91,6 @@ async def test_a_second_key_of_a_name_is_a_rotation(database: Database) -> None:
 
 
 async def test_a_rotation_without_grace_ends_the_old_key_at_once(database: Database) -> None:
-    """For one that was seen by others."""
     old = await keys.create_key(database, "local", "alice", {READ})
     new = await keys.rotate_key(database, "local", "alice", timedelta(0))
     assert set(await keys.load_valid_keys(database)) == {prefix_of(new)}
@@ -108,7 +99,6 @@ async def test_a_rotation_without_grace_ends_the_old_key_at_once(database: Datab
 
 
 async def test_a_key_is_revoked_by_name_or_by_prefix(api: Api, database: Database) -> None:
-    """By its prefix the one, by its name all; then it is no more valid than one that never was."""
     old = await keys.create_key(database, "local", "alice", {READ})
     new = await keys.rotate_key(database, "local", "alice", timedelta(hours=1))
     assert await keys.revoke_keys(database, "local", str(prefix_of(old))) == [prefix_of(old)]
@@ -120,14 +110,12 @@ async def test_a_key_is_revoked_by_name_or_by_prefix(api: Api, database: Databas
 
 
 async def test_an_expired_key_opens_nothing(api: Api, database: Database) -> None:
-    """And its name is free again."""
     key = await keys.create_key(database, "local", "alice", {READ}, timedelta(0))
     assert await status(api, key) == 401
     assert await keys.create_key(database, "local", "alice", {READ})
 
 
 async def test_what_happens_to_keys_is_in_the_journal(database: Database) -> None:
-    """Who did it, what, to which key; never the key."""
     await keys.create_key(database, "local", "alice", {READ})
     await keys.rotate_key(database, "bob", "alice", timedelta(hours=1))
     await keys.revoke_keys(database, "local", "alice")
@@ -140,7 +128,6 @@ async def test_what_happens_to_keys_is_in_the_journal(database: Database) -> Non
 
 
 async def test_a_use_is_noted(api: Api, database: Database) -> None:
-    """So that keys which nobody uses can be found."""
     key = await keys.create_key(database, "local", "alice", {READ})
     assert (await keys.list_keys(database))[0].used_at is None
     await status(api, key)
@@ -153,14 +140,12 @@ async def test_a_use_is_noted(api: Api, database: Database) -> None:
 async def test_a_key_that_could_not_be_told_or_used_is_not_made(
     database: Database, name: str, scopes: set[Scope]
 ) -> None:
-    """The message names the field."""
     with pytest.raises(Invalid, match=r"`name`|`scope`"):
         await keys.create_key(database, "local", name, scopes)
     assert await keys.list_keys(database) == []
 
 
 async def test_the_application_cannot_forge_its_journal_or_replace_a_hash(database: Database) -> None:
-    """Its role may add rows and end keys, nothing else."""
     await keys.create_key(database, "local", "alice", {READ})
     for statement in (
         "UPDATE api_keys SET hash = 'x'",
@@ -175,7 +160,6 @@ async def test_the_application_cannot_forge_its_journal_or_replace_a_hash(databa
 
 @pytest.fixture
 async def limited(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """An application with narrow limits, over a dataset "items" of five."""
     await scene.furnish(database)
     limits = Limits(live_jobs=2, samples=10, upload_rows=3, upload_bytes=1000, body_bytes=400)
     async with serving(database, redis_url, scene.SETTINGS.model_copy(update={"limits": limits})) as serving_api:
@@ -183,12 +167,10 @@ async def limited(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def submitted(api: Api, **fields: object) -> httpx2.Response:
-    """The answer to a submit."""
     return await api.http.post("/v1/jobs", json={**BODY, **fields})
 
 
 async def test_as_many_jobs_live_as_may(limited: Api, database: Database) -> None:
-    """The next one is told the setting and when to come again; when they have ended there is room."""
     assert [(await submitted(limited, name=name)).status_code for name in ("a", "b")] == [202, 202]
     refused = await submitted(limited, name="c")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "2")
@@ -199,14 +181,12 @@ async def test_as_many_jobs_live_as_may(limited: Api, database: Database) -> Non
 
 
 async def test_a_job_has_as_many_samples_as_it_may(limited: Api) -> None:
-    """Five items twice, and not three times."""
     assert (await submitted(limited, repeats=2)).status_code == 202
     refused = await submitted(limited, repeats=3)
     assert (refused.status_code, "`limits.samples`" in refused.json()["detail"]) == (413, True)
 
 
 async def test_an_upload_has_as_many_rows_and_bytes_as_it_may(limited: Api) -> None:
-    """At the limit it is stored, beyond it nothing is."""
     lines = [{"question": f"{number}?"} for number in range(4)]
     assert (await limited.upload("datasets", "three", lines[:3])).status_code == 201
     for name, much in (("four", lines), ("long", [{"question": "x" * 1000}])):
@@ -217,7 +197,6 @@ async def test_an_upload_has_as_many_rows_and_bytes_as_it_may(limited: Api) -> N
 
 
 async def test_a_body_has_as_many_bytes_as_it_may(limited: Api) -> None:
-    """Whatever it holds; one byte more is not read."""
     assert (await limited.http.post("/v1/jobs", content=b" " * 400)).status_code == 422
     refused = await limited.http.post("/v1/jobs", content=b" " * 401)
     assert (refused.status_code, "`limits.body_bytes`" in refused.json()["hint"]) == (413, True)
@@ -225,33 +204,28 @@ async def test_a_body_has_as_many_bytes_as_it_may(limited: Api) -> None:
 
 @pytest.mark.parametrize("deep", [b"[" * 300, b'{"params":' * 30, b'{"params":{"a":' + b"[" * 150 + b"]" * 150 + b"}}"])
 async def test_a_body_is_as_deep_as_it_likes_and_breaks_nothing(limited: Api, deep: bytes) -> None:
-    """What no parser follows is a bad request, not a defect."""
     reply = await limited.http.post("/v1/jobs", content=deep, headers={"content-type": "application/json"})
     assert reply.status_code in (400, 422)
 
 
 async def test_a_line_may_not_be_nested_without_end(limited: Api) -> None:
-    """It names the line."""
     reply = await limited.upload("datasets", "deep", [b'{"question": ' + b"[" * 900 + b"\n"])
     assert (reply.status_code, reply.json().get("line")) == (422, 1)
 
 
 @pytest.mark.parametrize("name", ["x" * 101, "a/b", "..", "é", "a b", "", "-a", "a\n"])
 async def test_names_are_short_and_plain(limited: Api, name: str) -> None:
-    """They stand in URLs, file names and tables."""
     assert (await submitted(limited, name=name)).status_code == 422
     assert (await limited.upload("datasets", name, [{"question": "1?"}])).status_code == 422
 
 
 async def test_a_name_of_a_hundred_characters_is_fine(limited: Api) -> None:
-    """At the limit."""
     assert (await submitted(limited, name="x" * 100)).status_code == 202
 
 
 async def test_keys_and_readiness_do_not_wait_for_connections_that_others_hold(
     database: Database, redis_url: str
 ) -> None:
-    """Eleven slow readers once kept every request waiting for its key."""
     await scene.furnish(database)
     key = await keys.create_key(database, "local", "reader", {READ})
     url = database.engine.url.render_as_string(hide_password=False)

@@ -40,8 +40,6 @@ pytestmark = pytest.mark.anyio
 
 
 def ask(*questions: str) -> Callable[[Sample, Params, Library], Steps]:
-    """A pipeline that asks these questions one after the other."""
-
     def run(sample: Sample, _params: Params, _library: Library) -> Steps:
         texts = []
         for question in questions:
@@ -53,14 +51,12 @@ def ask(*questions: str) -> Callable[[Sample, Params, Library], Steps]:
 
 
 async def claimed(database: Database, limit: int = 100) -> Claim:
-    """A claim that must be there."""
     taken = await claim(database, limit)
     assert taken is not None
     return taken
 
 
 async def submitted(database: Database, pipeline: str, items: int = 1) -> None:
-    """A job over items without gold answers."""
     await furnish(database, items)
     await without_gold(database)
     await submit_job(database, pipeline)
@@ -69,7 +65,6 @@ async def submitted(database: Database, pipeline: str, items: int = 1) -> None:
 async def test_a_sample_is_replayed_from_its_replies_and_goes_on_where_it_was(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three questions in three processes: each knows nothing but the rows."""
     install(monkeypatch, "asking", ask("a", "b", "c"))
     await submitted(database, "asking")
     for position in (1, 2, 3):
@@ -85,7 +80,6 @@ async def test_a_sample_is_replayed_from_its_replies_and_goes_on_where_it_was(
 async def test_replies_that_are_there_are_consumed_in_one_advance(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second job over answered questions runs through to its end in one batch, steps recorded all the same."""
     install(monkeypatch, "asking", ask("a", "b", "c"))
     await submitted(database, "asking")
     await drain(database, ScriptedExecutor())
@@ -99,7 +93,6 @@ async def test_replies_that_are_there_are_consumed_in_one_advance(
 async def test_the_record_hash_covers_what_was_asked_and_answered(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two items differ in their questions, so they differ in their records."""
     install(monkeypatch, "asking", ask("a"))
     await submitted(database, "asking", items=2)
     await advance(database)
@@ -112,7 +105,6 @@ async def test_the_record_hash_covers_what_was_asked_and_answered(
 async def test_a_pipeline_that_was_changed_in_flight_fails_its_sample_in_words(
     database: Database, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """The yielded call is not the recorded one: position and both keys are named, nothing else is asked."""
     install(monkeypatch, "asking", ask("a", "b", "c"))
     await submitted(database, "asking")
     for _ in range(after):
@@ -133,7 +125,6 @@ async def test_a_pipeline_that_was_changed_in_flight_fails_its_sample_in_words(
 async def test_a_pipeline_that_now_ends_where_it_had_asked_has_diverged(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An end is not the recorded call either."""
     install(monkeypatch, "asking", ask("a", "b"))
     await submitted(database, "asking")
     for _ in range(2):
@@ -148,8 +139,6 @@ async def test_a_pipeline_that_now_ends_where_it_had_asked_has_diverged(
 async def test_a_pipeline_that_asks_in_another_order_has_diverged(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slots are compared in order: replies would go to the wrong questions."""
-
     def asking(sample: Sample, params: Params, library: Library) -> Steps:
         return two_questions(sample, params, library)
 
@@ -169,8 +158,6 @@ async def test_a_pipeline_that_asks_in_another_order_has_diverged(
 async def test_an_exception_in_a_pipeline_ends_its_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The traceback is the detail; the other samples of the same batch go on."""
-
     def brittle(sample: Sample, _params: Params, _library: Library) -> Steps:
         generated = yield Generate(template="cot", question=sample.question)
         if sample.item.ordinal == 1:
@@ -193,7 +180,6 @@ async def test_an_exception_in_a_pipeline_ends_its_sample_only(
 async def test_a_pipeline_that_never_ends_with_some_reply_ends_that_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would stop its worker, and with it all jobs."""
     monkeypatch.setattr(replay, "STEP_S", 0.05)
 
     def endless(sample: Sample, _params: Params, _library: Library) -> Steps:
@@ -221,8 +207,6 @@ async def test_a_pipeline_that_never_ends_with_some_reply_ends_that_sample_only(
 async def test_a_call_that_cannot_be_bound_ends_its_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch, call: Generate | Retrieve, said: str
 ) -> None:
-    """An unknown template, a role without a model, a text without bytes: said in the sample's detail."""
-
     def odd(sample: Sample, _params: Params, _library: Library) -> Steps:
         yield Generate(template="cot", question=sample.question)
         if sample.item.ordinal == 1:
@@ -242,8 +226,6 @@ async def test_a_call_that_cannot_be_bound_ends_its_sample_only(
 async def test_a_pipeline_that_yields_nonsense_ends_its_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch, yielded: object
 ) -> None:
-    """What is no call, or has fields of a wrong type, must not stop the other samples of the batch."""
-
     def nonsense(sample: Sample, _params: Params, _library: Library) -> Steps:
         yield Generate(template="cot", question=sample.question)
         if sample.item.ordinal == 1:
@@ -262,8 +244,6 @@ async def test_a_pipeline_that_yields_nonsense_ends_its_sample_only(
 async def test_an_outcome_that_cannot_be_stored_ends_its_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A NUL byte is text to Python and an error to PostgreSQL."""
-
     def null_byte(sample: Sample, _params: Params, _library: Library) -> Steps:
         yield Generate(template="cot", question=sample.question)
         return ended("a\0b" if sample.item.ordinal == 1 else "fine")
@@ -277,7 +257,6 @@ async def test_an_outcome_that_cannot_be_stored_ends_its_sample_only(
 async def test_a_failed_reply_that_the_pipeline_requires_ends_the_sample_with_its_kind(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a pipeline that does not require it goes on with the failure in hand."""
     from shared.contracts.replies import Failure, FailureKind
 
     def lenient(sample: Sample, _params: Params, _library: Library) -> Steps:
@@ -297,7 +276,6 @@ async def test_a_failed_reply_that_the_pipeline_requires_ends_the_sample_with_it
 async def test_a_sample_that_is_ready_for_no_reason_goes_back_to_waiting(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A spurious wake-up writes no second step and no second call, and the next reply is not lost."""
     install(monkeypatch, "asking", two_questions)
     await submitted(database, "asking")
     await advance(database)
@@ -318,7 +296,6 @@ async def test_a_sample_that_is_ready_for_no_reason_goes_back_to_waiting(
 async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reply's look passes over the sample, which is ready; then the advance sets it to waiting."""
     await submitted(database, "closed-book")
     await advance(database)
     taken, real = await claimed(database), advancing.record
@@ -335,7 +312,6 @@ async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
 
 
 async def test_an_advance_that_dies_leaves_nothing_behind(database: Database) -> None:
-    """Its row locks go with it: the next one does the same work."""
     await submitted(database, "closed-book", items=3)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other)
@@ -350,7 +326,6 @@ async def test_an_advance_that_dies_leaves_nothing_behind(database: Database) ->
 
 
 async def test_a_batch_takes_no_more_samples_than_it_may(database: Database) -> None:
-    """The oldest first."""
     await submitted(database, "closed-book", items=5)
     advanced = await Advancer(database).advance(limit=2)
     assert advanced.samples == 2
@@ -358,7 +333,6 @@ async def test_a_batch_takes_no_more_samples_than_it_may(database: Database) -> 
 
 
 async def test_an_advance_says_which_lanes_got_work_and_whose_samples_ended(database: Database) -> None:
-    """So that somebody can be woken, and the job looked at."""
     await furnish(database, items=1)
     await submit_job(database, "closed-book")
     job = await scalar(database, "SELECT id FROM jobs")
@@ -376,7 +350,6 @@ async def test_an_advance_says_which_lanes_got_work_and_whose_samples_ended(data
 
 
 async def test_items_without_a_gold_answer_are_not_graded(database: Database) -> None:
-    """There is nothing to compare with: no grade call, and no verdict."""
     await submitted(database, "closed-book")
     await drain(database, ScriptedExecutor())
     assert await scalar(database, "SELECT count(*) FROM calls WHERE role = 'grade'") == 0
@@ -384,7 +357,6 @@ async def test_items_without_a_gold_answer_are_not_graded(database: Database) ->
 
 
 async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
-    """Both graders' words, from the grade call that the runtime adds to every pipeline."""
     from shared.contracts.replies import Graded
     from shared.contracts.requests import Request
     from tests.integration.scene import by_rule
@@ -401,7 +373,6 @@ async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
 async def test_a_sample_that_fails_is_told_in_the_log_with_its_ids(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever reads the log finds the sample, its job and its trace."""
     await furnish(database, items=1)
     job = await submit_job(database, "closed-book")
     await advance(database)

@@ -49,13 +49,11 @@ BOTH = pytest.mark.parametrize("happened", [True, False], ids=["it happened", "i
 
 @pytest.fixture
 def cuts() -> Cuts:
-    """Nothing is cut yet."""
     return Cuts()
 
 
 @pytest.fixture
 async def cut(database: Database, cuts: Cuts) -> AsyncIterator[Database]:
-    """The same database, as a process sees it whose connections break inside its commits."""
     url = make_url(database.engine.url)
     with Proxy(url.port or 5432, lambda: PostgresWire(cuts)) as proxy:
         through = Database(url.set(host="127.0.0.1", port=proxy.port), pinned=True)  # type: ignore[arg-type]
@@ -64,7 +62,6 @@ async def cut(database: Database, cuts: Cuts) -> AsyncIterator[Database]:
 
 
 async def claims(database: Database) -> Claims:
-    """A worker's side of the queue, with a closed-book job of four calls in it."""
     return Claims(database, "worker-1", 15.0)
 
 
@@ -72,7 +69,6 @@ async def claims(database: Database) -> Claims:
 async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    """The token tells; no call waits for its claim to lapse."""
     await pending(database)
     mine, generator = await claims(cut), await model(database)
     cuts.cut_next(CLAIM, happened=happened)
@@ -91,7 +87,6 @@ async def test_a_claim_is_ours_if_it_happened_and_else_nobodys(
 async def test_an_answer_is_stored_once_and_wakes_its_sample(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    """It is handed in again under its token, and known as ours whichever try stored it."""
     await pending(database)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
@@ -106,7 +101,6 @@ async def test_an_answer_is_stored_once_and_wakes_its_sample(
 
 @BOTH
 async def test_a_failed_try_is_charged_once(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
-    """Whether the first charge happened or the second."""
     await pending(database, items=1)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
@@ -119,7 +113,6 @@ async def test_a_failed_try_is_charged_once(database: Database, cut: Database, c
 
 @BOTH
 async def test_what_is_given_back_is_given_back(database: Database, cut: Database, cuts: Cuts, happened: bool) -> None:
-    """Uncharged."""
     await pending(database)
     mine = await claims(cut)
     taken = await mine.claim(Lane.GENERATE, await model(database), 100)
@@ -134,7 +127,6 @@ async def test_what_is_given_back_is_given_back(database: Database, cut: Databas
 async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
     database: Database, cut: Database, cuts: Cuts, kind: str, happened: bool
 ) -> None:
-    """No model call ran twice, none was charged, and nobody had to sweep up a claim."""
     await pending(database)
     executor = ScriptedExecutor()
     cuts.cut_next(kind, happened=happened)
@@ -153,7 +145,6 @@ async def test_a_worker_that_is_cut_off_ends_its_samples_all_the_same(
 async def test_a_chunk_that_broke_off_is_charged_once(
     database: Database, cut: Database, cuts: Cuts, happened: bool
 ) -> None:
-    """The guard went away, and the commit that says so is cut, too."""
     await pending(database)
     cuts.cut_next("delete queue, insert attempts, update queue", happened=happened)
     await worker(cut, Lane.GENERATE, Refusing(StreamBroken("gone"), 2)).drain()
@@ -164,7 +155,6 @@ async def test_a_chunk_that_broke_off_is_charged_once(
 
 
 async def test_commits_that_are_cut_over_and_over_fail_no_sample(database: Database, cut: Database, cuts: Cuts) -> None:
-    """Every third of every kind: more often than a call may fail."""
     await pending(database, items=30)
     executor = ScriptedExecutor()
     cuts.arm(every=3, most=1000)
@@ -181,7 +171,6 @@ async def test_commits_that_are_cut_over_and_over_fail_no_sample(database: Datab
 
 @pytest.fixture
 async def api(database: Database, cut: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application on the connections that break."""
     await furnish(database)
     async with serving(cut, redis_url) as serving_api:
         yield serving_api
@@ -191,7 +180,6 @@ async def api(database: Database, cut: Database, redis_url: str) -> AsyncIterato
 async def test_a_submission_that_is_sent_again_is_one_job(
     api: Api, database: Database, cuts: Cuts, happened: bool
 ) -> None:
-    """The sender is told to come back, and gets the job that it has made, or makes it now."""
     await post(api, "k-0", body={**BODY, "name": "before"})
     cuts.cut_next(SUBMIT, happened=happened)
     first = await post(api, "k-1")
@@ -206,7 +194,6 @@ async def test_a_submission_that_is_sent_again_is_one_job(
 async def test_a_flip_whose_steps_are_cut_off_opens_all_the_same(
     database: Database, cut: Database, cuts: Cuts, every: int
 ) -> None:
-    """No quarantine, and each server is told of once."""
     rig = await Rig(cut).register()
     epoch = await rig.want("judge")
     cuts.arm(every=every, most=2)

@@ -96,7 +96,6 @@ servers: dict[str, str] = {}
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Deps with doubles of what is behind HTTP."""
     database = Database(servers["database"], pinned=False)
     async with (
         Redis.from_url(servers["redis"]) as redis,
@@ -110,7 +109,6 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def others(request: httpx2.Request) -> httpx2.Response:
-    """Retriever and guard."""
     if request.url.path == "/orphans":
         return httpx2.Response(200, json={"orphans": ["mathrag-0"], "deleted": request.method == "DELETE"})
     if request.url.path != "/search":
@@ -136,14 +134,12 @@ DOCUMENT.app = APP
 
 @pytest.fixture(scope="module", autouse=True)
 def world(database_url: str, empty_database: EmptyDatabase, _redis_server_url: str) -> None:
-    """What the document's examples name is there: corpora, datasets, models, and a job, which has ended."""
     servers.update(database=database_url, redis=_redis_server_url)
     empty_database()
     asyncio.run(furnish())
 
 
 async def furnish() -> None:
-    """Fill an empty database; two workers live."""
     database = Database(servers["database"], pinned=True)
     await scene.furnish(database, 3, "math-500")
     await scene.add_dataset(database, 3, "math")
@@ -163,8 +159,6 @@ async def furnish() -> None:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For answers: nobody works here."""
-
     async def wait(*_: object) -> None:
         """In vain."""
 
@@ -174,5 +168,4 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 @DOCUMENT.parametrize()
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_as_documented(case: schemathesis.Case) -> None:
-    """No server error, no undocumented status, no answer that breaks its schema, no nonsense accepted."""
     case.call_and_validate()

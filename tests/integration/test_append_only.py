@@ -29,7 +29,6 @@ TABLES = {
 
 @pytest.fixture
 async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    """The database as its owner, with one completed job, a label, and one note of an operator."""
     job = await completed(database, "closed-book")
     await labelled(database, job)
     await run_sql(database, "INSERT INTO operations (actor, action, target) VALUES ('a', 'b', 'c')")
@@ -40,13 +39,11 @@ async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
 
 
 def changes(table: str) -> list[str]:
-    """Every way to change what is there."""
     ways = ("UPDATE # SET ?", "DELETE FROM #", "TRUNCATE # CASCADE")
     return [way.replace("#", table).replace("?", TABLES[table]) for way in ways]
 
 
 async def claiming_to_purge(database: Database, statement: str) -> None:
-    """Whoever says so need not be allowed to."""
     async with database.transaction() as connection:
         await connection.execute(text("SET LOCAL mathrag.purge = 'on'"))
         await connection.execute(text(statement))
@@ -54,7 +51,6 @@ async def claiming_to_purge(database: Database, statement: str) -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_the_application_may_not_change_it(database: Database, owner: Database, table: str) -> None:
-    """Neither update, nor delete, nor truncate, whatever it claims to be doing."""
     for statement in changes(table):
         with pytest.raises(DBAPIError, match="permission denied"):
             await claiming_to_purge(database, statement)
@@ -62,7 +58,6 @@ async def test_the_application_may_not_change_it(database: Database, owner: Data
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_the_owner_is_refused_by_the_trigger(owner: Database, table: str) -> None:
-    """A slip at the owner's prompt changes nothing."""
     for statement in changes(table)[:2]:
         with pytest.raises(DBAPIError, match=f"{table} is append-only"):
             await run_sql(owner, statement)
@@ -70,7 +65,6 @@ async def test_the_owner_is_refused_by_the_trigger(owner: Database, table: str) 
 
 @pytest.mark.parametrize("table", TABLES)
 async def test_a_purge_may_delete_and_never_change(owner: Database, table: str) -> None:
-    """What operators did is not even deleted."""
     update, delete, _ = changes(table)
     allowed = table != "operations"
     for statement in (update, delete):
@@ -85,14 +79,12 @@ async def test_a_purge_may_delete_and_never_change(owner: Database, table: str) 
 
 
 async def test_events_cannot_be_deleted_by_way_of_their_job(database: Database, owner: Database) -> None:
-    """They would go with it, so the application may not delete jobs or samples either."""
     for table in ("jobs", "samples"):
         with pytest.raises(DBAPIError, match="permission denied"):
             await claiming_to_purge(database, "DELETE FROM #".replace("#", table))
 
 
 async def test_every_change_of_a_job_leaves_an_event(database: Database, owner: Database) -> None:
-    """By a trigger: nobody can forget it."""
     states = await rows(database, "SELECT version, state FROM job_events ORDER BY version")
     assert states == [(1, "preparing"), (2, "running"), (3, "finalizing"), (4, "completed")]
     assert await scalar(database, "SELECT version FROM jobs") == 4

@@ -40,18 +40,14 @@ DEVICE = "cpu:0"
 
 
 class Device:
-    """One model at a time: residency rows as a guard leaves them, and a lease that grants the open one."""
-
     def __init__(self, database: Database) -> None:
         self.database = database
         self.lease: DeviceLease | None = None
 
     async def read_leases(self) -> dict[str, DeviceLease | None]:
-        """What a worker sees."""
         return {DEVICE: self.lease}
 
     async def flip(self, model: str, cause: str) -> None:
-        """Close what is open and open `model`."""
         model_id = await scalar(self.database, "SELECT id FROM models WHERE name = :name", name=model)
         assert isinstance(model_id, int)
         await self.close(None)
@@ -65,14 +61,12 @@ class Device:
         self.lease = DeviceLease(epoch=epoch, phase=Phase.OPEN, models=(model_id,))
 
     async def close(self, reason: str | None) -> None:
-        """End the open residency, if there is one."""
         if self.lease is not None:
             async with self.database.transaction() as connection:
                 await residencies.set_state(connection, self.lease.epoch, "closed", datetime.now(UTC), reason)
         self.lease = None
 
     async def drain(self, lane: Lane, executor: ScriptedExecutor) -> None:
-        """One worker of `lane`, until nothing is left that may run now."""
         roles = dict.fromkeys(CALL_KINDS, executor)
         await LaneWorker(
             lane,
@@ -86,7 +80,6 @@ class Device:
 
 
 async def staged(database: Database, executor: ScriptedExecutor | None = None) -> None:
-    """Everything that is submitted, to its end, in two stages."""
     executor = executor or ScriptedExecutor()
     device = Device(database)
     await device.flip("a-judge", "drained" if await scalar(database, "SELECT max(epoch) FROM residencies") else "first")
@@ -98,7 +91,6 @@ async def staged(database: Database, executor: ScriptedExecutor | None = None) -
 
 
 async def completed(database: Database, pipeline: str = "mathrag-gate", **fields: object) -> uuid.UUID:
-    """A job of five items that has run to its end."""
     await furnish(database, items=5)
     job = await submit_job(database, pipeline, **fields)
     await staged(database)
@@ -107,14 +99,12 @@ async def completed(database: Database, pipeline: str = "mathrag-gate", **fields
 
 
 async def execute(database: Database, sql: str) -> None:
-    """One statement as the application."""
     async with database.transaction() as connection:
         await connection.execute(text(sql))
 
 
 @pytest.mark.parametrize("pipeline", registry.list_offered())
 async def test_a_completed_job_is_clean(database: Database, pipeline: str) -> None:
-    """Of every pipeline, with repeats."""
     await add_bank(database)
     params = {} if registry.get(pipeline).ignores("rules") else {"rules": "bank"}
     job = await completed(database, pipeline, repeats=2, params=params)
@@ -123,13 +113,11 @@ async def test_a_completed_job_is_clean(database: Database, pipeline: str) -> No
 
 @pytest.mark.parametrize("tau", [-1.0, 1.0])
 async def test_both_branches_of_the_gate_are_clean(database: Database, tau: float) -> None:
-    """Rules and judge alike are recomputed."""
     job = await completed(database, params={"gate": {"tau": tau, "min_pairs": 5}})
     assert await check(database, job) == []
 
 
 async def test_a_job_that_reuses_another_jobs_calls_is_clean(database: Database) -> None:
-    """It loads nothing for what it did not execute."""
     await completed(database)
     await add_dataset(database, 5, "changed", frozenset({1}))
     job = await submit_job(database, dataset="changed")
@@ -138,7 +126,6 @@ async def test_a_job_that_reuses_another_jobs_calls_is_clean(database: Database)
 
 
 async def test_a_job_is_clean_before_its_end(database: Database) -> None:
-    """After submit, and between its stages."""
     await furnish(database)
     job = await submit_job(database)
     assert await check(database, job) == []
@@ -150,7 +137,6 @@ async def test_a_job_is_clean_before_its_end(database: Database) -> None:
 
 
 async def test_a_cancelled_job_is_clean(database: Database) -> None:
-    """Its judge calls stay, its generator calls are never made."""
     await furnish(database)
     job = await submit_job(database)
     device = Device(database)
@@ -167,7 +153,6 @@ async def test_a_cancelled_job_is_clean(database: Database) -> None:
 
 
 async def test_a_job_whose_preparation_failed_is_clean(database: Database) -> None:
-    """It has no samples to sum up."""
     await furnish(database)
     job = await submit_job(database)
     unrated = Failure(kind=FailureKind.UNPARSED, detail="no rating")
@@ -177,7 +162,6 @@ async def test_a_job_whose_preparation_failed_is_clean(database: Database) -> No
 
 
 async def test_lapses_and_retries_are_clean(database: Database) -> None:
-    """Attempts that a dead worker and a broken backend cost explain why a call was executed again."""
     await furnish(database)
     job = await submit_job(database, "closed-book")
     device, broken = Device(database), Failure(kind=FailureKind.BACKEND_ERROR, detail="down")
@@ -197,8 +181,6 @@ async def test_lapses_and_retries_are_clean(database: Database) -> None:
 
 
 def _breaking(failure: Failure) -> Answer:
-    """A backend that breaks on the third item and answers the others."""
-
     def answer(request: Request) -> Reply:
         return failure if request.values["question"] == "What is 2 plus 2?" else by_rule(request)
 
@@ -206,7 +188,6 @@ def _breaking(failure: Failure) -> Answer:
 
 
 async def test_an_interruption_with_a_cause_explains_its_load(database: Database) -> None:
-    """A guard that died in the judge's stage costs one load more."""
     await furnish(database)
     job = await submit_job(database)
     device = Device(database)
@@ -229,13 +210,11 @@ async def test_an_interruption_with_a_cause_explains_its_load(database: Database
 
 
 async def test_a_job_that_is_not_there_cannot_be_audited(database: Database) -> None:
-    """It says so."""
     with pytest.raises(NotFound, match="no job"):
         await check(database, uuid.uuid4())
 
 
 async def test_samples_whose_judgements_are_there_already_may_be_generated_first(database: Database) -> None:
-    """The generator is still loaded from another job; the others' judgements and answers cost a load each."""
     await furnish(database, items=2)
     await submit_job(database, "crag")
     await staged(database)

@@ -20,30 +20,25 @@ UNREPLAYED = "source changed: cannot be replayed by this version ({}); audit it 
 
 
 def asking(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """The pipeline that the job ran."""
     return ended(require((yield Generate(template="cot", question=sample.question))).text)
 
 
 def rewritten(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """In other words, with the same result."""
     reply = yield Generate(template="cot", question=sample.question)
     return ended(require(reply).text)
 
 
 def answering_otherwise(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """From the same reply another outcome."""
     reply = yield Generate(template="cot", question=sample.question)
     return replace(ended(require(reply).text), truncated=True)
 
 
 def asking_otherwise(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """Another call."""
     return ended(require((yield Generate(template="cot", question=f"{sample.question}?"))).text)
 
 
 @pytest.fixture
 async def job(database: Database, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A completed job of `asking`, over five items."""
     install(monkeypatch, "asking", asking)
     await furnish(database)
     job = await submit_job(database, "asking")
@@ -52,14 +47,12 @@ async def job(database: Database, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def changed(monkeypatch: pytest.MonkeyPatch, run: Pipeline) -> None:
-    """This version has `run` in the place of `asking`, and another hash of its source."""
     install(monkeypatch, "asking", run)
     known = registry.pipeline_hash
     monkeypatch.setattr(registry, "pipeline_hash", lambda name: "f" * 64 if name == "asking" else known(name))
 
 
 async def audited(database: Database, redis_url: str, job: str) -> tuple[bool, list[tuple[str, bool]], str | None]:
-    """What the API says: clean or not; of each violation its message, and whether the source is why; what changed."""
     async with serving(database, redis_url) as api:
         found = await api.get(f"/v1/jobs/{job}/audit")
     messages = [(each["message"], each["source_changed"]) for each in found["violations"] if each["invariant"] == "I18"]
@@ -67,14 +60,12 @@ async def audited(database: Database, redis_url: str, job: str) -> tuple[bool, l
 
 
 async def test_the_same_source_is_not_mentioned(database: Database, redis_url: str, job: str) -> None:
-    """The audit is clean."""
     assert await audited(database, redis_url, job) == (True, [], None)
 
 
 async def test_a_changed_source_with_the_same_outcomes_is_noted_and_clean(
     database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The note has both hashes, since only the identity of the code is another."""
     ran = registry.pipeline_hash("asking")
     changed(monkeypatch, rewritten)
     note = f"source changed: the job ran `asking` from source {ran[:12]}, this version has ffffffffffff"
@@ -91,7 +82,6 @@ async def test_a_changed_source_with_the_same_outcomes_is_noted_and_clean(
 async def test_a_changed_source_with_other_outcomes_cannot_be_replayed_and_forges_nothing(
     database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch, run: Pipeline, said: str
 ) -> None:
-    """Whether the rows are what they were is unknown, so the audit is not clean either."""
     changed(monkeypatch, run)
     clean, messages, note = await audited(database, redis_url, job)
     assert (clean, messages[0]) == (False, (UNREPLAYED.format(said), True))
@@ -102,7 +92,6 @@ async def test_a_changed_source_with_other_outcomes_cannot_be_replayed_and_forge
 async def test_other_outcomes_of_the_same_source_violate_the_invariant(
     database: Database, redis_url: str, job: str, plant: Plant
 ) -> None:
-    """Nothing else explains them."""
     await plant("UPDATE outcomes SET outcome = 'null'")
     clean, messages, note = await audited(database, redis_url, job)
     assert (clean, messages, note) == (False, [("its replay has another outcome", False)], None)
@@ -111,7 +100,6 @@ async def test_other_outcomes_of_the_same_source_violate_the_invariant(
 async def test_a_changed_source_excuses_no_row_that_contradicts_another(
     database: Database, redis_url: str, job: str, monkeypatch: pytest.MonkeyPatch, plant: Plant
 ) -> None:
-    """The columns of an outcome are what the outcome says, whatever the pipeline does."""
     changed(monkeypatch, rewritten)
     await plant("UPDATE outcomes SET answer = 'forged'")
     clean, messages, _ = await audited(database, redis_url, job)

@@ -17,13 +17,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def found(database: Database, job: Any) -> tuple[set[str], set[str]]:
-    """The names of the broken invariants, and all rows named."""
     violations = await check(database, job)
     return {each.invariant for each in violations}, {row for each in violations for row in each.rows}
 
 
 async def the_events(database: Database) -> str:
-    """What the events of the only job's row are called."""
     return (await the_job(database)).replace("jobs", "job_events")
 
 
@@ -32,7 +30,6 @@ async def the_events(database: Database) -> str:
     ["'k', 'submit', sha256(''), id, created_at + interval '1 ms'", "'k', 'submit', 'short', id, created_at"],
 )
 async def test_i19_a_key_that_was_not_stored_with_its_job(database: Database, values: str) -> None:
-    """Later than the job, or without the hash of a request."""
     job = await completed(database, "closed-book")
     await run_sql(
         database,
@@ -44,7 +41,6 @@ async def test_i19_a_key_that_was_not_stored_with_its_job(database: Database, va
 
 
 async def test_i19_a_job_that_two_requests_made(database: Database) -> None:
-    """One of the keys stands for a job that it did not ask for."""
     job = await completed(database, "closed-book")
     for key in ("k", "l"):
         await run_sql(
@@ -54,7 +50,6 @@ async def test_i19_a_job_that_two_requests_made(database: Database) -> None:
 
 
 async def test_i20_two_samples_with_one_key(database: Database, plant: Plant) -> None:
-    """Only without the constraint that forbids it: a page would skip one of them."""
     await furnish(database)
     job = await submit_job(database, "closed-book")
     await plant("ALTER TABLE samples DROP CONSTRAINT samples_job_id_kind_ordinal_repeat_key", counted=False)
@@ -76,7 +71,6 @@ async def test_i20_two_samples_with_one_key(database: Database, plant: Plant) ->
 
 
 async def test_i21_a_change_without_its_event(database: Database, plant: Plant) -> None:
-    """Somebody who follows the events would never hear of it."""
     job = await completed(database)
     await plant("DELETE FROM job_events WHERE version = 2")
     assert await found(database, job) == ({"I21"}, {await the_job(database)})
@@ -87,14 +81,12 @@ async def test_i21_a_change_without_its_event(database: Database, plant: Plant) 
     [("state = 'running' WHERE version = 4", 4), ("at = at - interval '1 h' WHERE version = 3", 3)],
 )
 async def test_i21_an_event_that_does_not_fit(database: Database, plant: Plant, change: str, version: int) -> None:
-    """It says another state than the job, or came before the one before it."""
     job = await completed(database)
     await plant("UPDATE job_events SET #".replace("#", change))
     assert await found(database, job) == ({"I21"}, {f"{await the_events(database)}/{version}"})
 
 
 async def test_i21_a_life_after_the_end(database: Database, plant: Plant) -> None:
-    """A job that had failed went on."""
     job = await completed(database)
     await plant("UPDATE job_events SET state = 'failed' WHERE version = 2")
     names, named = await found(database, job)
@@ -103,7 +95,6 @@ async def test_i21_a_life_after_the_end(database: Database, plant: Plant) -> Non
 
 
 async def test_i21_a_reply_that_is_younger_than_who_consumed_it(database: Database, plant: Plant) -> None:
-    """A count of done calls had run ahead of the replies."""
     job = await completed(database, "closed-book")
     attempt = await scalar(database, "SELECT min(id) FROM attempts")
     await plant("UPDATE attempts SET created_at = created_at + interval '1 h' WHERE id = :a", a=attempt)
@@ -113,7 +104,6 @@ async def test_i21_a_reply_that_is_younger_than_who_consumed_it(database: Databa
 
 
 async def test_i22_a_sample_without_its_record(database: Database, plant: Plant) -> None:
-    """The links after it follow one that is not there."""
     job = await completed(database)
     await plant("DELETE FROM records WHERE seq = 3")
     missing, after = (
@@ -133,7 +123,6 @@ async def test_i22_a_sample_without_its_record(database: Database, plant: Plant)
     ],
 )
 async def test_i22_a_receipt_that_was_changed_after_the_end(database: Database, plant: Plant, change: str) -> None:
-    """No replay would notice: only the record does."""
     job = await completed(database, "closed-book")
     sample = await scalar(database, AN_ITEM)
     call = await scalar(database, "SELECT min(call_id) FROM steps WHERE sample_id = :s", s=sample)
@@ -148,7 +137,6 @@ async def test_i22_a_receipt_that_was_changed_after_the_end(database: Database, 
 async def test_i22_a_job_that_is_not_what_its_chain_begins_and_ends_with(
     database: Database, plant: Plant, change: str
 ) -> None:
-    """The end of the chain is another, or what was asked has been rewritten."""
     job = await completed(database, "closed-book")
     await plant("UPDATE jobs SET _".replace("_", change))
     names, _ = await found(database, job)
@@ -156,14 +144,12 @@ async def test_i22_a_job_that_is_not_what_its_chain_begins_and_ends_with(
 
 
 async def test_i22_an_end_without_a_chain(database: Database, plant: Plant) -> None:
-    """Nobody could verify it."""
     job = await completed(database, "closed-book")
     await plant("UPDATE jobs SET chain = NULL")
     assert await found(database, job) == ({"I21", "I22"}, {await the_job(database)})
 
 
 async def test_i22_a_job_that_ended_before_records_were_kept(database: Database, plant: Plant) -> None:
-    """An upgrade invents no records."""
     job = await completed(database, "closed-book")
     await plant("DELETE FROM records")
     await plant("DELETE FROM job_events WHERE version < (SELECT version FROM jobs)")
@@ -173,7 +159,6 @@ async def test_i22_a_job_that_ended_before_records_were_kept(database: Database,
 
 
 async def test_a_cancelled_job_and_one_that_failed_have_whole_chains(database: Database) -> None:
-    """With what had ended, or with nothing."""
     await furnish(database)
     cancelled = await submit_job(database, "hybrid")
     await advance(database)

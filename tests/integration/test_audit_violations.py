@@ -44,20 +44,17 @@ async def found(database: Database, job: Any) -> tuple[set[str], set[str]]:
 
 
 async def the_job(database: Database) -> str:
-    """The name of the only job's row."""
     id_ = await scalar(database, "SELECT id FROM jobs")
     return f"jobs {id_}"
 
 
 async def stored(database: Database, type_: type[T], sql: str, **values: object) -> T:
-    """A value as its column holds it."""
     raw = await scalar(database, sql, **values)
     assert isinstance(raw, bytes)
     return msgspec.json.decode(raw, type=type_)
 
 
 async def test_i1_residencies_that_overlap(database: Database, plant: Plant) -> None:
-    """The generator opened while the judge was still there."""
     job = await completed(database)
     first, last = await scalar(database, FIRST), await scalar(database, LAST)
     await plant("UPDATE residencies SET opened_at = opened_at - interval '1 s' WHERE epoch = :e", e=last)
@@ -65,7 +62,6 @@ async def test_i1_residencies_that_overlap(database: Database, plant: Plant) -> 
 
 
 async def test_i1_epochs_that_shrink(database: Database, plant: Plant) -> None:
-    """A residency of nobody's, opened last under the smallest epoch."""
     job = await completed(database)
     await plant(
         "INSERT INTO residencies (epoch, device, previous_epoch, models, cause, state, opened_at)"
@@ -75,7 +71,6 @@ async def test_i1_epochs_that_shrink(database: Database, plant: Plant) -> None:
 
 
 async def test_i1_a_residency_that_closed_before_it_opened(database: Database, plant: Plant) -> None:
-    """Its clock ran backwards."""
     job = await completed(database)
     await plant(
         "INSERT INTO residencies (device, previous_epoch, models, cause, state, opened_at, closed_at)"
@@ -95,7 +90,6 @@ async def test_i1_a_residency_that_closed_before_it_opened(database: Database, p
     ],
 )
 async def test_i2_a_call_outside_its_epoch(database: Database, plant: Plant, change: str) -> None:
-    """Too late, too early, elsewhere, or under an epoch that never was."""
     job = await completed(database)
     attempt = await scalar(database, JUDGED)
     await plant("UPDATE attempts SET _ WHERE id = :a".replace("_", change, 1), a=attempt)
@@ -103,7 +97,6 @@ async def test_i2_a_call_outside_its_epoch(database: Database, plant: Plant, cha
 
 
 async def test_i2_a_call_of_a_model_that_was_not_resident(database: Database, plant: Plant) -> None:
-    """All calls of the generator's epoch, once its row names no model."""
     job = await completed(database)
     last = await scalar(database, LAST)
     await plant("UPDATE residencies SET models = '{}' WHERE epoch = :e", e=last)
@@ -112,7 +105,6 @@ async def test_i2_a_call_of_a_model_that_was_not_resident(database: Database, pl
 
 
 async def test_i2_an_epoch_without_a_lease(database: Database, plant: Plant) -> None:
-    """A search is nothing that a residency could cover."""
     job = await completed(database)
     attempt = await scalar(database, SEARCHED)
     await plant("UPDATE attempts SET epoch = -1 WHERE id = :a", a=attempt)
@@ -123,7 +115,6 @@ async def test_i2_an_epoch_without_a_lease(database: Database, plant: Plant) -> 
 async def test_i5_a_reply_accepted_without_claim_receipt_or_truth(
     database: Database, plant: Plant, change: str
 ) -> None:
-    """No token, no epoch, or an outcome that the reply does not have."""
     job = await completed(database)
     attempt = await scalar(database, JUDGED)
     await plant("UPDATE attempts SET _ WHERE id = :a".replace("_", change, 1), a=attempt)
@@ -132,7 +123,6 @@ async def test_i5_a_reply_accepted_without_claim_receipt_or_truth(
 
 @pytest.mark.parametrize("reply", ["{", '{"type":"generated","text":"five stars"}'])
 async def test_i5_a_reply_of_another_kind(database: Database, plant: Plant, reply: str) -> None:
-    """A judge's reply that is none; the samples that consumed it cannot be replayed either."""
     job = await completed(database)
     attempt = await scalar(database, JUDGED)
     await plant("UPDATE attempts SET reply = convert_to(:r, 'UTF8') WHERE id = :a", r=reply, a=attempt)
@@ -142,7 +132,6 @@ async def test_i5_a_reply_of_another_kind(database: Database, plant: Plant, repl
 
 
 async def _opened(plant: Plant, database: Database, like: object, cause: str) -> object:
-    """Another residency after the last, with the models of `like`; returns its epoch."""
     await plant(
         "INSERT INTO residencies (device, previous_epoch, models, cause, state, reason, opened_at, closed_at)"
         " SELECT device, (SELECT max(epoch) FROM residencies), models, :cause, 'closed', 'guard_stopped',"
@@ -163,7 +152,6 @@ async def _executed_in(plant: Plant, attempt: object, epoch: object) -> None:
 
 
 async def test_i5_a_call_with_two_accepted_attempts(database: Database, plant: Plant) -> None:
-    """Only without the index that forbids it; its samples then have two replies to one step."""
     job = await completed(database, "closed-book")
     call = await scalar(database, "SELECT min(call_id) FROM attempts")
     await plant("DROP INDEX attempts_accepted", counted=False)
@@ -186,7 +174,6 @@ async def test_i5_a_call_with_two_accepted_attempts(database: Database, plant: P
 async def test_i8_a_residency_that_held_more_than_its_budget(
     database: Database, plant: Plant, peak: int, broken: bool
 ) -> None:
-    """A sample found it while it was open; exactly the budget is within it."""
     job = await completed(database)
     epoch = await scalar(database, LAST)
     figures = f'{{"budget_mib": 3000, "peak_mib": {peak}}}'
@@ -196,7 +183,6 @@ async def test_i8_a_residency_that_held_more_than_its_budget(
 
 @pytest.mark.parametrize(("cause", "broken"), [("drained", {"I9"}), ("guard_restart", set())])
 async def test_i9_a_load_too_many(database: Database, plant: Plant, cause: str, broken: set[str]) -> None:
-    """The judge came back although it had been drained; an interruption would explain it."""
     job = await completed(database)
     back = await _opened(plant, database, await scalar(database, FIRST), cause)
     await _executed_in(plant, await scalar(database, JUDGED), back)
@@ -205,7 +191,6 @@ async def test_i9_a_load_too_many(database: Database, plant: Plant, cause: str, 
 
 
 async def test_i9_an_interruption_that_never_opened_costs_the_way_back(database: Database, plant: Plant) -> None:
-    """It turned to the judge and failed; its retry opened, and the generator came back after it."""
     job = await completed(database)
     first, last = await scalar(database, FIRST), await scalar(database, LAST)
     for like, cause, opens in ((first, "cpu_stalled", False), (first, "retry", True), (last, "drained", True)):
@@ -221,7 +206,6 @@ async def test_i9_an_interruption_that_never_opened_costs_the_way_back(database:
 async def test_i9_an_interruption_loads_again_what_was_held_together(
     database: Database, plant: Plant, cause: str, broken: bool
 ) -> None:
-    """Judge and generator were resident side by side, and both are loaded again."""
     job = await completed(database)
     first, last = await scalar(database, FIRST), await scalar(database, LAST)
     await plant(
@@ -239,7 +223,6 @@ async def test_i9_an_interruption_loads_again_what_was_held_together(
 
 
 async def test_i9_a_load_that_another_job_cost(database: Database, plant: Plant) -> None:
-    """Between two of the job's residencies was one that only others used."""
     job = await completed(database)
     first, last = await scalar(database, FIRST), await scalar(database, LAST)
     await _opened(plant, database, last, "drained")
@@ -249,7 +232,6 @@ async def test_i9_a_load_that_another_job_cost(database: Database, plant: Plant)
 
 
 async def test_i9_a_preparation_whose_calls_other_jobs_made_loads_nothing(database: Database, plant: Plant) -> None:
-    """So the device was not at the judge when some samples began with it, and others with the generator."""
     job = await completed(database)
     back = await _opened(plant, database, await scalar(database, LAST), "drained")
     await _executed_in(plant, await scalar(database, GENERATED), back)
@@ -262,7 +244,6 @@ async def test_i9_a_preparation_whose_calls_other_jobs_made_loads_nothing(databa
 
 
 async def test_i9_each_device_has_a_bound_of_its_own(database: Database, plant: Plant) -> None:
-    """A load a device is well; that the other one was never loaded again excuses none."""
     job = await completed(database)
     first, last = await scalar(database, FIRST), await scalar(database, LAST)
     await plant("UPDATE residencies SET reason = 'guard_stopped'")  # nobody's successor is on the same device now
@@ -279,7 +260,6 @@ async def test_i9_each_device_has_a_bound_of_its_own(database: Database, plant: 
 async def test_i10_a_residency_without_cause_or_reason(
     database: Database, plant: Plant, which: str, change: str
 ) -> None:
-    """Nothing says why it came, or why it went with nothing after it."""
     job = await completed(database)
     epoch = await scalar(database, which)
     await plant("UPDATE residencies SET _ WHERE epoch = :e".replace("_", change, 1), e=epoch)
@@ -287,7 +267,6 @@ async def test_i10_a_residency_without_cause_or_reason(
 
 
 async def test_i12_a_sample_that_was_never_inserted(database: Database, plant: Plant) -> None:
-    """The job runs with one item forgotten."""
     await furnish(database)
     job = await submit_job(database, "hybrid", repeats=2)
     await plant("DELETE FROM samples WHERE ordinal = 3 AND repeat = 1")
@@ -295,7 +274,6 @@ async def test_i12_a_sample_that_was_never_inserted(database: Database, plant: P
 
 
 async def test_i12_a_sample_of_no_item(database: Database, plant: Plant) -> None:
-    """Nobody asked for it."""
     await furnish(database)
     job = await submit_job(database, "hybrid")
     await plant("INSERT INTO samples (job_id, kind, ordinal, repeat, state) SELECT id, 'item', 0, 1, 0 FROM jobs")
@@ -305,7 +283,6 @@ async def test_i12_a_sample_of_no_item(database: Database, plant: Plant) -> None
 
 @pytest.mark.parametrize("change", ["total = total + 1", "repeats = 2, total = 5"])
 async def test_i12_a_total_that_is_not_items_times_repeats(database: Database, plant: Plant, change: str) -> None:
-    """Progress would never reach it, or stop short."""
     await furnish(database)
     job = await submit_job(database)
     await plant("UPDATE jobs SET _".replace("_", change, 1))
@@ -313,7 +290,6 @@ async def test_i12_a_total_that_is_not_items_times_repeats(database: Database, p
 
 
 async def test_i12_a_preparation_that_was_never_inserted(database: Database, plant: Plant) -> None:
-    """A job that would never start."""
     await furnish(database)
     job = await submit_job(database)
     await plant("DELETE FROM samples")
@@ -321,7 +297,6 @@ async def test_i12_a_preparation_that_was_never_inserted(database: Database, pla
 
 
 async def test_i13_a_completed_sample_without_an_outcome(database: Database, plant: Plant) -> None:
-    """It counts as completed and has nothing to show."""
     job = await completed(database)
     sample = await scalar(database, AN_ITEM)
     await plant("DELETE FROM outcomes WHERE sample_id = :s", s=sample)
@@ -329,7 +304,6 @@ async def test_i13_a_completed_sample_without_an_outcome(database: Database, pla
 
 
 async def test_i13_a_live_sample_in_a_completed_job(database: Database, plant: Plant) -> None:
-    """The job's samples do not sum up to its total."""
     job = await completed(database)
     sample = await scalar(database, AN_ITEM)
     await plant("DELETE FROM outcomes WHERE sample_id = :s", s=sample)
@@ -341,7 +315,6 @@ async def test_i13_a_live_sample_in_a_completed_job(database: Database, plant: P
 
 
 async def test_i13_a_step_without_its_reply(database: Database, plant: Plant) -> None:
-    """The sample completed without it, so nothing can replay it."""
     job = await completed(database, "closed-book")
     sample = await scalar(database, AN_ITEM)
     await plant(
@@ -354,7 +327,6 @@ async def test_i13_a_step_without_its_reply(database: Database, plant: Plant) ->
 
 
 async def test_i13_a_missing_step(database: Database, plant: Plant) -> None:
-    """One of two searches is not in the sample's rows."""
     job = await completed(database, "hybrid")
     sample = await scalar(database, AN_ITEM)
     await plant("DELETE FROM steps WHERE sample_id = :s AND position = 0 AND slot = 0", s=sample)
@@ -363,7 +335,6 @@ async def test_i13_a_missing_step(database: Database, plant: Plant) -> None:
 
 @pytest.mark.parametrize(("outcome", "ago"), [("lapsed", timedelta()), ("value", timedelta(hours=1))])
 async def test_i14_a_call_executed_again(database: Database, plant: Plant, outcome: str, ago: timedelta) -> None:
-    """After its accepted reply, or before it with a reply that would have done."""
     job = await completed(database)
     await plant(
         "INSERT INTO attempts (call_id, accepted, outcome, reply, created_at)"
@@ -377,7 +348,6 @@ async def test_i14_a_call_executed_again(database: Database, plant: Plant, outco
 
 
 async def test_i14_a_key_that_was_freed_for_another_call(database: Database, plant: Plant) -> None:
-    """The next job would execute it again."""
     job = await completed(database)
     call = await scalar(database, "SELECT min(id) FROM calls")
     await plant("UPDATE calls SET failed = true WHERE id = :c", c=call)
@@ -385,7 +355,6 @@ async def test_i14_a_key_that_was_freed_for_another_call(database: Database, pla
 
 
 async def test_i17_a_call_after_cancelled(database: Database, plant: Plant) -> None:
-    """Made for the cancelled job alone."""
     await furnish(database)
     job = await submit_job(database, "hybrid")
     await _cancelled(database, job)
@@ -398,7 +367,6 @@ async def test_i17_a_call_after_cancelled(database: Database, plant: Plant) -> N
 
 
 async def _cancelled(database: Database, job: Any) -> None:
-    """Advanced once, so that it has calls, then cancelled before any was made."""
     await Advancer(database).advance()
     await cancel(database, job)
     await finish_due_jobs(database)
@@ -406,7 +374,6 @@ async def _cancelled(database: Database, job: Any) -> None:
 
 
 async def test_i17_an_end_without_a_time(database: Database, plant: Plant) -> None:
-    """Nobody could say what came after it."""
     job = await completed(database)
     await plant("UPDATE jobs SET ended_at = NULL")
     assert await found(database, job) == ({"I17", "I21"}, {await the_job(database)})
@@ -414,7 +381,6 @@ async def test_i17_an_end_without_a_time(database: Database, plant: Plant) -> No
 
 @pytest.mark.parametrize("time", ["now() + interval '1 h'", "NULL"])
 async def test_i17_a_sample_that_changed_after_its_job(database: Database, plant: Plant, time: str) -> None:
-    """Ended later than what it is a part of, or nobody knows when."""
     job = await completed(database)
     sample = await scalar(database, AN_ITEM)
     await plant("UPDATE samples SET ended_at = _ WHERE id = :s".replace("_ W", f"{time} W", 1), s=sample)
@@ -422,7 +388,6 @@ async def test_i17_a_sample_that_changed_after_its_job(database: Database, plant
 
 
 async def test_i18_a_gate_decision_that_does_not_follow(database: Database, plant: Plant) -> None:
-    """The job's decision is not the one that its preparation came to."""
     job = await completed(database)
     decision = await stored(database, GateDecision, "SELECT prepared FROM jobs")
     await plant("UPDATE jobs SET prepared = :p", p=canonical.encode(msgspec.structs.replace(decision, tau=0.1)))
@@ -430,7 +395,6 @@ async def test_i18_a_gate_decision_that_does_not_follow(database: Database, plan
 
 
 async def test_i18_a_judgement_that_was_changed(database: Database, plant: Plant) -> None:
-    """Every sample that consumed it, the preparation too, no longer follows from its rows."""
     job = await completed(database)
     attempt = await scalar(database, JUDGED)
     reply = await stored(database, Rated, "SELECT reply FROM attempts WHERE id = :a", a=attempt)
@@ -442,7 +406,6 @@ async def test_i18_a_judgement_that_was_changed(database: Database, plant: Plant
 
 
 async def test_i18_a_document_whose_text_was_changed(database: Database, plant: Plant) -> None:
-    """Its rule score is another one, and its hash no longer names it."""
     job = await completed(database)
     decision = await stored(database, GateDecision, "SELECT prepared FROM jobs")
     await plant("UPDATE documents SET body = 'nothing' WHERE hash = decode(:h, 'hex')", h=decision.documents[0])
@@ -453,7 +416,6 @@ async def test_i18_a_document_whose_text_was_changed(database: Database, plant: 
 
 
 async def test_i18_a_document_that_is_gone(database: Database, plant: Plant) -> None:
-    """The audit says so and goes on."""
     job = await completed(database)
     await plant("DELETE FROM documents")
     names, named = await found(database, job)
@@ -464,7 +426,6 @@ async def test_i18_a_document_that_is_gone(database: Database, plant: Plant) -> 
 
 @pytest.mark.parametrize("change", ["outcome = 'null'", "answer = '42'", "correct = NOT correct", "record_hash = 'x'"])
 async def test_i18_an_outcome_that_does_not_follow(database: Database, plant: Plant, change: str) -> None:
-    """Outcome, columns and record hash are all recomputed."""
     job = await completed(database)
     sample = await scalar(database, AN_ITEM)
     await plant("UPDATE outcomes SET _ WHERE sample_id = :s".replace("_", change, 1), s=sample)
@@ -472,7 +433,6 @@ async def test_i18_an_outcome_that_does_not_follow(database: Database, plant: Pl
 
 
 async def test_i18_a_request_that_is_not_its_key(database: Database, plant: Plant) -> None:
-    """What was asked is not what the key says."""
     job = await completed(database)
     call = await scalar(database, "SELECT min(id) FROM calls")
     await plant("UPDATE calls SET request = 'x' WHERE id = :c", c=call)
@@ -480,14 +440,12 @@ async def test_i18_a_request_that_is_not_its_key(database: Database, plant: Plan
 
 
 async def test_i18_a_pipeline_that_is_not_installed(database: Database, plant: Plant) -> None:
-    """Nothing can be replayed without it."""
     job = await completed(database, "hybrid")
     await plant("UPDATE jobs SET pipeline = 'gone'")
     assert await found(database, job) == ({"I18", "I21"}, {await the_job(database)})
 
 
 async def test_a_violation_names_the_first_items_and_counts_them(database: Database, plant: Plant) -> None:
-    """However the rows name them: by sample, by call or by the attempt."""
     await furnish(database, items=8)
     job = await submit_job(database)
     await staged(database)
@@ -501,7 +459,6 @@ async def test_a_violation_names_the_first_items_and_counts_them(database: Datab
 
 
 async def test_a_violation_about_the_job_alone_names_no_item(database: Database, plant: Plant) -> None:
-    """There is nothing to look at but the job."""
     job = await completed(database)
     await plant("UPDATE jobs SET total = total + 1")
     assert {each.items for each in await check(database, job) if each.invariant == "I12"} == {()}

@@ -36,7 +36,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def running(database: Database, items: int = 2) -> uuid.UUID:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
@@ -45,14 +44,12 @@ async def running(database: Database, items: int = 2) -> uuid.UUID:
 
 
 async def claimed(database: Database, limit: int = 100) -> Claim:
-    """A claim that must be there."""
     taken = await claim(database, limit)
     assert taken is not None
     return taken
 
 
 async def test_cancelling_ends_the_samples_and_takes_the_calls_out_of_the_queue(database: Database) -> None:
-    """Nothing is left that a flip or a worker could be woken for."""
     job = await running(database)
     await cancel(database, job)
     assert await sample_states(database) == [4, 4]
@@ -64,7 +61,6 @@ async def test_cancelling_ends_the_samples_and_takes_the_calls_out_of_the_queue(
 
 
 async def test_cancelling_again_is_harmless(database: Database) -> None:
-    """Before and after the job has come to rest."""
     job = await running(database)
     await cancel(database, job)
     ended = await rows(database, "SELECT id, ended_at FROM samples ORDER BY id")
@@ -78,7 +74,6 @@ async def test_cancelling_again_is_harmless(database: Database) -> None:
 async def test_a_cancel_whose_process_died_half_way_is_finished_by_the_next(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first transaction was committed, the calls still stand in the queue: cancelling again parks them."""
     job = await running(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=1)
@@ -93,7 +88,6 @@ async def test_a_cancel_whose_process_died_half_way_is_finished_by_the_next(
 
 
 async def test_cancelled_is_final(database: Database) -> None:
-    """Neither the sweeper nor a drain brings anything of it back to life."""
     job = await running(database)
     await cancel(database, job)
     await repair(database)
@@ -106,14 +100,12 @@ async def test_cancelled_is_final(database: Database) -> None:
 
 
 async def test_an_unknown_job_is_not_found(database: Database) -> None:
-    """The message names the id."""
     unknown = uuid.uuid4()
     with pytest.raises(NotFound, match=str(unknown)):
         await cancel(database, unknown)
 
 
 async def test_a_completed_job_cannot_be_cancelled(database: Database) -> None:
-    """The message says what became of it, and nothing changes."""
     await furnish(database, items=1)
     job = await submit_job(database, "closed-book")
     await drain(database, ScriptedExecutor())
@@ -124,7 +116,6 @@ async def test_a_completed_job_cannot_be_cancelled(database: Database) -> None:
 
 
 async def test_samples_that_have_ended_keep_their_outcome(database: Database) -> None:
-    """Only what still lives is cancelled."""
     job = await running(database)
     await answer(database, await claimed(database, 1))
     await advance(database)
@@ -134,7 +125,6 @@ async def test_samples_that_have_ended_keep_their_outcome(database: Database) ->
 
 
 async def test_a_job_that_shares_calls_is_not_harmed(database: Database) -> None:
-    """Pending and claimed calls that it waits for stay, and it completes."""
     job = await running(database, items=4)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -151,7 +141,6 @@ async def test_a_job_that_shares_calls_is_not_harmed(database: Database) -> None
 
 
 async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(database: Database) -> None:
-    """A chunk at the guard may still start calls of it: until they end the job is cancelling."""
     job = await running(database)
     taken = await claimed(database)
     await cancel(database, job)
@@ -166,7 +155,6 @@ async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(dat
 
 
 async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database: Database) -> None:
-    """The cancel cannot see it, but it sees that the calls are queued for this job alone."""
     job = await running(database)
     taking = {"lane": "generate", "model": await scalar(database, "SELECT max(model_id) FROM queue"), "n": 9}
     async with database.transaction() as claiming:
@@ -184,7 +172,6 @@ async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database:
 
 
 async def test_claimed_calls_that_another_job_waits_for_do_not_hold_back_a_cancel(database: Database) -> None:
-    """They run for the other one."""
     job = await running(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -195,7 +182,6 @@ async def test_claimed_calls_that_another_job_waits_for_do_not_hold_back_a_cance
 
 
 async def test_a_reply_that_arrives_after_the_cancel_is_kept_and_ends_nothing(database: Database) -> None:
-    """It is valid content: the next job finds it there."""
     job = await running(database)
     taken = await claimed(database)
     await cancel(database, job)
@@ -209,7 +195,6 @@ async def test_a_reply_that_arrives_after_the_cancel_is_kept_and_ends_nothing(da
 
 
 async def test_a_cancel_waits_for_the_advance_that_holds_the_samples_and_undoes_its_calls(database: Database) -> None:
-    """The advance commits fresh calls after the cancel has begun; they leave the queue all the same."""
     await furnish(database, items=2)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
@@ -227,7 +212,6 @@ async def test_a_cancel_waits_for_the_advance_that_holds_the_samples_and_undoes_
 
 
 async def test_an_advance_passes_over_the_samples_of_a_cancelled_job(database: Database) -> None:
-    """Ready samples of a cancelled job make no call."""
     await furnish(database, items=2)
     job = await submit_job(database, "closed-book")
     await cancel(database, job)
@@ -236,7 +220,6 @@ async def test_an_advance_passes_over_the_samples_of_a_cancelled_job(database: D
 
 
 async def test_a_job_cancelled_during_its_calibration_never_gets_samples(database: Database) -> None:
-    """The calibration's last reply comes after the cancel: nothing is expanded."""
     await furnish(database, items=3)
     job = await submit_job(database)
     await advance(database)
@@ -248,7 +231,6 @@ async def test_a_job_cancelled_during_its_calibration_never_gets_samples(databas
 
 
 async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(database: Database) -> None:
-    """The job is being expanded when the cancel comes: it waits for the row, then sees every sample."""
     await furnish(database, items=3)
     job = await submit_job(database)
     executor = ScriptedExecutor()

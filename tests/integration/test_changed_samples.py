@@ -18,19 +18,16 @@ AT = "/v1/comparison/samples"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a dataset of ten."""
     await scene.furnish(database, 10)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def indexes(api: Api, **query: Any) -> list[int]:
-    """Of the samples of a page."""
     return [each["index"] for each in (await api.get(AT, **query))["data"]]
 
 
 async def test_gains_are_the_left_jobs_and_losses_the_right_ones(api: Api, answered: Answered) -> None:
-    """Their numbers are those of the comparison."""
     await answered(one=[0, 1, 2, 5], two=[2, 3, 5])
     both = {"left": "one", "right": "two"}
     assert await indexes(api, **both) == [0, 1, 3]
@@ -46,7 +43,6 @@ async def test_gains_are_the_left_jobs_and_losses_the_right_ones(api: Api, answe
 
 
 async def test_pages_follow_each_other_and_count_all(api: Api, answered: Answered) -> None:
-    """A cursor belongs to its jobs and its filter."""
     await answered(one=range(7), two=[])
     first = await api.get(AT, left="one", right="two", limit=4)
     rest = await api.get(AT, left="one", right="two", limit=4, cursor=first["next_cursor"])
@@ -59,7 +55,6 @@ async def test_pages_follow_each_other_and_count_all(api: Api, answered: Answere
 
 
 async def test_repeats_are_matched_with_repeats(api: Api, database: Database, plant: Plant) -> None:
-    """What only one side has is in no list."""
     await api.job(name="thrice", repeats=3, params={"generate": {"temperature": 0.8}})
     await api.job(name="twice", repeats=2, params={"generate": {"temperature": 0.8}})
     await finished(database)
@@ -74,7 +69,6 @@ async def test_repeats_are_matched_with_repeats(api: Api, database: Database, pl
 async def test_questions_are_matched_by_content_in_another_dataset(
     api: Api, database: Database, plant: Plant, answered: Answered
 ) -> None:
-    """One that stands there twice is matched in order; others, and those without a verdict, are in no list."""
     await answered(one=range(10))
     await scene.add_dataset(database, 10, "moved", changed=frozenset({9}))
     moved = await scene.scalar(database, "SELECT id FROM datasets WHERE name = 'moved'")
@@ -99,7 +93,6 @@ async def test_questions_are_matched_by_content_in_another_dataset(
 async def test_one_question_stands_with_both_provenances_and_what_their_prompts_differ_in(
     api: Api, database: Database
 ) -> None:
-    """The documents are lines of the prompt that only one of them has."""
     await api.job("dense", name="dense")
     await api.job("closed-book", name="closed")
     await finished(database)
@@ -126,7 +119,6 @@ async def test_one_question_stands_with_both_provenances_and_what_their_prompts_
 async def test_what_is_not_there_is_refused(
     api: Api, database: Database, path: str, query: dict[str, Any], status: int, said: str
 ) -> None:
-    """With the reason."""
     for name in ("one", "two"):
         await api.job(name=name)
     await finished(database)

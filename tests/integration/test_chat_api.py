@@ -29,14 +29,12 @@ QUESTION = "What is 3 plus 4?"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over a furnished database."""
     await scene.furnish(database, 1)
     async with serving(database, redis_url) as api:
         yield api
 
 
 async def ask(api: Api, status: int, **fields: Any) -> Any:
-    """A question."""
     reply = await api.http.post("/v1/chat", json={"question": QUESTION, "wait_s": 0, **fields})
     assert reply.status_code == status, reply.text
     return reply.json()
@@ -44,8 +42,6 @@ async def ask(api: Api, status: int, **fields: Any) -> Any:
 
 @asynccontextmanager
 async def answering(database: Database) -> AsyncIterator[None]:
-    """Scripted workers that run whatever comes, during epoch 1, until the block ends."""
-
     async def work() -> None:
         while True:
             if await scene.scalar(database, "SELECT count(*) FROM jobs WHERE ended_at IS NULL"):
@@ -60,14 +56,12 @@ async def answering(database: Database) -> AsyncIterator[None]:
 
 @contextmanager
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A waiting request looks again at once."""
     with monkeypatch.context() as patch:
         patch.setattr(online, "LONGEST_PAUSE_S", 0.01)
         yield
 
 
 async def hold(database: Database, name: str, *, load_s: float = 0.25) -> None:
-    """A residency of one model, that took this long to load."""
     async with database.transaction() as connection:
         newest = await residencies.find_newest(connection, "cpu:0")
         model = await scene.model(database, name)
@@ -82,7 +76,6 @@ async def hold(database: Database, name: str, *, load_s: float = 0.25) -> None:
 async def test_an_answer_that_comes_in_time_is_the_reply(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its text, its context, and the job that holds all of its provenance; and the job audits clean."""
     with no_pause(monkeypatch):
         async with answering(database):
             answer = await ask(api, 200, corpus="docs", wait_s=60)
@@ -98,7 +91,6 @@ async def test_an_answer_that_comes_in_time_is_the_reply(
 
 
 async def test_an_answer_that_is_late_is_a_job_to_poll(api: Api, database: Database) -> None:
-    """202 with its place; it goes on, and the scheduler knows."""
     reply = await api.http.post("/v1/chat", json={"question": QUESTION, "wait_s": 0})
     answer = reply.json()
     assert (reply.status_code, reply.headers["location"]) == (202, f"/v1/jobs/{answer['job']}")
@@ -109,7 +101,6 @@ async def test_an_answer_that_is_late_is_a_job_to_poll(api: Api, database: Datab
 
 
 async def test_the_same_question_again_makes_no_call(api: Api, database: Database) -> None:
-    """It shares the dataset and every reply; what was made up for the first is reused for the second."""
     await ask(api, 202, corpus="docs")
     await finished(database)
     await ask(api, 202, corpus="docs")
@@ -122,7 +113,6 @@ async def test_the_same_question_again_makes_no_call(api: Api, database: Databas
 
 
 async def test_it_is_in_no_list(api: Api) -> None:
-    """Neither the job nor the dataset, which no upload can be in the way of."""
     await ask(api, 202)
     assert (await api.get("/v1/jobs"))["data"] == []
     assert [each["name"] for each in (await api.get("/v1/datasets"))["data"]] == ["items"]
@@ -130,13 +120,11 @@ async def test_it_is_in_no_list(api: Api) -> None:
 
 
 async def test_without_a_corpus_it_is_answered_from_memory(api: Api) -> None:
-    """closed-book; a pipeline that searches is refused, with the field."""
     assert (await ask(api, 202))["pipeline"] == "closed-book"
     assert "`corpus`" in (await ask(api, 422, pipeline="dense"))["detail"]
 
 
 async def test_its_calls_come_before_those_of_a_batch(api: Api, database: Database) -> None:
-    """Of the same model."""
     await api.job("closed-book")
     await scene.advance(database)
     await ask(api, 202)
@@ -161,14 +149,12 @@ async def test_its_calls_come_before_those_of_a_batch(api: Api, database: Databa
 async def test_the_price_is_stated_before(
     api: Api, database: Database, pipeline: str, resident: str, loads: int, load_s: float | None, calls: dict[str, int]
 ) -> None:
-    """From what is resident and what the pipeline asks for, run dry; without a measured load nothing is predicted."""
     await hold(database, resident)
     price = (await ask(api, 202, pipeline=pipeline, corpus="docs"))["price"]
     assert price == {"loads": loads, "load_s": load_s, "loads_back": 0, "calls": calls, "calls_before": 0}
 
 
 async def test_the_price_knows_what_loads_took_and_what_waits_before(api: Api, database: Database) -> None:
-    """The newest load of each model counts; a batch's calls are counted, too."""
     await hold(database, "a-generator", load_s=9.0)
     await hold(database, "a-generator", load_s=1.5)
     await hold(database, "a-judge", load_s=0.25)
@@ -181,7 +167,6 @@ async def test_the_price_knows_what_loads_took_and_what_waits_before(api: Api, d
 
 @pytest.mark.parametrize(("busy", "back"), [("a-judge", 1), ("a-generator", 0)])
 async def test_the_price_tells_what_it_costs_others(api: Api, database: Database, busy: str, back: int) -> None:
-    """A resident model with work is unloaded for the question and loaded again; one without is in nobody's way."""
     await hold(database, "a-judge")
     await api.job("closed-book", models={"generate": busy})
     await scene.advance(database)
@@ -189,13 +174,11 @@ async def test_the_price_tells_what_it_costs_others(api: Api, database: Database
 
 
 async def test_a_price_for_an_unused_device(api: Api) -> None:
-    """Everything must be loaded."""
     price = (await ask(api, 202, pipeline="mathrag-gate", corpus="docs"))["price"]
     assert (price["loads"], price["load_s"]) == (2, None)
 
 
 async def test_the_cost_keeps_to_the_price_and_the_gate_asks_the_judge(api: Api, database: Database) -> None:
-    """One question has too few pairs to trust the rules; what its calibration rated is not rated again."""
     stated = (await ask(api, 202, pipeline="mathrag-gate", corpus="docs"))["price"]
     await finished(database)
     (job,) = await scene.rows(database, "SELECT public_id::text FROM jobs")
@@ -210,7 +193,6 @@ async def test_the_cost_keeps_to_the_price_and_the_gate_asks_the_judge(api: Api,
 async def test_loads_are_counted_if_they_came_after_the_question(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model that was there already was not loaded for it."""
     await hold(database, "a-generator")
     await scene.run_sql(database, "UPDATE residencies SET epoch = 1")  # in which `answering` answers
     with no_pause(monkeypatch):
@@ -223,8 +205,6 @@ async def test_loads_are_counted_if_they_came_after_the_question(
 
 
 async def test_a_question_that_fails_says_why(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200: it has ended, and this is how."""
-
     def broken(*_: object) -> Any:
         raise RuntimeError("no such luck")
         yield
@@ -239,7 +219,6 @@ async def test_a_question_that_fails_says_why(api: Api, database: Database, monk
 
 
 async def test_waiting_holds_no_connection(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many may wait at once on a few connections."""
     held = []
     pause = asyncio.sleep
 
@@ -265,17 +244,14 @@ async def test_waiting_holds_no_connection(api: Api, database: Database, monkeyp
     ],
 )
 async def test_what_cannot_be_asked_is_named(api: Api, change: dict[str, Any], words: str) -> None:
-    """As for a job."""
     assert words in (await ask(api, 422, **change))["detail"]
 
 
 async def test_an_unknown_corpus_is_not_found(api: Api) -> None:
-    """404."""
     assert "no corpus" in (await ask(api, 404, corpus="nothing"))["detail"]
 
 
 def deciding(sample: Sample, params: Params, _library: Library) -> Steps:
-    """Answers from the first of two texts, unless the question is about nothing."""
     found = require((yield make_search(sample.question, "dense", params)))
     decision = Decision(stage="crag", action="incorrect", detail={"tokens": float(params.compress.tokens)})
     trace = msgspec.structs.replace(make_single_trace(found, "dense", params), decisions=(decision,))
@@ -288,7 +264,6 @@ def deciding(sample: Sample, params: Params, _library: Library) -> Steps:
 async def test_an_answer_tells_what_was_decided_on_the_way(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the text that it is from; parameters are those of a job."""
     scene.install(monkeypatch, "deciding", deciding)
     with no_pause(monkeypatch):
         async with answering(database):
@@ -301,7 +276,6 @@ async def test_an_answer_tells_what_was_decided_on_the_way(
 async def test_a_refusal_is_an_answer_that_says_why(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing failed, and nothing was written."""
     scene.install(monkeypatch, "deciding", deciding)
     with no_pause(monkeypatch):
         async with answering(database):

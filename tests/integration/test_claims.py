@@ -42,7 +42,6 @@ FOREVER = 500.0
 
 
 async def pending(database: Database, items: int = 1, **fields: object) -> None:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     await submit_job(database, "closed-book", **fields)
@@ -50,14 +49,12 @@ async def pending(database: Database, items: int = 1, **fields: object) -> None:
 
 
 async def claimed(database: Database, limit: int = 100) -> Claim:
-    """A claim that must be there."""
     taken = await claim(database, limit)
     assert taken is not None
     return taken
 
 
 async def fail_for_good(database: Database) -> None:
-    """Fail the one pending call as often as it is retried."""
     for _ in range(RETRIES):
         await let_pauses_pass(database)
         await answer(database, await claimed(database), BROKEN)
@@ -67,7 +64,6 @@ async def fail_for_good(database: Database) -> None:
 
 
 async def test_a_frozen_workers_answer_changes_nothing_once_another_has_answered(database: Database) -> None:
-    """The claim lapsed and the call was given to somebody else: the first token is worth nothing."""
     await pending(database)
     frozen = await claimed(database)
     await let_claims_expire(database)
@@ -81,7 +77,6 @@ async def test_a_frozen_workers_answer_changes_nothing_once_another_has_answered
 
 
 async def test_a_frozen_workers_answer_changes_nothing_while_another_computes(database: Database) -> None:
-    """The second claim stays whole: it is answered once, by its holder."""
     await pending(database)
     frozen = await claimed(database)
     await let_claims_expire(database)
@@ -94,7 +89,6 @@ async def test_a_frozen_workers_answer_changes_nothing_while_another_computes(da
 
 
 async def test_an_answer_after_the_lapse_is_discarded_although_nobody_has_claimed_since(database: Database) -> None:
-    """The lapse takes the token: simple, and costs one call."""
     await pending(database)
     frozen = await claimed(database)
     await let_claims_expire(database)
@@ -105,7 +99,6 @@ async def test_an_answer_after_the_lapse_is_discarded_although_nobody_has_claime
 
 
 async def test_an_expired_claim_that_nobody_has_charged_may_still_answer(database: Database) -> None:
-    """Time alone takes nothing away: the token decides."""
     await pending(database)
     late = await claimed(database)
     await let_claims_expire(database)
@@ -116,7 +109,6 @@ async def test_an_expired_claim_that_nobody_has_charged_may_still_answer(databas
 
 @pytest.mark.parametrize("reply", [Generated(text="again"), BROKEN])
 async def test_answering_twice_counts_once(database: Database, reply: Generated | Failure) -> None:
-    """A repeated commit finds no claim: no second attempt, no charge."""
     await pending(database)
     taken = await claimed(database)
     await answer(database, taken)
@@ -125,7 +117,6 @@ async def test_answering_twice_counts_once(database: Database, reply: Generated 
 
 
 async def test_an_infrastructure_failure_under_a_lost_token_is_not_charged(database: Database) -> None:
-    """A frozen worker's connection error says nothing about whoever runs the call now."""
     await pending(database)
     frozen = await claimed(database)
     await let_claims_expire(database)
@@ -135,7 +126,6 @@ async def test_an_infrastructure_failure_under_a_lost_token_is_not_charged(datab
 
 
 async def test_a_renewed_claim_does_not_lapse(database: Database) -> None:
-    """Renewal sets a fresh time to live, by the database's clock."""
     await pending(database, items=2)
     taken = await claimed(database)
     await let_claims_expire(database)
@@ -146,7 +136,6 @@ async def test_a_renewed_claim_does_not_lapse(database: Database) -> None:
 
 
 async def test_a_foreign_token_renews_and_releases_nothing(database: Database) -> None:
-    """Both ask for the token, as every change does."""
     await pending(database)
     taken = await claimed(database)
     ids = [call.id for call in taken.calls]
@@ -157,7 +146,6 @@ async def test_a_foreign_token_renews_and_releases_nothing(database: Database) -
 
 
 async def test_a_released_call_is_not_charged_and_soon_claimable(database: Database) -> None:
-    """Nothing of it was sent: no lapse, no try, no attempt; a short pause keeps the worker from spinning."""
     await pending(database)
     taken = await claimed(database)
     await Claims(database, "worker-1", FOREVER).release(taken.token, [taken.calls[0].id], pause_s=FOREVER)
@@ -174,7 +162,6 @@ async def test_a_released_call_is_not_charged_and_soon_claimable(database: Datab
 
 
 async def test_smaller_ranks_are_claimed_first(database: Database) -> None:
-    """A job in a hurry overtakes one that came before it."""
     await furnish(database, items=2)
     await furnish_another(database)
     await submit_job(database, "closed-book", rank=100)
@@ -191,7 +178,6 @@ async def test_smaller_ranks_are_claimed_first(database: Database) -> None:
 
 
 async def furnish_another(database: Database) -> None:
-    """A second dataset whose questions differ."""
     await run_sql(database, "INSERT INTO datasets (name, hash, items) VALUES ('others', 'others', 2)")
     await run_sql(
         database,
@@ -201,7 +187,6 @@ async def furnish_another(database: Database) -> None:
 
 
 async def test_equal_ranks_are_claimed_in_the_order_they_came(database: Database) -> None:
-    """First come, first served."""
     await pending(database, items=4)
     order = [call for (call,) in await rows(database, "SELECT call_id FROM queue ORDER BY seq")]
     first, second = await claimed(database, 2), await claimed(database, 2)
@@ -209,7 +194,6 @@ async def test_equal_ranks_are_claimed_in_the_order_they_came(database: Database
 
 
 async def test_a_call_is_not_claimed_before_its_time(database: Database) -> None:
-    """`not_before` lies in the future for one of two."""
     await pending(database, items=2)
     later = await scalar(database, "SELECT max(call_id) FROM queue")
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE call_id = :c", c=later)
@@ -220,7 +204,6 @@ async def test_a_call_is_not_claimed_before_its_time(database: Database) -> None
 
 @pytest.mark.parametrize("column", ["claim_until", "not_before"])
 async def test_nobody_waits_until_a_clock_that_went_back_has_caught_up(database: Database, column: str) -> None:
-    """Neither for a dead worker's claim nor for a pause: no such time is ever so far away."""
     await pending(database)
     if column == "claim_until":
         await claimed(database)
@@ -230,7 +213,6 @@ async def test_nobody_waits_until_a_clock_that_went_back_has_caught_up(database:
 
 
 async def test_claims_take_calls_of_one_lane_and_one_model_only(database: Database) -> None:
-    """Retrieval waits in the judge's lane: the generator's worker finds nothing, the sparse index its own half."""
     await furnish(database, items=3)
     await submit_job(database, "hybrid")
     await advance(database)
@@ -242,7 +224,6 @@ async def test_claims_take_calls_of_one_lane_and_one_model_only(database: Databa
 
 
 async def test_concurrent_claims_never_share_a_call(database: Database) -> None:
-    """Ten calls, five claimers at once: every call is held by exactly one."""
     await pending(database, items=10)
     async with processes(database, 5) as others:
         taken = await asyncio.gather(*(claim(other, 2, who=f"worker-{n}") for n, other in enumerate(others)))
@@ -252,7 +233,6 @@ async def test_concurrent_claims_never_share_a_call(database: Database) -> None:
 
 
 async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) -> None:
-    """A claim that is not committed yet locks its rows; another claimer takes the next ones."""
     await pending(database, items=4)
     async with processes(database, 1) as [other]:
         async with other.transaction() as connection:
@@ -271,7 +251,6 @@ async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) 
 async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call goes back to the queue, not to its waiters, and rests longer each time."""
     monkeypatch.setattr(replies, "BACKOFF_S", (200.0, 500.0))
     await pending(database)
     for tries, pause in ((1, 200), (2, 500)):
@@ -288,13 +267,11 @@ async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
 
 
 def test_the_pauses_grow_and_there_is_one_before_every_retry() -> None:
-    """As many pauses as retries, each longer than the one before."""
     assert len(BACKOFF_S) == RETRIES - 1
     assert list(BACKOFF_S) == sorted(set(BACKOFF_S))
 
 
 async def test_a_retried_call_may_succeed(database: Database) -> None:
-    """Two failures and a value: the value counts, the failures stay on record."""
     await pending(database)
     for _ in range(RETRIES - 1):
         await answer(database, await claimed(database), BROKEN)
@@ -313,7 +290,6 @@ async def test_a_retried_call_may_succeed(database: Database) -> None:
 async def test_the_last_infrastructure_failure_ends_its_waiters_with_its_kind(
     database: Database, kind: FailureKind
 ) -> None:
-    """After three tries all samples that wait for the call fail, in the failure's own words."""
     await pending(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -326,7 +302,6 @@ async def test_the_last_infrastructure_failure_ends_its_waiters_with_its_kind(
 
 
 async def test_a_call_that_failed_for_good_leaves_its_key_to_the_next_asker(database: Database) -> None:
-    """Tomorrow's job does not replay today's outage; today's steps keep pointing at what they saw."""
     await pending(database)
     await fail_for_good(database)
     await advance(database)
@@ -345,7 +320,6 @@ async def test_a_call_that_failed_for_good_leaves_its_key_to_the_next_asker(data
 
 
 async def test_a_sample_replays_the_failure_it_saw_although_the_key_has_a_value_by_now(database: Database) -> None:
-    """Steps point at rows, not at keys: a replay after the fresh call's reply still fails."""
     await pending(database)
     await fail_for_good(database)
     await submit_job(database, "closed-book")
@@ -362,7 +336,6 @@ async def test_a_sample_replays_the_failure_it_saw_although_the_key_has_a_value_
     "kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.REFUSED, FailureKind.TRUNCATED, FailureKind.UNPARSED]
 )
 async def test_a_content_failure_is_a_reply_like_any_other(database: Database, kind: FailureKind) -> None:
-    """It is final at once and kept for ever: the next job fails alike without a call."""
     await pending(database)
     await answer(database, await claimed(database), Failure(kind=kind, detail="too long"))
     await advance(database)
@@ -374,7 +347,6 @@ async def test_a_content_failure_is_a_reply_like_any_other(database: Database, k
 
 
 async def test_a_chunk_of_values_and_failures_is_committed_each_as_what_it_is(database: Database) -> None:
-    """One answer of a claim breaks, the others stand."""
     await pending(database, items=3)
     taken = await claimed(database)
     good, bad = taken.calls[:2], taken.calls[2:]
@@ -392,7 +364,6 @@ async def test_a_chunk_of_values_and_failures_is_committed_each_as_what_it_is(da
 async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
     database: Database, monkeypatch: pytest.MonkeyPatch, gap: str
 ) -> None:
-    """The insert met the old call, the select no longer did: the batch is rolled back and done again."""
     await pending(database)
     for _ in range(RETRIES - 1):
         await answer(database, await claimed(database), BROKEN)
@@ -425,7 +396,6 @@ async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
 async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The advance read the call's id, then the call failed for good: the sample ends with the failure, it hangs not."""
     await pending(database)
     for _ in range(RETRIES - 1):
         await answer(database, await claimed(database), BROKEN)
@@ -447,7 +417,6 @@ async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
 
 @pytest.mark.parametrize("broken", [{"finish_reason": "st\0p"}, {"concurrency": 40_000}])
 async def test_a_reply_that_cannot_be_stored_fails_its_own_call(database: Database, broken: dict[str, object]) -> None:
-    """A text or a number that no column takes: the other replies of the commit count, and the call is tried again."""
     await pending(database, items=5)
     taken = await claimed(database)
     answers = [answered(call) for call in taken.calls]

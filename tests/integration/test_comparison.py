@@ -20,14 +20,12 @@ Answered = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of forty."""
     await scene.furnish(database, ITEMS)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def right(plant: Plant, job: str, items: Iterable[int], *, repeat: int = 0) -> None:
-    """Exactly these items of the job were answered right in this repeat."""
     await plant(
         "UPDATE outcomes SET correct = s.ordinal = ANY(:items) FROM samples s JOIN jobs j ON j.id = s.job_id"
         " WHERE s.id = sample_id AND s.kind = 'item' AND j.name = :job AND s.repeat = :repeat",
@@ -37,8 +35,6 @@ async def right(plant: Plant, job: str, items: Iterable[int], *, repeat: int = 0
 
 @pytest.fixture
 def answered(api: Api, database: Database, plant: Plant) -> Answered:
-    """A job of each name that has exactly these items right."""
-
     async def answer(**right_items: Iterable[int]) -> None:
         for name in right_items:
             await api.job(name=name)
@@ -50,18 +46,15 @@ def answered(api: Api, database: Database, plant: Plant) -> Answered:
 
 
 async def numbers(database: Database, *names: str) -> list[int]:
-    """jobs.id of each."""
     async with database.transaction() as connection:
         return [await jobs.resolve(connection, name) for name in names]
 
 
 def pair(found: Any, left: str, right: str) -> Any:
-    """One of the pairs."""
     return next(each for each in found["pairs"] if (each["left"], each["right"]) == (left, right))
 
 
 async def test_jobs_are_compared_with_a_baseline_and_corrected_for_their_number(api: Api, answered: Answered) -> None:
-    """Nine items gained and one lost are p = 0.021 alone, which says nothing as one of three."""
     await answered(base=range(20), better=range(1, 29), alike=range(20), one_more=range(21))
     found = await api.get("/v1/comparison", job=["better", "alike", "one_more"], baseline="base")
     assert [each["name"] for each in found["jobs"]] == ["base", "better", "alike", "one_more"]
@@ -82,7 +75,6 @@ async def test_jobs_are_compared_with_a_baseline_and_corrected_for_their_number(
 
 
 async def test_without_a_baseline_each_is_compared_with_each(api: Api, answered: Answered) -> None:
-    """What is told apart is ranked in words."""
     await answered(one=range(30), two=range(5), three=range(30))
     found = await api.get("/v1/comparison", job=["one", "two", "three"])
     assert (len(found["pairs"]), found["baseline"]) == (3, None)
@@ -92,7 +84,6 @@ async def test_without_a_baseline_each_is_compared_with_each(api: Api, answered:
 
 
 async def test_the_figures_of_a_job_are_those_of_its_report(api: Api, answered: Answered) -> None:
-    """Computed on another way."""
     await answered(one=range(30), two=range(5))
     found = await api.get("/v1/comparison", job=["one", "two"])
     for each in found["jobs"]:
@@ -103,7 +94,6 @@ async def test_the_figures_of_a_job_are_those_of_its_report(api: Api, answered: 
 
 
 async def test_repeats_of_an_item_are_one_observation(api: Api, database: Database, plant: Plant) -> None:
-    """Their share is compared; their spread stands apart, and the note says whether it was measured."""
     params = {"generate": {"temperature": 0.8}}
     await api.job(name="sampled", repeats=3, params=params)
     await api.job(name="once")
@@ -124,7 +114,6 @@ async def test_repeats_of_an_item_are_one_observation(api: Api, database: Databa
 
 
 async def test_a_dataset_that_was_uploaded_twice_is_the_same_one(api: Api, database: Database) -> None:
-    """Items are matched by question and gold answer, in whatever order; what only one side has is counted."""
     await scene.add_dataset(database, ITEMS + 10, "again", changed=frozenset(range(4)))
     await api.job(name="first")
     await api.job(name="second", dataset="again")
@@ -136,7 +125,6 @@ async def test_a_dataset_that_was_uploaded_twice_is_the_same_one(api: Api, datab
 
 
 async def test_jobs_without_a_common_item_are_refused_in_words(api: Api, database: Database) -> None:
-    """Accuracies over other questions say nothing about each other."""
     await scene.add_dataset(database, 5, "others", changed=frozenset(range(5)))
     await api.job(name="first")
     await api.job(name="second", dataset="others")
@@ -147,7 +135,6 @@ async def test_jobs_without_a_common_item_are_refused_in_words(api: Api, databas
 
 
 async def test_a_job_that_is_not_graded_yet_stands_there_without_a_verdict(api: Api, answered: Answered) -> None:
-    """And says that it is not final; it takes nothing from the others' certainty."""
     await answered(base=range(20), better=range(20, 40))
     await api.job(name="young", params={"generate": {"max_tokens": 99}})
     found = await api.get("/v1/comparison", job=["better", "young"], baseline="base")
@@ -160,7 +147,6 @@ async def test_a_job_that_is_not_graded_yet_stands_there_without_a_verdict(api: 
 
 
 async def test_failed_samples_are_in_no_pair(api: Api, answered: Answered, plant: Plant) -> None:
-    """A failure is no wrong answer."""
     await answered(one=range(ITEMS), two=range(ITEMS))
     await plant(
         "UPDATE outcomes SET correct = NULL FROM samples s JOIN jobs j ON j.id = s.job_id"
@@ -181,7 +167,6 @@ async def test_failed_samples_are_in_no_pair(api: Api, answered: Answered, plant
     ],
 )
 async def test_what_cannot_be_compared_is_refused(api: Api, query: dict[str, Any], status: int, said: str) -> None:
-    """With the reason."""
     await api.job(name="one")
     reply = await api.http.get("/v1/comparison", params=query)
     assert reply.status_code == status
@@ -189,7 +174,6 @@ async def test_what_cannot_be_compared_is_refused(api: Api, query: dict[str, Any
 
 
 async def test_jobs_of_one_name_are_told_apart_by_their_ids(api: Api, database: Database) -> None:
-    """Earlier releases let a name be used again."""
     ids = [(await api.job())["id"] for _ in range(2)]
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET name = 'same'")
@@ -198,7 +182,6 @@ async def test_jobs_of_one_name_are_told_apart_by_their_ids(api: Api, database: 
 
 
 async def test_several_datasets_are_pooled_item_by_item(api: Api, database: Database, plant: Plant) -> None:
-    """Items are compared within their dataset; every item counts alike."""
     await scene.add_dataset(database, 10, "seed-2", changed=frozenset(range(10)))
     for name, dataset in (("base-1", "items"), ("gate-1", "items"), ("base-2", "seed-2"), ("gate-2", "seed-2")):
         await api.job(name=name, dataset=dataset)
@@ -219,7 +202,6 @@ async def test_several_datasets_are_pooled_item_by_item(api: Api, database: Data
 
 
 async def test_systems_are_told_apart_by_their_names(database: Database) -> None:
-    """A baseline is one of them."""
     with pytest.raises(Invalid, match="same name"):
         await compare(database, [System("a", {"d": 1}), System("a", {"d": 2})])
     with pytest.raises(Invalid, match="no system is called 'c'"):

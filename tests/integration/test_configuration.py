@@ -22,33 +22,28 @@ DEFAULTS = "SELECT code -> 'defaults' FROM jobs ORDER BY id"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over a furnished database."""
     await scene.furnish(database, 2)
     async with serving(database, redis_url) as api:
         yield api
 
 
 async def patch(api: Api, params: dict[str, Any], if_match: str = "*") -> httpx2.Response:
-    """Ask for a change."""
     return await api.http.patch(PATH, json={"params": params}, headers={"If-Match": if_match})
 
 
 async def changed(api: Api, **params: Any) -> Any:
-    """A change that is made."""
     reply = await patch(api, params)
     assert reply.status_code == 200, reply.text
     return reply.json()
 
 
 async def test_before_the_first_change_nothing_is_configured(api: Api) -> None:
-    """Version 0, which can be followed like any other."""
     reply = await api.http.get(PATH)
     assert reply.json() == {"version": 0, "params": {}, "changed_by": None, "changed_at": None}
     assert (await patch(api, {"seed": 1}, reply.headers["etag"])).json()["version"] == 1
 
 
 async def test_the_next_job_gets_what_it_does_not_name(api: Api, database: Database) -> None:
-    """What it names is its own; and it says which version filled in the rest."""
     await api.job()
     await changed(api, gate={"tau": 0.3, "top": 3}, candidates=7)
     job = await api.job("mathrag-gate", params={"gate": {"tau": 0.9}})
@@ -57,7 +52,6 @@ async def test_the_next_job_gets_what_it_does_not_name(api: Api, database: Datab
 
 
 async def test_a_running_job_is_unaffected(api: Api, database: Database) -> None:
-    """Its parameters, its calls and its audit are those of its acceptance; so are those of the same request again."""
     body = {
         "name": "n",
         "dataset": "items",
@@ -83,7 +77,6 @@ async def test_a_running_job_is_unaffected(api: Api, database: Database) -> None
 
 
 async def test_chats_and_plans_get_it_too(api: Api, database: Database) -> None:
-    """From the next request on."""
     question = {"question": "What?", "corpus": "docs", "pipeline": "mathrag-gate", "wait_s": 0}
     before = (await api.http.post("/v1/chat", json=question)).json()["price"]["calls"]["judge"]
     await changed(api, candidates=1)
@@ -100,7 +93,6 @@ async def _params(database: Database) -> list[Params]:
 
 
 async def test_a_change_lies_on_top_of_what_is_there(api: Api) -> None:
-    """Term by term in the dictionary; a null takes away."""
     await changed(api, enhance={"terms": {"gcd": ["greatest common divisor"]}}, crag={"upper": 0.8, "lower": 0.2})
     found = await changed(api, enhance={"terms": {"公约数": ["gcd"]}}, crag={"upper": None})
     terms = {"gcd": ["greatest common divisor"], "公约数": ["gcd"]}
@@ -121,7 +113,6 @@ async def test_a_change_lies_on_top_of_what_is_there(api: Api) -> None:
     ],
 )
 async def test_a_bad_change_is_refused_whole(api: Api, database: Database, params: dict[str, Any], field: str) -> None:
-    """As a job with these parameters would be, by the field's name; nothing of it is kept."""
     reply = await patch(api, params)
     assert (reply.status_code, reply.json()["field"]) == (422, field)
     assert await scene.rows(database, "SELECT * FROM configurations") == []
@@ -129,7 +120,6 @@ async def test_a_bad_change_is_refused_whole(api: Api, database: Database, param
 
 
 async def test_a_configuration_has_a_largest_size(api: Api) -> None:
-    """Every job, search and chat reads it: one of 589 kB was carried by all of them."""
     terms = {f"term{number}": ["a meaning of it"] for number in range(3000)}
     reply = await patch(api, {"enhance": {"terms": terms}})
     assert reply.status_code == 413
@@ -138,7 +128,6 @@ async def test_a_configuration_has_a_largest_size(api: Api) -> None:
 
 
 async def test_any_text_that_a_job_may_have_can_be_configured(api: Api, database: Database) -> None:
-    """Also one beyond the basic plane; neither may have one that no column of text holds."""
     await changed(api, anchors={"positive": "a b 𝔽"})
     assert (await api.job("mathrag-gate"))["params"]["anchors"] == {"positive": "a b 𝔽"}
     for escape in (rb"\u0000", rb"\ud800"):
@@ -149,7 +138,6 @@ async def test_any_text_that_a_job_may_have_can_be_configured(api: Api, database
 
 
 async def test_every_change_is_a_row_with_who_and_when(api: Api, database: Database) -> None:
-    """And a note in the journal of operations; what was there stays to be read."""
     for tau in (0.1, 0.2, 0.3):
         await changed(api, gate={"tau": tau})
     first = await api.get(f"{PATH}/history", limit=2)
@@ -167,7 +155,6 @@ async def test_every_change_is_a_row_with_who_and_when(api: Api, database: Datab
 
 
 async def test_who_has_seen_an_older_version_changes_nothing(api: Api) -> None:
-    """412; without If-Match 428; and a reader of the newest one is told 304."""
     tag = (await api.http.get(PATH)).headers["etag"]
     await changed(api, seed=1)
     refused = await patch(api, {"seed": 2}, tag)
@@ -179,7 +166,6 @@ async def test_who_has_seen_an_older_version_changes_nothing(api: Api) -> None:
 
 
 async def test_of_two_writers_at_once_one_is_told_so(api: Api, database: Database, redis_url: str) -> None:
-    """Also at another process, and whatever version they will do with: no change is lost in silence."""
     async with scene.processes(database, 1) as (other,):
         held = scene.HeldDatabase(other)
         async with serving(held, redis_url) as slow:

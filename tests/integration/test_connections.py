@@ -18,21 +18,18 @@ WRITE = text("INSERT INTO operations (actor, action, target) VALUES ('me', 'drai
 
 @pytest.fixture
 async def database(database: Database, database_url: str) -> AsyncIterator[Database]:
-    """Connections that no other test uses."""
     connections = Database(database_url, pinned=True)
     yield connections
     await connections.close()
 
 
 async def demoted(database: Database) -> None:
-    """As a server does it that is no primary any more: who is connected may only read, for as long as that lasts."""
     async with database.engine.connect() as connection:
         await connection.execute(text(DEMOTE))
         await connection.commit()
 
 
 async def test_a_connection_that_may_only_read_is_given_up(database: Database) -> None:
-    """The statement has failed; the next one comes over another connection."""
     await demoted(database)
     with pytest.raises(DBAPIError) as raised:
         async with database.transaction() as connection:
@@ -43,7 +40,6 @@ async def test_a_connection_that_may_only_read_is_given_up(database: Database) -
 
 
 async def test_what_is_tried_again_outlasts_it(database: Database) -> None:
-    """Nobody has to know."""
     await demoted(database)
 
     async def write() -> None:
@@ -58,7 +54,6 @@ async def test_what_is_tried_again_outlasts_it(database: Database) -> None:
 async def test_a_statement_that_is_not_answered_in_time_is_an_outage(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A frozen server holds no connection for ever: it is given up, and the next statement has a new one."""
     monkeypatch.setattr(databases, "STATEMENT_S", 0.2)
     impatient = Database(database_url, pinned=True)
     with pytest.raises(DBAPIError, match="did not answer in time") as raised:

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    """The database as its owner; emptied like the application's."""
     owner = Database(owner_url, pinned=False)
     yield owner
     await owner.close()
@@ -24,7 +23,6 @@ async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     await scene.run_sql(
         database,
@@ -37,7 +35,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def test_a_dataset_is_read_page_by_page(api: Api) -> None:
-    """Question and expected answer, in its order; a cursor of another dataset is refused."""
     first = await api.get("/v1/datasets/items/items", limit=3)
     rest = await api.get("/v1/datasets/items/items", limit=3, cursor=first["next_cursor"])
     rows = [*first["data"], *rest["data"]]
@@ -48,7 +45,6 @@ async def test_a_dataset_is_read_page_by_page(api: Api) -> None:
 
 
 async def test_a_corpus_is_read_page_by_page(api: Api) -> None:
-    """Every document under its own id."""
     first = await api.get("/v1/corpora/docs/documents", limit=15)
     rest = await api.get("/v1/corpora/docs/documents", limit=15, cursor=first["next_cursor"])
     assert [row["id"] for row in [*first["data"], *rest["data"]]] == [f"doc-{number}" for number in range(1, 21)]
@@ -56,7 +52,6 @@ async def test_a_corpus_is_read_page_by_page(api: Api) -> None:
 
 
 async def test_wrong_answers_are_listed_alone(api: Api, database: Database, plant: Plant) -> None:
-    """Those with a verdict that says so."""
     await api.job()
     await finished(database)
     await plant("UPDATE outcomes SET correct = s.ordinal = 2 FROM samples s WHERE s.id = sample_id")
@@ -67,7 +62,6 @@ async def test_wrong_answers_are_listed_alone(api: Api, database: Database, plan
 
 
 async def test_what_a_live_job_uses_is_not_deleted(api: Api, owner: Database) -> None:
-    """The refusal names the job, and the corpus that CRAG falls back to counts."""
     await api.job("hybrid", name="alive")
     for kind, name in (("dataset", "items"), ("corpus", "docs")):
         with pytest.raises(Conflict, match=r"live jobs: alive \(running\)"):
@@ -75,7 +69,6 @@ async def test_what_a_live_job_uses_is_not_deleted(api: Api, owner: Database) ->
 
 
 async def test_a_fallback_corpus_stays_while_a_job_may_search_it(api: Api, owner: Database, database: Database) -> None:
-    """Neither a deletion nor a purge of what is unused takes it away."""
     await api.job("crag", name="falls-back", corpus="docs", params={"crag": {"fallback": "docs"}})
     await scene.run_sql(database, "UPDATE jobs SET corpus_id = NULL")
     with pytest.raises(Conflict, match="falls-back"):
@@ -86,7 +79,6 @@ async def test_a_fallback_corpus_stays_while_a_job_may_search_it(api: Api, owner
 async def test_what_an_ended_job_was_made_from_stays_until_it_is_purged(
     api: Api, owner: Database, database: Database
 ) -> None:
-    """Its report and its audit read it; afterwards it goes, and the journal of operations says who did it."""
     await api.job()
     await finished(database)
     with pytest.raises(Conflict, match=r"reports of ended jobs: a-job \(completed\)"):
@@ -100,7 +92,6 @@ async def test_what_an_ended_job_was_made_from_stays_until_it_is_purged(
 
 
 async def test_a_name_that_is_not_there_is_not_deleted(api: Api, owner: Database) -> None:
-    """The one that was meant is suggested."""
     with pytest.raises(NotFound) as refused:
         await deleting.delete(owner, "corpus", "dcos", "a-test")
     assert "did you mean 'docs'?" in str(refused.value.hint)

@@ -30,18 +30,15 @@ LINES: list[Any] = [
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application; its retriever agrees to everything."""
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def nothing_is_stored(database: Database) -> bool:
-    """No corpus, no document."""
     return await scalar(database, "SELECT (SELECT count(*) FROM corpora) + (SELECT count(*) FROM documents)") == 0
 
 
 async def test_documents_are_stored_once_and_in_order(api: Api, database: Database) -> None:
-    """Two lines with the same text are one document under two ids."""
     reply = await api.upload("corpora", "mine", LINES)
     assert reply.status_code == 201
     assert reply.headers["location"] == "/v1/corpora/mine"
@@ -58,7 +55,6 @@ async def test_documents_are_stored_once_and_in_order(api: Api, database: Databa
 
 
 async def test_the_retriever_is_asked_for_both_indexes(api: Api) -> None:
-    """Before the upload is answered."""
     corpus = (await api.upload("corpora", "mine", LINES)).json()
     assert [(str(request.url), request.content) for request in api.asked] == [
         ("http://retriever/indexes", b'{"corpus":%d}' % corpus["id"])
@@ -66,7 +62,6 @@ async def test_the_retriever_is_asked_for_both_indexes(api: Api) -> None:
 
 
 async def test_an_upload_whose_indexing_failed_goes_on_when_it_is_sent_again(api: Api) -> None:
-    """The documents stay; the same upload asks for the indexes again."""
     api.other = lambda _: httpx2.Response(500)
     refused = await api.upload("corpora", "mine", LINES)
     assert (refused.status_code, refused.json()["type"]) == (503, "urn:mathrag:unavailable")
@@ -77,7 +72,6 @@ async def test_an_upload_whose_indexing_failed_goes_on_when_it_is_sent_again(api
 
 
 async def test_what_the_retriever_says_is_passed_on(api: Api) -> None:
-    """Why the indexes could not be built, and what to do."""
     problem = {"detail": "the index cannot be written: No space left on device", "hint": "make room there"}
     api.other = lambda _: httpx2.Response(503, json=problem)
     refused = (await api.upload("corpora", "mine", LINES)).json()
@@ -87,7 +81,6 @@ async def test_what_the_retriever_says_is_passed_on(api: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/corpora?name=mine", "/v1/corpora/mine/indexes"])
 async def test_the_retriever_is_no_longer_asked_when_the_client_has_gone(api: Api, path: str) -> None:
-    """It would build for nobody. The documents stay, and the same upload resumes."""
     await api.upload("corpora", "mine", LINES)
     started, ended = anyio.Event(), anyio.Event()
 
@@ -116,7 +109,6 @@ async def test_the_retriever_is_no_longer_asked_when_the_client_has_gone(api: Ap
 
 
 async def test_indexes_are_built_again_without_an_upload(api: Api) -> None:
-    """After a change of settings; what the retriever says of each is passed on."""
     corpus = (await api.upload("corpora", "mine", LINES)).json()["id"]
     built = {"index": 7, "kind": "dense", "signature": "ab", "documents": 2, "reused": False, "seconds": 0.1}
     api.other = lambda _: httpx2.Response(200, json={"corpus": corpus, "indexes": [built]})
@@ -127,7 +119,6 @@ async def test_indexes_are_built_again_without_an_upload(api: Api) -> None:
 
 
 async def test_the_same_upload_again_is_the_same_corpus(api: Api, database: Database) -> None:
-    """200 instead of 201, and nothing new."""
     first = (await api.upload("corpora", "mine", LINES)).json()
     again = await api.upload("corpora", "mine", LINES)
     assert (again.status_code, again.json()) == (200, first)
@@ -136,7 +127,6 @@ async def test_the_same_upload_again_is_the_same_corpus(api: Api, database: Data
 
 @pytest.mark.parametrize("other", [LINES[:2], LINES[::-1], [*LINES[:2], {**LINES[2], "id": "d"}]])
 async def test_a_name_that_has_other_documents_is_a_conflict(api: Api, other: list[Any]) -> None:
-    """Fewer, in another order, or under another id."""
     await api.upload("corpora", "mine", LINES)
     reply = await api.upload("corpora", "mine", other)
     assert (reply.status_code, reply.json()["type"]) == (409, "urn:mathrag:conflict")
@@ -150,7 +140,6 @@ async def test_a_name_that_has_other_documents_is_a_conflict(api: Api, other: li
 async def test_a_bad_line_rejects_the_upload_with_its_number(
     api: Api, database: Database, line: Any, words: str
 ) -> None:
-    """Blank lines count; nothing is stored of what came before."""
     reply = await api.upload("corpora", "mine", [*LINES, b"\n", line])
     problem = reply.json()
     assert (reply.status_code, problem["type"], problem["line"]) == (422, "urn:mathrag:invalid_line", 5)
@@ -162,20 +151,17 @@ async def test_a_bad_line_rejects_the_upload_with_its_number(
 async def test_a_bad_line_after_a_stored_batch_takes_the_batch_back(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One transaction, however many statements."""
     monkeypatch.setattr(uploads, "BATCH", 1)
     assert (await api.upload("corpora", "mine", [*LINES, b"{"])).status_code == 422
     assert await nothing_is_stored(database)
 
 
 async def test_lines_without_text_can_be_left_out_and_are_counted(api: Api) -> None:
-    """On request only."""
     reply = await api.upload("corpora", "mine", [*LINES, {"id": "e", "text": ""}], skip_empty=True)
     assert (reply.json()["documents"], reply.json()["skipped"]) == (3, 1)
 
 
 async def test_a_document_without_an_id_gets_its_line_number(api: Api, database: Database) -> None:
-    """Which another line may not claim."""
     await api.upload("corpora", "mine", [{"text": "x"}, b"\n", {"text": "y"}])
     assert await scalar(database, "SELECT string_agg(external_id, ' ' ORDER BY ordinal) FROM corpus_documents") == "1 3"
     reply = await api.upload("corpora", "other", [{"text": "x", "id": "2"}, {"text": "y"}])
@@ -184,28 +170,23 @@ async def test_a_document_without_an_id_gets_its_line_number(api: Api, database:
 
 @pytest.mark.parametrize("lines", [[], [b"\n \n"]])
 async def test_an_upload_without_documents_is_refused(api: Api, database: Database, lines: list[bytes]) -> None:
-    """Nothing, or blank lines."""
     reply = await api.upload("corpora", "mine", lines)
     assert (reply.status_code, "no documents" in reply.json()["detail"]) == (422, True)
     assert await nothing_is_stored(database)
 
 
 async def test_a_name_that_cannot_be_used_is_refused(api: Api) -> None:
-    """With the field."""
     reply = await api.upload("corpora", "a b", LINES)
     assert (reply.status_code, reply.json()["field"]) == (422, "name")
 
 
 async def test_a_line_over_the_limit_is_refused_with_its_number(api: Api, database: Database) -> None:
-    """Whatever it holds."""
     reply = await api.upload("corpora", "mine", [*LINES, {"text": "x" * MAX_LINE_BYTES}])
     assert (reply.status_code, "line 4: is longer than" in reply.json()["detail"]) == (422, True)
     assert await nothing_is_stored(database)
 
 
 async def test_an_upload_over_the_limit_is_refused(database: Database, redis_url: str) -> None:
-    """Whether it declares its length or not."""
-
     async def undeclared() -> AsyncIterator[bytes]:
         yield b" " * 11
 
@@ -217,7 +198,6 @@ async def test_an_upload_over_the_limit_is_refused(database: Database, redis_url
 
 
 async def test_an_upload_of_too_many_lines_is_refused(database: Database, redis_url: str) -> None:
-    """Nothing of it is stored."""
     settings = SETTINGS.model_copy(update={"limits": Limits(upload_rows=2)})
     async with serving(database, redis_url, settings) as api:
         assert (await api.upload("corpora", "mine", LINES[:2])).status_code == 201
@@ -228,7 +208,6 @@ async def test_an_upload_of_too_many_lines_is_refused(database: Database, redis_
 
 
 async def test_lists_are_newest_first_and_paged(api: Api) -> None:
-    """The cursor leads to the end."""
     for name in ("a", "b", "c"):
         await api.upload("corpora", name, LINES)
     first = await api.get("/v1/corpora", limit=2)
@@ -238,6 +217,5 @@ async def test_lists_are_newest_first_and_paged(api: Api) -> None:
 
 
 async def test_an_unknown_corpus_is_not_found(api: Api) -> None:
-    """With the command that lists them."""
     reply = await api.http.get("/v1/corpora/none")
     assert (reply.status_code, reply.json()["hint"]) == (404, "mathrag corpus list")

@@ -23,7 +23,6 @@ COUNTED = "UPDATE attempts SET prompt_tokens = 1000, completion_tokens = 100"
 async def reports(
     database: Database, redis_url: str, plant: Plant, prices: Mapping[str, TokenPrice], counted: str = COUNTED
 ) -> list[Any]:
-    """Of two jobs of the same questions, the second of which reuses every call, with these prices by model."""
     models = {name: Model(driver="scripted", price=prices.get(name)) for name in ("a-judge", "a-generator")}
     await scene.furnish(database)
     settings = scene.SETTINGS.model_copy(update={"models": models})
@@ -38,7 +37,6 @@ async def reports(
 async def test_a_job_costs_its_tokens_at_the_configured_prices(
     database: Database, redis_url: str, plant: Plant
 ) -> None:
-    """Its own calls, and all that it was made from: a job that reused everything made none."""
     first, second = await reports(database, redis_url, plant, {"a-judge": JUDGE, "a-generator": GENERATOR})
     # A call of the judge: 1000 x 2.0 + 100 x 10.0 millionths; of the generator: 1000 x 0.5 + 100 x 4.0.
     judged = first["calls_made"]["judge"] * 0.003
@@ -55,7 +53,6 @@ async def test_a_job_costs_its_tokens_at_the_configured_prices(
 async def test_a_model_without_a_price_leaves_the_cost_unknown(
     database: Database, redis_url: str, plant: Plant
 ) -> None:
-    """Null and not 0, for the job as for the model; the other model's own cost is still said."""
     first, _ = await reports(database, redis_url, plant, {"a-judge": JUDGE})
     assert (first["cost"]["made"], first["cost"]["all"], first["cost"]["models"]["a-generator"]) == (None, None, None)
     assert first["cost"]["models"]["a-judge"] == pytest.approx(first["calls_made"]["judge"] * 0.003)
@@ -64,7 +61,6 @@ async def test_a_model_without_a_price_leaves_the_cost_unknown(
 async def test_a_job_that_made_no_call_of_an_unpriced_model_does_not_cost_nothing(
     database: Database, redis_url: str, plant: Plant
 ) -> None:
-    """What all of it would have cost is unknown, and so is its own part."""
     _, second = await reports(database, redis_url, plant, {})
     assert (second["cost"]["made"], second["cost"]["all"]) == (None, None)
 
@@ -72,7 +68,6 @@ async def test_a_job_that_made_no_call_of_an_unpriced_model_does_not_cost_nothin
 async def test_replies_without_token_counts_leave_the_cost_unknown(
     database: Database, redis_url: str, plant: Plant
 ) -> None:
-    """A server that counts none is not free of charge."""
     prices = {"a-judge": JUDGE, "a-generator": GENERATOR}
     uncounted = "UPDATE attempts SET prompt_tokens = NULL, completion_tokens = NULL"
     first, _ = await reports(database, redis_url, plant, prices, uncounted)
@@ -80,7 +75,6 @@ async def test_replies_without_token_counts_leave_the_cost_unknown(
 
 
 async def test_a_job_that_no_model_has_answered_has_no_cost(database: Database, redis_url: str) -> None:
-    """As long as nothing has run."""
     await scene.furnish(database)
     async with serving(database, redis_url) as api:
         await api.job(name="one")

@@ -32,7 +32,6 @@ PARAMS = {"crag": {"fallback": "other", "diversity": 1.0, "rounds": 1}}
 
 
 async def corpus_elsewhere(database: Database) -> None:
-    """A second corpus, "other", of one document, with indexes of its own."""
     async with database.transaction() as connection:
         await connection.execute(
             text("INSERT INTO documents VALUES (:h, '', :b)"), {"h": bytes.fromhex(FOREIGN.hash), "b": FOREIGN.text}
@@ -59,7 +58,6 @@ async def corpus_elsewhere(database: Database) -> None:
 
 
 def doubtful(request: Request) -> Reply:
-    """A judge that finds the second corpus relevant, and of the first one thing in three, and that only perhaps."""
     if request.role == "retrieve" and request.model == ELSEWHERE.hash.hex():
         return Retrieved(hits=(Hit(document=FOREIGN.hash, rank=1, score=1.0),))
     if request.role == "judge":
@@ -71,17 +69,14 @@ def doubtful(request: Request) -> Reply:
 
 
 async def outcomes(database: Database) -> list[Outcome]:
-    """Every sample's."""
     return [msgspec.json.decode(row[0], type=Outcome) for row in await rows(database, "SELECT outcome FROM outcomes")]
 
 
 def of(outcome: Outcome, stage: str) -> list[Decision]:
-    """One stage's decisions."""
     return [decision for decision in outcome.trace.decisions if decision.stage == stage]
 
 
 async def test_what_is_doubtful_is_completed_from_another_corpus(database: Database) -> None:
-    """Rounds and the other corpus included, each model is loaded once; replayed, nothing differs."""
     await furnish(database, items=5)
     await corpus_elsewhere(database)
     job = await submit_job(database, "crag", params=PARAMS)
@@ -99,7 +94,6 @@ async def test_what_is_doubtful_is_completed_from_another_corpus(database: Datab
 
 
 async def test_a_judge_that_fails_is_replaced_and_the_job_goes_on(database: Database) -> None:
-    """By similarity, which asks nobody; every sample says so."""
     await furnish(database, items=5)
     await corpus_elsewhere(database)
 
@@ -120,7 +114,6 @@ async def test_a_judge_that_fails_is_replaced_and_the_job_goes_on(database: Data
 async def test_whatever_pipeline_evaluates_by_similarity_gets_the_thresholds_of_the_corpus_s_embedder(
     database: Database, monkeypatch: pytest.MonkeyPatch, pipeline: str
 ) -> None:
-    """Also a copy of `crag` under another name."""
     install(monkeypatch, "my-crag", registry.get("crag").run)
     await furnish(database, items=1)
     embedder = {"e": get_shipped_signature()}
@@ -131,7 +124,6 @@ async def test_whatever_pipeline_evaluates_by_similarity_gets_the_thresholds_of_
 
 
 async def test_an_unknown_fallback_corpus_is_refused_at_submission(database: Database, api: Api) -> None:
-    """Not found out by every sample."""
     body = {"name": "x", "dataset": "items", "corpus": "docs", "pipeline": "crag", "params": PARAMS}
     reply = await api.http.post("/v1/jobs", json=body)
     assert reply.status_code in (404, 422), reply.text
@@ -140,14 +132,12 @@ async def test_an_unknown_fallback_corpus_is_refused_at_submission(database: Dat
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of sixty."""
     await furnish(database, items=60)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def test_thresholds_are_learnt_from_what_a_dataset_calls_relevant(database: Database, api: Api) -> None:
-    """Every list holds all twenty documents; two items in three have a relevant one, the others none."""
     await run_sql(
         database,
         "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash, meta) SELECT id, 0, 'd0', :h, '{}'"
@@ -169,7 +159,6 @@ async def test_thresholds_are_learnt_from_what_a_dataset_calls_relevant(database
 
 
 async def test_a_job_without_labels_or_of_another_pipeline_calibrates_nothing(database: Database, api: Api) -> None:
-    """What is missing is said."""
     await api.job("crag", params={"crag": {"evaluator": "similarity"}})
     await api.job("dense", name="b-job")
     await finished(database)
@@ -179,7 +168,6 @@ async def test_a_job_without_labels_or_of_another_pipeline_calibrates_nothing(da
 
 
 async def labelled(database: Database) -> None:
-    """Two items in three have document 0 as their relevant one, the others none."""
     await run_sql(
         database,
         "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash, meta) SELECT id, 0, 'd0', :h, '{}'"
@@ -194,7 +182,6 @@ async def labelled(database: Database) -> None:
 
 
 async def searched_by(database: Database, embedder: str) -> None:
-    """The dense index is one of this embedder's."""
     await run_sql(
         database,
         "UPDATE indexes SET params = jsonb_build_object('embedder', CAST(:e AS text)) WHERE kind = 'dense'",
@@ -203,13 +190,11 @@ async def searched_by(database: Database, embedder: str) -> None:
 
 
 async def crag_params(api: Api, job: str) -> dict[str, Any]:
-    """As the job has stored them."""
     found: dict[str, Any] = (await api.get(f"/v1/jobs/{job}"))["params"]["crag"]
     return found
 
 
 async def test_calibrated_thresholds_are_pinned_when_a_job_is_submitted(database: Database, api: Api) -> None:
-    """They are part of its parameters, so that they stay whatever the calibrating job's labels become."""
     await labelled(database)
     by_similarity = {"candidates": 20, "crag": {"evaluator": "similarity"}}
     await api.job("crag", name="first", params=by_similarity)
@@ -230,7 +215,6 @@ async def test_calibrated_thresholds_are_pinned_when_a_job_is_submitted(database
 
 
 def of_two_minds(request: Request) -> Reply:
-    """A judge that finds everything relevant to the first thirty questions, and nothing to the others."""
     if request.role != "judge":
         return by_rule(request)
     number = int(str(request.values["question"]).split()[2])
@@ -238,7 +222,6 @@ def of_two_minds(request: Request) -> Reply:
 
 
 async def test_lists_that_a_judge_has_judged_calibrate_another_evaluator(database: Database, api: Api) -> None:
-    """No label of the dataset is needed; a job that asked no judge labels nothing."""
     await api.job("crag", name="judged", params={"candidates": 20, "crag": {"rounds": 0}})
     await api.job("crag", name="cheap", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
     await staged(database, ScriptedExecutor(of_two_minds))
@@ -265,7 +248,6 @@ async def test_lists_that_a_judge_has_judged_calibrate_another_evaluator(databas
 async def test_a_calibration_that_cannot_be_had_is_said_at_submission(
     database: Database, api: Api, crag: dict[str, Any], status: int, why: str
 ) -> None:
-    """Not found out by every sample."""
     await labelled(database)
     await api.job("crag", name="first", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
     await finished(database)
@@ -275,7 +257,6 @@ async def test_a_calibration_that_cannot_be_had_is_said_at_submission(
 
 
 async def test_the_shipped_vectors_thresholds_are_for_the_shipped_vectors(database: Database, api: Api) -> None:
-    """A corpus of another embedder has none, and its lists are ambiguous by similarity."""
     await searched_by(database, get_shipped_signature())
     await api.job("crag", name="shipped", params={"crag": {"evaluator": "similarity"}})
     await searched_by(database, "bge")
@@ -294,7 +275,6 @@ async def test_the_shipped_vectors_thresholds_are_for_the_shipped_vectors(databa
 
 
 async def test_a_calibration_by_another_embedder_is_refused(database: Database, api: Api) -> None:
-    """Its cosines are others."""
     await labelled(database)
     await api.job("crag", name="first", params={"candidates": 20, "crag": {"evaluator": "similarity"}})
     await finished(database)

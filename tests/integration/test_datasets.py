@@ -25,13 +25,11 @@ LEFT_OUT = ("skipped", "rejected", "rejected_lines", "alternatives", "warnings")
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application."""
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def test_items_are_stored_in_order_with_all_that_is_known(api: Api, database: Database) -> None:
-    """The hash is that of question and gold answer."""
     reply = await api.upload("datasets", "mine", LINES)
     assert (reply.status_code, reply.json()["items"]) == (201, 2)
     async with database.transaction() as connection:
@@ -42,7 +40,6 @@ async def test_items_are_stored_in_order_with_all_that_is_known(api: Api, databa
 
 
 async def test_the_same_upload_again_is_the_same_dataset(api: Api) -> None:
-    """And other items under its name are a conflict, even where only a level differs."""
     first = (await api.upload("datasets", "mine", LINES)).json()
     again = await api.upload("datasets", "mine", LINES)
     assert (again.status_code, again.json()) == (200, first)
@@ -51,21 +48,18 @@ async def test_the_same_upload_again_is_the_same_dataset(api: Api) -> None:
 
 
 async def test_a_bad_line_rejects_the_upload_with_its_number(api: Api, database: Database) -> None:
-    """Nothing is stored."""
     reply = await api.upload("datasets", "mine", [*LINES, {"answer": "4"}])
     assert (reply.status_code, reply.json()["line"]) == (422, 3)
     assert await scalar(database, "SELECT count(*) FROM datasets") == 0
 
 
 async def test_two_uploads_of_one_name_at_once_are_one_dataset(api: Api, database: Database) -> None:
-    """The second one waits, and finds what the first one stored."""
     replies = await asyncio.gather(*(api.upload("datasets", "mine", LINES) for _ in range(2)))
     assert sorted(reply.status_code for reply in replies) == [200, 201]
     assert await scalar(database, "SELECT count(*) FROM items") == 2
 
 
 async def test_a_dataset_is_found_by_its_name(api: Api) -> None:
-    """And in the list."""
     stored = (await api.upload("datasets", "mine", LINES)).json()
     found = await api.get("/v1/datasets/mine")
     assert found.pop("counts")["counted"] == 2
@@ -75,7 +69,6 @@ async def test_a_dataset_is_found_by_its_name(api: Api) -> None:
 
 
 async def test_an_upload_without_any_expected_answer_is_told_so(api: Api) -> None:
-    """It is stored all the same, and told again where it is uploaded again, or asked by a job."""
     misspelt = [{"question": "What is 1 + 1?", "anwser": 2}, {"question": "What is 2 + 2?", "anwser": 4}]
     for status in (201, 200):
         reply = await api.upload("datasets", "mine", misspelt)
@@ -89,7 +82,6 @@ async def test_an_upload_without_any_expected_answer_is_told_so(api: Api) -> Non
 
 
 async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: Api, database: Database) -> None:
-    """Of the items that it asks; a judge model needs none to rate a reply."""
     await furnish(database)
     await api.upload("datasets", "open", [{"question": "Why?"}, {"question": "How?", "anwser": "So."}])
     await api.upload("datasets", "half", [{"question": "Why?"}, {"question": "How?", "answer": "So."}])
@@ -130,7 +122,6 @@ async def test_a_job_over_a_dataset_without_any_expected_answer_is_told_so(api: 
 async def test_an_upload_with_a_parameter_that_would_be_ignored_stores_nothing(
     api: Api, database: Database, query: str, field: str
 ) -> None:
-    """One that is unknown, one that is given twice, and one that the format of the body makes useless."""
     reply = await api.http.post(f"/v1/datasets?{query}", content=b'{"question": "a", "answer": "b"}')
     assert (reply.status_code, reply.json()["field"]) == (422, field)
     assert await scalar(database, "SELECT count(*) FROM datasets") == 0

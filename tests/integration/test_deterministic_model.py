@@ -22,7 +22,6 @@ NAMES = ("zorlo", "bimak", "taflen", "quorv", "dostim", "welpa")
 
 
 def prompt_about(name: str, n: int) -> str:
-    """A question with its rule, and so many steps of another one: prompts of different lengths with one beginning."""
     context = f"By definition a {name} b = ({n}+a)*b. " + "Therefore 8 zorlo 7 = 5. " * n
     return render(template("cot"), {"question": f"What is {n} {name} 7?", "context": context})
 
@@ -31,23 +30,19 @@ PROMPTS = [prompt_about(name, n) for n, name in enumerate(NAMES * 2)]
 
 
 async def started() -> LlamaServer:
-    """A fresh server, as the guard would start it."""
     return await ProcessDriver("world", Model(driver="process", path=GENERATOR, deterministic=True), Device()).start()
 
 
 async def alone(server: LlamaServer, prompts: Sequence[str]) -> dict[str, ModelAnswer]:
-    """Replies with log-probabilities, one prompt after the other."""
     return {prompt: await ask(server, prompt) for prompt in prompts}
 
 
 async def ask(server: LlamaServer, prompt: str) -> ModelAnswer:
-    """The reply without the times that it took."""
     reply = await server.complete(prompt, GREEDY, seed=1, logprobs=3)
     return ModelAnswer(text=reply.text, finish_reason=reply.finish_reason, tokens=reply.tokens)
 
 
 async def test_every_number_is_the_same_whatever_else_is_asked() -> None:
-    """Alone, in another order, all at once, after calls that were broken off, and on a server that was started anew."""
     first = await started()
     expected = await alone(first, PROMPTS)
     assert all(reply.tokens for reply in expected.values())

@@ -47,7 +47,6 @@ WORKED = """
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
-    """A judge and a generator, and a device for each."""
     models = {name: Model(driver="scripted", footprint_mib=96) for name in ("a-judge", "a-generator")}
     return Settings(
         database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models,
@@ -57,14 +56,12 @@ def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """Where the leases are."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
 async def schedulers(settings: Settings, database: Database, redis: Redis) -> list[Scheduler]:
-    """One a device, of an orchestrator; a dataset is there."""
     await furnish(database, items=6)
     return [Scheduler(settings_for_device(settings, device), database, redis) for device in (JUDGE, GENERATOR)]
 
@@ -73,7 +70,6 @@ async def schedulers(settings: Settings, database: Database, redis: Redis) -> li
 async def guards(
     schedulers: list[Scheduler], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[dict[str, str]]:
-    """Addresses of the devices' guards, which have registered the models that are theirs."""
     monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     async with AsyncExitStack() as stack:
         yield {
@@ -84,7 +80,6 @@ async def guards(
 
 @pytest.fixture
 async def worker(database: Database, redis: Redis) -> AsyncIterator[Callable[[Lane, Sequence[str]], LaneWorker]]:
-    """Makes a worker of a lane that was given these guards' addresses."""
     async with AsyncExitStack() as stack:
 
         def make(lane: Lane, urls: Sequence[str]) -> LaneWorker:
@@ -102,13 +97,11 @@ async def worker(database: Database, redis: Redis) -> AsyncIterator[Callable[[La
 
 
 async def look(schedulers: list[Scheduler]) -> None:
-    """Every scheduler, once."""
     for scheduler in schedulers:
         await scheduler._look()
 
 
 async def opened(database: Database, redis: Redis, device: str) -> residencies.ResidencyRow:
-    """The device's newest residency, once its guard says so in the lease: its row is open a moment before it is."""
     with anyio.fail_after(60):
         while True:
             async with database.transaction() as connection:
@@ -120,7 +113,6 @@ async def opened(database: Database, redis: Redis, device: str) -> residencies.R
 
 
 async def test_each_guard_registers_the_models_of_its_device(guards: dict[str, str], database: Database) -> None:
-    """And takes nothing of the other one away."""
     assert set(guards) == {JUDGE, GENERATOR}
     served_ = await rows(database, "SELECT name, device FROM models WHERE served AND needs_lease ORDER BY name")
     assert served_ == [("a-generator", GENERATOR), ("a-judge", JUDGE)]
@@ -130,7 +122,6 @@ async def test_each_guard_registers_the_models_of_its_device(guards: dict[str, s
 async def test_both_devices_open_as_soon_as_they_have_work(
     schedulers: list[Scheduler], worker: Callable[[Lane, Sequence[str]], LaneWorker], database: Database
 ) -> None:
-    """Searches are open and samples ready: a device that both models share would wait for these."""
     await submit_job(database, params=JUDGED)
     await worker(Lane.JUDGE, ()).drain()  # searches, and asks the judge
     await submit_job(database, "hybrid", name="searching")
@@ -150,7 +141,6 @@ async def test_a_job_loads_each_device_once_and_is_whole(
     worker: Callable[[Lane, Sequence[str]], LaneWorker],
     database: Database,
 ) -> None:
-    """Every call at its model's guard, both residencies open at the end, nothing flipped, a clean audit."""
     job = await submit_job(database, params=JUDGED)
     loops = [asyncio.create_task(scheduler.run()) for scheduler in schedulers]
     workers = [worker(lane, list(guards.values())) for lane in Lane]
@@ -172,7 +162,6 @@ async def test_a_job_loads_each_device_once_and_is_whole(
 async def test_an_epoch_of_one_device_is_refused_by_the_other_ones_guard(
     guards: dict[str, str], schedulers: list[Scheduler], database: Database, redis: Redis
 ) -> None:
-    """Whatever a confused worker sends, and wherever it sends it."""
     await submit_job(database, "closed-book")
     await advance(database)
     await look(schedulers)
@@ -195,7 +184,6 @@ async def test_a_guard_that_is_away_costs_its_own_device_only(
     database: Database,
     redis: Redis,
 ) -> None:
-    """The generator answers; the judge's calls wait, unclaimed, although somebody says that its device is open."""
     await submit_job(database, params=JUDGED)
     await submit_job(database, "closed-book", name="other")
     async with chat_server(lambda _: Reply()) as gone:
@@ -219,7 +207,6 @@ async def test_a_model_without_lease_is_asked_through_the_guard_that_registered_
     worker: Callable[[Lane, Sequence[str]], LaneWorker],
     database: Database,
 ) -> None:
-    """No device is flipped for it, and none of the other guards knows it."""
     async with AsyncExitStack() as stack:
         endpoint = await stack.enter_async_context(
             chat_server(lambda seen: Reply(404) if seen.path == "/info" else answer("\\boxed{4}"))
@@ -242,7 +229,6 @@ async def test_a_model_without_lease_is_asked_through_the_guard_that_registered_
 async def test_a_drained_device_leaves_the_other_one_alone(
     schedulers: list[Scheduler], database: Database, redis: Redis
 ) -> None:
-    """The judge's is empty and stays so; the generator opens."""
     await submit_job(database, "closed-book")
     await advance(database)
     await devices.drain_device(database, JUDGE, None, "test")
@@ -256,7 +242,6 @@ async def test_a_drained_device_leaves_the_other_one_alone(
 async def test_the_api_shows_every_device_by_its_own_guard(
     settings: Settings, schedulers: list[Scheduler], database: Database, redis: Redis, redis_url: str
 ) -> None:
-    """Budget, state and guard of each; a guard that is away is a finding of its device."""
     await submit_job(database, "closed-book")
     await advance(database)
     await look(schedulers)
@@ -289,7 +274,6 @@ async def test_the_api_shows_every_device_by_its_own_guard(
 async def test_the_price_of_a_question_counts_each_devices_loads_once(
     settings: Settings, database: Database, redis_url: str
 ) -> None:
-    """However often a pipeline goes back and forth between models that have a device each."""
     async with serving(database, redis_url, settings) as api:
         asked = {"question": "2+3?", "wait_s": 0, "pipeline": "mathrag-gate", "corpus": "docs", "params": JUDGED}
         chat = (await api.http.post("/v1/chat", json=asked)).json()
@@ -297,7 +281,6 @@ async def test_the_price_of_a_question_counts_each_devices_loads_once(
 
 
 def test_every_probe_of_a_device_has_a_name_of_its_own(settings: Settings) -> None:
-    """The first device's have the names that they always had."""
     names = [probe.name for probe in list_readiness_probes(settings)]
     assert len(set(names)) == len(names)
     assert {"guard", "device", f"guard {GENERATOR}", f"device {GENERATOR}"} <= set(names)

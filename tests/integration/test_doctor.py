@@ -32,7 +32,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def deps(database: Database, redis_url: str) -> AsyncIterator[Deps]:
-    """Real servers, and a guard that nobody is behind."""
     settings = scene.SETTINGS.model_copy(
         update={"guard_url": "http://127.0.0.1:9", "models": {"m": Model(driver="scripted")}}
     )
@@ -43,7 +42,6 @@ async def deps(database: Database, redis_url: str) -> AsyncIterator[Deps]:
 async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jobs(
     deps: Deps, database: Database
 ) -> None:
-    """Both ways out are named: the model as it was, or the job anew."""
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)
@@ -56,7 +54,6 @@ async def test_a_model_that_jobs_wait_for_and_nobody_serves_is_named_with_the_jo
 
 
 async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps, database: Database) -> None:
-    """With both figures."""
     await scene.furnish(database)
     measure = (
         "INSERT INTO footprints (model_id, device, parallel, least_mib, most_mib) VALUES (1, 'cpu:0', 1, 90, :mib)"
@@ -72,7 +69,6 @@ async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps,
 
 
 async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, database: Database) -> None:
-    """It is tried by itself."""
     await scene.run_sql(
         database,
         "INSERT INTO residencies (device, previous_epoch, models, cause, state, reason, closed_at)"
@@ -83,14 +79,12 @@ async def test_a_quarantined_device_says_when_it_is_tried_again(deps: Deps, data
 
 
 async def test_a_guard_that_does_not_answer_is_mended_first(deps: Deps) -> None:
-    """Of its models nothing is known."""
     [probe] = models.list_probes(deps.settings)
     with pytest.raises(NotReady, match=r"not checked: http://127\.0\.0\.1:9 does not answer"):
         await probe.run(deps)
 
 
 async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_path: Path) -> None:
-    """It would be another model than the one that jobs were submitted with."""
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF one")
     settings = Settings(models={"m": Model(driver="process", path=file)})
@@ -114,7 +108,6 @@ async def test_a_guard_finds_a_file_that_was_replaced(database: Database, tmp_pa
 
 
 async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) -> None:
-    """Under the same name lies another model."""
     async with ollama_server("judge:1b") as (double, http):
         settings = Settings(models={"m": Model(driver="ollama", tag="judge:1b", url=http.url)})
         made = OllamaDriver("m", settings.models["m"], settings.device, ollama.list_tags(settings.models))
@@ -132,7 +125,6 @@ async def test_a_guard_finds_a_tag_that_was_created_again(database: Database) ->
 async def indexed(
     database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[SearchServer, httpx2.AsyncClient, int]]:
-    """A retriever with a corpus on an Elasticsearch."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     with search_server() as double:
         retrieval = Retrieval(
@@ -152,7 +144,6 @@ async def indexed(
 
 
 async def asked(client: httpx2.AsyncClient) -> dict[str, Any]:
-    """What the retriever says of Elasticsearch."""
     found: dict[str, Any] = (await client.get("/checks/elasticsearch")).json()
     return found
 
@@ -160,7 +151,6 @@ async def asked(client: httpx2.AsyncClient) -> dict[str, Any]:
 async def test_an_index_that_was_deleted_is_found_and_built_by_the_fix(
     indexed: tuple[SearchServer, httpx2.AsyncClient, int],
 ) -> None:
-    """Searches of it would fail."""
     double, client, corpus = indexed
     assert "2 indexes of corpora are complete" in (await asked(client))["detail"]
     del double.indexes[next(name for name in double.indexes if "sparse" in name)]
@@ -173,7 +163,6 @@ async def test_an_index_that_was_deleted_is_found_and_built_by_the_fix(
 
 
 async def test_an_index_that_was_emptied_is_found(indexed: tuple[SearchServer, httpx2.AsyncClient, int]) -> None:
-    """Searches of it would find nothing, and say nothing."""
     double, client, _ = indexed
     double.indexes[next(name for name in double.indexes if "dense" in name)].shown.clear()
     found = await asked(client)
@@ -185,7 +174,6 @@ async def test_an_index_that_was_emptied_is_found(indexed: tuple[SearchServer, h
 async def test_a_server_that_recovers_is_to_be_waited_for(
     indexed: tuple[SearchServer, httpx2.AsyncClient, int],
 ) -> None:
-    """Its indexes are there, and not open yet."""
     double, client, _ = indexed
     double.fail("_count", 503)
     found = await asked(client)

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def started(server: pg.Postgres | rd.Redis) -> AsyncIterator[psutil.Process]:
-    """Ready inside the block, stopped after it."""
     server.prepare()
     log = server.directory.with_name("server.log")
     stop = pg.STOP_SIGNAL if isinstance(server, pg.Postgres) else rd.STOP_SIGNAL
@@ -41,7 +40,6 @@ async def started(server: pg.Postgres | rd.Redis) -> AsyncIterator[psutil.Proces
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory, shared because making a cluster takes seconds, in a folder that only its owner may enter."""
     folder = tmp_path_factory.mktemp("private")
     folder.chmod(0o700)
     (folder / "data").mkdir()
@@ -50,7 +48,6 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def postgres(data_dir: Path) -> pg.Postgres:
-    """A server on that directory that is not running."""
     return pg.Postgres(data_dir / "postgres", port=find_free_port(), passwords=passwords.load_passwords(data_dir))
 
 
@@ -65,7 +62,6 @@ async def _fetch(url: str, sql: str) -> list[tuple[object, ...]]:
 
 
 async def test_nothing_outside_the_data_directory_changes(postgres: pg.Postgres, data_dir: Path) -> None:
-    """Creating and starting PostgreSQL, also as root, changes no permission and no account outside its folder."""
     before = _outside(data_dir)
     async with started(postgres):
         assert _outside(data_dir) == before
@@ -84,7 +80,6 @@ def _permissions(path: Path) -> tuple[int, int, int]:
 
 
 async def test_roles_exist_and_rule_nothing(postgres: pg.Postgres) -> None:
-    """The owner owns the database; neither role is a superuser; both log in with their own password."""
     async with started(postgres):
         await postgres.create_database()
         await postgres.create_database()
@@ -99,7 +94,6 @@ async def test_roles_exist_and_rule_nothing(postgres: pg.Postgres) -> None:
 
 
 async def test_migrated_rows_survive_a_restart(postgres: pg.Postgres) -> None:
-    """What was committed is there after stop and start; migrating again changes nothing."""
     async with started(postgres):
         await postgres.create_database()
         await migrate(postgres.owner_url())
@@ -110,7 +104,6 @@ async def test_migrated_rows_survive_a_restart(postgres: pg.Postgres) -> None:
 
 
 async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
-    """kill -9 of the server loses nothing that was committed, and its pid file does not block the next start."""
     postgres.prepare()
     log = postgres.directory.with_name("server.log")
     child = process.spawn(postgres.command(), log=log, dies_by=pg.STOP_SIGNAL)
@@ -127,7 +120,6 @@ async def test_committed_rows_survive_kill(postgres: pg.Postgres) -> None:
 
 @pytest.mark.parametrize("content", ["", "no number\n", "{foreign}\n/other\n"], ids=["empty", "broken", "foreign"])
 async def test_a_pid_file_without_a_server_does_not_block_the_start(postgres: pg.Postgres, content: str) -> None:
-    """A crash on a full disk leaves it empty; after a reboot its id may belong to a PostgreSQL of another folder."""
     other = pg.Postgres(postgres.directory.with_name("other"), port=find_free_port(), passwords=postgres.passwords)
     postgres.prepare()
     async with started(other) as foreign:
@@ -137,7 +129,6 @@ async def test_a_pid_file_without_a_server_does_not_block_the_start(postgres: pg
 
 
 async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
-    """Someone else's password is an error at once, not a minute of waiting."""
     async with started(postgres):
         stranger = pg.Postgres(postgres.directory, port=postgres.port, passwords=passwords.Passwords())
         with pytest.raises(Unavailable, match="refuses the password"):
@@ -145,7 +136,6 @@ async def test_wrong_password_is_said_in_words(postgres: pg.Postgres) -> None:
 
 
 async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> None:
-    """No password in the process list or in the log; the file that keeps them is for its owner only."""
     secrets = passwords.load_passwords(data_dir)
     async with started(postgres) as server:
         await postgres.create_database()
@@ -155,7 +145,6 @@ async def test_passwords_are_hidden(postgres: pg.Postgres, data_dir: Path) -> No
 
 
 async def test_redis_keeps_its_state(data_dir: Path) -> None:
-    """A key is there after a restart; the server refuses strangers and never evicts."""
     server = rd.Redis(data_dir / "redis", port=find_free_port(), passwords=passwords.Passwords())
     async with started(server) as running, redis.asyncio.Redis.from_url(server.url()) as client:
         await client.set("key", "value")
@@ -169,7 +158,6 @@ async def test_redis_keeps_its_state(data_dir: Path) -> None:
 
 
 async def test_application_may_not_change_history(database: Database) -> None:
-    """The application's role has no right to change or remove an attempt."""
     for statement in ("UPDATE attempts SET accepted = false", "DELETE FROM attempts", "TRUNCATE attempts"):
         with pytest.raises(DBAPIError, match="permission denied"):
             async with database.transaction() as connection:
@@ -177,12 +165,10 @@ async def test_application_may_not_change_history(database: Database) -> None:
 
 
 async def test_database_fixture_is_empty_each_time(database: Database) -> None:
-    """Rows of one test are gone in the next."""
     await _one_document(database)
 
 
 async def test_database_fixture_is_empty_each_time_again(database: Database) -> None:
-    """The same as before: whichever runs second would find the row of the first."""
     await _one_document(database)
 
 
@@ -193,7 +179,6 @@ async def _one_document(database: Database) -> None:
 
 
 async def test_redis_fixture_is_a_redis(redis_url: str) -> None:
-    """The fixture gives an empty Redis."""
     async with redis.asyncio.Redis.from_url(redis_url) as client:
         assert await client.dbsize() == 0
         await client.set("left", "over")

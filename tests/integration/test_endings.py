@@ -23,15 +23,12 @@ OTHER = r"so \boxed{99}"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def finished(database: Database, texts: dict[int, str | Failure]) -> None:
-    """Run everything; item n's text is `texts[n]`, and an answer is right where it is the gold one."""
-
     def answer(request: Request) -> Reply:
         if request.role == "generate":
             text = next((text for n, text in texts.items() if f"is {n} plus" in str(request.values["question"])), OTHER)
@@ -45,12 +42,10 @@ async def finished(database: Database, texts: dict[int, str | Failure]) -> None:
 
 
 async def results(api: Api, job: Any) -> list[Any]:
-    """The streamed lines."""
     return [json.loads(line) for line in (await api.http.get(f"/v1/jobs/{job['id']}/results")).text.splitlines()]
 
 
 async def relevant(database: Database, names: dict[str, int]) -> None:
-    """The corpus knows its documents as d0, d1 ..., and every item finds these relevant."""
     for ordinal, document in enumerate(scene.DOCUMENTS):
         values = {"ordinal": ordinal, "name": f"d{ordinal}", "hash": bytes.fromhex(document.hash)}
         await scene.run_sql(
@@ -63,7 +58,6 @@ async def relevant(database: Database, names: dict[str, int]) -> None:
 
 
 async def test_every_sample_says_how_it_ended_wherever_it_is_shown(api: Api, database: Database) -> None:
-    """Results, pages, one sample, and the counts of the report, which add up."""
     job = await api.job("closed-book")
     refused = Failure(kind=FailureKind.REFUSED, detail="an empty text")
     texts: dict[int, str | Failure] = {0: r"\boxed{0}", 1: "I do not know.", 2: r"\boxed{9} and cut", 3: refused}
@@ -82,7 +76,6 @@ async def test_every_sample_says_how_it_ended_wherever_it_is_shown(api: Api, dat
 
 
 async def test_a_page_may_hold_only_what_the_graders_judge_differently(api: Api, database: Database) -> None:
-    """The scene's strict grader never agrees, so that they are the answers that math-verify calls correct."""
     job = await api.job("dense")
     await scene.drain(database, scene.ScriptedExecutor())
     report = await api.get(f"/v1/jobs/{job['id']}/report")
@@ -99,7 +92,6 @@ async def test_a_page_may_hold_only_what_the_graders_judge_differently(api: Api,
 
 
 async def test_a_sample_that_has_not_ended_or_was_cancelled_has_no_ending(api: Api, database: Database) -> None:
-    """Nobody knows how it would have ended."""
     job = await api.job("closed-book")
     page = await api.get(f"/v1/jobs/{job['id']}/samples")
     assert {row["ending"] for row in page["data"]} == {None}
@@ -110,7 +102,6 @@ async def test_a_sample_that_has_not_ended_or_was_cancelled_has_no_ending(api: A
 async def test_a_retrieval_miss_is_told_from_the_datasets_relevant_documents_and_never_without_them(
     api: Api, database: Database
 ) -> None:
-    """The same job before and after it is known what should have been found."""
     job = await api.job("dense", params={"candidates": 2})
     await finished(database, {0: r"\boxed{0}"})
     assert [row["ending"] for row in await results(api, job)] == ["correct", *["logic"] * 4]
@@ -126,7 +117,6 @@ async def test_a_retrieval_miss_is_told_from_the_datasets_relevant_documents_and
 
 
 async def test_a_method_that_searches_nothing_misses_nothing(api: Api, database: Database) -> None:
-    """Although the dataset names relevant documents, and the job has a corpus."""
     await relevant(database, {"d3": 1})
     job = await api.job("closed-book")
     await finished(database, {})
@@ -134,7 +124,6 @@ async def test_a_method_that_searches_nothing_misses_nothing(api: Api, database:
 
 
 async def test_a_search_without_a_hit_is_a_miss(api: Api, database: Database) -> None:
-    """It was made, and found nothing of what is relevant."""
     await relevant(database, {"d3": 1})
     job = await api.job("sparse")
 
@@ -148,8 +137,6 @@ async def test_a_search_without_a_hit_is_a_miss(api: Api, database: Database) ->
 async def test_a_judge_without_a_rating_is_to_blame_for_what_the_prompt_became(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The method says that nothing could be scored."""
-
     def unscored(_sample: Sample, _params: Params, _library: Library) -> Steps:
         yield Generate(template="cot", question=_sample.question)
         return Outcome(answer="99", extraction=Extraction.OK, trace=Trace(unscored=True))
@@ -163,7 +150,6 @@ async def test_a_judge_without_a_rating_is_to_blame_for_what_the_prompt_became(
 async def test_an_equation_that_does_not_hold_is_arithmetic_by_the_jobs_own_modulus(
     api: Api, database: Database
 ) -> None:
-    """8 + 7 = 5 is right where numbers have one digit; what is told last counts, right answers do not."""
     texts: dict[int, str | Failure] = {
         0: r"1+1=3. So \boxed{0}", 1: r"8+7=5. So \boxed{9}", 2: r"8+7=15. So \boxed{9}", 3: r"8+7=6. So \boxed{9}",
     }  # fmt: skip
@@ -185,8 +171,6 @@ async def test_an_equation_that_does_not_hold_is_arithmetic_by_the_jobs_own_modu
 async def test_of_several_texts_the_one_with_the_answer_is_looked_into(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a method that writes several and takes one; the others may be as wrong as they like."""
-
     def several(sample: Sample, _params: Params, _library: Library) -> Steps:
         yield [Generate(template="cot", question=f"{sample.question} {n}") for n in range(3)]
         return Outcome(answer="8", extraction=Extraction.OK)
@@ -206,7 +190,6 @@ async def test_of_several_texts_the_one_with_the_answer_is_looked_into(
 
 
 async def test_wrong_answers_are_looked_into_in_one_go(api: Api, database: Database) -> None:
-    """However many they are, a batch takes the same statements: no look at each by itself."""
     await scene.add_dataset(database, 40, "many")
     counts = []
     for dataset in ("items", "many"):
@@ -221,7 +204,6 @@ async def test_wrong_answers_are_looked_into_in_one_go(api: Api, database: Datab
 
 @contextmanager
 def statements(database: Database) -> Iterator[list[str]]:
-    """What is sent to the database meanwhile."""
     seen: list[str] = []
 
     def saw(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:

@@ -15,17 +15,14 @@ pytestmark = pytest.mark.anyio
 
 
 async def outcomes(database: Database) -> list[Outcome]:
-    """Every sample's."""
     return [msgspec.json.decode(row[0], type=Outcome) for row in await rows(database, "SELECT outcome FROM outcomes")]
 
 
 async def asked(database: Database) -> dict[object, object]:
-    """Calls by role."""
     return dict(await rows(database, "SELECT role, count(*) FROM calls GROUP BY 1"))  # type: ignore[arg-type]
 
 
 async def test_a_job_runs_with_one_load_of_each_model_and_a_clean_audit(database: Database) -> None:
-    """However many wordings: all of it in the judge's residency, then the generator's; replayed, nothing differs."""
     await furnish(database, items=5)
     job = await submit_job(database, "enhanced", params={"enhance": {"hyde": True}, "hyde": {"documents": 2}})
     await staged(database)
@@ -46,8 +43,6 @@ async def test_a_job_runs_with_one_load_of_each_model_and_a_clean_audit(database
 
 
 async def test_a_judge_that_writes_nonsense_leaves_the_original_question(database: Database) -> None:
-    """Each reply is counted as one that could not be read; without a reranker the fused order stays."""
-
     def nonsense(request: Request) -> Reply:
         if request.role == "rerank":
             return Failure(kind=FailureKind.NOT_CONFIGURED)
@@ -68,7 +63,6 @@ async def test_a_judge_that_writes_nonsense_leaves_the_original_question(databas
 
 
 async def test_the_whole_flow_of_seed_document_001_takes_two_loads(database: Database) -> None:
-    """All but the generation, corrections included, in the judge's residency; the audit is clean."""
     await furnish(database, items=5)
     crag = {"rounds": 2, "diversity": 1.0}
     job = await submit_job(database, "enhanced-crag", params={"crag": crag, "context_size": 3})
@@ -84,8 +78,6 @@ async def test_the_whole_flow_of_seed_document_001_takes_two_loads(database: Dat
 
 
 async def test_prompts_that_do_not_fit_cost_no_load(database: Database) -> None:
-    """Documents are dropped while the generator is resident; the audit finds the same ones dropped."""
-
     def cramped(request: Request) -> Reply:
         context = request.values.get("context")
         if request.role == "generate" and isinstance(context, list) and len(context) > 1:

@@ -22,8 +22,6 @@ GATED = {"pipeline": "mathrag-gate", "params": {"gate": {"min_pairs": 5, "tau": 
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a dataset "items" of five; watched jobs are polled without a pause."""
-
     async def at_once() -> None:
         await asyncio.sleep(0)
 
@@ -33,15 +31,12 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 class Event(NamedTuple):
-    """One event as a client reads it."""
-
     id: str
     name: str
     data: Any
 
 
 def read(body: str) -> list[Event]:
-    """The events of a stream; comments are no events."""
     found = []
     for block in body.split("\n\n"):
         lines = [line.partition(": ") for line in block.splitlines() if line and not line.startswith(":")]
@@ -52,7 +47,6 @@ def read(body: str) -> list[Event]:
 
 
 async def watch(api: Api, job: Any, last: str | None = None) -> list[Event]:
-    """All events until the stream ends."""
     headers = {} if last is None else {"Last-Event-ID": last}
     reply = await api.http.get(job["links"]["events"], headers=headers)
     assert (reply.status_code, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
@@ -60,12 +54,10 @@ async def watch(api: Api, job: Any, last: str | None = None) -> list[Event]:
 
 
 def states(events: list[Event]) -> list[str]:
-    """The job's states in the order they were told."""
     return [event.data["state"] for event in events if event.name == "state"]
 
 
 async def test_a_watcher_sees_the_job_from_its_beginning_to_its_end(api: Api, database: Database) -> None:
-    """Every state, the gate's decision, progress; the end comes last, and the stream ends with it."""
     job = await api.job(**GATED)
     watching = asyncio.create_task(watch(api, job))
     await finished(database)
@@ -79,7 +71,6 @@ async def test_a_watcher_sees_the_job_from_its_beginning_to_its_end(api: Api, da
 
 
 async def test_counters_never_go_back(api: Api, database: Database) -> None:
-    """Neither samples nor calls that are done."""
     job = await api.job(**GATED)
     watching = asyncio.create_task(watch(api, job))
     await finished(database)
@@ -92,7 +83,6 @@ async def test_counters_never_go_back(api: Api, database: Database) -> None:
 
 
 async def test_a_client_that_was_cut_off_goes_on_exactly_there(api: Api, database: Database) -> None:
-    """From every id: what follows is what followed, neither more nor less."""
     job = await api.job(**GATED)
     await finished(database)
     events = await watch(api, job)
@@ -102,7 +92,6 @@ async def test_a_client_that_was_cut_off_goes_on_exactly_there(api: Api, databas
 
 
 async def test_a_client_that_has_seen_the_end_is_told_to_stop_reconnecting(api: Api, database: Database) -> None:
-    """204: an EventSource reconnects after a stream that ends, and never after 204 (WHATWG HTML, 9.2.3)."""
     job = await api.job(**GATED)
     before = await api.http.post(f"/v1/jobs/{job['id']}/cancel")
     assert before.status_code == 202
@@ -114,7 +103,6 @@ async def test_a_client_that_has_seen_the_end_is_told_to_stop_reconnecting(api: 
 
 
 async def test_a_change_after_the_end_is_still_told(api: Api, database: Database) -> None:
-    """Somebody gave the ended job another name: a client that knew the end hears of it once more, then 204."""
     job = await api.job(**GATED)
     await finished(database)
     last = (await watch(api, job))[-1].id
@@ -129,7 +117,6 @@ async def test_a_change_after_the_end_is_still_told(api: Api, database: Database
 
 
 async def test_a_pause_and_a_change_are_told(api: Api, database: Database) -> None:
-    """Each with its version."""
     job = await api.job()
     for verb in ("pause", "resume", "cancel"):
         await api.http.post(f"/v1/jobs/{job['id']}/{verb}")
@@ -141,7 +128,6 @@ async def test_a_pause_and_a_change_are_told(api: Api, database: Database) -> No
 
 @pytest.mark.parametrize("last", ["", "x", "1.0", "9.0.-", "2.0.-;"])
 async def test_an_id_that_is_not_the_jobs_is_refused(api: Api, last: str) -> None:
-    """400 before the stream begins; so is an unknown job 404."""
     job = await api.job()
     reply = await api.http.get(job["links"]["events"], headers={"Last-Event-ID": last})
     assert (reply.status_code, reply.json()["type"]) == (400, "urn:mathrag:bad_request")
@@ -151,7 +137,6 @@ async def test_an_id_that_is_not_the_jobs_is_refused(api: Api, last: str) -> Non
 async def test_many_watchers_cost_one_read_a_poll(
     database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no connection while they wait: twenty look once each, and then together."""
     reads, all_look, go, look = 0, asyncio.Event(), asyncio.Event(), stored.take_snapshot
 
     async def counted(database: Database, job: int) -> stored.JobSnapshot:
@@ -178,7 +163,6 @@ async def test_many_watchers_cost_one_read_a_poll(
 async def test_a_comment_keeps_a_quiet_stream_alive(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every 15 seconds; here at once."""
     assert fastapi.routing._PING_INTERVAL == 15  # type: ignore[attr-defined]
     monkeypatch.setattr(fastapi.routing, "_PING_INTERVAL", 0.001)
     job = await api.job()

@@ -37,7 +37,6 @@ WEIGHTS: dict[str, Any] = {
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
@@ -45,28 +44,24 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    """The database as its owner."""
     owner = Database(owner_url, pinned=False)
     yield owner
     await owner.close()
 
 
 async def submitted(api: Api, body: Any = PAIR, *, status: int = 202, key: str | None = None) -> Any:
-    """What the API answers to an experiment."""
     reply = await api.http.post(PATH, json=body, headers={"Idempotency-Key": key} if key else {})
     assert reply.status_code == status, reply.text
     return reply.json()
 
 
 async def changed(api: Api, verb: str, name: str = "pair") -> Any:
-    """The experiment after a cancel or a resume."""
     reply = await api.http.post(f"{PATH}/{name}/{verb}")
     assert reply.status_code == 202, reply.text
     return reply.json()
 
 
 async def test_every_variant_is_a_job_and_every_cell_knows_its_own(api: Api, database: Database) -> None:
-    """They are ordinary jobs, found by the experiment; the schedulers are told."""
     made = await submitted(api)
     assert (made["state"], made["cells"], made["jobs"]) == ("running", 2, {"running": 2})
     assert [(cell["variant"], cell["job_name"]) for cell in made["grid"]] == [
@@ -85,7 +80,6 @@ async def test_every_variant_is_a_job_and_every_cell_knows_its_own(api: Api, dat
 async def test_the_weight_grid_makes_no_judge_call_beyond_the_first_job_and_generates_for_new_contexts_only(
     api: Api, database: Database
 ) -> None:
-    """Nine cells, one without a ratio, five ratios; every document is rated once, every prompt answered once."""
     made = await submitted(api, WEIGHTS)
     assert (made["cells"], made["refused"], sum(made["jobs"].values())) == (9, 1, 5)
     executor = scene.ScriptedExecutor()
@@ -110,7 +104,6 @@ async def test_the_weight_grid_makes_no_judge_call_beyond_the_first_job_and_gene
 async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
     api: Api, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    """An experiment has up to a thousand dry runs and rows, and every one of them is made in a thread."""
     threads: list[int] = []
 
     def noting(work: Any) -> Any:
@@ -128,7 +121,6 @@ async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
 
 
 async def test_cells_of_one_ratio_show_one_result(api: Api, database: Database) -> None:
-    """And the cell without a ratio says why it has none."""
     await submitted(api, WEIGHTS)
     await finished(database)
     said = await api.get(f"{PATH}/weights/report")
@@ -144,7 +136,6 @@ async def test_cells_of_one_ratio_show_one_result(api: Api, database: Database) 
 
 
 async def test_a_row_says_what_its_jobs_report_says(api: Api, database: Database) -> None:
-    """Accuracy with interval, calls, loads and gate."""
     await submitted(api, {**WEIGHTS, "grid": {"gate.tau": [0.1, 0.9]}})
     await finished(database)
     said = await api.get(f"{PATH}/weights/report")
@@ -162,7 +153,6 @@ async def test_a_row_says_what_its_jobs_report_says(api: Api, database: Database
 
 
 async def test_the_same_request_again_is_the_same_experiment(api: Api, database: Database) -> None:
-    """With its key, in which the audit finds nothing wrong; without it the name is taken, with another body the key."""
     first = await submitted(api, key="k")
     again = await submitted(api, key="k")
     assert (again["id"], again["grid"]) == (first["id"], first["grid"])
@@ -176,7 +166,6 @@ async def test_the_same_request_again_is_the_same_experiment(api: Api, database:
 
 
 async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api: Api, database: Database) -> None:
-    """Neither experiment nor job; afterwards the name is free."""
     async with scene.processes(database, 1) as [other]:
         held = scene.HeldDatabase(other)
         app = api.http._transport.app  # type: ignore[attr-defined]
@@ -219,7 +208,6 @@ async def test_a_submission_that_is_killed_before_its_commit_leaves_nothing(api:
 async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
     api: Api, database: Database, change: dict[str, Any], status: int, said: str
 ) -> None:
-    """All or nothing."""
     refused = await submitted(api, {**PAIR, **change}, status=status)
     assert said in refused["detail"]
     assert await scene.scalar(database, "SELECT count(*) FROM experiments") == 0
@@ -230,7 +218,6 @@ async def test_what_cannot_run_is_refused_with_its_field_and_nothing_is_made(
 async def test_all_jobs_of_an_experiment_count_for_the_operators_limit(
     database: Database, redis_url: str, live: int, status: int, kind: str
 ) -> None:
-    """More than may ever live, and more than may live now."""
     await scene.furnish(database)
     settings = scene.SETTINGS.model_copy(update={"limits": Limits(live_jobs=live)})
     async with serving(database, redis_url, settings) as api:
@@ -241,7 +228,6 @@ async def test_all_jobs_of_an_experiment_count_for_the_operators_limit(
 
 
 async def test_a_cancel_ends_every_job_that_has_not_ended(api: Api, database: Database) -> None:
-    """At once; again is harmless; what had completed stays so."""
     await submitted(api, {**PAIR, "name": "before"})
     await finished(database)
     await submitted(api, {**PAIR, "params": {"generate": {"max_tokens": 7}}})
@@ -255,7 +241,6 @@ async def test_a_cancel_ends_every_job_that_has_not_ended(api: Api, database: Da
 
 
 async def test_a_resume_after_a_cancel_runs_what_was_cancelled(api: Api, database: Database) -> None:
-    """New jobs take the cells over; the old ones still say which experiment they were made for."""
     made = await submitted(api)
     await changed(api, "cancel")
     await finish_due_jobs(database)
@@ -268,7 +253,6 @@ async def test_a_resume_after_a_cancel_runs_what_was_cancelled(api: Api, databas
 
 
 async def test_a_resume_after_a_failed_job_repeats_nothing_that_was_done(api: Api, database: Database) -> None:
-    """Only the calls that failed for a passing reason run again, only of the job that they belong to."""
     failing = scene.ScriptedExecutor(_dense_generation_times_out)
     made = await submitted(api)
     for _ in range(6):
@@ -297,7 +281,6 @@ def _dense_generation_times_out(request: Request) -> Reply:
 async def test_an_experiment_outlives_its_jobs_until_the_last_is_purged(
     api: Api, database: Database, owner: Database
 ) -> None:
-    """A cell whose job is gone says so, in the report, too; an experiment without jobs goes with what is unused."""
     made = await submitted(api)
     await finished(database)
     for left, cell in enumerate(reversed(made["grid"])):
@@ -313,7 +296,6 @@ async def test_an_experiment_outlives_its_jobs_until_the_last_is_purged(
 
 
 async def test_experiments_are_listed_page_by_page(api: Api) -> None:
-    """Newest first, without their cells."""
     for name in ("one", "two", "three"):
         await submitted(api, {**PAIR, "name": name})
     first = await api.get(PATH, limit=2)
@@ -326,14 +308,12 @@ async def test_experiments_are_listed_page_by_page(api: Api) -> None:
 
 
 async def planned(api: Api, body: Any, status: int = 200) -> Any:
-    """What an experiment would come to."""
     reply = await api.http.post(f"{PATH}/plan", json=body)
     assert reply.status_code == status, reply.text
     return reply.json()
 
 
 async def test_a_plan_says_cells_jobs_and_calls_and_makes_nothing(api: Api, database: Database) -> None:
-    """The whole grid of weights: 121 cells, 120 with a ratio, 65 jobs; no rating more than one job alone needs."""
     whole = {**WEIGHTS, "grid": {name: list(range(11)) for name in ("rrf_weight", "quality_weight")}}
     found = await planned(api, whole)
     assert (found["cells"], found["refused"], found["jobs"], found["samples"]) == (121, 1, 65, 65 * 5)
@@ -351,7 +331,6 @@ async def test_a_plan_says_cells_jobs_and_calls_and_makes_nothing(api: Api, data
 
 
 async def test_no_role_makes_more_calls_than_were_planned(api: Api, database: Database) -> None:
-    """Baselines and the gate on two datasets, sampled repeats included."""
     await scene.add_dataset(database, 4, "others", changed=frozenset({1}))
     body = {
         **WEIGHTS, "datasets": [PLACE, {"dataset": "others", "corpus": "docs"}], "repeats": 2, "baseline": "dense",
@@ -371,7 +350,6 @@ async def test_no_role_makes_more_calls_than_were_planned(api: Api, database: Da
 
 
 async def test_a_plan_refuses_what_a_submission_would(api: Api) -> None:
-    """In the same words, with the job that it is about."""
     refused = await planned(api, {**PAIR, "datasets": [{"dataset": "items"}]}, 422)
     assert refused["detail"].startswith("`corpus`: pipeline 'dense' needs one")
     assert "(job pair-dense-2)" in refused["detail"]
@@ -380,7 +358,6 @@ async def test_a_plan_refuses_what_a_submission_would(api: Api) -> None:
 async def test_an_experiment_that_reuses_nothing_computes_every_job_and_every_repeat_anew(
     api: Api, database: Database
 ) -> None:
-    """Its plan says so first; equal searches of two jobs are made twice, greedy answers once a repeat."""
     body = {**PAIR, "repeats": 2, "reuse": "none"}
     both = [{"name": name, "pipeline": name} for name in ("dense", "hybrid")]
     shared = await planned(api, {**body, "variants": both, "baseline": None, "reuse": "all"})

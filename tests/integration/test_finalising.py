@@ -34,7 +34,6 @@ CHAIN = "SELECT r.seq, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id
 
 
 async def drained(database: Database, items: int = 5, repeats: int = 1) -> int:
-    """A job without gold answers all of whose samples have ended, and that nobody has finalised; jobs.id."""
     await furnish(database, items=items)
     await run_sql(database, "UPDATE items SET gold = NULL")
     await submit_job(database, "closed-book", repeats=repeats)
@@ -48,7 +47,6 @@ async def drained(database: Database, items: int = 5, repeats: int = 1) -> int:
 
 
 async def finish_whole(database: Database) -> list[int]:
-    """Step after step, as the orchestrator does it; the jobs that ended."""
     ended = []
     while await list_due_jobs(database):
         ended += await finish_due_jobs(database)
@@ -56,7 +54,6 @@ async def finish_whole(database: Database) -> list[int]:
 
 
 async def test_records_are_chained_in_sample_order(database: Database) -> None:
-    """Item by item, repeat by repeat, whatever order they ended in."""
     await drained(database, items=3, repeats=2)
     await finish_due_jobs(database)
     assert await rows(database, CHAIN) == [(2 * item + r, item, r) for item in range(3) for r in range(2)]
@@ -66,7 +63,6 @@ async def test_records_are_chained_in_sample_order(database: Database) -> None:
 
 
 async def test_a_job_is_seen_finalizing_before_it_is_completed(database: Database) -> None:
-    """Its samples have ended, its records are being written."""
     await drained(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=2)  # what is due, and the step to finalizing
@@ -80,7 +76,6 @@ async def test_a_job_is_seen_finalizing_before_it_is_completed(database: Databas
 
 
 async def test_one_process_at_a_time_chains_a_job(database: Database) -> None:
-    """The other one leaves it alone and does not wait."""
     job = await drained(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=2)
@@ -96,7 +91,6 @@ async def test_one_process_at_a_time_chains_a_job(database: Database) -> None:
 async def test_another_process_goes_on_where_one_was_killed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two batches are committed, the third dies with its process: another finds the job and writes the rest."""
     job = await drained(database, items=7)
     monkeypatch.setattr(finalising, "BATCH", 2)
     assert await finish_due_jobs(database) == []
@@ -121,7 +115,6 @@ async def test_another_process_goes_on_where_one_was_killed(
 async def test_the_chain_does_not_depend_on_the_batches(
     database: Database, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    """Whether a batch ends with the job or not."""
     monkeypatch.setattr(finalising, "BATCH", batch)
     job = await drained(database, items=4)
     assert await finish_whole(database) == [job]
@@ -133,7 +126,6 @@ async def test_the_chain_does_not_depend_on_the_batches(
 
 
 async def test_a_job_with_a_live_sample_is_not_finalised(database: Database) -> None:
-    """Not even when another of its samples has ended."""
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 1, ended_at = NULL WHERE id = (SELECT min(id) FROM samples)")
     assert await finish_due_jobs(database) == []
@@ -141,7 +133,6 @@ async def test_a_job_with_a_live_sample_is_not_finalised(database: Database) -> 
 
 
 async def test_a_cancelled_job_chains_what_had_ended(database: Database) -> None:
-    """A completed sample beside cancelled ones; none names a reply that its sample did not consume."""
     await furnish(database, items=3)
     job = await submit_job(database, "closed-book")
     await advance(database)
@@ -157,7 +148,6 @@ async def test_a_cancelled_job_chains_what_had_ended(database: Database) -> None
 
 
 async def test_a_reply_that_comes_after_the_cancel_breaks_no_chain(database: Database) -> None:
-    """Another job waits for the call that the cancelled sample had waited for."""
     await furnish(database, items=3)
     job = await submit_job(database, "closed-book")
     await submit_job(database, "closed-book", name="other")
@@ -171,7 +161,6 @@ async def test_a_reply_that_comes_after_the_cancel_breaks_no_chain(database: Dat
 
 
 async def test_a_job_that_failed_in_preparation_has_an_empty_chain(database: Database) -> None:
-    """The hash of what was asked, and no record."""
     await furnish(database)
     job = await submit_job(database)
     unrated = Failure(kind=FailureKind.UNPARSED, detail="no rating")
@@ -185,14 +174,11 @@ async def test_a_job_that_failed_in_preparation_has_an_empty_chain(database: Dat
 
 
 async def test_a_look_at_the_ends_costs_one_statement_while_none_is_due(database: Database) -> None:
-    """It follows every batch that ended a sample."""
     await furnish(database)
     await submit_job(database, "closed-book")
     await advance(database)
 
     class Counting(Database):
-        """Counts what it is asked for."""
-
         asked = 0
 
         def __init__(self) -> None:

@@ -24,13 +24,11 @@ NONE = FoundRules(relation=None)
 
 
 async def pin(database: Database, bank: str) -> Pin:
-    """The model row that a job is pinned to."""
     async with database.transaction() as connection:
         return await models.pin_identity(connection, models.bank_identity(bank))
 
 
 def look(relation: str = "", question: str = "", **fields: Any) -> FindRules:
-    """A call; at most 20 rules."""
     choice = {name: fields.pop(name) for name in ("confidence", "support", "order", "seed") if name in fields}
     return FindRules(
         relation=relation, question=question, choice=RuleChoice(**{"most": fields.pop("most", 20), **choice}), **fields
@@ -38,7 +36,6 @@ def look(relation: str = "", question: str = "", **fields: Any) -> FindRules:
 
 
 async def find(executor: RulesExecutor, pinned: Pin, *calls: FindRules) -> list[Reply]:
-    """The replies to a chunk of calls."""
     binding = Binding(pins={"rules": pinned}, params=Params())
     claimed = [
         ClaimedCall(id=number, key=b"", role="rules", model_id=pinned.model_id, request=bind(call, binding, 0).body)
@@ -48,21 +45,18 @@ async def find(executor: RulesExecutor, pinned: Pin, *calls: FindRules) -> list[
 
 
 def numbers(reply: Reply) -> list[int]:
-    """Of the rules that were found."""
     assert isinstance(reply, FoundRules)
     return [found.number for found in reply.rules]
 
 
 @pytest.fixture
 async def bank(database: Database) -> Pin:
-    """Four rules."""
     return await pin(database, await add_bank(database))
 
 
 async def test_rules_of_a_relation_come_in_order_with_the_words_for_what_they_name(
     database: Database, bank: Pin
 ) -> None:
-    """Ties are broken by support, length and number."""
     (reply,) = await find(RulesExecutor(database), bank, look("Make_a_visit"))
     assert isinstance(reply, FoundRules)
     assert (reply.relation, numbers(reply)) == ("Make_a_visit", [2, 1, 0])
@@ -73,7 +67,6 @@ async def test_rules_of_a_relation_come_in_order_with_the_words_for_what_they_na
 
 
 async def test_a_chunk_is_answered_call_by_call(database: Database, bank: Pin) -> None:
-    """By relation, by a phrase in the question, and all relations that rules lead to where neither is asked."""
     found = await find(
         RulesExecutor(database), bank,
         look("Consult"), look("Like"), look(question="Whom did Ann CONSULT?"), look(question="Who owns it? Own!"),
@@ -88,7 +81,6 @@ async def test_a_chunk_is_answered_call_by_call(database: Database, bank: Pin) -
 
 
 async def test_a_graphs_phrases_name_relations_in_either_direction(database: Database, bank: Pin) -> None:
-    """They replace the relation's name."""
     await furnish(database)
     phrases = await add_graph(database)
     calls = [
@@ -103,7 +95,6 @@ async def test_a_graphs_phrases_name_relations_in_either_direction(database: Dat
 
 
 async def test_temporal_rules_serve_the_end_that_is_asked_for(database: Database) -> None:
-    """The bank says who mined it."""
     rules = [rule(Atom("r", 0, 1), Atom("b", 0, 1)), rule(Atom("r", 1, 0), Atom("b", 0, 1))]
     temporal = await pin(database, await add_bank(database, rules, "t", "tlogic"))
     static = await pin(database, await add_bank(database, rules, "s"))
@@ -116,7 +107,6 @@ async def test_temporal_rules_serve_the_end_that_is_asked_for(database: Database
 async def test_the_same_call_has_the_same_reply_whoever_answers_it_and_beside_whatever(
     database: Database, bank: Pin
 ) -> None:
-    """From the database and from memory, in any order."""
     calls = [
         look(relation, order=order, seed=seed, confidence=confidence, support=2)
         for relation in ("Make_a_visit", "Consult")
@@ -131,7 +121,6 @@ async def test_the_same_call_has_the_same_reply_whoever_answers_it_and_beside_wh
 
 
 async def test_random_rules_are_of_the_whole_bank_and_keep_the_thresholds(database: Database, bank: Pin) -> None:
-    """Whatever they lead to; each seed draws others."""
     calls = [look("Make_a_visit", order="random", seed=seed, most=2) for seed in range(30)]
     drawn = [numbers(reply) for reply in await find(RulesExecutor(database), bank, *calls)]
     assert {number for found in drawn for number in found} == {0, 1, 2, 3}
@@ -143,7 +132,6 @@ async def test_random_rules_are_of_the_whole_bank_and_keep_the_thresholds(databa
 async def test_a_bank_that_is_gone_or_phrases_that_are_gone_are_a_passing_failure(
     database: Database, bank: Pin
 ) -> None:
-    """The message says what to do; what was kept in memory is no way around it."""
     executor = RulesExecutor(database)
     (missing, found) = await find(executor, bank, look("Consult", phrases="ab" * 32), look("Consult"))
     assert (missing, numbers(found)) == (NO_PHRASES, [3])
@@ -153,7 +141,6 @@ async def test_a_bank_that_is_gone_or_phrases_that_are_gone_are_a_passing_failur
 
 
 async def test_a_chunk_takes_few_statements_however_many_calls_it_has(database: Database, bank: Pin) -> None:
-    """One for the bank, one for its relations, one for the rules; random ones take two."""
     seen: list[str] = []
 
     def note(*arguments: Any) -> None:

@@ -15,14 +15,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def register(database: Database, name: str, version: str) -> None:
-    """A guard serves this model by llama.cpp's server of this version."""
     async with database.transaction() as connection:
         await models.register(
             connection, ModelIdentity(name=name, backend="llama.cpp", digest="d", version=version, device="cpu:0")
@@ -30,7 +28,6 @@ async def register(database: Database, name: str, version: str) -> None:
 
 
 async def test_a_flawed_version_is_warned_of_and_not_refused(api: Api, database: Database) -> None:
-    """In the answer to a job that uses it, and in the list of models."""
     await register(database, "lossy", "10434 (7e4c0a9)")
     await register(database, "world-judge", "10434 (7e4c0a9)")
     body = {"name": "mine", "dataset": "items", "pipeline": "closed-book", "models": {"generate": "lossy"}}
@@ -46,7 +43,6 @@ async def test_a_flawed_version_is_warned_of_and_not_refused(api: Api, database:
 
 
 async def test_nothing_is_said_of_other_versions(api: Api, database: Database) -> None:
-    """An answer without warnings has no field for them."""
     await register(database, "whole", "11434 (1234567)")
     body = {"name": "mine", "dataset": "items", "pipeline": "closed-book", "models": {"generate": "whole"}}
     assert "warnings" not in (await api.http.post("/v1/jobs", json=body)).json()

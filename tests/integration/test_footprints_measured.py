@@ -22,7 +22,6 @@ SMALL, LARGE = 1024, 4096
 
 @asynccontextmanager
 async def up(context: int) -> AsyncIterator[LlamaServer]:
-    """The shipped judge in a child of its own."""
     model = Model(driver="process", path=JUDGE, context=context, parallel=SLOTS)
     server = await ProcessDriver("judge", model, Device()).start()
     try:
@@ -32,12 +31,10 @@ async def up(context: int) -> AsyncIterator[LlamaServer]:
 
 
 def computed(context: int) -> AssumedMemory:
-    """What the formula says."""
     return assume_memory(gguf.read_architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
 
 
 async def test_more_context_takes_what_the_formula_says() -> None:
-    """Both processes hold the same besides; a tenth is what pages and allocators may differ by."""
     async with up(SMALL) as small, up(LARGE) as large:
         less, more = small.memory_mib(), large.memory_mib()
     assert less is not None
@@ -46,7 +43,6 @@ async def test_more_context_takes_what_the_formula_says() -> None:
 
 
 async def test_a_process_takes_more_than_its_model() -> None:
-    """Which is why a declared footprint is what counts on a CPU."""
     async with up(SMALL) as server:
         taken = server.memory_mib()
     assert taken is not None

@@ -28,7 +28,6 @@ DEVICE = "cpu:0"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over a furnished database."""
     await scene.furnish(database, 4)
     async with serving(database, redis_url) as api:
         yield api
@@ -36,8 +35,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def rig(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator["Rig"]:
-    """A scheduler that looks when it is told to, and a device that obeys it."""
-
     async def tick(*_: object) -> None:
         """Nobody is woken."""
 
@@ -48,8 +45,6 @@ async def rig(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
 
 
 class Rig:
-    """What stands behind the API: scheduler, guard and workers, one step at a time."""
-
     def __init__(self, database: Database, scheduler: Scheduler) -> None:
         self.database = database
         self.scheduler = scheduler
@@ -57,11 +52,9 @@ class Rig:
         self.lease: DeviceLease | None = None
 
     async def read_leases(self) -> dict[str, DeviceLease | None]:
-        """What the workers see."""
         return {DEVICE: self.lease}
 
     async def flip(self) -> tuple[tuple[int, ...], str] | None:
-        """Let the scheduler look, and bring up what it wants as the guard does: its models and its cause."""
         await self.scheduler._look()
         async with self.database.transaction() as connection:
             newest = await residencies.find_newest(connection, DEVICE)
@@ -79,14 +72,12 @@ class Rig:
         return newest.models, newest.cause
 
     async def work(self) -> None:
-        """Whatever the resident models can answer."""
         for lane in (*Lane, Lane.JUDGE):  # once more: what was generated is graded
             worker = scene.worker(self.database, lane, self.executor)
             worker._guards = self  # type: ignore[assignment]
             await worker.drain()
 
     async def run(self) -> list[str]:
-        """Work and flip until nothing moves; the causes of the flips."""
         causes = []
         await self.work()
         while (flipped := await self.flip()) is not None:
@@ -96,21 +87,18 @@ class Rig:
 
 
 async def drained(api: Api, **body: str) -> Any:
-    """Drain the device."""
     reply = await api.http.post(f"/v1/gpus/{DEVICE}/drain", json=body)
     assert reply.status_code == 202, reply.text
     return reply.json()
 
 
 async def released(api: Api) -> Any:
-    """Release the device."""
     reply = await api.http.post(f"/v1/gpus/{DEVICE}/release")
     assert reply.status_code == 202, reply.text
     return reply.json()
 
 
 async def test_a_device_that_was_never_used_is_shown_as_such(api: Api) -> None:
-    """Nothing is made up: no epoch, no lease, no flips."""
     (device,) = await api.get("/v1/gpus")
     assert device == await api.get(f"/v1/gpus/{DEVICE}")
     assert (device["state"], device["epoch"], device["models"], device["flips"]) == ("unused", None, [], [])
@@ -119,7 +107,6 @@ async def test_a_device_that_was_never_used_is_shown_as_such(api: Api) -> None:
 
 
 async def test_an_unknown_device_is_not_found(api: Api) -> None:
-    """Whatever is asked of it; the answer names those that there are, and nothing is written."""
     for method, path in (("GET", ""), ("POST", "/drain"), ("POST", "/release"), ("POST", "/retry")):
         reply = await api.http.request(method, f"/v1/gpus/cuda:7{path}")
         assert (reply.status_code, reply.json()["type"]) == (404, "urn:mathrag:not_found")
@@ -129,7 +116,6 @@ async def test_an_unknown_device_is_not_found(api: Api) -> None:
 async def test_a_device_shows_models_memory_lease_guard_and_flips(
     api: Api, rig: Rig, database: Database, redis_url: str
 ) -> None:
-    """Each from whoever knows it."""
     api.other = lambda _: httpx2.Response(
         200, json={"device": DEVICE, "state": "open", "epoch": 2, "models": [1], "in_flight": 3}
     )
@@ -154,8 +140,6 @@ async def test_a_device_shows_models_memory_lease_guard_and_flips(
 
 
 async def test_a_guard_and_a_redis_that_are_away_are_shown_not_fatal(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows are there all the same."""
-
     def away(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
 
@@ -173,7 +157,6 @@ async def test_a_guard_and_a_redis_that_are_away_are_shown_not_fatal(api: Api, m
 async def test_a_job_that_is_drained_in_the_middle_completes_after_the_release(
     api: Api, rig: Rig, database: Database
 ) -> None:
-    """The device is emptied once, its calls stay queued, the job stays running; then it goes on, and audits clean."""
     job = (await api.job("mathrag-gate"))["id"]
     await rig.work()
     assert await rig.flip() is not None  # the judge is resident, its calls wait
@@ -194,7 +177,6 @@ async def test_a_job_that_is_drained_in_the_middle_completes_after_the_release(
 
 
 async def test_a_drain_is_written_down_once_with_who_and_why(api: Api, database: Database) -> None:
-    """So is its release; what changes nothing is no operation."""
     for _ in range(2):
         assert (await drained(api, reason="fan"))["drain"]["reason"] == "fan"
     for _ in range(2):
@@ -209,7 +191,6 @@ async def test_a_drain_is_written_down_once_with_who_and_why(api: Api, database:
 async def test_a_quarantined_device_is_tried_again_at_once_by_request(
     api: Api, rig: Rig, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A device that is not quarantined stays as it is; whoever asked for the retry is written down."""
     assert (await api.http.post(f"/v1/gpus/{DEVICE}/retry")).status_code == 202
     await api.job("closed-book")
     await rig.work()
@@ -228,8 +209,6 @@ async def test_a_quarantined_device_is_tried_again_at_once_by_request(
 
 
 async def test_a_retry_that_cannot_be_requested_says_so(api: Api, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis holds the request; without it no model is loaded either."""
-
     async def down(*_: object, **__: object) -> object:
         raise RedisDown("refused")
 
@@ -246,7 +225,6 @@ async def test_a_retry_that_cannot_be_requested_says_so(api: Api, rig: Rig, monk
 
 
 async def test_a_drain_needs_no_reason_and_outlives_every_process(api: Api, rig: Rig, database: Database) -> None:
-    """It is a row: a scheduler that starts later obeys it."""
     reply = await api.http.post(f"/v1/gpus/{DEVICE}/drain")
     assert reply.json()["drain"]["reason"] is None
     await api.job("closed-book")
@@ -255,7 +233,6 @@ async def test_a_drain_needs_no_reason_and_outlives_every_process(api: Api, rig:
 
 
 async def test_a_drained_device_is_not_ready_and_says_how_to_release_it(api: Api) -> None:
-    """Jobs wait for it; whoever asks why is told."""
     await drained(api, reason="fan")
     checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
     assert checks["device"]["ok"] is False

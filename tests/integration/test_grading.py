@@ -30,14 +30,12 @@ REPLIES = {"France": "The capital is\nAnswer: the city of Paris", "Spain": "Answ
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a database with models, indexes and a corpus."""
     await furnish(database)
     async with serving(database, redis_url) as started:
         yield started
 
 
 def world(request: Request) -> Reply:
-    """Grades as the grading process does; replies with no box."""
     if request.role == "grade":
         answer, gold = request.values["answer"], request.values["gold"]
         assert isinstance(answer, str)
@@ -52,7 +50,6 @@ def world(request: Request) -> Reply:
 
 
 async def run(api: Api, database: Database, grader: str, **fields: object) -> uuid.UUID:
-    """A job over the capitals, uploaded for `grader`, to its end."""
     made = await api.upload("datasets", "capitals", CAPITALS, grader=grader)
     assert (made.status_code, made.json()["grader"], made.json()["alternatives"]) == (201, grader, 1)
     job = await api.job(dataset="capitals", **fields)
@@ -67,7 +64,6 @@ async def run(api: Api, database: Database, grader: str, **fields: object) -> uu
 async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
     api: Api, database: Database, grader: str, correct: int, score: float | None
 ) -> None:
-    """The report says which it was, with the mean of what it decided by; the audit finds nothing."""
     job = await run(api, database, grader)
     found = await report(database, str(job), {})
     assert (found.grader, found.accuracy.correct, found.accuracy.graded) == (grader, correct, 2)
@@ -80,7 +76,6 @@ async def test_a_dataset_is_graded_by_the_grader_that_it_declares(
 
 
 async def test_a_job_may_choose_another_grader_than_its_dataset(api: Api, database: Database) -> None:
-    """And keeps it in its parameters, as it keeps the dataset's where it names none."""
     job = await run(api, database, "text", params={"grading": {"grader": "regex"}})
     assert (await report(database, str(job), {})).accuracy.correct == 1
     another = await api.job(name="another", dataset="capitals")
@@ -88,7 +83,6 @@ async def test_a_job_may_choose_another_grader_than_its_dataset(api: Api, databa
 
 
 async def test_a_rubric_is_rated_by_the_judge_after_all_answers(api: Api, database: Database) -> None:
-    """The judge comes back for it; its mean rating stands beside the accuracy."""
     made = await api.upload("datasets", "capitals", CAPITALS, grader="rubric")
     assert made.status_code == 201
     job = await api.job(dataset="capitals")
@@ -107,7 +101,6 @@ async def test_a_rubric_is_rated_by_the_judge_after_all_answers(api: Api, databa
 
 
 async def test_a_choice_is_asked_with_its_choices(api: Api, database: Database) -> None:
-    """They stand under the question; what is right is kept as a letter, however the upload wrote it."""
     lines = [
         {"question": "Capital?", "choices": ["Bern", "Paris"], "answer": 1},
         {"question": "Capital?", "choices": {"text": ["Bern", "Paris"], "label": ["A", "B"]}, "answerKey": "A"},
@@ -131,21 +124,18 @@ async def test_a_choice_is_asked_with_its_choices(api: Api, database: Database) 
     ],
 )
 async def test_a_line_that_its_grader_cannot_use_is_refused(api: Api, grader: str, line: object, said: str) -> None:
-    """At upload, with its number and what to write instead."""
     refused = await api.upload("datasets", "wrong", [line], grader=grader)
     assert refused.status_code == 422
     assert said in refused.text
 
 
 async def test_the_same_items_with_another_grader_are_another_dataset(api: Api) -> None:
-    """Under the same name that is a conflict."""
     assert (await api.upload("datasets", "capitals", CAPITALS, grader="text")).status_code == 201
     assert (await api.upload("datasets", "capitals", CAPITALS, grader="text")).status_code == 200
     assert (await api.upload("datasets", "capitals", CAPITALS, grader="f1")).status_code == 409
 
 
 async def test_an_unknown_grader_is_refused_with_those_that_exist(api: Api) -> None:
-    """At upload and at submit alike."""
     body = {"name": "j", "dataset": "items", "pipeline": "closed-book", "params": {"grading": {"grader": "fuzzy"}}}
     refused = await api.http.post("/v1/jobs", json=body)
     assert (refused.status_code, "math, math-dataset, last-number" in refused.text) == (422, True)
@@ -154,7 +144,6 @@ async def test_an_unknown_grader_is_refused_with_those_that_exist(api: Api) -> N
 
 
 async def test_the_grading_process_grades_as_the_registry_does() -> None:
-    """The same rules reach it over its pipe."""
     async with GradingPool(size=1) as pool:
         for rules in (
             Rules(grader="f1", golds=("Lutetia",), threshold=0.7),

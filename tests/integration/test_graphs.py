@@ -33,19 +33,16 @@ NOTHING = "SELECT (SELECT count(*) FROM graphs) + (SELECT count(*) FROM corpora)
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application; its retriever agrees to everything."""
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def send(api: Api, content: bytes, name: str = "g", media: str = "", **query: Any) -> httpx2.Response:
-    """Upload bytes as they are."""
     headers = {"content-type": media} if media else {}
     return await api.http.post("/v1/graphs", params={"name": name, **query}, content=content, headers=headers)
 
 
 async def test_a_graph_and_its_corpus_are_stored_and_indexed(api: Api, database: Database, tmp_path: Path) -> None:
-    """Before the upload is answered."""
     reply = await send(api, FACTS + FACTS + b"c\tlikes\ta\n")
     made = reply.json()
     assert (reply.status_code, reply.headers["location"]) == (201, "/v1/graphs/g")
@@ -61,7 +58,6 @@ async def test_a_graph_and_its_corpus_are_stored_and_indexed(api: Api, database:
 
 
 async def test_a_graph_is_found_and_listed(api: Api) -> None:
-    """With its times as they were written, and its hash as `sha256sum` gives it."""
     await send(api, FACTS, "first")
     await send(api, TIMED, "second")
     shown = await api.get("/v1/graphs/second")
@@ -74,14 +70,12 @@ async def test_a_graph_is_found_and_listed(api: Api) -> None:
 
 
 async def test_a_name_that_is_almost_right_is_answered_with_the_right_one(api: Api) -> None:
-    """As for everything that has a name."""
     await send(api, FACTS, "kinship")
     reply = await api.http.get("/v1/graphs/kinshp")
     assert (reply.status_code, "kinship" in reply.json()["hint"]) == (404, True)
 
 
 async def test_the_same_upload_again_is_harmless_however_it_is_packed(api: Api) -> None:
-    """200, and the indexes are asked for again, which finishes what was cut off."""
     first = (await send(api, FACTS)).json()
     for content in (FACTS, gzip.compress(FACTS), b"\xef\xbb\xbf" + FACTS.replace(b"\n", b"\r\n")):
         again = await send(api, content)
@@ -90,7 +84,6 @@ async def test_the_same_upload_again_is_harmless_however_it_is_packed(api: Api) 
 
 
 async def test_other_facts_under_the_name_are_a_conflict(api: Api, database: Database) -> None:
-    """Also the same in another order, or with times."""
     await send(api, FACTS)
     for other in (b"a\tknows\tb\n", b"b\tknows\tc\na\tknows\tb\n", b"a\tknows\tb\t1\nb\tknows\tc\t1\n"):
         reply = await send(api, other)
@@ -99,7 +92,6 @@ async def test_other_facts_under_the_name_are_a_conflict(api: Api, database: Dat
 
 
 async def test_another_corpus_of_the_name_is_a_conflict(api: Api, database: Database) -> None:
-    """Nothing of the graph is stored; nor where the same facts are to be other documents."""
     await api.upload("corpora", "g", [{"id": "x", "text": "Something else."}])
     assert (await send(api, FACTS)).status_code == 409
     assert await scalar(database, "SELECT count(*) FROM graphs") == 0
@@ -109,7 +101,6 @@ async def test_another_corpus_of_the_name_is_a_conflict(api: Api, database: Data
 
 
 async def test_inverse_facts_are_documents_too(api: Api) -> None:
-    """With their declared phrase, which the upload brings."""
     phrase = b'{"relation": "knows", "phrase": "knows", "inverse": "is known by"}\n'
     body = phrase + b'{"subject": "a", "relation": "knows", "object": "b"}\n'
     made = (await send(api, body, media="application/x-ndjson", inverse="true")).json()
@@ -121,7 +112,6 @@ async def test_inverse_facts_are_documents_too(api: Api) -> None:
 
 
 async def test_a_media_type_says_what_the_first_character_cannot(api: Api) -> None:
-    """A name may begin with a brace."""
     body = b"{a}\tknows\tb\n"
     assert (await send(api, body)).status_code == 422
     assert (await send(api, body, media="text/tab-separated-values")).status_code == 201
@@ -130,7 +120,6 @@ async def test_a_media_type_says_what_the_first_character_cannot(api: Api) -> No
 
 
 async def test_what_cannot_be_used_is_a_problem_of_its_line_and_stores_nothing(api: Api, database: Database) -> None:
-    """Every defect, and an empty upload."""
     for upload in REFUSED:
         reply = await send(api, upload.content)
         problem = reply.json()
@@ -152,7 +141,6 @@ async def test_what_cannot_be_used_is_a_problem_of_its_line_and_stores_nothing(a
 async def test_what_is_too_large_is_refused(
     database: Database, redis_url: str, limits: dict[str, int], content: bytes, said: str
 ) -> None:
-    """By the operator's limits, which the answer names; ten million facts are no different."""
     settings = SETTINGS.model_copy(update={"limits": Limits(**limits)})
     async with serving(database, redis_url, settings) as api:
         reply = await send(api, content)
@@ -161,17 +149,13 @@ async def test_what_is_too_large_is_refused(
 
 
 class FullDisk(io.BytesIO):
-    """A file that finds no room."""
-
     def write(self, _: Any) -> int:
-        """Never."""
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_an_upload_that_finds_no_room_is_answered_so_and_the_next_one_is_stored(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The service goes on."""
     with monkeypatch.context() as full:
         full.setattr(tempfile, "TemporaryFile", FullDisk)
         reply = await send(api, FACTS)
@@ -185,7 +169,6 @@ NO_ROOM = text("DO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCOD
 
 
 async def no_room(*_: Any, **__: Any) -> None:
-    """What the driver raises in a COPY."""
     raise asyncpg.DiskFullError("could not extend file")
 
 
@@ -193,7 +176,6 @@ async def no_room(*_: Any, **__: Any) -> None:
 async def test_a_database_without_room_is_answered_so_and_nothing_is_stored(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Whatever was written when it ran full."""
     with monkeypatch.context() as full:
         if where == "statement":
             full.setattr(graphs, "INSERT", NO_ROOM)
@@ -206,7 +188,6 @@ async def test_a_database_without_room_is_answered_so_and_nothing_is_stored(
 
 
 async def test_a_deleted_graph_leaves_an_ordinary_corpus(api: Api) -> None:
-    """The answer says how that is deleted; the same graph may come again."""
     await send(api, FACTS)
     gone = await api.http.delete("/v1/graphs/g")
     assert (gone.status_code, gone.json()) == (
@@ -220,14 +201,12 @@ async def test_a_deleted_graph_leaves_an_ordinary_corpus(api: Api) -> None:
 
 @pytest.fixture
 async def owner(owner_url: str) -> AsyncIterator[Database]:
-    """The database as its owner."""
     owner = Database(owner_url, pinned=False)
     yield owner
     await owner.close()
 
 
 async def test_a_graph_that_rules_were_mined_from_is_kept(api: Api, owner: Database) -> None:
-    """The refusal names the banks."""
     await send(api, FACTS)
     columns = "name, state, graph_id, miner, limits"
     await run_sql(owner, f"INSERT INTO rule_banks ({columns}) SELECT 'b', 'mining', id, 'amie', '{{}}' FROM graphs")  # noqa: S608
@@ -236,7 +215,6 @@ async def test_a_graph_that_rules_were_mined_from_is_kept(api: Api, owner: Datab
 
 
 async def test_the_corpus_of_a_graph_goes_after_the_graph(api: Api, owner: Database) -> None:
-    """The refusal says so."""
     await send(api, FACTS)
     with pytest.raises(Conflict, match="belongs to graph 'g'") as caught:
         await deleting.delete(owner, "corpus", "g", "somebody")
@@ -246,7 +224,6 @@ async def test_the_corpus_of_a_graph_goes_after_the_graph(api: Api, owner: Datab
 
 
 async def test_a_purge_of_what_is_unused_leaves_the_corpora_of_graphs(api: Api, owner: Database) -> None:
-    """They may go once their graph is gone."""
     await send(api, FACTS)
     assert (await purge.delete_unused(owner, "somebody"))["corpora"] == []
     await api.http.delete("/v1/graphs/g")
@@ -254,7 +231,6 @@ async def test_a_purge_of_what_is_unused_leaves_the_corpora_of_graphs(api: Api, 
 
 
 async def test_stored_facts_are_final(api: Api, database: Database, owner: Database) -> None:
-    """The application has no right to change them; an owner's slip is refused."""
     await send(api, FACTS)
     changes = ("UPDATE graphs SET facts = 3", "UPDATE graph_blocks SET content = ''")
     for statement in (*changes, "DELETE FROM graph_blocks"):

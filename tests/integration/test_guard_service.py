@@ -36,8 +36,6 @@ pytestmark = pytest.mark.anyio
 
 
 class Running:
-    """A guard's process, but for the process."""
-
     def __init__(self, settings: Settings, database: Database, drivers: dict[str, PuppetDriver]) -> None:
         self.settings = settings
         self.database = database
@@ -46,32 +44,26 @@ class Running:
         self.url = ""
 
     async def start(self) -> "Running":
-        """Serve."""
         self.url = await self._stack.enter_async_context(serve_app(create_app(self.settings)))
         self.http = await self._stack.enter_async_context(httpx2.AsyncClient(base_url=self.url, trust_env=False))
         return self
 
     async def stop(self) -> None:
-        """End as at SIGTERM."""
         await self._stack.aclose()
 
     async def restart(self) -> None:
-        """Stop and start."""
         await self.stop()
         await self.start()
 
     async def state(self) -> dict[str, Any]:
-        """What `GET /state` says."""
         return dict((await self.http.get("/state")).json())
 
     async def model_id(self, name: str) -> int:
-        """The model's row."""
         found = await scalar(self.database, "SELECT id FROM models WHERE name = :n", n=name)
         assert isinstance(found, int)
         return found
 
     async def want(self, *names: str) -> int:
-        """What the orchestrator does."""
         wanted = [await self.model_id(name) for name in names]
         async with self.database.transaction() as connection:
             newest = await residencies.find_newest(connection, "cpu:0")
@@ -80,7 +72,6 @@ class Running:
         return epoch
 
     async def flip(self, *names: str) -> int:
-        """Want, and wait until it is open."""
         epoch = await self.want(*names)
         await until(lambda: self._is(epoch, "open"))
         await until(self._serves(epoch))
@@ -96,32 +87,27 @@ class Running:
         return await scalar(self.database, "SELECT state FROM residencies WHERE epoch = :e", e=epoch) == state
 
     def server(self, name: str) -> PuppetServer:
-        """The newest server of a model."""
         return self.drivers[name].servers[-1]
 
 
 async def until(condition: Callable[[], Awaitable[bool]], limit_s: float = 60) -> None:
-    """Poll; the time limit is a safety net, no test depends on it."""
     with anyio.fail_after(limit_s):
         while not await condition():  # noqa: ASYNC110 - rows and keys tell nobody that they change
             await asyncio.sleep(0.01)
 
 
 def body(epoch: int | None, model_id: int, *numbers: int) -> dict[str, Any]:
-    """A chunk as it goes over the wire."""
     decoding = {"temperature": 0.0, "max_tokens": 10}
     calls = [{"id": n, "model_id": model_id, "prompt": str(n), "decoding": decoding, "seed": 0} for n in numbers]
     return {"epoch": epoch, "calls": calls}
 
 
 def calls(model_id: int, *numbers: int) -> list[ModelCall]:
-    """The same, for the client."""
     return [ModelCall(id=n, model_id=model_id, prompt=str(n), decoding=Decoding(), seed=0) for n in numbers]
 
 
 @pytest.fixture
 def drivers(monkeypatch: pytest.MonkeyPatch) -> dict[str, PuppetDriver]:
-    """Puppets in the place of all models; the loops look often."""
     drivers = {name: PuppetDriver(name, 96) for name in ("judge", "generator")}
     monkeypatch.setattr(guard_app, "make_driver", lambda name, *_: drivers[name])
     monkeypatch.setattr(guard_app, "POLL_S", 0.05)
@@ -130,7 +116,6 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> dict[str, PuppetDriver]:
 
 @pytest.fixture
 async def renewing(guard: "Running", monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """The lease is renewed all the time, but not while the guard stops: that is a test of its own."""
     monkeypatch.setattr(guard_app, "RENEW_S", 0.05)
     await guard.restart()
     yield
@@ -140,7 +125,6 @@ async def renewing(guard: "Running", monkeypatch: pytest.MonkeyPatch) -> AsyncIt
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
-    """Two models of which one fits."""
     models = {name: Model(driver="scripted", footprint_mib=96, parallel=4) for name in ("judge", "generator")}
     return Settings(
         database_url=database_url, redis_url=redis_url, data_dir=tmp_path, models=models, device=Device(budget_mib=160)
@@ -149,7 +133,6 @@ def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def guard(settings: Settings, database: Database, drivers: dict[str, PuppetDriver]) -> AsyncIterator[Running]:
-    """A guard that serves."""
     running = await Running(settings, database, drivers).start()
     yield running
     await running.stop()
@@ -157,20 +140,17 @@ async def guard(settings: Settings, database: Database, drivers: dict[str, Puppe
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """The guard's Redis."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
 async def probing(guard: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guard looks all the time for what keeps a quarantined device from being loaded."""
     monkeypatch.setattr(guard_app, "PROBE_S", 0.02)
     await guard.restart()
 
 
 async def quarantined(guard: Running, name: str) -> int:
-    """Want a model, and wait until its load has failed and was looked into several times."""
     epoch, looks = await guard.want(name), 0
     await until(lambda: guard._is(epoch, "quarantined"))
     driver = guard.drivers[name]
@@ -193,7 +173,6 @@ async def quarantined(guard: Running, name: str) -> int:
 async def test_a_device_is_to_be_tried_again_as_soon_as_an_obstacle_that_was_seen_is_gone(
     guard: Running, redis: Redis
 ) -> None:
-    """Nothing is loaded to find that out."""
     lease, driver = RedisLease(redis, "cpu:0"), guard.drivers["judge"]
     driver.missing = True
     epoch = await quarantined(guard, "judge")
@@ -206,7 +185,6 @@ async def test_a_device_is_to_be_tried_again_as_soon_as_an_obstacle_that_was_see
 
 @pytest.mark.usefixtures("probing")
 async def test_a_load_that_fails_of_something_that_cannot_be_seen_keeps_its_pause(guard: Running, redis: Redis) -> None:
-    """Whether it would succeed now, only another load could tell."""
     guard.drivers["judge"].refuses = "no memory left"
     epoch = await quarantined(guard, "judge")
     assert not await RedisLease(redis, "cpu:0").is_retry_requested(epoch)
@@ -216,7 +194,6 @@ async def test_a_load_that_fails_of_something_that_cannot_be_seen_keeps_its_paus
 async def test_a_probe_that_fails_is_repeated(
     guard: Running, redis: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The end of an obstacle is not forgotten while Redis is away."""
     lease, driver = RedisLease(redis, "cpu:0"), guard.drivers["judge"]
     driver.missing = True
     epoch = await quarantined(guard, "judge")
@@ -235,7 +212,6 @@ async def test_a_probe_that_fails_is_repeated(
 
 
 async def test_a_guard_that_has_just_started_serves_nothing(guard: Running) -> None:
-    """It is healthy, its models are registered, and no epoch is open."""
     assert (await guard.http.get("/healthz")).json() == {"status": "ok"}
     assert await guard.state() == {"device": "cpu:0", "state": "closed", "epoch": None, "models": [], "in_flight": 0}
     names = await rows(guard.database, "SELECT name FROM models ORDER BY name")
@@ -243,7 +219,6 @@ async def test_a_guard_that_has_just_started_serves_nothing(guard: Running) -> N
 
 
 async def test_the_state_tells_epoch_models_and_calls_in_flight(guard: Running) -> None:
-    """For `mathrag status`."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     async with guard.http.stream("POST", "/run", json=body(epoch, judge, 1, 2)):
         await guard.server("judge").has(2)
@@ -252,7 +227,6 @@ async def test_the_state_tells_epoch_models_and_calls_in_flight(guard: Running) 
 
 
 async def test_completions_stream_as_they_end(guard: Running) -> None:
-    """One JSON line each; the first is there while the second still runs."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     async with guard.http.stream("POST", "/run", json=body(epoch, judge, 1, 2)) as response:
         assert response.status_code == 200
@@ -271,7 +245,6 @@ async def test_completions_stream_as_they_end(guard: Running) -> None:
 
 
 async def test_a_stale_epoch_is_a_problem(guard: Running) -> None:
-    """409 in problem+json, before any byte reaches a model."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     response = await guard.http.post("/run", json=body(epoch - 1, judge, 1))
     assert response.status_code == 409
@@ -283,7 +256,6 @@ async def test_a_stale_epoch_is_a_problem(guard: Running) -> None:
 
 
 async def test_a_worker_is_not_granted_what_came_after_draining_began(guard: Running) -> None:
-    """The old epoch is refused while its last call still runs; that call is answered."""
     first, judge = await guard.flip("judge"), await guard.model_id("judge")
     client = GuardClient(guard.url)
     running = asyncio.create_task(_all(client, first, calls(judge, 1)))
@@ -308,7 +280,6 @@ async def _state_is(guard: Running, state: str) -> bool:
 
 
 async def test_a_client_that_disconnects_cancels_its_calls_upstream(guard: Running) -> None:
-    """Over a real connection: nobody computes for a dead worker."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     async with guard.http.stream("POST", "/run", json=body(epoch, judge, 1, 2)):
         await guard.server("judge").has(2)
@@ -318,7 +289,6 @@ async def test_a_client_that_disconnects_cancels_its_calls_upstream(guard: Runni
 
 
 async def test_a_client_that_disconnects_does_not_hold_the_next_flip(guard: Running) -> None:
-    """What it had in flight is no longer counted."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     async with guard.http.stream("POST", "/run", json=body(epoch, judge, 1, 2)):
         await guard.server("judge").has(2)
@@ -332,7 +302,6 @@ async def _idle(guard: Running) -> bool:
 async def test_calls_of_a_remote_model_need_no_epoch(
     settings: Settings, database: Database, drivers: dict[str, PuppetDriver]
 ) -> None:
-    """Served from the start, with nothing resident."""
     drivers["generator"].needs_lease = False
     guard = await Running(settings, database, drivers).start()
     generator = await guard.model_id("generator")
@@ -348,7 +317,6 @@ async def test_calls_of_a_remote_model_need_no_epoch(
 async def test_a_model_that_is_not_there_does_not_keep_the_guard_from_serving_the_others(
     settings: Settings, database: Database, drivers: dict[str, PuppetDriver]
 ) -> None:
-    """It is not registered, so no job can ask for it."""
     drivers["judge"].missing = True
     guard = await Running(settings, database, drivers).start()
     assert await rows(database, "SELECT name FROM models") == [("generator",)]
@@ -359,7 +327,6 @@ async def test_a_model_that_is_not_there_does_not_keep_the_guard_from_serving_th
 async def test_a_new_guard_closes_a_dead_ones_residency_and_the_scheduler_wants_a_new_epoch(
     guard: Running, settings: Settings, drivers: dict[str, PuppetDriver], redis: Redis
 ) -> None:
-    """The dead one is played by its row; the extra load carries its cause."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     await guard.stop()
     async with guard.database.transaction() as connection:
@@ -379,7 +346,6 @@ async def test_a_new_guard_closes_a_dead_ones_residency_and_the_scheduler_wants_
 
 
 async def _held(settings: Settings, database: Database, redis: Redis) -> tuple[str, str | None]:
-    """What a scheduler sees of the device."""
     scheduler = Scheduler(settings, database, redis)
     async with database.snapshot() as connection:
         _, held, _ = await scheduler._observer.observe(connection)
@@ -388,7 +354,6 @@ async def _held(settings: Settings, database: Database, redis: Redis) -> tuple[s
 
 
 async def test_a_guard_that_is_stopped_says_so(guard: Running) -> None:
-    """Its residency ends with it."""
     await guard.flip("judge")
     await guard.stop()
     assert await rows(guard.database, "SELECT state, reason FROM residencies") == [("closed", "guard_stopped")]
@@ -398,7 +363,6 @@ async def test_a_guard_that_is_stopped_says_so(guard: Running) -> None:
 async def test_a_guard_stops_even_if_a_cancellation_is_lost(
     settings: Settings, database: Database, drivers: dict[str, PuppetDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`asyncio.wait_for` of Python 3.11 swallows one that comes together with its result."""
     lost: list[int] = []
 
     async def reconcile(_: object) -> None:
@@ -421,7 +385,6 @@ async def test_a_guard_stops_even_if_a_cancellation_is_lost(
 async def test_two_guards_on_one_device_refuse_each_other(
     guard: Running, settings: Settings, drivers: dict[str, PuppetDriver], tmp_path: Path
 ) -> None:
-    """By a lock of the kernel; another device is free, and so is this one once its guard has ended."""
     second = create_app(settings)
     with pytest.raises(DeviceTaken, match="'cpu:0' has a guard already"):
         async with second.router.lifespan_context(second):
@@ -438,7 +401,6 @@ async def test_two_guards_on_one_device_refuse_each_other(
 async def test_the_lease_is_written_again_after_a_flush_with_the_same_epoch(
     guard: Running, redis: Redis, renewing: None
 ) -> None:
-    """The residency goes on: no new row, no new server."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     lease = RedisLease(redis, "cpu:0")
     for _ in range(2):
@@ -454,7 +416,6 @@ async def _present(lease: RedisLease) -> bool:
 
 
 async def test_the_lease_is_renewed(guard: Running, redis: Redis, renewing: None) -> None:
-    """Before it runs out, again and again."""
     await guard.flip("judge")
     key = "mathrag:gpu:{cpu:0}:lease"
 
@@ -469,7 +430,6 @@ async def test_the_lease_is_renewed(guard: Running, redis: Redis, renewing: None
 async def test_with_redis_down_current_work_goes_on(
     guard: Running, redis: Redis, renewing: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Admitted calls are answered, new chunks too; when Redis is back it is told the epoch that was open all along."""
     epoch, judge = await guard.flip("judge"), await guard.model_id("judge")
     client, publish, refused = GuardClient(guard.url), RedisLease.publish, []
 
@@ -498,7 +458,6 @@ async def test_with_redis_down_current_work_goes_on(
 
 
 async def test_an_open_residency_wakes_both_lanes(guard: Running, redis: Redis) -> None:
-    """A tick that came while the lease was another's has returned at once; this is the next one."""
     await guard.flip("judge")
 
     async def ticked() -> bool:
@@ -508,7 +467,6 @@ async def test_an_open_residency_wakes_both_lanes(guard: Running, redis: Redis) 
 
 
 async def test_a_quarantined_device_publishes_it_and_refuses_calls(guard: Running, redis: Redis) -> None:
-    """Both models together are above the budget; the figures stand in the row."""
     epoch = await guard.want("judge", "generator")
     await until(lambda: _state_is(guard, "quarantined"))
     lease = RedisLease(redis, "cpu:0")
@@ -546,7 +504,6 @@ LINE = (
 async def test_a_worker_knows_what_was_never_sent_from_what_is_suspect(
     reply: Reply, error: type[Exception], answered: int
 ) -> None:
-    """Refused calls go back uncharged; those that ran on a guard that went away do not."""
     async with chat_server(lambda _: reply) as double:
         client = GuardClient(double.url)
         found: list[int] = []
@@ -562,7 +519,6 @@ async def test_a_worker_knows_what_was_never_sent_from_what_is_suspect(
 
 
 async def test_a_guard_that_is_not_there_grants_nothing() -> None:
-    """Connection refused: no byte of the chunk was taken."""
     async with chat_server(lambda _: Reply()) as gone:
         pass
     client = GuardClient(gone.url)

@@ -16,10 +16,7 @@ from shared.runtime import heartbeats
 
 
 class OnlyTheRoot(http.server.BaseHTTPRequestHandler):
-    """Answers / with 200 and everything else with 404."""
-
     def do_GET(self) -> None:
-        """One request."""
         self.send_response(200 if self.path == "/" else 404)
         self.end_headers()
 
@@ -29,26 +26,22 @@ class OnlyTheRoot(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[Redis]:
-    """An empty Redis."""
     with Redis.from_url(redis_url) as client:
         yield client
 
 
 def test_a_worker_without_a_heartbeat_is_not_well(redis_url: str) -> None:
-    """Nor is one whose Redis is gone."""
     assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
     assert not heartbeats.is_alive(Lane.JUDGE, "redis://127.0.0.1:1/0")
 
 
 def test_a_worker_with_a_heartbeat_is_well(redis: Redis, redis_url: str) -> None:
-    """Only that of its lane counts."""
     redis.set(heartbeats.key(Lane.JUDGE, os.getpid()), "alive")
     assert heartbeats.is_alive(Lane.JUDGE, redis_url)
     assert not heartbeats.is_alive(Lane.GENERATE, redis_url)
 
 
 def test_workers_of_other_hosts_do_not_count(redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two containers have the same process id, and one of them hangs."""
     redis.set(heartbeats.key(Lane.JUDGE, 7), "alive")
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     assert not heartbeats.is_alive(Lane.JUDGE, redis_url)
@@ -57,7 +50,6 @@ def test_workers_of_other_hosts_do_not_count(redis: Redis, redis_url: str, monke
 
 
 def test_a_service_is_well_while_it_answers() -> None:
-    """Anything but 200 is not well, nor is a port where nobody listens."""
     with http.server.HTTPServer(("127.0.0.1", 0), OnlyTheRoot) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"

@@ -68,8 +68,6 @@ WITH_BODY = [
 
 @pytest.fixture
 async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """What the document's examples name is there; nobody waits for an answer."""
-
     async def wait(*_: object) -> None:
         """In vain."""
 
@@ -89,13 +87,11 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
 
 
 def parameters(method: str, path: str, place: str) -> list[dict[str, Any]]:
-    """Of an operation, in `path`, `query` or `header`."""
     found = DOCUMENT["paths"][path][method.lower()].get("parameters", ())
     return [each for each in found if each["in"] == place]
 
 
 def address(method: str, path: str, **hostile: str) -> str:
-    """The operation's path and query by its examples, with `hostile` values."""
     usual = {"name": "new", "dataset": "math-500", "job": "first", "left": "first", "right": "second"}
     wanted = [each["name"] for each in parameters(method, path, "query")]
     query = {name: value for name, value in usual.items() if name in wanted} | hostile
@@ -105,20 +101,17 @@ def address(method: str, path: str, **hostile: str) -> str:
 
 
 def body(method: str, path: str) -> Any:
-    """The example of what the operation takes."""
     content = DOCUMENT["paths"][path][method.lower()].get("requestBody", {}).get("content", {})
     return copy.deepcopy(content["application/json"]["example"]) if "application/json" in content else None
 
 
 def draw(cases: Iterable[Case], third: int) -> list[Case]:
-    """A third of the cases, the same ones each time."""
     drawn = list(cases)
     random.Random(13).shuffle(drawn)  # noqa: S311 - no secret
     return drawn[third::3]
 
 
 def leaves(tree: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The place of every value that holds no others, and of every group."""
     yield at
     inside = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in inside:
@@ -126,7 +119,6 @@ def leaves(tree: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def with_value(tree: Any, at: tuple[Any, ...], value: Any) -> Any:
-    """A copy of `tree` with another value in one place."""
     if not at:
         return value
     copied = copy.deepcopy(tree)
@@ -138,7 +130,6 @@ def with_value(tree: Any, at: tuple[Any, ...], value: Any) -> Any:
 
 
 async def send(api: Api, method: str, url: str, content: Any = None, headers: Any = ()) -> httpx2.Response | Exception:
-    """The answer, or what the application raised."""
     sent = {"If-Match": "*", **dict(headers)} if method == "PATCH" else dict(headers)
     data = None if content is None else json.dumps(content).encode()
     kind = {} if data is None else {"Content-Type": "application/json"}
@@ -149,7 +140,6 @@ async def send(api: Api, method: str, url: str, content: Any = None, headers: An
 
 
 def undeclared(method: str, path: str, answer: httpx2.Response | Exception) -> str | None:
-    """What is wrong with an answer; None: it is one of those that the document names, and no server error."""
     if isinstance(answer, Exception):
         return repr(answer)[:200]
     known = DOCUMENT["paths"][path][method.lower()]["responses"]
@@ -160,7 +150,6 @@ def undeclared(method: str, path: str, answer: httpx2.Response | Exception) -> s
 @pytest.mark.fault("X5")
 @THIRDS
 async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
-    """Whatever stands in any parameter of any operation; one that is no text is refused with its name."""
     seen.describe("NUL, half characters, 3,000 characters and enormous numbers in every parameter of every operation")
     defects: list[tuple[Any, ...]] = []
     cases = [
@@ -194,7 +183,6 @@ async def test_no_hostile_value_of_path_query_or_header_is_a_server_error(api: A
 @pytest.mark.fault("X5")
 @THIRDS
 async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
-    """In any place of any; what no column of text or number holds is refused."""
     seen.describe("the same in every place of every body")
     defects = []
     cases = [
@@ -215,7 +203,6 @@ async def test_no_hostile_value_of_a_body_is_a_server_error(api: Api, seen: Seen
 @pytest.mark.fault("X5")
 @THIRDS
 async def test_no_hostile_parameter_of_a_job_is_a_server_error(api: Api, seen: Seen, third: int) -> None:
-    """Every one that a job may set, at its depth; a value that is no text or number names its field."""
     seen.describe("the same in every parameter of a job, and as a name of its tables")
     example, found = body("POST", "/v1/jobs"), []
     cases = itertools.product(leaves(msgspec.to_builtins(Params())), (*NO_TEXT, *NO_NUMBER, *OTHERS))
@@ -238,7 +225,6 @@ async def test_no_hostile_parameter_of_a_job_is_a_server_error(api: Api, seen: S
 
 @pytest.mark.parametrize("path", ["/v1/experiments", "/v1/experiments/plan"])
 async def test_a_grid_holds_no_value_that_cannot_be_kept(api: Api, path: str) -> None:
-    """The document is stored as it was asked for, with cells that are refused."""
     for value in (*NO_TEXT, *NO_NUMBER):
         asked = {**body("POST", path), "name": "new", "grid": {"crag.fallback": [value]}}
         answer = await send(api, "POST", path, asked)
@@ -247,7 +233,6 @@ async def test_a_grid_holds_no_value_that_cannot_be_kept(api: Api, path: str) ->
 
 
 async def test_an_upload_of_hostile_values_names_their_line(api: Api) -> None:
-    """In any field, of a document or an item."""
     fields = ("id", "subject", "level", "meta", "gold_documents", "gold", "text", "problem", "question", "messages")
     values: tuple[Any, ...] = (*NO_TEXT, *NO_NUMBER, *OTHERS, DEEP, {"a": 10**30}, {"\x00": 1}, {LONG: 1}, [10**30])
     api.other = lambda _: httpx2.Response(200, json={"corpus": 1, "indexes": []})
@@ -265,7 +250,6 @@ async def test_an_upload_of_hostile_values_names_their_line(api: Api) -> None:
 @pytest.mark.fault("X5")
 @pytest.mark.parametrize("what", ["corpora", "datasets"])
 async def test_an_upload_with_an_identifier_that_no_index_holds_names_its_line(api: Api, seen: Seen, what: str) -> None:
-    """And nothing of it is kept; the longest that is allowed is."""
     seen.describe("a document id of 3,000 random characters")
     lines = [{"id": "a", "question": "1?", "text": "1"}, {"id": LONG, "question": "2?", "text": "2"}]
     reply = await api.upload(what, "hostile", lines)

@@ -26,20 +26,17 @@ JOBS = "SELECT count(*) FROM jobs"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def post(api: Api, key: str | bytes | None, path: str = "/v1/jobs", body: Any = BODY) -> httpx2.Response:
-    """Send it with a key."""
     headers = {} if key is None else {"Idempotency-Key": key}
     return await api.http.post(path, json=body, headers=headers)  # type: ignore[arg-type]
 
 
 async def test_the_same_request_again_is_answered_with_the_same_job(api: Api, database: Database) -> None:
-    """202 with its present state, marked as a repetition; defaults that are spelt out make no other request."""
     first = await post(api, "k-1")
     assert (first.status_code, "idempotency-replayed" in first.headers) == (202, False)
     await finished(database)
@@ -51,7 +48,6 @@ async def test_the_same_request_again_is_answered_with_the_same_job(api: Api, da
 
 
 async def test_the_key_of_another_request_is_refused(api: Api, database: Database) -> None:
-    """422, and nothing is made."""
     await post(api, "k-1")
     refused = await post(api, "k-1", body={**BODY, "repeats": 2})
     assert (refused.status_code, refused.json()["type"]) == (422, "urn:mathrag:idempotency_mismatch")
@@ -60,7 +56,6 @@ async def test_the_key_of_another_request_is_refused(api: Api, database: Databas
 
 
 async def test_without_a_key_every_request_is_a_new_job(api: Api, database: Database) -> None:
-    """And so is every other key."""
     for number, key in enumerate((None, None, "a", "b")):
         assert (await post(api, key, body={**BODY, "name": f"job-{number}"})).status_code == 202
     assert await scene.scalar(database, JOBS) == 4
@@ -68,20 +63,17 @@ async def test_without_a_key_every_request_is_a_new_job(api: Api, database: Data
 
 @pytest.mark.parametrize("key", ["", "   ", "x" * 256, b"a\x01b", b"\x7f", b"\x80"])
 async def test_a_key_that_is_none_is_refused(api: Api, key: str | bytes) -> None:
-    """400: empty, too long, control characters."""
     refused = await post(api, key)
     assert (refused.status_code, refused.json()["type"]) == (400, "urn:mathrag:bad_request")
 
 
 @pytest.mark.parametrize("key", ["x" * 255, "7f2c 1", "'; --", "é".encode("latin-1")])
 async def test_any_other_text_is_a_key(api: Api, key: str | bytes) -> None:
-    """It is compared and never read."""
     first, again = await post(api, key), await post(api, key)
     assert first.json()["id"] == again.json()["id"]
 
 
 async def test_an_operator_may_ask_for_keys(database: Database, redis_url: str) -> None:
-    """Then a request without one is refused, and tells what to send."""
     await scene.furnish(database)
     settings: Settings = scene.SETTINGS.model_copy(update={"require_idempotency_key": True})
     async with serving(database, redis_url, settings) as api:
@@ -91,14 +83,12 @@ async def test_an_operator_may_ask_for_keys(database: Database, redis_url: str) 
 
 
 async def test_a_request_that_failed_leaves_its_key_free(api: Api, database: Database) -> None:
-    """Key and job are one transaction: corrected, the same key works."""
     assert (await post(api, "k", body={**BODY, "dataset": "none"})).status_code == 404
     assert (await post(api, "k")).status_code == 202
     assert await scene.scalar(database, JOBS) == 1
 
 
 async def test_old_keys_are_forgotten_when_new_ones_come(api: Api, database: Database) -> None:
-    """After a day, a bounded number at a time; the jobs stay."""
     for key in ("old", "young"):
         await post(api, key, body={**BODY, "name": key})
     await scene.run_sql(database, "UPDATE idempotency SET created_at = now() - interval '25 hours' WHERE key = 'old'")
@@ -110,18 +100,15 @@ async def test_old_keys_are_forgotten_when_new_ones_come(api: Api, database: Dat
 
 
 def keyed(key: str) -> KeyedRequest:
-    """A request with this key."""
     return KeyedRequest(operation="test", key=key, body_hash=b"x" * 32)
 
 
 async def submitted(database: Database, key: str) -> Accepted:
-    """The scene's job, under a key."""
     submission = Submission(name="a-job", dataset="items", pipeline="closed-book")
     return await submit_once(database, scene.SETTINGS, submission, keyed(key))
 
 
 async def test_a_second_first_use_is_told_to_come_back(database: Database) -> None:
-    """The first has inserted its job but not committed; the second neither waits nor makes another."""
     await scene.furnish(database)
     async with scene.processes(database, 2) as [one, two]:
         held = scene.HeldDatabase(one)
@@ -136,7 +123,6 @@ async def test_a_second_first_use_is_told_to_come_back(database: Database) -> No
 
 
 async def test_many_at_once_make_one_job(database: Database) -> None:
-    """From several processes; whoever is not first gets the same job or is told to come back, and does."""
     await scene.furnish(database)
 
     async def persistent(process: Database) -> Accepted:
@@ -153,7 +139,6 @@ async def test_many_at_once_make_one_job(database: Database) -> None:
 
 
 async def test_the_answer_to_a_second_first_use_says_when_to_come_back(api: Api, database: Database) -> None:
-    """409 with Retry-After."""
     async with scene.processes(database, 1) as [other]:
         held = scene.HeldDatabase(other)
         submission = Submission(name="a-job", dataset="items", pipeline="closed-book")
@@ -168,7 +153,6 @@ async def test_the_answer_to_a_second_first_use_says_when_to_come_back(api: Api,
 
 
 async def test_a_requeue_may_be_repeated_too(api: Api, database: Database) -> None:
-    """The same key for another job is another request."""
     jobs = [(await api.job(name=name))["id"] for name in ("one", "two")]
     await finished(database)
     first, again, other = [await post(api, "k", f"/v1/jobs/{job}/requeue", None) for job in (jobs[0], *jobs)]

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def registered(database: Database, *names: str) -> None:
-    """Until these are served; the limit is a safety net."""
     with anyio.fail_after(60):
         wanted = [(name,) for name in names]
         while await rows(database, "SELECT name FROM models WHERE served ORDER BY id") != wanted:  # noqa: ASYNC110
@@ -35,7 +34,6 @@ async def registered(database: Database, *names: str) -> None:
 async def test_a_model_that_is_slow_to_be_identified_delays_neither_the_guard_nor_other_models(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is registered once it is known; the guard serves the others until then."""
     monkeypatch.setattr(guard_app, "REGISTER_S", 0.2)
     monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     known, identify = asyncio.Event(), ScriptedDriver.identify
@@ -57,7 +55,6 @@ async def test_a_model_that_is_slow_to_be_identified_delays_neither_the_guard_no
 async def test_a_guard_that_stops_waits_for_no_version(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who finds out what a model is ends with the guard."""
     monkeypatch.setattr(guard_app, "REGISTER_S", 0.2)
     broken_off = asyncio.Event()
 
@@ -79,12 +76,10 @@ async def test_a_guard_that_stops_waits_for_no_version(
 async def test_a_remote_server_that_serves_something_else_is_registered_anew(
     database_url: str, redis_url: str, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under a row of its own; nobody serves what it was before."""
     monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     sha = ["aaaa"]
 
     def tgi(seen: Seen) -> Reply:
-        """A server whose owner changes the model."""
         info = {"model_id": "Qwen/Q", "model_sha": sha[0], "version": "3.3.6"}
         return as_json(info) if seen.path == "/info" else answer("4")
 

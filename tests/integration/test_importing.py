@@ -29,21 +29,18 @@ ALL = [
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application, with a dataset of five items: what is n plus n."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def imported(api: Api, lines: Any, name: str = "theirs", **query: Any) -> Any:
-    """The job; it must be accepted."""
     reply = await api.upload("jobs/import", name, lines, dataset="items", **query)
     assert reply.status_code == 202, reply.text
     return reply.json()
 
 
 async def refused(api: Api, lines: Any, name: str = "theirs", **query: Any) -> dict[str, Any]:
-    """What is said against the upload."""
     reply = await api.upload("jobs/import", name, lines, **{"dataset": "items", **query})
     assert reply.status_code in (404, 413, 422), reply.text
     said: dict[str, Any] = reply.json()
@@ -51,7 +48,6 @@ async def refused(api: Api, lines: Any, name: str = "theirs", **query: Any) -> d
 
 
 async def test_answers_are_graded_like_those_of_any_job(api: Api, database: Database) -> None:
-    """The report counts them, the audit replays them, and no model was asked."""
     job = await imported(api, ALL)
     assert (job["pipeline"], job["request_counts"]["total"], job.get("warnings")) == ("imported", 5, None)
     await finished(database)
@@ -65,7 +61,6 @@ async def test_answers_are_graded_like_those_of_any_job(api: Api, database: Data
 
 
 async def test_what_was_recorded_stands_in_the_sample(api: Api, database: Database) -> None:
-    """Text, seconds and tokens as the file had them; nothing is made up for what it had not."""
     await imported(api, ALL)
     await finished(database)
     sample = await api.get("/v1/jobs/theirs/samples/3")
@@ -78,7 +73,6 @@ async def test_what_was_recorded_stands_in_the_sample(api: Api, database: Databa
 async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_about(
     api: Api, database: Database
 ) -> None:
-    """Beside what the file says, and never more than that; a hostile text does nothing."""
     hostile = {"index": 1, "text": "<script>alert(1)</script> $\\boxed{2}$"}
     await imported(api, [ALL[0], hostile, {"index": 2, "text": "$\\boxed{7}$"}])
     await finished(database)
@@ -92,7 +86,6 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
 
 
 async def test_a_job_is_over_the_items_that_have_an_answer(api: Api, database: Database) -> None:
-    """And says how many have none; its audit owes no sample for them."""
     job = await imported(api, [ALL[3], ALL[1]])
     assert job["warnings"] == ["3 items of the dataset have no answer and are not part of the job"]
     await finished(database)
@@ -102,7 +95,6 @@ async def test_a_job_is_over_the_items_that_have_an_answer(api: Api, database: D
 
 
 async def test_the_pages_step_over_items_and_repeats_without_an_answer(api: Api, database: Database) -> None:
-    """Previous and next sample are those that there are; the first has none before it, the last none after it."""
     lines = [{"index": 1, "answer": "2"}, {"index": 1, "answer": "2", "repeat": 2}, {"index": 4, "answer": "8"}]
     job = await imported(api, lines)
     await finished(database)
@@ -118,7 +110,6 @@ def _linked(page: str, rel: str) -> str | None:
 
 
 async def test_equal_answers_to_one_gold_are_graded_once(api: Api, database: Database) -> None:
-    """Four repeats of one answer, and another job of the same, are one call."""
     lines = [{"index": 1, "answer": "2", "repeat": repeat} for repeat in range(4)]
     await imported(api, lines)
     await imported(api, lines, name="again")
@@ -130,7 +121,6 @@ async def test_equal_answers_to_one_gold_are_graded_once(api: Api, database: Dat
 
 
 async def test_repeats_may_be_counted_from_one(api: Api, database: Database) -> None:
-    """When the upload says so; otherwise it is told how."""
     lines = [{"index": 0, "answer": "0", "repeat": repeat} for repeat in (1, 2)]
     assert "first_repeat" in (await refused(api, lines))["hint"]
     job = await imported(api, lines, first_repeat=1)
@@ -140,7 +130,6 @@ async def test_repeats_may_be_counted_from_one(api: Api, database: Database) -> 
 
 
 async def test_items_are_named_by_id_index_or_question(api: Api, database: Database) -> None:
-    """A table's columns are called what the upload says."""
     table = io.StringIO()
     csv.writer(table).writerows([["asked", "said", "took"], ["What is 2 plus 2?", "4", "0.25"]])
     body = table.getvalue().encode()
@@ -154,7 +143,6 @@ async def test_items_are_named_by_id_index_or_question(api: Api, database: Datab
 
 
 async def test_an_imported_job_is_compared_with_another(api: Api, database: Database) -> None:
-    """On the items that both have."""
     await imported(api, ALL)
     await imported(api, [{"index": n, "answer": "0"} for n in range(4)], name="worse")
     await finished(database)
@@ -186,7 +174,6 @@ async def test_an_imported_job_is_compared_with_another(api: Api, database: Data
     ],
 )
 async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database, line: Any, said: str) -> None:
-    """And nothing is stored, neither answers nor a job."""
     found = await refused(api, [ALL[0], line])
     assert (found["line"], said in found["detail"]) == (2, True), found
     assert await scalar(database, "SELECT count(*) FROM given") == 0
@@ -194,7 +181,6 @@ async def test_a_line_that_cannot_be_used_is_named(api: Api, database: Database,
 
 
 async def test_a_line_over_the_limit_and_a_wrong_kind_of_file_are_refused(api: Api, database: Database) -> None:
-    """Before anything is stored."""
     long = b'{"index": 1, "text": "' + b"x" * (1 << 20) + b'"}\n'
     for body, said in ((long, "is longer than"), (b"PAR1" + b"x" * 99, "is Parquet"), (b"PK\x03\x04", "is a ZIP")):
         assert said in (await refused(api, [body]))["detail"]
@@ -202,7 +188,6 @@ async def test_a_line_over_the_limit_and_a_wrong_kind_of_file_are_refused(api: A
 
 
 async def test_logs_of_other_programs_are_read_as_they_are(api: Api, database: Database) -> None:
-    """Two draws of lm-evaluation-harness for three items; FlashRAG names its items by their questions."""
     job = await imported(api, [(LOGS / "lm_eval-0.4.13.jsonl").read_bytes()], layout="lm-eval")
     assert job["request_counts"]["total"] == 6
     log = [{"question": f"What is {n} plus {n}?", "output": {"pred": f"\\boxed{{{2 * n}}}"}} for n in range(5)]
@@ -213,7 +198,6 @@ async def test_logs_of_other_programs_are_read_as_they_are(api: Api, database: D
 
 
 async def test_a_system_that_wrote_nothing_or_only_reasoned_has_answered_wrong(api: Api, database: Database) -> None:
-    """Were it left out, the accuracy would be of the other items alone."""
     texts = ["\\boxed{0}", "", None, "<think>\\boxed{6}"]
     log = [{"doc_id": n, "resps": [[text]], "filter": "none"} for n, text in enumerate(texts)]
     job = await imported(api, log, layout="lm-eval")
@@ -274,7 +258,6 @@ GSM8K = [
 
 
 async def test_a_log_of_gsm8k_is_graded_as_its_own_harness_graded_it(api: Api, database: Database) -> None:
-    """With the answers that its filter found, and without them by our own rules."""
     wrong = {**GSM8K[4], "exact_match": 0.0}
     await imported(api, [*GSM8K[:4], wrong], layout="lm-eval")
     bare = [{name: value for name, value in row.items() if name != "filtered_resps"} for row in GSM8K]
@@ -290,7 +273,6 @@ async def test_a_log_of_gsm8k_is_graded_as_its_own_harness_graded_it(api: Api, d
 
 
 async def test_items_are_matched_by_id_then_by_question_then_by_order(api: Api, database: Database) -> None:
-    """The question decides where a program has numbered its samples itself."""
     rows_ = [
         {"id": 1, "question": "What is 3\nplus  3?", "index": 0, "answer": "6"},
         {"id": "x", "question": "What is 4 plus 4, please?", "index": 4, "answer": "8"},
@@ -316,7 +298,6 @@ async def test_a_job_in_which_no_answer_was_found_says_so_in_its_headline(api: A
 
 
 async def test_a_log_is_refused_like_any_other_upload(api: Api, database: Database) -> None:
-    """Its samples are named; what is too large is not unpacked; options that would be ignored are named."""
     log = (LOGS / "inspect_ai-0.3.285.eval").read_bytes()
     assert "has the id 'q" in (await refused(api, [log], layout="inspect"))["detail"]
     assert "truncated or damaged" in (await refused(api, [log[:-30]], layout="inspect"))["detail"]
@@ -333,7 +314,6 @@ async def test_a_log_is_refused_like_any_other_upload(api: Api, database: Databa
 
 
 async def test_a_log_that_would_take_much_memory_harms_nobody_else(api: Api) -> None:
-    """It is read in a process of its own; 15 MB of lists take more than that may have."""
     lists = b'{"samples": [' + b"[[]]," * (3 << 20) + b"[]]}"
     said = await refused(api, [lists], layout="inspect")
     assert said["detail"] == "upload: the log of inspect needs more than 512 MiB of memory to unpack"
@@ -341,7 +321,6 @@ async def test_a_log_that_would_take_much_memory_harms_nobody_else(api: Api) -> 
 
 
 async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
-    """The job says how many, and names them."""
     job = await imported(api, [*ALL, {"id": "nobody", "answer": "1"}], on_error="skip")
     count, named = job["warnings"]
     assert count == "1 lines could not be used and were left out"
@@ -360,23 +339,19 @@ async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
     ],
 )
 async def test_a_wrong_mapping_is_refused(api: Api, query: dict[str, Any], said: str) -> None:
-    """With what is wrong."""
     assert said in (await refused(api, ALL, **query))["detail"]
 
 
 async def test_an_upload_without_answers_is_refused(api: Api) -> None:
-    """There is nothing to grade."""
     assert "no answers" in (await refused(api, []))["detail"]
 
 
 async def test_a_name_is_used_once(api: Api) -> None:
-    """Whatever the file says."""
     await imported(api, ALL)
     assert (await api.upload("jobs/import", "theirs", ALL, dataset="items")).status_code == 409
 
 
 async def test_a_long_hostile_answer_is_stored_as_it_is(api: Api, database: Database) -> None:
-    """Almost a line's limit of it."""
     text = "<script>alert(1)</script>\u202e" + "x" * 1_000_000
     job = await imported(api, [{"index": 0, "text": text}])
     await finished(database)
@@ -386,7 +361,6 @@ async def test_a_long_hostile_answer_is_stored_as_it_is(api: Api, database: Data
 
 
 async def test_grading_goes_on_after_a_restart(api: Api, database: Database, redis_url: str) -> None:
-    """What was answered with 202 needs nothing but the database."""
     await imported(api, ALL)
     async with serving(database, redis_url) as other:
         await finished(database)
@@ -394,7 +368,6 @@ async def test_grading_goes_on_after_a_restart(api: Api, database: Database, red
 
 
 async def test_an_imported_job_is_neither_submitted_nor_requeued(api: Api, database: Database) -> None:
-    """There is nothing to ask again; the answer says what to do."""
     body = {"name": "j", "dataset": "items", "pipeline": "imported"}
     assert "mathrag job import" in (await api.http.post("/v1/jobs", json=body)).json()["hint"]
     await imported(api, ALL)
@@ -407,7 +380,6 @@ async def test_an_imported_job_is_neither_submitted_nor_requeued(api: Api, datab
     "change", ["content = 'x'", 'content = \'{"answer":"7"}\'', "ordinal = ordinal + 10", "repeat = 9"]
 )
 async def test_a_changed_answer_is_found(api: Api, database: Database, owner_url: str, change: str) -> None:
-    """By the audit, where an owner turned the triggers off meanwhile."""
     job = await imported(api, [{"index": 1, "answer": "2"}])
     await finished(database)
     assert await check(database, job["id"]) == []
@@ -418,7 +390,6 @@ async def test_a_changed_answer_is_found(api: Api, database: Database, owner_url
 
 
 async def test_a_purge_takes_the_answers_along(api: Api, database: Database, owner_url: str) -> None:
-    """As it does a job's samples."""
     await imported(api, ALL)
     await finished(database)
     owner = Database(owner_url, pinned=False)

@@ -18,7 +18,6 @@ RANKS = "SELECT place >> 40 AS rank, count(*) FROM queue GROUP BY rank ORDER BY 
 
 
 async def running(database: Database, items: int = 2, **fields: object) -> uuid.UUID:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     job = await submit_job(database, "closed-book", **fields)
@@ -27,7 +26,6 @@ async def running(database: Database, items: int = 2, **fields: object) -> uuid.
 
 
 async def test_a_new_rank_counts_for_the_calls_in_the_queue(database: Database) -> None:
-    """And for those to come: the worker that keeps the job in memory learns it, too."""
     job = await running(database)
     await amend(database, job, Amendment(rank=3))
     assert await rows(database, RANKS) == [(3, 2)]
@@ -35,7 +33,6 @@ async def test_a_new_rank_counts_for_the_calls_in_the_queue(database: Database) 
 
 
 async def test_a_call_is_as_urgent_as_the_most_urgent_job_that_waits_for_it(database: Database) -> None:
-    """A job that steps back does not take another one's calls with it."""
     job = await running(database, rank=10)
     await submit_job(database, "closed-book", rank=50)
     await advance(database)
@@ -46,7 +43,6 @@ async def test_a_call_is_as_urgent_as_the_most_urgent_job_that_waits_for_it(data
 
 
 async def test_a_call_that_is_claimed_keeps_its_rank(database: Database) -> None:
-    """Its turn has come already."""
     job = await running(database)
     await claim(database, 1)
     await amend(database, job, Amendment(rank=1))
@@ -54,7 +50,6 @@ async def test_a_call_that_is_claimed_keeps_its_rank(database: Database) -> None
 
 
 async def test_a_paused_job_comes_back_with_its_new_rank(database: Database) -> None:
-    """Its calls were parked when it was ranked anew."""
     job = await running(database)
     await pause(database, job)
     await amend(database, job, Amendment(rank=1))
@@ -63,7 +58,6 @@ async def test_a_paused_job_comes_back_with_its_new_rank(database: Database) -> 
 
 
 async def test_what_is_not_named_stays(database: Database) -> None:
-    """Metadata is replaced as a whole; every change is an event."""
     job = await running(database, metadata={"a": "1"})
     await amend(database, job, Amendment(name="other"))
     assert await rows(database, "SELECT name, metadata ->> 'a' FROM jobs") == [("other", "1")]
@@ -74,7 +68,6 @@ async def test_what_is_not_named_stays(database: Database) -> None:
 
 
 async def test_an_ended_job_can_still_be_renamed(database: Database) -> None:
-    """Its state and its results stay."""
     await furnish(database, items=1)
     job = await submit_job(database, "closed-book")
     async with database.transaction() as connection:
@@ -84,7 +77,6 @@ async def test_an_ended_job_can_still_be_renamed(database: Database) -> None:
 
 
 async def test_of_two_changes_to_the_same_version_one_is_refused(database: Database) -> None:
-    """Nothing that somebody has not seen is overwritten."""
     job = await running(database)
     async with processes(database, 2) as others:
         changes = [amend(each, job, Amendment(rank=n), {2}) for n, each in enumerate(others)]
@@ -96,7 +88,6 @@ async def test_of_two_changes_to_the_same_version_one_is_refused(database: Datab
 
 
 async def test_samples_that_advance_after_the_change_queue_at_the_new_rank(database: Database) -> None:
-    """The advancing process has the job in memory with the old one."""
     await furnish(database, items=4)
     await without_gold(database)
     job = await submit_job(database, "closed-book")

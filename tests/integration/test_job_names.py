@@ -20,24 +20,20 @@ BODY = {"name": "first", "dataset": "items", "pipeline": "closed-book"}
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def post(api: Api, body: Any = BODY, key: str | None = None) -> httpx2.Response:
-    """Submit a job."""
     return await api.http.post("/v1/jobs", json=body, headers={"Idempotency-Key": key} if key else {})
 
 
 async def names(database: Database) -> list[object]:
-    """Of all jobs, oldest first."""
     return [row[0] for row in await scene.rows(database, "SELECT name FROM jobs ORDER BY id")]
 
 
 async def test_a_second_job_of_the_same_name_is_refused_with_the_id_of_the_first(api: Api, database: Database) -> None:
-    """409 whether the first one runs or has ended; the fix says what to do instead."""
     first = (await post(api)).json()["id"]
     refused = await post(api)
     assert (refused.status_code, refused.json()["type"]) == (409, "urn:mathrag:conflict")
@@ -49,7 +45,6 @@ async def test_a_second_job_of_the_same_name_is_refused_with_the_id_of_the_first
 
 
 async def test_the_key_of_the_first_request_still_returns_the_first_job(api: Api) -> None:
-    """A request that is sent again is no second job."""
     first = await post(api, key="k")
     again = await post(api, key="k")
     assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
@@ -57,14 +52,12 @@ async def test_the_key_of_the_first_request_still_returns_the_first_job(api: Api
 
 
 async def test_of_many_requests_at_once_one_gets_the_name(api: Api, database: Database) -> None:
-    """The others answer 409, whether the first one has committed or not."""
     replies = await asyncio.gather(*(post(api) for _ in range(12)))
     assert Counter(reply.status_code for reply in replies) == {202: 1, 409: 11}
     assert await names(database) == ["first"]
 
 
 async def test_the_name_of_a_job_in_flight_is_held_until_its_commit(api: Api, database: Database) -> None:
-    """Where the first request rolls back, the next one gets the name."""
     async with database.engine.connect() as other:
         await other.begin()
         await job_names.reserve(other, ["first"])
@@ -75,7 +68,6 @@ async def test_the_name_of_a_job_in_flight_is_held_until_its_commit(api: Api, da
 
 
 async def test_a_job_cannot_be_renamed_to_the_name_of_another(api: Api) -> None:
-    """409; its own name it may keep."""
     await post(api)
     second = (await post(api, {**BODY, "name": "second"})).json()["id"]
     any_version = {"If-Match": "*"}
@@ -86,7 +78,6 @@ async def test_a_job_cannot_be_renamed_to_the_name_of_another(api: Api) -> None:
 
 
 async def test_requeued_twice_a_job_gets_the_next_number_each_time(api: Api, database: Database) -> None:
-    """Also where somebody gave that name to another job."""
     first = (await post(api)).json()["id"]
     await post(api, {**BODY, "name": "first-r3"})
     await finished(database)
@@ -96,7 +87,6 @@ async def test_requeued_twice_a_job_gets_the_next_number_each_time(api: Api, dat
 
 
 async def test_an_experiment_whose_job_would_have_a_taken_name_is_refused_whole(api: Api, database: Database) -> None:
-    """409 names the job that has it; no other job of the experiment is made."""
     await post(api, {**BODY, "name": "grid-b-2"})
     variants = [{"name": name, "pipeline": pipeline} for name, pipeline in (("a", "closed-book"), ("b", "hybrid"))]
     body = {"name": "grid", "datasets": [{"dataset": "items", "corpus": "docs"}], "variants": variants}
@@ -106,7 +96,6 @@ async def test_an_experiment_whose_job_would_have_a_taken_name_is_refused_whole(
 
 
 async def test_names_that_earlier_releases_gave_twice_stay_as_they_are(api: Api, database: Database) -> None:
-    """Both jobs are listed and found by id, and no third one gets the name: the first one's id is said."""
     first = (await post(api)).json()["id"]
     await post(api, {**BODY, "name": "second"})
     await scene.run_sql(database, "UPDATE jobs SET name = 'first'")
@@ -116,7 +105,6 @@ async def test_names_that_earlier_releases_gave_twice_stay_as_they_are(api: Api,
 
 
 async def test_a_chat_takes_no_name(api: Api, database: Database) -> None:
-    """Any number of questions may be asked, and a job may be called as they are."""
     for question in ("What is 1 plus 1?", "What is 2 plus 2?"):
         assert (await api.http.post("/v1/chat", json={"question": question, "wait_s": 0})).status_code in (200, 202)
     made = await post(api, {**BODY, "name": "chat"})

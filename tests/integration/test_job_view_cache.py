@@ -17,20 +17,15 @@ pytestmark = pytest.mark.anyio
 
 
 class Clock:
-    """Stands still until it is moved; counting takes `cost` seconds."""
-
     def __init__(self) -> None:
         self.now = 0.0
         self.cost = 0.0
 
     def __call__(self) -> float:
-        """Seconds."""
         return self.now
 
 
 class CountingDatabase(Database):
-    """Counts the snapshots that were taken of it."""
-
     def __init__(self, database: Database, clock: Clock) -> None:
         self.engine = database.engine
         self.snapshots = 0
@@ -38,7 +33,6 @@ class CountingDatabase(Database):
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncConnection]:
-        """As ever."""
         self.snapshots += 1
         async with super().snapshot() as connection:
             yield connection
@@ -47,32 +41,27 @@ class CountingDatabase(Database):
 
 @pytest.fixture
 def clock() -> Clock:
-    """At zero."""
     return Clock()
 
 
 @pytest.fixture
 def views(clock: Clock) -> JobViewCache:
-    """Fresh for half a second."""
     return JobViewCache(clock=clock)
 
 
 @pytest.fixture
 async def job(database: Database) -> str:
-    """A job of three questions that waits."""
     await furnish(database, items=3)
     return str(await submit_job(database, "closed-book"))
 
 
 async def complete_one(database: Database) -> None:
-    """Progress without a change of state."""
     await run_sql(database, "UPDATE samples SET state = 2, ended_at = now() WHERE id = (SELECT min(id) FROM samples)")
 
 
 async def test_who_polls_soon_again_costs_no_count(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """Progress may be half a second old, and is new after that."""
     counted = CountingDatabase(database, clock)
     assert (await views.get(counted, job)).request_counts.completed == 0
     await complete_one(database)
@@ -86,7 +75,6 @@ async def test_who_polls_soon_again_costs_no_count(
 async def test_a_change_of_state_shows_after_a_moment(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """The version is read ten times a second."""
     found = await views.get(database, job)
     await cancel(database, found.id)
     clock.now = TRUSTED_S
@@ -96,7 +84,6 @@ async def test_a_change_of_state_shows_after_a_moment(
 async def test_who_changes_a_job_here_sees_it_at_once(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """What was trusted is forgotten."""
     found = await views.get(database, job)
     await cancel(database, found.id)
     views.forget()
@@ -106,7 +93,6 @@ async def test_who_changes_a_job_here_sees_it_at_once(
 async def test_who_polls_at_once_again_asks_nobody(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """Two hundred polls a second cost ten looks."""
     first = await views.get(database, job)
     await run_sql(database, "UPDATE jobs SET name = 'another', version = version + 1")
     assert await views.get(database, job) is first
@@ -117,7 +103,6 @@ async def test_who_polls_at_once_again_asks_nobody(
 async def test_who_polls_at_the_same_time_shares_a_count(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """One connection counts for all."""
     counted = CountingDatabase(database, clock)
     await asyncio.gather(*(views.get(counted, job) for _ in range(5)))
     assert counted.snapshots == 1
@@ -126,7 +111,6 @@ async def test_who_polls_at_the_same_time_shares_a_count(
 async def test_what_was_dear_to_count_is_kept_longer(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """Counting takes a tenth of the time at most."""
     counted = CountingDatabase(database, clock)
     clock.cost = 2.0
     await views.get(counted, job)
@@ -141,7 +125,6 @@ async def test_what_was_dear_to_count_is_kept_longer(
 async def test_an_ended_job_is_counted_once_for_all(
     database: Database, job: str, clock: Clock, views: JobViewCache
 ) -> None:
-    """Nothing of it changes any more without its version."""
     counted = CountingDatabase(database, clock)
     await run_sql(database, "UPDATE samples SET state = 2, ended_at = now()")
     await run_sql(database, "UPDATE jobs SET state = 'completed', ended_at = now(), version = version + 1")
@@ -152,7 +135,6 @@ async def test_an_ended_job_is_counted_once_for_all(
 
 
 async def test_an_unknown_job_is_not_found(database: Database, views: JobViewCache) -> None:
-    """As everywhere."""
     with pytest.raises(NotFound):
         await views.get(database, "nobody")
 
@@ -160,7 +142,6 @@ async def test_an_unknown_job_is_not_found(database: Database, views: JobViewCac
 async def test_an_error_is_for_all_who_asked_and_is_not_kept(
     database: Database, clock: Clock, views: JobViewCache
 ) -> None:
-    """Who comes later asks again."""
     both = await asyncio.gather(*(views.get(database, "first") for _ in range(2)), return_exceptions=True)
     assert [type(error) for error in both] == [NotFound, NotFound]
     await furnish(database, items=1)

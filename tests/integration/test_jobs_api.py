@@ -22,14 +22,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
-    """202 with its address and when to look; the scheduler is woken."""
     body = {"name": "mine", "dataset": "items", "pipeline": "closed-book", "repeats": 2}
     reply = await api.http.post("/v1/jobs", json=body)
     job = reply.json()
@@ -53,7 +51,6 @@ async def test_a_submitted_job_is_committed_and_can_be_polled(api: Api) -> None:
     ],
 )
 async def test_a_job_that_cannot_run_is_refused(api: Api, change: dict[str, Any], status: int, words: str) -> None:
-    """Before anything is stored; the scheduler sleeps on."""
     body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
     reply = await api.http.post("/v1/jobs", json=body)
     assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
@@ -69,7 +66,6 @@ async def test_a_job_that_cannot_run_is_refused(api: Api, change: dict[str, Any]
 async def test_a_calibration_of_more_ratings_than_a_step_can_hold_is_refused(
     api: Api, database: Database, seen: Seen, gate: dict[str, Any], ratings: int, path: str
 ) -> None:
-    """With the number, the limit and the parameter to lower, before anything is stored."""
     seen.describe("`gate.repeats` of 20 with 2,000 calibration documents, and 16 with the verifier's checks, submitted")
     await scene.run_sql(database, "UPDATE datasets SET items = 400")
     await scene.run_sql(database, "UPDATE corpora SET documents = 7500")
@@ -86,7 +82,6 @@ async def test_a_calibration_of_more_ratings_than_a_step_can_hold_is_refused(
 
 @pytest.mark.parametrize("documents", [20, 100_000])
 async def test_a_calibration_that_a_step_can_hold_is_taken_in(api: Api, database: Database, documents: int) -> None:
-    """However many the parameters allow, a small corpus has no more; and the most that fits, fits."""
     await scene.run_sql(database, "UPDATE datasets SET items = 10000")
     await scene.run_sql(database, f"UPDATE corpora SET documents = {documents}")  # noqa: S608
     repeats, rated = (20, 2000) if documents == 20 else (7, 4681)
@@ -94,14 +89,12 @@ async def test_a_calibration_that_a_step_can_hold_is_taken_in(api: Api, database
 
 
 async def test_a_job_is_found_by_id_prefix_and_name(api: Api) -> None:
-    """All mean the same one."""
     job = await api.job(name="mine")
     for reference in (job["id"], job["id"][:8], job["id"].replace("-", "")[:12], "mine"):
         assert (await api.get(f"/v1/jobs/{reference}"))["id"] == job["id"]
 
 
 async def test_a_reference_to_several_jobs_is_a_conflict_that_lists_them(api: Api, database: Database) -> None:
-    """Earlier releases let jobs share a name. Nothing is guessed."""
     ids = {(await api.job())["id"] for _ in range(2)}
     await scene.run_sql(database, "UPDATE jobs SET name = 'twice'")
     reply = await api.http.get("/v1/jobs/twice")
@@ -110,7 +103,6 @@ async def test_a_reference_to_several_jobs_is_a_conflict_that_lists_them(api: Ap
 
 
 async def test_a_name_wins_over_a_prefix_and_an_id_over_a_name(api: Api) -> None:
-    """So that a job can always be reached by its id."""
     first = await api.job(name="first")
     second = await api.job(name=first["id"][:8])
     assert (await api.get(f"/v1/jobs/{first['id'][:8]}"))["id"] == second["id"]
@@ -120,13 +112,11 @@ async def test_a_name_wins_over_a_prefix_and_an_id_over_a_name(api: Api) -> None
 
 @pytest.mark.parametrize("path", ["", "/results", "/samples", "/samples/0", "/report", "/audit"])
 async def test_an_unknown_job_is_not_found(api: Api, path: str) -> None:
-    """Whatever is asked about it."""
     for reference in (str(uuid.uuid4()), "none", "%25"):
         assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
 
 
 async def test_lists_are_newest_first_and_paged(api: Api) -> None:
-    """Jobs that come while someone pages do not move the pages."""
     for name in ("a", "b", "c"):
         await api.job(name=name)
     first = await api.get("/v1/jobs", limit=2)
@@ -138,7 +128,6 @@ async def test_lists_are_newest_first_and_paged(api: Api) -> None:
 
 
 async def test_a_list_is_filtered_and_its_cursor_belongs_to_the_filters(api: Api) -> None:
-    """With other filters, or for another list, the cursor would leave rows out: 400."""
     for name in ("a", "b", "c"):
         await api.job(name=name)
     await api.job("dense", name="d")
@@ -161,14 +150,12 @@ async def test_a_list_is_filtered_and_its_cursor_belongs_to_the_filters(api: Api
 
 
 async def test_an_online_job_is_in_no_list_and_answers_by_its_id(api: Api, database: Database) -> None:
-    """It belongs to whoever asked."""
     job = await scene.submit_job(database, "closed-book", online=True)
     assert (await api.get("/v1/jobs"))["data"] == []
     assert (await api.get(f"/v1/jobs/{job}"))["state"] == "running"
 
 
 async def test_a_job_says_when_it_was_in_each_state_and_where_to_go_on(api: Api, database: Database) -> None:
-    """One time per state, in order; links that answer."""
     job = await api.job(metadata={"run": "7"})
     await finished(database)
     found = await api.get(job["links"]["self"])
@@ -182,7 +169,6 @@ async def test_a_job_says_when_it_was_in_each_state_and_where_to_go_on(api: Api,
 
 
 async def test_a_running_job_estimates_its_rest_once_enough_has_ended(api: Api, database: Database) -> None:
-    """At the pace of the samples that ended; paused and ended jobs estimate nothing."""
     await scene.add_dataset(database, 30, "many")
     job = await api.job(dataset="many")
     assert (await api.get(job["links"]["self"]))["eta_seconds"] is None
@@ -194,7 +180,6 @@ async def test_a_running_job_estimates_its_rest_once_enough_has_ended(api: Api, 
 
 
 async def test_failed_samples_say_how_many_were_unparsed(api: Api, database: Database) -> None:
-    """As a part of those that failed."""
     job = await api.job()
     await scene.run_sql(database, "UPDATE samples SET state = 3, failure = 'unparsed' WHERE ordinal IN (1, 2)")
     await scene.run_sql(database, "UPDATE samples SET state = 3, failure = 'truncated' WHERE ordinal = 3")
@@ -203,7 +188,6 @@ async def test_failed_samples_say_how_many_were_unparsed(api: Api, database: Dat
 
 
 async def test_a_poller_that_has_seen_everything_gets_304(api: Api, database: Database) -> None:
-    """Until something changes, be it progress alone; lists, too."""
     job = await api.job()
     path = f"/v1/jobs/{job['id']}"
     first = await api.http.get(path)
@@ -217,7 +201,6 @@ async def test_a_poller_that_has_seen_everything_gets_304(api: Api, database: Da
 
 
 async def test_a_change_needs_the_version_that_was_seen(api: Api, database: Database) -> None:
-    """428 without, 412 with an older one, 400 with no tag; progress in between does not matter."""
     job = await api.job()
     path, body = f"/v1/jobs/{job['id']}", {"name": "second", "rank": 7, "metadata": {"run": "8"}}
     seen = (await api.http.get(path)).headers["etag"]
@@ -236,7 +219,6 @@ async def test_a_change_needs_the_version_that_was_seen(api: Api, database: Data
 
 @pytest.mark.parametrize("verb", ["cancel", "pause", "resume"])
 async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str) -> None:
-    """Without If-Match it is done anyway."""
     job = await api.job()
     path = f"/v1/jobs/{job['id']}/{verb}"
     for tag, status in (('"99-0000000000000000"', 412), ('W/"x"', 412), ("x", 400), ("*", 202)):
@@ -257,7 +239,6 @@ async def test_control_may_ask_for_the_version_that_was_seen(api: Api, verb: str
     ],
 )
 async def test_what_a_job_cannot_become_is_refused(api: Api, body: dict[str, Any], field: str) -> None:
-    """The field is named, and the job stays."""
     job = await api.job()
     reply = await api.http.patch(f"/v1/jobs/{job['id']}", json=body, headers={"If-Match": "*"})
     assert (reply.status_code, reply.json()["field"].startswith(field)) == (422, True)
@@ -265,7 +246,6 @@ async def test_what_a_job_cannot_become_is_refused(api: Api, body: dict[str, Any
 
 
 async def test_a_job_is_paused_and_goes_on(api: Api, database: Database) -> None:
-    """Twice each is harmless; the scheduler is woken; then it completes."""
     job = await api.job()
     path = f"/v1/jobs/{job['id']}"
     for verb, state in (("pause", "paused"), ("pause", "paused"), ("resume", "running"), ("resume", "running")):
@@ -280,7 +260,6 @@ async def test_a_job_is_paused_and_goes_on(api: Api, database: Database) -> None
 
 
 async def test_a_finalizing_job_can_be_neither_paused_nor_cancelled(api: Api, database: Database) -> None:
-    """All its samples have ended: there is nothing left to hold back."""
     job = await api.job()
     await scene.run_sql(database, "UPDATE jobs SET state = 'finalizing', version = version + 1")
     for verb in ("pause", "resume", "cancel"):
@@ -293,7 +272,6 @@ BAD_REFERENCES = ["%00", "a%00b", "%ff", "x" * 5000, "%F0%9F%98%80", "1" * 400, 
 
 @pytest.mark.parametrize("reference", BAD_REFERENCES)
 async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> None:
-    """NUL, other bytes, endless ones: nobody has such a name."""
     for path in ("", "/results", "/samples", "/events", "/samples/0", "/report"):
         assert (await api.http.get(f"/v1/jobs/{reference}{path}")).status_code == 404
     assert (await api.http.post(f"/v1/jobs/{reference}/pause")).status_code == 404
@@ -316,7 +294,6 @@ async def test_no_reference_is_an_error_of_ours(api: Api, reference: str) -> Non
     ],
 )
 async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) -> None:
-    """What is out of range is said to be."""
     await api.job()
     assert (await api.http.get(f"/v1/jobs{path}")).status_code == status
 
@@ -337,14 +314,12 @@ async def test_no_query_is_an_error_of_ours(api: Api, path: str, status: int) ->
     ],
 )
 async def test_no_body_is_an_error_of_ours(api: Api, change: dict[str, Any]) -> None:
-    """What the database cannot hold never reaches it."""
     body = {"name": "mine", "dataset": "items", "corpus": "docs", "pipeline": "closed-book", **change}
     reply = await api.http.post("/v1/jobs", content=json.dumps(body), headers={"content-type": "application/json"})
     assert reply.status_code in (404, 422), reply.text
 
 
 async def test_a_cancelled_job_ends_and_stays_cancelled(api: Api) -> None:
-    """Again is harmless; the scheduler is woken to end it."""
     job = await api.job()
     for _ in range(2):
         reply = await api.http.post(f"/v1/jobs/{job['id']}/cancel")
@@ -354,7 +329,6 @@ async def test_a_cancelled_job_ends_and_stays_cancelled(api: Api) -> None:
 
 
 async def test_a_job_that_has_completed_cannot_be_cancelled(api: Api, database: Database) -> None:
-    """409 in words."""
     job = await api.job()
     await finished(database)
     reply = await api.http.post(f"/v1/jobs/{job['id']}/cancel")
@@ -362,7 +336,6 @@ async def test_a_job_that_has_completed_cannot_be_cancelled(api: Api, database: 
 
 
 async def test_stages_count_distinct_calls_by_role(api: Api, database: Database) -> None:
-    """So far: more appear while the job runs."""
     job = await api.job("hybrid")
     await scene.advance(database)
     stages = (await api.get(f"/v1/jobs/{job['id']}"))["stages"]
@@ -376,7 +349,6 @@ async def test_stages_count_distinct_calls_by_role(api: Api, database: Database)
 
 
 async def test_the_catalogue_names_what_a_job_may_ask_for(api: Api) -> None:
-    """Pipelines with their first line; models without addresses and keys."""
     pipelines = {pipeline["name"]: pipeline for pipeline in await api.get("/v1/pipelines")}
     assert pipelines["mathrag-gate"]["calibrated"]
     assert not pipelines["dense"]["calibrated"]
@@ -387,7 +359,6 @@ async def test_the_catalogue_names_what_a_job_may_ask_for(api: Api) -> None:
 
 
 async def test_readiness_names_what_is_missing_and_the_fix(api: Api, redis_url: str) -> None:
-    """No worker has a heartbeat, and the guard is away; then everything is there."""
     api.other = lambda request: httpx2.Response(503 if request.url.host == "guard" else 200)
     reply = await api.http.get("/readyz")
     failing = {check["name"]: check for check in reply.json()["checks"] if not check["ok"]}
@@ -404,7 +375,6 @@ async def test_readiness_names_what_is_missing_and_the_fix(api: Api, redis_url: 
 
 
 async def test_a_quarantined_device_is_not_ready_and_says_why(api: Api, database: Database) -> None:
-    """Nobody should have to read the guard's log to learn why nothing moves."""
     async with database.transaction() as connection:
         epoch = await residencies.insert_wanted(connection, "cpu:0", 0, [1], "first")
         assert epoch is not None
@@ -417,7 +387,6 @@ async def test_a_quarantined_device_is_not_ready_and_says_why(api: Api, database
 async def test_a_model_that_no_guard_serves_any_more_is_missed_before_a_job_asks_for_it(
     api: Api, database: Database
 ) -> None:
-    """Readiness names it, and a job that would wait for it for ever is refused."""
     async with database.transaction() as connection:
         await models.retire(connection, "cpu:0")
     checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
@@ -428,7 +397,6 @@ async def test_a_model_that_no_guard_serves_any_more_is_missed_before_a_job_asks
 
 
 async def test_a_job_whose_model_nobody_serves_any_more_says_so(api: Api, database: Database) -> None:
-    """It would wait for ever and say nothing; once a guard serves the same model again, it goes on."""
     body = {"name": "mine", "dataset": "items", "pipeline": "closed-book"}
     job = (await api.http.post("/v1/jobs", json=body)).json()["id"]
     await scene.advance(database)
@@ -440,7 +408,6 @@ async def test_a_job_whose_model_nobody_serves_any_more_says_so(api: Api, databa
 
 
 async def test_health_asks_nobody(api: Api) -> None:
-    """The process is up, whatever else is down."""
     api.other = lambda _: httpx2.Response(500)
     assert await api.get("/healthz") == {"status": "ok"}
     assert api.asked == []

@@ -21,7 +21,6 @@ JUDGEMENTS = "SELECT count(*) FROM calls WHERE role = 'judge'"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a completed gate job, and a set of all documents that its judge rated."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         await serving_api.job("mathrag-gate", params=JUDGED)
@@ -32,14 +31,12 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def say(api: Api, number: int, value: int, *, blind: bool = True) -> None:
-    """Label a task."""
     label = {"value": value, "blind": blind}
     reply = await api.http.post(f"{SETS}/set/tasks/{number}/labels", json=label)
     assert reply.status_code in (200, 201), reply.text
 
 
 async def labelled(api: Api, worth: dict[int, int]) -> Any:
-    """Say of every task what its rating is worth; the calibration."""
     made = await api.get(f"{SETS}/set")
     for number in range(1, made["tasks"] + 1):
         task = await api.get(f"{SETS}/set/tasks/{number}", blind=False)
@@ -48,7 +45,6 @@ async def labelled(api: Api, worth: dict[int, int]) -> Any:
 
 
 async def refused(api: Api, status: int, **fields: Any) -> str:
-    """Why a job is."""
     body = {"name": "refused", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate", **fields}
     reply = await api.http.post("/v1/jobs", json=body)
     assert reply.status_code == status, reply.text
@@ -56,7 +52,6 @@ async def refused(api: Api, status: int, **fields: Any) -> str:
 
 
 async def qualities(api: Api, job: str) -> dict[str, float]:
-    """By document, the quality that the job reranked by."""
     found: dict[str, float] = {}
     for index in range(5):
         sample = await api.get(f"/v1/jobs/{job}/samples/{index}")
@@ -65,7 +60,6 @@ async def qualities(api: Api, job: str) -> dict[str, float]:
 
 
 async def test_a_job_scores_documents_by_what_people_say_the_ratings_are_worth(api: Api, database: Database) -> None:
-    """No document is rated again: the judge's own words stay, and what they are worth is in the job's parameters."""
     worth = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4}
     found = await labelled(api, worth)
     seen = {each["rating"]: each["worth"] for each in found["ratings"] if each["tasks"]}
@@ -83,7 +77,6 @@ async def test_a_job_scores_documents_by_what_people_say_the_ratings_are_worth(a
 
 
 async def test_the_gate_compares_rules_with_the_calibrated_judge(api: Api, database: Database) -> None:
-    """Its decision holds the scores that it was made by."""
     await labelled(api, {1: 1, 2: 1, 3: 2, 4: 2, 5: 4})
     job = await api.job("mathrag-gate", name="by-labels", params={"gate": {"labels": "set", "min_pairs": 2}})
     await finished(database)
@@ -95,7 +88,6 @@ async def test_the_gate_compares_rules_with_the_calibrated_judge(api: Api, datab
 
 
 async def test_a_label_that_comes_later_makes_another_judge_and_changes_no_job(api: Api, database: Database) -> None:
-    """A job that is done again is the same job; one that is submitted anew has the new calibration."""
     first = await labelled(api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
     job = await api.job("mathrag-gate", name="by-labels", params=BY_LABELS)
     await finished(database)
@@ -111,7 +103,6 @@ async def test_a_label_that_comes_later_makes_another_judge_and_changes_no_job(a
 
 
 async def test_ratings_that_people_see_the_other_way_round_are_worth_the_same(api: Api) -> None:
-    """The map never falls; labels that were not given blindly count for nothing."""
     found = await labelled(api, {1: 5, 2: 4, 3: 3, 4: 2, 5: 1})
     assert len({each["worth"] for each in found["ratings"]}) == 1
     await say(api, 1, 5, blind=False)
@@ -119,7 +110,6 @@ async def test_ratings_that_people_see_the_other_way_round_are_worth_the_same(ap
 
 
 async def test_too_few_labels_and_other_kinds_are_refused(api: Api) -> None:
-    """By the set, and by the job that names it."""
     for number in range(1, 10):
         await say(api, number, 3)
     assert "9 tasks have a blind label, and a calibration needs 10" in await refused(api, 409, params=BY_LABELS)
@@ -130,7 +120,6 @@ async def test_too_few_labels_and_other_kinds_are_refused(api: Api) -> None:
 
 
 async def test_another_judge_and_what_was_filled_in_by_hand_are_refused(api: Api, database: Database) -> None:
-    """A rating of one judge says nothing of another's; nobody makes up what labels say."""
     found = await labelled(api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
     assert "another judge" in await refused(api, 422, params=BY_LABELS, models={"judge": "a-generator"})
     assert "another judge" in await refused(api, 422, params={**BY_LABELS, "anchors": {"positive": "Well done."}})
@@ -139,7 +128,6 @@ async def test_another_judge_and_what_was_filled_in_by_hand_are_refused(api: Api
 
 
 async def test_whose_ratings_they_were_is_not_known_once_the_job_is_purged(api: Api, owner_url: str) -> None:
-    """The labels stay, and calibrate no judge."""
     await labelled(api, {1: 1, 2: 2, 3: 3, 4: 4, 5: 5})
     owner = Database(owner_url, pinned=False)
     try:
@@ -151,6 +139,5 @@ async def test_whose_ratings_they_were_is_not_known_once_the_job_is_purged(api: 
 
 
 async def test_a_pipeline_without_a_gate_takes_no_labels(api: Api) -> None:
-    """As any parameter that it does not read."""
     said = await refused(api, 422, pipeline="closed-book", params={"gate": {"labels": "set"}})
     assert "gate.labels" in said

@@ -27,7 +27,6 @@ HIDDEN = ("system", "rating", "correct", "judge", "model", "score")
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a completed gate job, all of whose documents the judge has rated."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         await judged(serving_api, database)
@@ -35,40 +34,34 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def judged(api: Api, database: Database, **fields: Any) -> None:
-    """Run "a-job" to its end."""
     await api.job("mathrag-gate", params={"quality": "judge"}, **fields)
     await finished(database)
 
 
 async def make(api: Api, status: int = 201, **fields: Any) -> Any:
-    """Ask for a set."""
     reply = await api.http.post(SETS, json={"name": "set", "job": "a-job", **fields})
     assert reply.status_code == status, reply.text
     return reply.json()
 
 
 async def post(api: Api, number: int, key: str | None = None, name: str = "set", **label: Any) -> httpx2.Response:
-    """Give a label."""
     headers = sent(key) if key else {}
     return await api.http.post(f"{SETS}/{name}/tasks/{number}/labels", json=label, headers=headers)
 
 
 async def give(api: Api, number: int, key: str | None = None, **label: Any) -> Any:
-    """The same, which is taken."""
     reply = await post(api, number, key, **label)
     assert reply.status_code == 201, reply.text
     return reply.json()
 
 
 async def exported(api: Api, name: str = "set") -> list[Any]:
-    """Every label, line by line."""
     reply = await api.http.get(f"{SETS}/{name}/export")
     assert (reply.status_code, reply.headers["content-type"]) == (200, "application/x-ndjson")
     return [json.loads(line) for line in reply.text.splitlines()]
 
 
 async def test_a_set_is_drawn_from_the_documents_that_the_judge_rated(api: Api, database: Database) -> None:
-    """Each of them once; its rating is the judge's first one."""
     made = await make(api, size=1000)
     rated = await scene.scalar(
         database,
@@ -90,7 +83,6 @@ async def test_a_set_is_drawn_from_the_documents_that_the_judge_rated(api: Api, 
 
 
 async def test_a_seed_draws_the_same_and_another_one_others(api: Api) -> None:
-    """Whatever the set is called; a larger set begins with the smaller one."""
     await make(api, size=3)
     await make(api, name="again", size=3)
     await make(api, name="larger", size=4)
@@ -104,7 +96,6 @@ async def test_a_seed_draws_the_same_and_another_one_others(api: Api) -> None:
 
 
 async def test_the_same_again_is_the_same_set_and_another_under_its_name_is_refused(api: Api) -> None:
-    """A name stands for one set."""
     first = await make(api, size=3)
     assert (await make(api, 200, size=3))["hash"] == first["hash"]
     assert "choose another name" in (await make(api, 409, size=4))["hint"]
@@ -112,7 +103,6 @@ async def test_the_same_again_is_the_same_set_and_another_under_its_name_is_refu
 
 
 async def test_a_blind_task_says_nothing_of_what_the_system_said(api: Api) -> None:
-    """Neither the task nor the next one; whoever wants to see it says so."""
     for what in ("documents", "answers"):
         await make(api, name=what, what=what)
         task = (await api.get(f"{SETS}/{what}/next"))["task"]
@@ -123,7 +113,6 @@ async def test_a_blind_task_says_nothing_of_what_the_system_said(api: Api) -> No
 
 
 async def test_answers_are_labelled_with_the_grader_s_verdict_hidden(api: Api, database: Database) -> None:
-    """Question, right answer and answer are shown; the verdict is the grader's."""
     made = await make(api, what="answers")
     assert (made["tasks"], made["scale"]) == (5, ["wrong", "tie", "right"])
     for number in range(1, 6):
@@ -135,7 +124,6 @@ async def test_answers_are_labelled_with_the_grader_s_verdict_hidden(api: Api, d
 
 
 async def test_relevance_is_labelled_for_each_question(api: Api, database: Database) -> None:
-    """Of a crag job: a document has a rating for each question that found it."""
     await api.job("crag", name="corrective")
     await finished(database)
     made = await make(api, what="relevance", job="corrective", size=1000)
@@ -147,7 +135,6 @@ async def test_relevance_is_labelled_for_each_question(api: Api, database: Datab
 
 
 async def test_next_goes_on_with_what_is_not_labelled(api: Api) -> None:
-    """An abstention is a label, too; a task may be looked at and labelled again."""
     await make(api, size=3)
     await give(api, 1, value=4)
     await give(api, 2, abstained=True, note="cannot read it")
@@ -160,7 +147,6 @@ async def test_next_goes_on_with_what_is_not_labelled(api: Api) -> None:
 
 
 async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
-    """The same once more is no other label, so that a request can be sent again."""
     await make(api, size=2)
     await give(api, 1, value=4)
     await give(api, 1, value=2, blind=False, note="I looked")
@@ -187,7 +173,6 @@ async def test_every_label_is_kept_and_the_last_one_counts(api: Api) -> None:
     ],
 )
 async def test_a_label_that_cannot_be_used_is_refused(api: Api, label: Any, said: str) -> None:
-    """With what would be; nothing is stored."""
     await make(api, size=2)
     reply = await post(api, 1, **label)
     assert (reply.status_code, said in reply.text) == (422, True), reply.text[:500]
@@ -195,7 +180,6 @@ async def test_a_label_that_cannot_be_used_is_refused(api: Api, label: Any, said
 
 
 async def test_another_set_s_task_is_not_found(api: Api) -> None:
-    """Tasks are numbered within their set; a number that no set can have is refused."""
     await make(api, size=2)
     await make(api, name="larger", size=3)
     assert "its tasks are 1 to 2" in (await post(api, 3, value=3)).text
@@ -206,7 +190,6 @@ async def test_another_set_s_task_is_not_found(api: Api) -> None:
 
 
 async def test_two_who_label_at_once_are_kept_apart(database: Database, redis_url: str) -> None:
-    """By the names of their keys; the same task at the same time is a label of each."""
     await scene.furnish(database)
     async with serving(database, redis_url) as open_api:
         await judged(open_api, database)
@@ -222,7 +205,6 @@ async def test_two_who_label_at_once_are_kept_apart(database: Database, redis_ur
 
 
 async def test_agreement_says_how_far_people_and_judge_agree(api: Api, database: Database) -> None:
-    """Labels that repeat the judge agree wholly; one labeller agrees with nobody else."""
     made = await make(api, size=1000)
     for number in range(1, made["tasks"] + 1):
         task = await api.get(f"{SETS}/set/tasks/{number}", blind=False)
@@ -238,7 +220,6 @@ async def test_agreement_says_how_far_people_and_judge_agree(api: Api, database:
 
 
 async def test_without_labels_there_is_a_sentence_and_no_figure(api: Api) -> None:
-    """Nothing is made up of nothing, and little of little."""
     await make(api)
     found = await api.get(f"{SETS}/set/agreement")
     assert found["words"] == "Nobody has labelled any of the documents yet."
@@ -250,7 +231,6 @@ async def test_without_labels_there_is_a_sentence_and_no_figure(api: Api) -> Non
 
 
 async def test_a_live_job_and_one_without_ratings_have_nothing_to_label(api: Api, database: Database) -> None:
-    """Each refusal says why, and what to do; a job that was cancelled before it asked anything is empty."""
     await api.job(name="live")
     assert "only an ended job can be labelled" in (await make(api, 409, job="live"))["detail"]
     await api.http.post("/v1/jobs/live/cancel")
@@ -264,7 +244,6 @@ async def test_a_live_job_and_one_without_ratings_have_nothing_to_label(api: Api
 async def test_what_a_set_holds_outlives_its_job_and_its_documents(
     api: Api, database: Database, owner_url: str
 ) -> None:
-    """A purge is not held up; the set says that its job is gone, and can be labelled all the same."""
     await make(api, size=3)
     before = await api.get(f"{SETS}/set/tasks/1")
     owner = Database(owner_url, pinned=False)
@@ -282,7 +261,6 @@ async def test_what_a_set_holds_outlives_its_job_and_its_documents(
 
 
 async def test_nobody_changes_a_set_a_task_or_a_label(api: Api, database: Database) -> None:
-    """The application has no right to."""
     await make(api, size=2)
     await give(api, 1, value=3)
     for statement in (
@@ -294,13 +272,11 @@ async def test_nobody_changes_a_set_a_task_or_a_label(api: Api, database: Databa
 
 
 def with_nul(request: Request) -> Reply:
-    """A judge that writes NUL."""
     reply = scene.by_rule(request)
     return Rated(rating=reply.rating, text="\x00[[3]]") if isinstance(reply, Rated) else reply
 
 
 async def test_a_judge_that_writes_nul_can_be_labelled(database: Database, redis_url: str) -> None:
-    """PostgreSQL's functions of JSON refuse it, so they do not see it."""
     await scene.furnish(database)
     async with serving(database, redis_url) as api:
         await api.job("mathrag-gate", params={"quality": "judge"})

@@ -40,7 +40,6 @@ ENDED = "SELECT count(*) FROM samples WHERE job_id = 1 AND state = 4"
 
 
 async def drained(database: Database, jobs: int = 2) -> None:
-    """Jobs whose samples have ended, and that nobody has finalised."""
     await furnish(database, items=3)
     await without_gold(database)
     for _ in range(jobs):
@@ -57,7 +56,6 @@ async def drained(database: Database, jobs: int = 2) -> None:
 async def test_a_large_job_is_cancelled_in_batches_and_a_small_one_ends_between_them(
     database: Database, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cancel is answered after the first batch; each pass of the finaliser brings every job on by one."""
     seen.describe("cancel of 60 samples in batches of 10, finalised in batches of 20, beside a job of 5 that has ended")
     monkeypatch.setattr(cancelling, "BATCH", 10)
     monkeypatch.setattr(finalising, "BATCH", 20)
@@ -85,7 +83,6 @@ async def test_a_large_job_is_cancelled_in_batches_and_a_small_one_ends_between_
 
 @pytest.mark.parametrize("settings", ["", "SET enable_seqscan = off; SET enable_hashjoin = off"])
 async def test_the_next_samples_to_chain_are_read_along_an_index(database: Database, settings: str) -> None:
-    """Nothing sorts all that are left, neither with nor without the planner's settings of the hot path."""
     await furnish(database, items=100)
     await submit_job(database, "closed-book", repeats=20)
     await run_sql(database, "UPDATE samples SET state = 4, ended_at = now()")
@@ -108,7 +105,6 @@ PLACES = {"job": "$1", "ordinal": "$2", "repeat": "$3", "n": "$4"}
 async def test_a_job_that_cannot_be_finalised_holds_up_no_other(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says why, is tried again later and later, and ends as if nothing had been once it can."""
     hands = Hands()
     monkeypatch.setattr(finaliser, "time", hands)
     await drained(database)
@@ -128,7 +124,6 @@ async def test_a_job_that_cannot_be_finalised_holds_up_no_other(
 
 
 async def test_a_worker_that_meets_such_a_job_goes_on(database: Database) -> None:
-    """It is the orchestrator that tries it again."""
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 9 WHERE job_id = 1 AND ordinal = 1")
     assert await ending.finish_due_jobs(database) == [2]
@@ -136,7 +131,6 @@ async def test_a_worker_that_meets_such_a_job_goes_on(database: Database) -> Non
 
 
 async def test_a_worker_leaves_large_jobs_to_the_orchestrator(database: Database) -> None:
-    """Their ends would hold up the claims of others."""
     await drained(database, jobs=1)
     assert await ending.finish_due_jobs(database, most=2) == []
     assert await job_states(database) == ["running"]
@@ -146,7 +140,6 @@ async def test_a_worker_leaves_large_jobs_to_the_orchestrator(database: Database
 async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many are ready, a worker comes back to the queue."""
     monkeypatch.setattr(working, "ADVANCE_FOR_S", 0.0)
     await furnish(database, items=1)
     await submit_job(database, "closed-book")
@@ -155,10 +148,7 @@ async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
     busy = worker(database, Lane.GENERATE, executor)
 
     class Endless:
-        """Samples are ready for as long as nothing is executed."""
-
         async def advance(self) -> AdvanceResult:
-            """One batch."""
             return NOTHING if executor.ran else AdvanceResult(200, frozenset(), frozenset())
 
     busy._advancer = Endless()  # type: ignore[assignment]

@@ -14,7 +14,6 @@ TEN = "one two three four five six seven eight nine ten"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """A corpus with a twin of question 0, one word for word of question 2, and two passages."""
     async with serving(database, redis_url) as serving_api:
         lines = [
             {"id": "near", "problem": f"{TEN} here", "text": "so it is"},
@@ -35,7 +34,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 async def test_every_question_is_held_against_every_document(
     api: Api, monkeypatch: pytest.MonkeyPatch, block: int, batch: int
 ) -> None:
-    """Whatever is read in one go; an item with both kinds counts as the same word for word."""
     monkeypatch.setattr(leaks, "BLOCK", block)
     monkeypatch.setattr(leaks, "BATCH", batch)
     found = await api.get("/v1/corpora/mine/contamination", dataset="asked")
@@ -49,7 +47,6 @@ async def test_every_question_is_held_against_every_document(
 
 
 async def test_what_is_not_there_is_said(api: Api) -> None:
-    """By name."""
     for corpus, dataset in (("nobodys", "asked"), ("mine", "nobodys")):
         reply = await api.http.get(f"/v1/corpora/{corpus}/contamination", params={"dataset": dataset})
         assert (reply.status_code, "nobodys" in reply.json()["detail"]) == (404, True)

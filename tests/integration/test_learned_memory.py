@@ -26,7 +26,6 @@ QWEN = Architecture(
 async def register(
     database: Database, name: str = "generator", device: str = GPU, backend: str = "llama.cpp", declared: int = 0
 ) -> int:
-    """A model with eight slots of 2048 tokens: about 6,000 MiB."""
     identity = ModelIdentity(
         name=name, backend=backend, digest=name, device=device, needs_lease=True, footprint_mib=declared,
         options={"context": 2048, "parallel": 8},
@@ -38,7 +37,6 @@ async def register(
 async def load(
     database: Database, measured: dict[str, Any], *ids: int, device: str = GPU, driver: str = "1", **parallel: int
 ) -> list[str]:
-    """A residency that was verified with these figures; what was reported."""
     async with database.transaction() as connection:
         newest = await residencies.find_newest(connection, device)
         plan = {"parallel": {name.removeprefix("model_"): slots for name, slots in parallel.items()}}
@@ -49,13 +47,11 @@ async def load(
 
 
 async def learned(database: Database, device: str = GPU) -> dict[int, dict[int, LearnedMemory]]:
-    """What was learned on a device."""
     async with database.transaction() as connection:
         return await learned_memory.find_learned(connection, device)
 
 
 async def test_a_registered_model_keeps_its_architecture(database: Database) -> None:
-    """A registration that tells none takes it away: an estimate must not be of another file."""
     model = await register(database)
     ((kept,),) = await rows(database, "SELECT architecture FROM models WHERE id = :id", id=model)
     assert kept["layers"] == 28  # type: ignore[index]
@@ -72,13 +68,11 @@ async def test_a_registered_model_keeps_its_architecture(database: Database) -> 
 async def test_a_footprint_that_is_not_declared_is_estimated(
     database: Database, declared: int, expected: tuple[int, bool]
 ) -> None:
-    """It is held against the budget like a declared one."""
     model = await register(database, declared=declared)
     assert await rows(database, "SELECT footprint_mib, estimated FROM models WHERE id = :id", id=model) == [expected]
 
 
 async def test_a_model_that_tells_nothing_and_declares_nothing_counts_as_nothing(database: Database) -> None:
-    """As ever."""
     identity = ModelIdentity(name="m", backend="scripted", digest="m", device=GPU, needs_lease=True)
     async with database.transaction() as connection:
         await models.register(connection, identity)
@@ -86,7 +80,6 @@ async def test_a_model_that_tells_nothing_and_declares_nothing_counts_as_nothing
 
 
 async def test_loads_widen_the_band_of_their_slots(database: Database) -> None:
-    """Slots that the plan gave instead of the configured ones have a band of their own."""
     model = await register(database)
     for mib in (6000, 6100, 5990):
         assert await load(database, {"loaded_mib": mib}, model) == []
@@ -102,7 +95,6 @@ async def test_loads_widen_the_band_of_their_slots(database: Database) -> None:
 async def test_a_load_far_outside_is_reported_and_begins_anew(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is not averaged away: the log, the residency and the caller say so, and the next one is held against it."""
     model = await register(database)
     for mib in (6000, 6100):
         await load(database, {"loaded_mib": mib}, model)
@@ -116,7 +108,6 @@ async def test_a_load_far_outside_is_reported_and_begins_anew(
 
 
 async def test_a_first_load_far_from_what_was_expected_is_reported(database: Database) -> None:
-    """An estimate that is wrong is known at once; it is replaced all the same."""
     model, declared = await register(database), await register(database, "other", declared=4000)
     (said,) = await load(database, {"loaded_mib": 12_000}, model)
     assert said.startswith("generator took 12000 MiB, where 6")
@@ -127,7 +118,6 @@ async def test_a_first_load_far_from_what_was_expected_is_reported(database: Dat
 
 
 async def test_of_several_at_once_the_device_tells_nothing_of_each(database: Database) -> None:
-    """Their sum stands on the residency; it is nobody's band."""
     ids = [await register(database), await register(database, "judge")]
     figures = {"loaded_mib": 8000, "memory_mib": {str(each): 300.0 for each in ids}}
     assert await load(database, figures, *ids) == []
@@ -138,7 +128,6 @@ async def test_of_several_at_once_the_device_tells_nothing_of_each(database: Dat
 async def test_where_the_device_is_not_measured_only_ollama_knows(
     database: Database, backend: str, expected: float | None
 ) -> None:
-    """What a process holds of main memory says nothing of a GPU."""
     model = await register(database, backend=backend)
     await load(database, {"memory_mib": {str(model): 5900.0}}, model)
     found = (await learned(database)).get(model, {}).get(8)
@@ -146,7 +135,6 @@ async def test_where_the_device_is_not_measured_only_ollama_knows(
 
 
 async def test_on_a_cpu_the_process_is_measured_and_never_astray(database: Database) -> None:
-    """Kept to be looked at."""
     model = await register(database, device="cpu:0", declared=96)
     assert await load(database, {"memory_mib": {str(model): 44.2}}, model, device="cpu:0", driver="") == []
     found = (await learned(database, "cpu:0"))[model][8]
@@ -154,7 +142,6 @@ async def test_on_a_cpu_the_process_is_measured_and_never_astray(database: Datab
 
 
 async def test_another_driver_learns_from_the_beginning(database: Database) -> None:
-    """Those of the driver before are kept, and not used."""
     model = await register(database)
     await load(database, {"loaded_mib": 6000}, model, driver="570.1")
     await load(database, {"loaded_mib": 6200}, model, driver="580.2")
@@ -163,7 +150,6 @@ async def test_another_driver_learns_from_the_beginning(database: Database) -> N
 
 
 async def test_every_verified_flip_teaches(database: Database) -> None:
-    """The reconciler's own figures, under the slots that were loaded."""
     rig = await Rig(database).register()
     await rig.flip("judge")
     await rig.flip("generator")

@@ -24,26 +24,22 @@ KEY = "mathrag:gpu:{cpu:0}:lease"
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """An empty Redis."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
 def lease(redis: Redis) -> RedisLease:
-    """The lease of one device."""
     return RedisLease(redis, "cpu:0")
 
 
 @pytest.fixture
 async def unreachable() -> AsyncIterator[RedisLease]:
-    """A lease in a Redis that is down."""
     async with Redis(port=find_free_port(), retry=Retry(NoBackoff(), 0)) as client:
         yield RedisLease(client, "cpu:0")
 
 
 async def test_what_is_published_is_read(lease: RedisLease) -> None:
-    """Epoch, phase and models; before it, nothing."""
     assert await lease.read() is None
     assert await lease.publish(3, Phase.OPEN, (5, 17))
     assert await lease.read() == DeviceLease(epoch=3, phase=Phase.OPEN, models=(5, 17))
@@ -52,7 +48,6 @@ async def test_what_is_published_is_read(lease: RedisLease) -> None:
 
 
 async def test_an_epoch_never_goes_back(lease: RedisLease) -> None:
-    """A late writer of an older residency changes nothing and learns it; 10 comes after 9."""
     await lease.publish(9, Phase.OPEN, (1,))
     await lease.publish(10, Phase.OPEN, (2,))
     assert not await lease.publish(9, Phase.OPEN, (1,))
@@ -60,7 +55,6 @@ async def test_an_epoch_never_goes_back(lease: RedisLease) -> None:
 
 
 async def test_of_writers_at_once_the_newest_epoch_stays(lease: RedisLease) -> None:
-    """In whatever order their writes arrive."""
     epochs = list(range(1, 60))
     Random(1).shuffle(epochs)  # noqa: S311 - an order, not a secret
     await asyncio.gather(*(lease.publish(epoch, Phase.OPEN, (epoch,)) for epoch in epochs))
@@ -68,7 +62,6 @@ async def test_of_writers_at_once_the_newest_epoch_stays(lease: RedisLease) -> N
 
 
 async def test_within_an_epoch_the_phase_does_not_go_back(lease: RedisLease) -> None:
-    """A scheduler that is slow to flip the lease does not hide that the guard has opened it meanwhile."""
     await lease.publish(5, Phase.LOADING)
     await lease.publish(5, Phase.OPEN, (1,))
     await lease.publish(5, Phase.DRAINING)
@@ -76,7 +69,6 @@ async def test_within_an_epoch_the_phase_does_not_go_back(lease: RedisLease) -> 
 
 
 async def test_a_lease_ends_by_itself_unless_it_is_renewed(lease: RedisLease, redis: Redis) -> None:
-    """The same epoch may write again and again; three renewals fit into a life."""
     await lease.publish(3, Phase.OPEN, (1,))
     await redis.expire(KEY, 1)
     assert await lease.publish(3, Phase.OPEN, (1,))
@@ -85,7 +77,6 @@ async def test_a_lease_ends_by_itself_unless_it_is_renewed(lease: RedisLease, re
 
 
 async def test_a_script_flush_is_survived(lease: RedisLease, redis: Redis) -> None:
-    """The script is sent again when Redis has forgotten it."""
     await lease.publish(3, Phase.OPEN, (1,))
     await redis.script_flush()
     assert await lease.publish(4, Phase.OPEN, (2,))
@@ -93,7 +84,6 @@ async def test_a_script_flush_is_survived(lease: RedisLease, redis: Redis) -> No
 
 
 async def test_a_wiped_redis_takes_the_same_epoch_again(lease: RedisLease, redis: Redis) -> None:
-    """The residency goes on as it was; nobody gets the lease in between."""
     await lease.publish(3, Phase.OPEN, (1,))
     await redis.flushall()
     assert await lease.read() is None
@@ -102,13 +92,11 @@ async def test_a_wiped_redis_takes_the_same_epoch_again(lease: RedisLease, redis
 
 
 async def test_a_reader_with_redis_down_has_no_lease(unreachable: RedisLease) -> None:
-    """So it claims no leased call; it does not crash."""
     assert await unreachable.read() is None
 
 
 @pytest.fixture
 def cable(redis_url: str) -> Iterator[Proxy]:
-    """The way to Redis, which a test can cut."""
     port = urlsplit(redis_url).port
     assert port is not None
     with Proxy(port) as proxy:
@@ -117,7 +105,6 @@ def cable(redis_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 async def reader(cable: Proxy, redis_url: str) -> AsyncIterator[RedisLease]:
-    """The same lease behind that cable."""
     url = redis_url.replace(f":{urlsplit(redis_url).port}", f":{cable.port}")
     async with Redis.from_url(url) as client:
         yield RedisLease(client, "cpu:0")
@@ -126,7 +113,6 @@ async def reader(cable: Proxy, redis_url: str) -> AsyncIterator[RedisLease]:
 async def test_a_lease_that_was_read_is_believed_without_redis_for_the_rest_of_its_life(
     lease: RedisLease, reader: RedisLease, cable: Proxy, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its life is Redis' own: a lease that nobody has renewed for a while is believed for what is left."""
     now = 1000.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     await lease.publish(3, Phase.OPEN, (5,))
@@ -143,7 +129,6 @@ async def test_a_lease_that_was_read_is_believed_without_redis_for_the_rest_of_i
 async def test_what_redis_says_replaces_what_was_believed(
     lease: RedisLease, reader: RedisLease, cable: Proxy, redis: Redis
 ) -> None:
-    """A lease that was gone when Redis was last asked is not believed."""
     await lease.publish(3, Phase.OPEN, (5,))
     assert await reader.read() is not None
     await redis.delete(KEY)
@@ -155,7 +140,6 @@ async def test_what_redis_says_replaces_what_was_believed(
 async def test_a_lease_that_the_guard_refused_is_not_believed_without_redis(
     lease: RedisLease, reader: RedisLease, cable: Proxy
 ) -> None:
-    """Otherwise a worker would send the same calls again and again until the lease expires."""
     await lease.publish(3, Phase.OPEN, (5,))
     assert await reader.read() is not None
     cable.part()
@@ -164,13 +148,11 @@ async def test_a_lease_that_the_guard_refused_is_not_believed_without_redis(
 
 
 async def test_a_writer_with_redis_down_is_told(unreachable: RedisLease) -> None:
-    """It decides itself what that means."""
     with pytest.raises(RedisError):
         await unreachable.publish(1, Phase.OPEN)
 
 
 async def test_devices_have_leases_of_their_own(lease: RedisLease, redis: Redis) -> None:
-    """An epoch of one says nothing about another."""
     other = RedisLease(redis, "GPU-0f")
     await lease.publish(9, Phase.OPEN, (1,))
     assert await other.publish(2, Phase.OPEN, (2,))
@@ -182,13 +164,11 @@ async def test_devices_have_leases_of_their_own(lease: RedisLease, redis: Redis)
 
 @pytest.mark.parametrize("phase", Phase)
 def test_only_an_open_lease_grants_and_only_its_own_models(phase: Phase) -> None:
-    """Workers claim by it."""
     lease = DeviceLease(epoch=1, phase=phase, models=(1, 2))
     assert lease.grants(2) is (phase is Phase.OPEN)
     assert not lease.grants(3)
 
 
 async def test_the_lease_is_a_hash_under_the_devices_key(lease: RedisLease, redis: Redis) -> None:
-    """As an operator finds it with redis-cli."""
     await lease.publish(3, Phase.OPEN, (5, 17))
     assert await redis.hgetall(KEY) == {b"epoch": b"3", b"phase": b"open", b"models": b"5,17", b"step": b"2"}

@@ -23,14 +23,12 @@ DOCUMENT = r"INSERT INTO documents VALUES ('\x00', 'problem', 'text')"
 
 
 async def filled(database: Database) -> set[object]:
-    """Tables that have rows, and sequences that are past their first number."""
     tables = [name for (name,) in await rows(database, TABLES)]
     with_rows = " UNION ALL ".join(f"SELECT '{name}' WHERE EXISTS (SELECT FROM {name})" for name in tables)  # noqa: S608
     return {name for (name,) in [*await rows(database, with_rows), *await rows(database, DRAWN)]}
 
 
 async def test_of_a_whole_job_nothing_is_left(database: Database, empty_database: EmptyDatabase) -> None:
-    """Append-only tables are emptied, too."""
     await furnish(database)
     await submit_job(database)
     await drain(database, ScriptedExecutor())
@@ -53,7 +51,6 @@ async def test_of_a_whole_job_nothing_is_left(database: Database, empty_database
 async def test_a_row_and_a_number_are_found_where_they_are(
     database: Database, empty_database: EmptyDatabase, statements: tuple[str, ...], left: set[str]
 ) -> None:
-    """Alone in the database."""
     for statement in statements:
         with suppress(IntegrityError):
             await run_alone(database, statement)
@@ -63,14 +60,12 @@ async def test_a_row_and_a_number_are_found_where_they_are(
 
 
 async def run_alone(database: Database, statement: str) -> None:
-    """Run it in a transaction of its own."""
     async with database.engine.begin() as connection:
         await connection.execute(text(statement))
 
 
 @pytest.mark.parametrize("time", ["first", "second"])
 async def test_what_a_test_leaves_the_next_one_does_not_find(database: Database, time: str) -> None:
-    """Both leave the same row."""
     assert await filled(database) == set()
     await run_alone(database, DATASET)
     assert await rows(database, "SELECT id FROM datasets") == [(1,)]

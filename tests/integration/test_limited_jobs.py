@@ -17,14 +17,12 @@ CALIBRATED = """
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def test_the_first_items_are_asked_as_often_as_there_are_repeats(api: Api, database: Database) -> None:
-    """In the dataset's order; the job, its report and a clean audit say so."""
     job = await api.job(limit=2, repeats=2)
     assert (job["limit"], job["request_counts"]["total"]) == (2, 4)
     await finished(database)
@@ -37,7 +35,6 @@ async def test_the_first_items_are_asked_as_often_as_there_are_repeats(api: Api,
 
 
 async def test_a_limit_beyond_the_end_asks_all_and_none_is_not_recorded(api: Api, database: Database) -> None:
-    """A job without one is stored as it always was."""
     assert (await api.job(limit=99))["request_counts"]["total"] == 5
     plain = await api.job()
     assert ("limit" in plain, plain["request_counts"]["total"]) == (False, 5)
@@ -47,7 +44,6 @@ async def test_a_limit_beyond_the_end_asks_all_and_none_is_not_recorded(api: Api
 
 
 async def test_a_calibration_uses_only_the_items_that_are_asked(api: Api, database: Database) -> None:
-    """A trial of two questions does not judge the documents of all."""
     await api.job("mathrag-gate", limit=2, params={"gate": {"tau": 1.0, "items": 5, "min_pairs": 2}})
     await scene.drain(database, scene.ScriptedExecutor(scene.by_rule))
     questions = await scene.rows(database, CALIBRATED)
@@ -56,7 +52,6 @@ async def test_a_calibration_uses_only_the_items_that_are_asked(api: Api, databa
 
 
 async def test_a_requeued_job_keeps_its_limit(api: Api, database: Database) -> None:
-    """It asks for the same."""
     job = await api.job(limit=3)
     await finished(database)
     new = (await api.http.post(f"/v1/jobs/{job['id']}/requeue")).json()
@@ -64,7 +59,6 @@ async def test_a_requeued_job_keeps_its_limit(api: Api, database: Database) -> N
 
 
 async def test_samples_beyond_the_limit_are_found_by_the_audit(api: Api, database: Database) -> None:
-    """Neither too many samples nor another total passes."""
     await api.job(limit=2)
     await finished(database)
     await scene.run_sql(
@@ -78,7 +72,6 @@ async def test_samples_beyond_the_limit_are_found_by_the_audit(api: Api, databas
 
 @pytest.mark.parametrize("limit", [0, -1, 1 << 31, "2", 1.5])
 async def test_a_limit_that_is_no_number_of_items_is_refused(api: Api, limit: object) -> None:
-    """422 names the field."""
     body = {"name": "a-job", "dataset": "items", "pipeline": "closed-book", "limit": limit}
     refused = await api.http.post("/v1/jobs", json=body)
     assert (refused.status_code, refused.json()["field"]) == (422, "limit")

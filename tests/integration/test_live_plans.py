@@ -20,23 +20,19 @@ ROOMY = Device(id="cpu:0", budget_mib=200)
 
 
 def planner(device: Device = ROOMY) -> LivePlan:
-    """Of one device."""
     return LivePlan(scene.SETTINGS.model_copy(update={"device": device}), MeasuredSecondsReader(device.id))
 
 
 async def groups(made: LivePlan, database: Database) -> Sequence[ModelGroup]:
-    """What it says now."""
     async with database.transaction() as connection:
         return await made.groups(connection)
 
 
 async def together(made: LivePlan, database: Database) -> list[tuple[int, ...]]:
-    """The models that may be resident at once."""
     return [group.models for group in await groups(made, database)]
 
 
 async def on(database: Database, device: str, *names: str) -> list[int]:
-    """Ids of these models of 96 MiB, which a guard of that device has registered."""
     async with database.transaction() as connection:
         return [
             await models.register(
@@ -50,13 +46,11 @@ async def on(database: Database, device: str, *names: str) -> list[int]:
 
 
 async def test_a_device_without_jobs_has_nothing_to_plan(database: Database) -> None:
-    """And nothing to hold."""
     await scene.furnish(database)
     assert await groups(planner(), database) == ()
 
 
 async def test_jobs_that_ask_different_models_share_a_residency_where_both_fit(database: Database) -> None:
-    """Either job alone would have its own."""
     await scene.furnish(database)
     judge, generator = await on(database, "cpu:0", "a-judge", "a-generator")
     await scene.submit_job(database, "closed-book", name="one")
@@ -67,7 +61,6 @@ async def test_jobs_that_ask_different_models_share_a_residency_where_both_fit(d
 
 
 async def test_each_device_plans_for_its_own_models_alone(database: Database) -> None:
-    """The other one's neither take its room nor stand in its groups."""
     await scene.furnish(database)
     (judge,) = await on(database, "cpu:0", "a-judge")
     (generator,) = await on(database, "cpu:1", "a-generator")
@@ -78,7 +71,6 @@ async def test_each_device_plans_for_its_own_models_alone(database: Database) ->
 
 
 async def test_a_job_that_is_paused_or_over_is_not_planned_for(database: Database) -> None:
-    """Its models need not be there."""
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     for state in ("paused", "cancelling"):
@@ -89,7 +81,6 @@ async def test_a_job_that_is_paused_or_over_is_not_planned_for(database: Databas
 async def test_a_plan_is_used_again_until_a_job_comes_or_its_time_is_over(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the jobs still have to do is counted from all their samples: not at every look."""
     await scene.furnish(database)
     await on(database, "cpu:0", "a-judge", "a-generator")
     await scene.submit_job(database, "closed-book")
@@ -107,7 +98,6 @@ async def test_a_plan_is_used_again_until_a_job_comes_or_its_time_is_over(
 
 
 async def test_a_job_that_cannot_be_read_is_left_out_of_the_plan(database: Database) -> None:
-    """The models of the other jobs are planned as if it were not there."""
     await scene.furnish(database)
     first, second = await on(database, "cpu:0", "judge-1", "generator-1")
     await scene.submit_job(database, models={"judge": "judge-1", "generate": "generator-1"})

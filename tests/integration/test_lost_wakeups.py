@@ -61,7 +61,6 @@ READY, WAITING = 0, 1
 async def attach_while_it_is_answered(
     database: Database, monkeypatch: pytest.MonkeyPatch, *, before_recording: bool
 ) -> None:
-    """Job 2 asks what job 1 has asked; the reply is committed inside job 2's advance."""
     await furnish(database, items=1)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -88,7 +87,6 @@ async def attach_while_it_is_answered(
 async def test_a_reply_between_attaching_and_commit_wakes_the_one_that_attached(
     database: Database, monkeypatch: pytest.MonkeyPatch, before_recording: bool
 ) -> None:
-    """The advance looks after its commit, because the reply's own look could not see it yet."""
     await attach_while_it_is_answered(database, monkeypatch, before_recording=before_recording)
     assert await stuck(database) == []
     await advance(database)
@@ -99,8 +97,6 @@ async def test_a_reply_between_attaching_and_commit_wakes_the_one_that_attached(
 async def test_attaching_without_a_look_would_wait_for_ever(
     database: Database, monkeypatch: pytest.MonkeyPatch, before_recording: bool
 ) -> None:
-    """The same schedule without the look after the commit."""
-
     async def forgotten(_database: Database, _samples: Sequence[int]) -> list[int]:
         return []
 
@@ -115,7 +111,6 @@ async def test_attaching_without_a_look_would_wait_for_ever(
 
 
 async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -> tuple[Claim, Claim]:
-    """One sample that waits for two calls, each claimed by a worker of its own."""
     await furnish(database, items=1)
     await without_gold(database)
     install(monkeypatch, "two-questions", two_questions)
@@ -128,14 +123,12 @@ async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def accept(connection: AsyncConnection, taken: Claim) -> None:
-    """A reply as `Claims` writes it, inside a transaction of the test."""
     answers = [answered(call) for call in taken.calls]
     values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **to_columns(answers)}
     await connection.execute(replies.ACCEPT, values)
 
 
 async def a_look_that_waits_for_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both replies are committed; the look that finds the sample complete must wait for somebody else's row lock."""
     first, second = await waiting_for_two(database, monkeypatch)
     await answer(database, first)
     async with processes(database, 1) as [other]:
@@ -147,7 +140,6 @@ async def a_look_that_waits_for_the_sample(database: Database, monkeypatch: pyte
 
 
 async def test_a_look_that_had_to_wait_wakes_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it saw before it waited is still so afterwards."""
     await a_look_that_waits_for_the_sample(database, monkeypatch)
     assert await stuck(database) == []
     assert await sample_states(database) == [READY]
@@ -156,7 +148,6 @@ async def test_a_look_that_had_to_wait_wakes_the_sample(database: Database, monk
 async def test_a_look_that_had_to_wait_does_not_decide_about_a_later_wait(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it waits, the sample was woken and waits again, for calls that its snapshot does not know."""
     first, second = await waiting_for_two(database, monkeypatch)
     await answer(database, first)
     async with processes(database, 1) as [other]:
@@ -169,7 +160,6 @@ async def test_a_look_that_had_to_wait_does_not_decide_about_a_later_wait(
 
 
 async def test_a_look_locks_no_sample_that_lacks_a_reply(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It passes by a sample that somebody else holds: the last reply's own look will find it."""
     first, _ = await waiting_for_two(database, monkeypatch)
     async with processes(database, 1) as [other], database.transaction() as connection:
         await connection.execute(text("SELECT FROM samples FOR NO KEY UPDATE"))
@@ -183,7 +173,6 @@ async def test_a_look_locks_no_sample_that_lacks_a_reply(database: Database, mon
 async def test_two_replies_that_commit_before_either_looks_wake_their_sample_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both transactions are open at once, so neither sees the other's reply; both look after both commits."""
     first, second = await waiting_for_two(database, monkeypatch)
     looks: list[list[int]] = []
     both = asyncio.Barrier(2)
@@ -213,7 +202,6 @@ async def test_two_replies_that_commit_before_either_looks_wake_their_sample_onc
 async def test_the_reply_that_commits_last_wakes_the_sample(
     database: Database, monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:
-    """The early one looks while the late one is not committed, and finds the sample still waiting."""
     claims = await waiting_for_two(database, monkeypatch)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other)
@@ -230,7 +218,6 @@ async def test_the_reply_that_commits_last_wakes_the_sample(
 async def test_deciding_inside_the_reply_transaction_would_lose_both(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Write skew: each of two open transactions sees the other's call unanswered, and nobody looks later."""
     claims = await waiting_for_two(database, monkeypatch)
     sample = await scalar(database, "SELECT id FROM samples")
 
@@ -255,7 +242,6 @@ async def test_deciding_inside_the_reply_transaction_would_lose_both(
 async def test_two_advances_of_one_sample_record_its_steps_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row lock is the claim: the second process skips the sample, and finds it no longer ready afterwards."""
     await furnish(database, items=1)
     install(monkeypatch, "two-questions", two_questions)
     await submit_job(database, "two-questions")
@@ -274,7 +260,6 @@ async def test_two_advances_of_one_sample_record_its_steps_once(
 
 
 async def test_two_jobs_that_ask_at_the_same_moment_share_one_call(database: Database) -> None:
-    """The second insert waits for the first to commit, then attaches; one reply wakes both samples."""
     await furnish(database, items=1)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -301,7 +286,6 @@ KEYS = {name: name.encode() * 32 for name in "abm"}
 
 
 def batch_of(sample: int, keys: str, model_id: int) -> list[object]:
-    """A stand-in for a sample that asks for calls with these keys, in this order."""
     steps = [
         NewStep(0, slot, Bound(key=KEYS[key], body=b"", role="generate", lane=Lane.GENERATE, model_id=model_id))
         for slot, key in enumerate(keys)
@@ -310,7 +294,6 @@ def batch_of(sample: int, keys: str, model_id: int) -> list[object]:
 
 
 async def insert_against_each_other(database: Database, asked: tuple[str, str]) -> None:
-    """Somebody holds `m`; the first advance stops there, the second runs into the first, then `m` is let go."""
     await furnish(database, items=2)
     await submit_job(database, "closed-book")
     samples = [sample for (sample,) in await rows(database, "SELECT id FROM samples ORDER BY id")]
@@ -338,14 +321,12 @@ async def insert_against_each_other(database: Database, asked: tuple[str, str]) 
 async def test_advances_that_ask_for_the_same_calls_in_any_order_do_not_deadlock(
     database: Database, asked: tuple[str, str]
 ) -> None:
-    """Keys are inserted sorted, whatever order the pipelines ask in: who waits, waits for an earlier key only."""
     await insert_against_each_other(database, asked)
     assert await scalar(database, "SELECT count(*) FROM calls") == 3
     assert await scalar(database, "SELECT count(*) FROM steps") == 5
 
 
 async def test_unsorted_keys_would_deadlock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same schedule with the keys inserted in the order asked: PostgreSQL ends one of the two."""
     insert_sorted = recording._insert_calls
 
     async def insert_unsorted(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
@@ -364,8 +345,6 @@ async def test_unsorted_keys_would_deadlock(database: Database, monkeypatch: pyt
 
 
 class Shuffling(ScriptedExecutor):
-    """Answers a chunk in random order, with pauses in which others run."""
-
     def __init__(self, random_: random.Random) -> None:
         super().__init__()
         self._random = random_
@@ -373,7 +352,6 @@ class Shuffling(ScriptedExecutor):
     async def run(
         self, calls: Sequence[ClaimedCall], epoch: int | None
     ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """One reply a call, in an order of its own."""
         for call in self._random.sample(calls, len(calls)):
             await asyncio.sleep(self._random.random() / 500)
             async for each in super().run([call], epoch):
@@ -381,8 +359,6 @@ class Shuffling(ScriptedExecutor):
 
 
 class Bells:
-    """Ticks that wake every worker of a lane: what Celery carries. Nothing else wakes anybody: there is no sweeper."""
-
     def __init__(self) -> None:
         self._bells: dict[Lane, list[asyncio.Event]] = {lane: [] for lane in Lane}
         self._busy = 0
@@ -390,7 +366,6 @@ class Bells:
         """Everybody waits, and nobody has been woken."""
 
     async def tick(self, lane: Lane) -> None:
-        """Wake the lane."""
         for bell in self._bells[lane]:
             bell.set()
 
@@ -398,7 +373,6 @@ class Bells:
         """A tick has left the queue."""
 
     async def serve(self, lane: Lane, drain: Callable[[], Awaitable[None]]) -> None:
-        """Drain whenever woken, for ever."""
         bell = asyncio.Event()
         bell.set()
         self._bells[lane].append(bell)
@@ -417,7 +391,6 @@ class Bells:
 async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
     database: Database, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """Five processes, two jobs with equal questions, replies in any order, gaps before commits and looks."""
     random_ = random.Random(seed)  # noqa: S311 - a schedule, not a secret
     await furnish(database, items=75)
     for _ in range(2):

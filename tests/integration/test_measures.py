@@ -28,7 +28,6 @@ WIDE, NARROW = 5, 1
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a dataset of eight sums, each in the document of its number."""
     await furnish(database)
     async with serving(database, redis_url) as started:
         made = await started.upload("datasets", "sums", SUMS, grader="f1")
@@ -37,7 +36,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 def world(request: Request) -> Reply:
-    """A search finds the first k documents; from several, even sums are answered right, odd ones nearly."""
     match request.role:
         case "retrieve":
             return Retrieved(
@@ -57,12 +55,10 @@ def world(request: Request) -> Reply:
 
 
 def params(candidates: int, **grading: object) -> dict[str, Any]:
-    """Of a job that shows all that it finds."""
     return {"candidates": candidates, "context_size": candidates, "grading": grading or GRADING}
 
 
 async def submitted(api: Api, name: str, candidates: int, **grading: object) -> uuid.UUID:
-    """A job over the sums that searches for so many documents."""
     job = await api.job(
         name=name, dataset="sums", corpus="docs", pipeline="dense", params=params(candidates, **grading)
     )
@@ -70,7 +66,6 @@ async def submitted(api: Api, name: str, candidates: int, **grading: object) -> 
 
 
 async def refused(api: Api, path: str, status: int, **query: Any) -> Any:
-    """The problem that is answered."""
     reply = await api.http.get(path, params=query)
     assert reply.status_code == status, reply.text
     return reply.json()
@@ -78,7 +73,6 @@ async def refused(api: Api, path: str, status: int, **query: Any) -> Any:
 
 @pytest.fixture
 async def jobs(api: Api, database: Database) -> list[uuid.UUID]:
-    """A wide and a narrow one that have ended."""
     made = [await submitted(api, "wide", WIDE), await submitted(api, "narrow", NARROW)]
     await staged(database, ScriptedExecutor(world))
     return made
@@ -95,7 +89,6 @@ MEASURES = {
 
 @pytest.mark.parametrize("measure", MEASURES)
 async def test_jobs_are_compared_by_a_measure(api: Api, jobs: list[uuid.UUID], measure: str) -> None:
-    """Means, items that changed, and the exact test are those of this measure; accuracy stands beside."""
     wide, narrow, gained, p = MEASURES[measure]
     found = await api.get("/v1/comparison", job=["wide"], baseline="narrow", measure=measure)
     by_name = {each["name"]: each for each in found["jobs"]}
@@ -113,7 +106,6 @@ async def test_jobs_are_compared_by_a_measure(api: Api, jobs: list[uuid.UUID], m
 
 
 async def test_the_figures_of_a_measure_are_those_of_the_report(api: Api, jobs: list[uuid.UUID]) -> None:
-    """Added up on another way."""
     report = await api.get(f"/v1/jobs/{jobs[0]}/report")
     assert report["settings"]["params"]["candidates"] == WIDE
     assert list(report["answer_at"]) == ["answer@1", "answer@5"]
@@ -128,13 +120,11 @@ async def test_the_figures_of_a_measure_are_those_of_the_report(api: Api, jobs: 
 
 
 async def test_ranks_of_answers_are_replayed(database: Database, jobs: list[uuid.UUID]) -> None:
-    """From the recorded searches and the documents that they name."""
     for job in jobs:
         assert await check(database, job) == []
 
 
 async def test_a_job_that_was_not_measured_is_refused_with_the_reason(api: Api, database: Database) -> None:
-    """By its name, with what to do; by accuracy it is compared all the same."""
     await submitted(api, "words", NARROW, grader="text")
     await submitted(api, "scores", WIDE)
     await submitted(api, "patterns", NARROW, grader="regex")
@@ -154,7 +144,6 @@ async def test_a_job_that_was_not_measured_is_refused_with_the_reason(api: Api, 
 
 
 async def test_scores_of_two_kinds_are_not_compared(api: Api, database: Database) -> None:
-    """Token F1 is no F1 of sets, and a rating is no share."""
     await submitted(api, "f1", WIDE)
     await submitted(api, "set", WIDE, grader="set")
     said = await refused(api, "/v1/comparison", 409, job=["f1", "set"], measure="score")
@@ -162,7 +151,6 @@ async def test_scores_of_two_kinds_are_not_compared(api: Api, database: Database
 
 
 async def test_an_unknown_measure_is_refused(api: Api) -> None:
-    """With those that exist."""
     for path, query in (("/v1/comparison", {"job": ["a", "b"]}), ("/v1/experiments/none/report", {})):
         said = await refused(api, path, 422, measure="recall", **query)
         assert "there is no measure 'recall': name one of accuracy, exact, score, answer@K" in said["detail"]
@@ -179,7 +167,6 @@ EXPERIMENT: dict[str, Any] = {
 
 
 async def test_an_experiment_is_reported_by_a_measure(api: Api, database: Database) -> None:
-    """A cell that was not measured says so, and the others are compared all the same."""
     made = await api.http.post("/v1/experiments", json=EXPERIMENT)
     assert made.status_code == 202, made.text
     await staged(database, ScriptedExecutor(world))
@@ -193,7 +180,6 @@ async def test_an_experiment_is_reported_by_a_measure(api: Api, database: Databa
 
 
 async def test_an_outcome_of_before_was_not_measured(api: Api, jobs: list[uuid.UUID], plant: Plant) -> None:
-    """It has no rank: it is in no share, and its job is refused; its verdicts and scores count as ever."""
     await plant(
         "UPDATE outcomes SET outcome = convert_to(regexp_replace("
         " convert_from(outcome, 'UTF8'), ',\"answer_rank\":(null|[0-9]+)', ''), 'UTF8')"
@@ -206,7 +192,6 @@ async def test_an_outcome_of_before_was_not_measured(api: Api, jobs: list[uuid.U
 
 
 async def test_an_outcome_that_cannot_be_read_hides_no_other(api: Api, jobs: list[uuid.UUID], plant: Plant) -> None:
-    """It has no value by a measure that is read from it."""
     await plant(
         "UPDATE outcomes SET outcome = 'no JSON' FROM samples s JOIN jobs j ON j.id = s.job_id"
         " WHERE s.id = sample_id AND j.name = 'narrow' AND s.ordinal = 3"

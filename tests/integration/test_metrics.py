@@ -36,7 +36,6 @@ JUDGED = {"gate": {"tau": 1.0, "min_pairs": 4}}
 
 @pytest.fixture
 async def deps(database: Database, redis_url: str, anyio_backend: str) -> AsyncIterator[Deps]:
-    """A furnished database as the orchestrator holds it; the other services answer."""
     await scene.furnish(database)
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200))
     reporting = Database(database.engine.url, pinned=False)  # type: ignore[arg-type]
@@ -49,14 +48,11 @@ async def deps(database: Database, redis_url: str, anyio_backend: str) -> AsyncI
 
 
 class Scraper:
-    """Prometheus, as far as a test needs it."""
-
     def __init__(self, deps: Deps) -> None:
         self.metrics = Metrics(fresh_s=0)
         self._deps = deps
 
     async def __call__(self) -> dict[tuple[str, Mapping[str, str]], float]:
-        """Every value by name and labels."""
         found = (await self.metrics.text(self._deps)).decode()
         return {
             (sample.name, frozenset(sample.labels.items())): sample.value
@@ -67,19 +63,16 @@ class Scraper:
 
 @pytest.fixture
 async def scrape(deps: Deps) -> Scraper:
-    """A process that has begun to watch."""
     scraper = Scraper(deps)
     await scraper()
     return scraper
 
 
 def value(found: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float:
-    """One value; 0 where there is none."""
     return found.get((name, frozenset(labels.items())), 0.0)
 
 
 async def test_a_job_is_counted_in_all_its_parts(database: Database, scrape: Scraper) -> None:
-    """Samples, attempts with durations, the gate's decision, extractions, the job itself."""
     await scene.submit_job(database, params=JUDGED)
     await scene.drain(database, scene.ScriptedExecutor())
     found = await scrape()
@@ -94,7 +87,6 @@ async def test_a_job_is_counted_in_all_its_parts(database: Database, scrape: Scr
 
 
 async def test_nothing_is_counted_twice(database: Database, scrape: Scraper) -> None:
-    """Another scrape adds what is new, and nothing else."""
     await scene.submit_job(database, "closed-book")
     await scene.drain(database, scene.ScriptedExecutor())
     assert _derived(await scrape()) == _derived(await scrape())
@@ -110,7 +102,6 @@ def _derived(found: dict[tuple[str, Mapping[str, str]], float]) -> dict[tuple[st
 
 
 async def test_reuse_is_seen(database: Database, scrape: Scraper) -> None:
-    """The second job's steps are all reused."""
     for _ in range(2):
         await scene.submit_job(database, "closed-book")
         await scene.drain(database, scene.ScriptedExecutor())
@@ -122,8 +113,6 @@ async def test_reuse_is_seen(database: Database, scrape: Scraper) -> None:
 
 
 async def test_failures_are_counted_by_kind(database: Database, scrape: Scraper) -> None:
-    """A judge without ratings: unparsed attempts, samples that went on without scores, a gate that fell back."""
-
     def unparsed(request: Request) -> Reply:
         return Failure(kind=FailureKind.UNPARSED) if request.role == "judge" else scene.by_rule(request)
 
@@ -136,7 +125,6 @@ async def test_failures_are_counted_by_kind(database: Database, scrape: Scraper)
 
 
 async def test_a_sample_that_fails_says_how(database: Database, scrape: Scraper) -> None:
-    """With the kind of its failure as a label."""
     await scene.submit_job(database, "closed-book")
     refusal = Failure(kind=FailureKind.REFUSED)
     await scene.drain(database, scene.ScriptedExecutor(lambda _: refusal))
@@ -145,7 +133,6 @@ async def test_a_sample_that_fails_says_how(database: Database, scrape: Scraper)
 
 
 async def test_the_queue_is_shown_as_it_is(database: Database, scrape: Scraper) -> None:
-    """Pending and claimed calls, by lane and model; and live jobs by state."""
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)
     await scene.claim(database, 2)
@@ -157,7 +144,6 @@ async def test_the_queue_is_shown_as_it_is(database: Database, scrape: Scraper) 
 
 
 async def test_flips_and_loads_are_counted_once(database: Database, scrape: Scraper) -> None:
-    """By cause and outcome; the residency's models with their measured memory."""
     await scene.run_sql(
         database,
         "INSERT INTO residencies (device, previous_epoch, models, cause, state, opened_at, servers, measured)"
@@ -181,7 +167,6 @@ async def test_flips_and_loads_are_counted_once(database: Database, scrape: Scra
 
 
 async def test_a_late_commit_is_not_missed(database: Database, scrape: Scraper) -> None:
-    """A row that is committed after younger ones were counted is counted when it is there."""
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)
     early, late = await scene.claim(database, 1), await scene.claim(database, 1)
@@ -200,7 +185,6 @@ async def test_a_late_commit_is_not_missed(database: Database, scrape: Scraper) 
 
 
 async def test_what_is_too_much_for_one_look_is_left_for_the_next(database: Database, scrape: Scraper) -> None:
-    """A window holds at most so many rows, and the next one begins where it ended."""
     window = Window("attempts a", "a.created_at", most=3)
     count = text(f"SELECT count(*) FROM attempts a WHERE {window.condition}")  # noqa: S608
     seen = []
@@ -217,7 +201,6 @@ async def test_what_is_too_much_for_one_look_is_left_for_the_next(database: Data
 
 
 async def test_the_first_scrape_counts_from_now_on(database: Database, deps: Deps) -> None:
-    """What was there before the process is another process's; Prometheus takes it for a restart."""
     await scene.submit_job(database, "closed-book")
     await scene.drain(database, scene.ScriptedExecutor())
     scraper = Scraper(deps)
@@ -226,7 +209,6 @@ async def test_the_first_scrape_counts_from_now_on(database: Database, deps: Dep
 
 
 async def test_a_scrape_reads_by_index(database: Database, deps: Deps) -> None:
-    """However many attempts there are: no plan of the widest statement reads a table from one end to the other."""
     window = Window("attempts a", "a.created_at", most=1)
     async with deps.database.transaction() as connection:
         await connection.execute(PLANS)
@@ -239,7 +221,6 @@ async def test_a_scrape_reads_by_index(database: Database, deps: Deps) -> None:
 
 
 async def test_a_database_that_is_away_is_a_metric(deps: Deps) -> None:
-    """The scrape answers, says so, and keeps what it has counted."""
     nowhere = Database("postgresql+asyncpg://mathrag@127.0.0.1:1/nothing", pinned=False)
     found = await Scraper(Deps(**{**vars(deps), "database": nowhere}))()
     await nowhere.close()
@@ -254,7 +235,6 @@ async def test_disk_memory_and_database_are_measured(scrape: Scraper) -> None:
 
 
 async def test_services_and_workers_are_seen(deps: Deps, scrape: Scraper) -> None:
-    """A heartbeat is a worker; a service that does not answer is down."""
     await deps.redis.set("mathrag:worker:judge:1", "here", ex=60)
     found = await scrape()
     assert value(found, "mathrag_workers", lane="judge") == 1
@@ -270,7 +250,6 @@ async def test_services_and_workers_are_seen(deps: Deps, scrape: Scraper) -> Non
 
 
 async def test_a_scrape_is_kept_for_some_seconds(database: Database, deps: Deps) -> None:
-    """Two Prometheis cost no more than one."""
     metrics = Metrics(fresh_s=3600)
     first = await metrics.text(deps)
     await scene.submit_job(database, "closed-book")
@@ -278,7 +257,6 @@ async def test_a_scrape_is_kept_for_some_seconds(database: Database, deps: Deps)
 
 
 async def test_only_what_is_in_the_catalogue_is_shown(database: Database, scrape: Scraper) -> None:
-    """With the labels that it names; the process's own metrics come on top."""
     await scene.submit_job(database, params=JUDGED)
     await scene.drain(database, scene.ScriptedExecutor())
     for name, labels in await scrape():
@@ -290,7 +268,6 @@ async def test_only_what_is_in_the_catalogue_is_shown(database: Database, scrape
 
 
 async def test_requests_are_counted_by_route(database: Database, redis_url: str) -> None:
-    """By the route's template, never by the path that somebody invented; and the refused ones, too."""
     # The application of other settings has counted nothing yet.
     settings = scene.SETTINGS.model_copy(update={"data_dir": Path("of-this-test")})
     async with serving(database, redis_url, settings) as api:
@@ -304,14 +281,12 @@ async def test_requests_are_counted_by_route(database: Database, redis_url: str)
 
 
 async def test_metrics_can_be_switched_off(database: Database, redis_url: str) -> None:
-    """Then there is no such route, and nothing is counted."""
     settings = scene.SETTINGS.model_copy(update={"telemetry": Telemetry(metrics=False)})
     async with serving(database, redis_url, settings) as api:
         assert (await api.http.get("/metrics")).status_code == 404
 
 
 def deciding(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """Decides by the number in its question; the first one has lost a part of itself."""
     require((yield Generate(template="cot", question=sample.question)))
     number = sample.item.ordinal
     action = ("correct", "ambiguous", "incorrect")[number % 3]
@@ -329,7 +304,6 @@ def deciding(sample: Sample, _params: Params, _library: Library) -> Steps:
 async def test_decisions_fallbacks_and_refusals_are_counted_once(
     database: Database, scrape: Scraper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By stage and action, by stage and kind; whatever text stands beside them."""
     scene.install(monkeypatch, "deciding", deciding)
     await scene.submit_job(database, "deciding")
     await scene.drain(database, scene.ScriptedExecutor())
@@ -344,7 +318,6 @@ async def test_decisions_fallbacks_and_refusals_are_counted_once(
 
 
 async def test_the_retrievers_cache_is_seen_through_its_restarts(deps: Deps) -> None:
-    """What it counted before the first look is not ours; after a restart it counts from nought; it may be away."""
     said: list[dict[str, object]] = [
         {"asked": 100, "hits": 60}, {"asked": 110, "hits": 67}, {}, {"asked": 4, "hits": 1}, {"asked": 4, "hits": 1},
     ]  # fmt: skip

@@ -30,7 +30,6 @@ finally:
 
 @pytest.fixture
 async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
-    """A completed job whose rows have come by the schema of before, and are there now under this one."""
     job = await uploaded(database)
     await database.engine.dispose()  # connections would keep plans of the older schema
     command = [sys.executable, "-c", THERE_AND_BACK, str(REPOSITORY / "migrations" / "alembic.ini")]
@@ -42,7 +41,6 @@ async def before(owner_url: str, database: Database, plant: Plant) -> uuid.UUID:
 
 
 async def test_a_job_of_before_is_audited(database: Database, before: uuid.UUID) -> None:
-    """Its record is as it was, its last event keeps the row from now on, and the others say less."""
     assert await check(database, before) == []
     kept = "SELECT version, job IS NOT NULL FROM job_events WHERE job_id = 1 ORDER BY version"
     assert await rows(database, kept) == [(1, False), (2, False), (3, False), (4, True)]
@@ -54,7 +52,6 @@ async def test_a_job_of_before_is_audited(database: Database, before: uuid.UUID)
 async def test_a_job_of_before_is_protected_from_now_on(
     database: Database, before: uuid.UUID, plant: Plant, change: str
 ) -> None:
-    """The application is refused, and who is the owner is found, by the events of before alone as well."""
     statement = "UPDATE jobs SET # WHERE id = 1".replace("#", change)
     with pytest.raises(DBAPIError, match="final"):
         await attempt(database, statement)
@@ -67,7 +64,6 @@ async def test_a_job_of_before_is_protected_from_now_on(
 async def test_a_dataset_of_before_counts_its_alternatives_no_more(
     database: Database, before: uuid.UUID, plant: Plant
 ) -> None:
-    """Its hash cannot be computed again, which is no violation; that an item is missing is one."""
     assert await scalar(database, "SELECT count(*) FROM items WHERE alternatives IS NOT NULL") == 0
     assert await check(database, before) == []
     await plant("DELETE FROM items WHERE dataset_id = 2 AND ordinal = 4")

@@ -59,27 +59,23 @@ asyncio.run(main())
 
 
 def driver(path: Path = JUDGE, parallel: int = 2) -> ProcessDriver:
-    """A driver of a shipped model."""
     return ProcessDriver("world", Model(driver="process", path=path, context=CONTEXT, parallel=parallel), Device())
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[LlamaServer]:
-    """A model that is up."""
     started = await driver().start()
     yield started
     await started.stop()
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Poll; the time limit is a safety net."""
     with anyio.fail_after(120):
         while not await condition():  # noqa: ASYNC110 - what is waited for is in another process
             await asyncio.sleep(0.02)
 
 
 async def test_it_answers_with_text_reason_and_tokens(server: LlamaServer) -> None:
-    """A token limit that is reached is told apart from an end."""
     reply = await server.complete("What is 1 plus 2?", Decoding(temperature=0.0, max_tokens=1), seed=1)
     assert reply.finish_reason == "length"
     assert reply.completion_tokens == 1
@@ -90,7 +86,6 @@ async def test_it_answers_with_text_reason_and_tokens(server: LlamaServer) -> No
 
 
 async def test_it_gives_the_log_probabilities_of_a_greedy_answer(server: LlamaServer) -> None:
-    """The tokens make up the text; each is the likeliest of its alternatives, which are as many as were asked for."""
     prompt = "What is 1 plus 2?"
     reply = await server.complete(prompt, GREEDY, 1, 5)
     plain = await server.complete(prompt, GREEDY, 1)
@@ -104,14 +99,12 @@ async def test_it_gives_the_log_probabilities_of_a_greedy_answer(server: LlamaSe
 
 
 async def test_a_greedy_answer_is_the_same_again_and_among_others(server: LlamaServer) -> None:
-    """Whatever the seed, and with both slots busy."""
     alone = await server.complete("What is 1 plus 2?", GREEDY, seed=1)
     together = await asyncio.gather(*(server.complete("What is 1 plus 2?", GREEDY, seed=n) for n in range(6)))
     assert {reply.text for reply in together} == {alone.text}
 
 
 async def test_a_prompt_above_the_context_is_a_content_failure(server: LlamaServer) -> None:
-    """It is refused whole, not cut in silence; the server lives on."""
     with pytest.raises(ChatFailed) as caught:
         await server.complete("word " * 5 * CONTEXT, GREEDY, seed=1)
     assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
@@ -120,7 +113,6 @@ async def test_a_prompt_above_the_context_is_a_content_failure(server: LlamaServ
 
 
 async def test_every_slot_has_the_whole_context() -> None:
-    """More slots do not make a prompt too long, not even when all are in use."""
     started = await driver(parallel=4).start()
     prompts = [f"{n} " + "word " * 350 for n in range(4)]
     replies = await asyncio.gather(*(started.complete(prompt, GREEDY, seed=1) for prompt in prompts))
@@ -129,7 +121,6 @@ async def test_every_slot_has_the_whole_context() -> None:
 
 
 async def test_the_key_is_needed_and_not_in_the_process_list(server: LlamaServer) -> None:
-    """Another user of the machine neither sees it nor reaches the model without it."""
     child = psutil.Process(server.pid)
     key = child.environ()["MATHRAG_SERVER_KEY"]
     assert all(key not in argument for argument in child.cmdline())
@@ -143,7 +134,6 @@ async def test_the_key_is_needed_and_not_in_the_process_list(server: LlamaServer
 
 
 async def test_a_stop_frees_everything() -> None:
-    """The process is reaped and its memory with it."""
     started = await driver().start()
     assert (started.memory_mib() or 0) > 1
     await started.stop()
@@ -152,7 +142,6 @@ async def test_a_stop_frees_everything() -> None:
 
 
 async def test_a_server_that_is_killed_loses_its_calls(server: LlamaServer) -> None:
-    """The call that ran ends as a lost connection, and the death is known."""
     running = asyncio.create_task(server.complete("What is 1 plus 2?", Decoding(temperature=1.0, max_tokens=200), 1))
     os.kill(server.pid or 0, signal.SIGSTOP)  # so that it cannot answer before it is killed
     await asyncio.sleep(0)
@@ -166,7 +155,6 @@ async def test_a_server_that_is_killed_loses_its_calls(server: LlamaServer) -> N
 
 
 async def test_a_file_that_is_no_model_does_not_come_up(tmp_path: Path) -> None:
-    """The child says so by ending; nothing is left of it."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(JUDGE.read_bytes()[:1000])
     children = set(psutil.Process().children())
@@ -176,7 +164,6 @@ async def test_a_file_that_is_no_model_does_not_come_up(tmp_path: Path) -> None:
 
 
 async def test_the_child_dies_with_its_guard() -> None:
-    """Killed with SIGKILL, a guard cleans nothing up: the kernel does."""
     parent = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PARENT, str(JUDGE), stdout=asyncio.subprocess.PIPE
     )
@@ -194,7 +181,6 @@ async def test_the_child_dies_with_its_guard() -> None:
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The shipped models on a device that holds one of them."""
     monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     paths = {"world-judge": JUDGE, "world-generator": GENERATOR}
     models = {name: Model(driver="process", path=path, footprint_mib=96) for name, path in paths.items()}
@@ -202,7 +188,6 @@ def settings(database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pyt
 
 
 async def want(database: Database, name: str) -> int:
-    """What the orchestrator does."""
     ((model_id,),) = await rows(database, "SELECT id FROM models WHERE name = :n", n=name)
     async with database.transaction() as connection:
         newest = await residencies.find_newest(connection, "cpu:0")
@@ -214,14 +199,12 @@ async def want(database: Database, name: str) -> int:
 
 
 async def states(database: Database) -> list[tuple[object, ...]]:
-    """(state, reason) of every residency."""
     return await rows(database, "SELECT state, reason FROM residencies ORDER BY epoch")
 
 
 async def test_the_processes_that_were_started_are_the_entries_of_the_residencies(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Model loads are counted from the rows: each entry is a process that was there, and there was no other."""
     started: list[int | None] = []
     start = ProcessDriver.start
 
@@ -251,7 +234,6 @@ async def test_the_processes_that_were_started_are_the_entries_of_the_residencie
 async def test_a_model_server_that_is_killed_closes_its_residency_and_the_scheduler_sees_why(
     settings: Settings, database: Database
 ) -> None:
-    """Closed with `server_exit`; wanted again, the model comes up in a new process under a new epoch."""
     async with serve_app(create_app(settings)) as url, httpx2.AsyncClient(base_url=url, trust_env=False) as http:
         first = await want(database, "world-judge")
 
@@ -279,7 +261,6 @@ async def test_a_model_server_that_is_killed_closes_its_residency_and_the_schedu
 async def test_a_model_file_that_was_replaced_is_quarantined(
     settings: Settings, database: Database, tmp_path: Path
 ) -> None:
-    """Jobs pinned the old file's hash; the guard must not file the new one's replies under it."""
     path = tmp_path / "model.gguf"
     path.write_bytes(JUDGE.read_bytes())
     settings.models["world-judge"] = Model(driver="process", path=path, footprint_mib=96)

@@ -24,12 +24,10 @@ TAG = "judge:0.5b"
 
 @pytest.fixture
 def settings(database_url: str, redis_url: str, tmp_path: Path) -> Settings:
-    """Nothing but the addresses."""
     return Settings(database_url=database_url, redis_url=redis_url, data_dir=tmp_path, device=Device(id="cpu:0"))
 
 
 async def registered(database: Database, *names: str) -> None:
-    """Until these are served; the limit is a safety net."""
     with anyio.fail_after(60):
         wanted = [(name,) for name in names]
         while await rows(database, "SELECT name FROM models WHERE served") != wanted:  # noqa: ASYNC110 - a row says nothing
@@ -39,7 +37,6 @@ async def registered(database: Database, *names: str) -> None:
 async def test_a_model_that_is_pulled_later_is_registered(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No restart is needed, and a database or a server that stumbles meanwhile only delays it."""
     monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     async with ollama_server() as (double, http):
         settings.models = {TAG: Model(driver="ollama", url=http.url)}
@@ -55,7 +52,6 @@ async def test_a_model_that_is_pulled_later_is_registered(
 async def test_a_failure_of_ours_does_not_end_the_tries(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The loop outlives whatever goes wrong once."""
     monkeypatch.setattr(guard_app, "RETRY_S", 0.01)
     register, failures = guard_app.models.register, [ConnectionError("the database is away")]
 

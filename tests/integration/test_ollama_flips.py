@@ -31,8 +31,6 @@ RESET = Reply(missing=1, reset=True)
 
 
 class Rig:
-    """A guard with a judge and a generator on one server."""
-
     def __init__(self, database: Database, double: Ollama, http: ChatServer) -> None:
         self.database, self.double, self.http = database, double, http
         self.device = Device(id="gpu:0", budget_mib=800, free_timeout_s=0.2)
@@ -44,7 +42,6 @@ class Rig:
         self.restart()
 
     def restart(self) -> None:
-        """A guard that knows nothing of the one before."""
         ours = list_tags(self.configured)
         drivers = {name: OllamaDriver(name, model, self.device, ours) for name, model in self.configured.items()}
         self.drivers = drivers
@@ -55,14 +52,12 @@ class Rig:
         pass
 
     async def register(self) -> "Rig":
-        """Rows for the models as they are now."""
         async with self.database.transaction() as connection:
             for name, driver in self.drivers.items():
                 self.ids[name] = await models.register(connection, await driver.identify())
         return self
 
     async def flip(self, *names: str) -> int:
-        """Want and carry out."""
         async with self.database.transaction() as connection:
             newest = await residencies.find_newest(connection, self.device.id)
             wanted = [self.ids[name] for name in names]
@@ -74,7 +69,6 @@ class Rig:
         return epoch
 
     async def ask(self, epoch: int, *names: str) -> list[Completion]:
-        """One call of each of these models."""
         calls = tuple(
             ModelCall(id=n, model_id=self.ids[name], prompt=f"prompt {n}", decoding=Decoding(), seed=0)
             for n, name in enumerate(names)
@@ -83,15 +77,12 @@ class Rig:
         return sorted((each for some in found for each in some), key=lambda each: each.id)
 
     async def states(self) -> list[tuple[object, ...]]:
-        """(state, reason) of every residency."""
         return await rows(self.database, "SELECT state, COALESCE(reason, '') FROM residencies ORDER BY epoch")
 
     def resident(self) -> list[str]:
-        """What the server holds."""
         return sorted(runner.name for runner in self.double.runners.values())
 
     async def noticed(self) -> None:
-        """Return when the guard has noticed that a server is lost; the limit is a safety net."""
         with anyio.fail_after(60):
             while self.reconciler.state is FlipState.OPEN:
                 await self.reconciler.reconcile()
@@ -100,7 +91,6 @@ class Rig:
 
 @pytest.fixture
 async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    """Two models registered, nothing resident; drivers look all the time."""
     monkeypatch.setattr(ollama_residents, "POLL_S", 0.01)
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
@@ -112,7 +102,6 @@ async def rig(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def test_flips_there_and_back_load_one_model_at_a_time(rig: Rig) -> None:
-    """As many loads as residencies, however many calls; each entry of a row is one load of the server."""
     for name in (JUDGE, GENERATOR, JUDGE):
         epoch = await rig.flip(name)
         assert rig.resident() == [name]
@@ -129,7 +118,6 @@ async def test_flips_there_and_back_load_one_model_at_a_time(rig: Rig) -> None:
 
 
 async def test_both_are_resident_together_where_the_server_holds_them(rig: Rig) -> None:
-    """No flip between their calls."""
     epoch = await rig.flip(JUDGE, GENERATOR)
     done = await rig.ask(epoch, JUDGE, GENERATOR, JUDGE)
     assert {each.end for each in done} == {End.ANSWERED}
@@ -138,7 +126,6 @@ async def test_both_are_resident_together_where_the_server_holds_them(rig: Rig) 
 
 
 async def test_a_server_that_holds_one_only_is_found_out(rig: Rig) -> None:
-    """The first is gone when the second has come: half a residency is none, and nothing is left."""
     rig.double.most = 1
     await rig.flip(JUDGE, GENERATOR)
     await rig.noticed()
@@ -150,7 +137,6 @@ async def test_a_server_that_holds_one_only_is_found_out(rig: Rig) -> None:
 
 
 async def test_a_model_that_is_not_unloaded_is_not_loaded_over(rig: Rig) -> None:
-    """The device is quarantined by name; the next wish tries again."""
     await rig.flip(JUDGE)
     rig.double.keeps = True
     await rig.flip(GENERATOR)
@@ -164,7 +150,6 @@ async def test_a_model_that_is_not_unloaded_is_not_loaded_over(rig: Rig) -> None
 
 
 async def test_a_tag_that_was_pulled_again_is_quarantined(rig: Rig) -> None:
-    """Jobs pinned the old manifest; replies of the new one would be filed under it."""
     rig.double.pull(JUDGE, "v2")
     await rig.flip(JUDGE)
     ((state, reason),) = await rig.states()
@@ -174,7 +159,6 @@ async def test_a_tag_that_was_pulled_again_is_quarantined(rig: Rig) -> None:
 
 
 async def test_a_stranger_ends_the_residency_and_keeps_the_next_from_opening(rig: Rig) -> None:
-    """By name and with the command; once the stranger has left, work goes on."""
     await rig.flip(JUDGE)
     rig.double.pull("llama3:8b")
     rig.double.load("llama3:8b")
@@ -188,7 +172,6 @@ async def test_a_stranger_ends_the_residency_and_keeps_the_next_from_opening(rig
 
 
 async def test_what_keeps_a_model_off_the_server_is_seen_until_it_is_gone(rig: Rig) -> None:
-    """A stranger, a model that was not unloaded, a server that is away; to see it, nothing is posted."""
     rig.double.pull("llama3:8b")
     rig.double.load("llama3:8b")
     await rig.flip(JUDGE)
@@ -210,7 +193,6 @@ async def test_what_keeps_a_model_off_the_server_is_seen_until_it_is_gone(rig: R
 
 
 async def test_a_stranger_leaves_no_suspects(rig: Rig) -> None:
-    """What ran goes back uncharged: a stranger that comes again and again poisons no call."""
     epoch = await rig.flip(JUDGE)
     rig.double.chat = [Reply(hang=True)]
     running = asyncio.create_task(rig.ask(epoch, JUDGE))
@@ -224,7 +206,6 @@ async def test_a_stranger_leaves_no_suspects(rig: Rig) -> None:
 
 
 async def test_a_stranger_on_a_server_with_room_for_one_is_named_and_leaves_no_suspects(rig: Rig) -> None:
-    """Ours is gone before the stranger is listed: that is no death. The next flip says whom to stop."""
     epoch = await rig.flip(JUDGE)
     rig.double.most = 1
     rig.double.chat = [Reply(hang=True)]
@@ -247,7 +228,6 @@ async def test_a_stranger_on_a_server_with_room_for_one_is_named_and_leaves_no_s
 async def test_nothing_that_was_said_to_another_prompt_is_filed_as_the_pinned_model(
     rig: Rig, changes: dict[str, object]
 ) -> None:
-    """Its tag was created again while it was resident: its calls go back, and it opens once it is as before."""
     ollama.PROBE_S = 3600
     epoch = await rig.flip(JUDGE)
     assert [each.end for each in await rig.ask(epoch, JUDGE, JUDGE)] == [End.ANSWERED, End.ANSWERED]
@@ -264,7 +244,6 @@ async def test_nothing_that_was_said_to_another_prompt_is_filed_as_the_pinned_mo
 
 
 async def test_calls_of_a_model_that_was_removed_go_back_and_the_flip_says_what_is_missing(rig: Rig) -> None:
-    """Its last answers, too: nobody can tell what it was then. Once it is there again, work goes on."""
     ollama.PROBE_S = 3600
     epoch = await rig.flip(JUDGE)
     digest = rig.double.pulled.pop(JUDGE)
@@ -281,7 +260,6 @@ async def test_calls_of_a_model_that_was_removed_go_back_and_the_flip_says_what_
 
 
 async def test_a_runner_that_dies_under_its_calls_costs_one_load_that_is_counted(rig: Rig) -> None:
-    """What ran on it is a suspect, what comes after it goes back, and the next residency is the next load."""
     epoch = await rig.flip(JUDGE)
     rig.double.wrong.left["die"] = 1
     done = await rig.ask(epoch, *[JUDGE] * 12)
@@ -293,7 +271,6 @@ async def test_a_runner_that_dies_under_its_calls_costs_one_load_that_is_counted
 
 
 async def test_a_call_that_would_hide_a_reload_goes_back_and_ends_the_residency(rig: Rig) -> None:
-    """It is counted as a load of that residency, beside the one with which it began."""
     ollama.PROBE_S = 3600
     epoch = await rig.flip(JUDGE)
     rig.double.runners.clear()
@@ -307,7 +284,6 @@ async def test_a_call_that_would_hide_a_reload_goes_back_and_ends_the_residency(
 
 
 async def test_the_calls_of_a_server_that_went_away_go_back(rig: Rig) -> None:
-    """No call ends a whole server, so none is suspected; when it is back, the model is loaded again."""
     epoch = await rig.flip(JUDGE)
     respond = rig.http.respond
     rig.http.respond = lambda _: RESET
@@ -322,7 +298,6 @@ async def test_the_calls_of_a_server_that_went_away_go_back(rig: Rig) -> None:
 
 
 async def test_what_a_killed_guard_left_is_unloaded_by_the_next(rig: Rig) -> None:
-    """Its children die with it, its models on a server do not."""
     await rig.flip(JUDGE)
     killed = rig.reconciler
     ollama._loaded[rig.http.url].clear()
@@ -337,7 +312,6 @@ async def test_what_a_killed_guard_left_is_unloaded_by_the_next(rig: Rig) -> Non
 
 
 async def test_a_guard_that_stops_leaves_nothing_on_the_server(rig: Rig) -> None:
-    """The server is free for others."""
     await rig.flip(JUDGE)
     await rig.reconciler.close()
     assert rig.resident() == []

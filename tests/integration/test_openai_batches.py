@@ -36,7 +36,6 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over a furnished database with two generators."""
     await scene.furnish(database, 1)
     other = models.ModelIdentity(name=OTHER, backend="scripted", digest=OTHER, device="cpu:0", needs_lease=True)
     await register(database, other)
@@ -45,14 +44,12 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def register(database: Database, identity: models.ModelIdentity) -> None:
-    """As a guard or the retriever does."""
     async with database.transaction() as connection:
         await models.register(connection, identity)
 
 
 @pytest.fixture
 async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    """OpenAI's own."""
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=api.app))
     base = "http://localhost/openai/v1"
     async with openai.AsyncOpenAI(base_url=base, api_key="anything", http_client=http, max_retries=0) as client:
@@ -60,7 +57,6 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 def request(custom_id: str, content: str = "What is 3 plus 4?", model: str = MODEL, **body: Any) -> dict[str, Any]:
-    """A line of a batch."""
     messages = [{"role": "user", "content": content}]
     return {
         "custom_id": custom_id, "method": "POST", "url": CHAT, "body": {"model": model, "messages": messages, **body},
@@ -68,12 +64,10 @@ def request(custom_id: str, content: str = "What is 3 plus 4?", model: str = MOD
 
 
 def jsonl(requests: Iterable[Any]) -> bytes:
-    """As a file; bytes stay as they are."""
     return b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in requests)
 
 
 async def submitted(client: openai.AsyncOpenAI, requests: Iterable[Any], **options: Any) -> Batch:
-    """A batch of these lines."""
     file = await client.files.create(file=("lines.jsonl", jsonl(requests)), purpose="batch")
     return await client.batches.create(
         input_file_id=file.id, endpoint=CHAT, completion_window="24h", **options
@@ -81,13 +75,11 @@ async def submitted(client: openai.AsyncOpenAI, requests: Iterable[Any], **optio
 
 
 async def step(database: Database) -> None:
-    """What the orchestrator does for every batch until all have to wait."""
     while await BatchAdvancer(database, SETTINGS).run_once() == 0.0:
         pass
 
 
 async def settled(client: openai.AsyncOpenAI, database: Database, batch: Batch, answer: Any = scene.by_rule) -> Batch:
-    """The batch when it has ended."""
     while await scene.scalar(database, "SELECT count(*) FROM batches WHERE ended_at IS NULL"):
         await step(database)
         await scene.repair(database)
@@ -99,14 +91,12 @@ async def settled(client: openai.AsyncOpenAI, database: Database, batch: Batch, 
 
 
 async def contents(client: openai.AsyncOpenAI, file: str | None) -> list[dict[str, Any]]:
-    """The lines of a file; none where there is none."""
     if file is None:
         return []
     return [json.loads(line) for line in (await client.files.content(file)).text.splitlines()]
 
 
 async def test_a_file_is_uploaded_listed_read_and_deleted(client: openai.AsyncOpenAI) -> None:
-    """Its bytes come back as they were; the list goes page by page in either order."""
     content = jsonl(request(f"q{n}") for n in range(3))
     made = [await client.files.create(file=(f"{n}.jsonl", content), purpose="batch") for n in range(3)]
     assert (made[0].object, made[0].bytes, made[0].filename, made[0].purpose) == (
@@ -127,7 +117,6 @@ async def test_a_file_is_uploaded_listed_read_and_deleted(client: openai.AsyncOp
 
 
 async def test_a_file_expires_when_its_owner_says(client: openai.AsyncOpenAI, database: Database) -> None:
-    """Then it is gone at once, and its bytes soon."""
     file = await client.files.create(
         file=b"{}", purpose="batch", expires_after={"anchor": "created_at", "seconds": 3600}
     )
@@ -154,7 +143,6 @@ async def test_a_file_expires_when_its_owner_says(client: openai.AsyncOpenAI, da
 async def test_an_upload_that_cannot_be_taken_is_refused_by_field(
     client: openai.AsyncOpenAI, database: Database, monkeypatch: pytest.MonkeyPatch, sent: dict[str, Any], param: str
 ) -> None:
-    """Nothing of it is stored."""
     monkeypatch.setattr(uploads, "LARGEST", 2000)
     monkeypatch.setattr("services.orchestrator.openai.files.LARGEST", 2000)
     with pytest.raises(openai.APIStatusError) as refused:
@@ -165,7 +153,6 @@ async def test_an_upload_that_cannot_be_taken_is_refused_by_field(
 
 
 async def test_a_body_without_an_end_is_refused_before_it_is_parsed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No length is declared; what comes beyond the limit is not read."""
     monkeypatch.setattr("services.orchestrator.openai.files.LARGEST", 2000)
     sent = 0
 
@@ -186,7 +173,6 @@ async def test_a_body_without_an_end_is_refused_before_it_is_parsed(api: Api, mo
 async def test_a_batch_over_models_and_a_pipeline_answers_every_line_once(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """In the input's order; each model is one job, equal greedy lines are one call, and every job audits clean."""
     names = [MODEL, OTHER, PIPELINE] * 4
     asked = [request(f"q{n}", f"What is {n // 6} plus 4?", name, temperature=0) for n, name in enumerate(names)]
     batch = await submitted(client, asked, metadata={"run": "5"})
@@ -220,8 +206,6 @@ async def test_a_batch_over_models_and_a_pipeline_answers_every_line_once(
 async def test_a_line_that_fails_is_in_the_error_file_and_the_others_in_the_output(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """With the status that the request by itself would have been refused with."""
-
     def answer(request: Request) -> Any:
         if "too long" in str(request.messages):
             return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="5000 tokens, of 4096")
@@ -237,7 +221,6 @@ async def test_a_line_that_fails_is_in_the_error_file_and_the_others_in_the_outp
 
 
 async def test_a_batch_whose_lines_all_failed_says_so(client: openai.AsyncOpenAI, database: Database) -> None:
-    """It is `failed`, not `completed` without an output."""
     refusal = Failure(kind=FailureKind.REFUSED, detail="no")
     batch = await settled(client, database, await submitted(client, [request("a"), request("b")]), lambda _: refusal)
     assert (batch.status, batch.output_file_id, bool(batch.failed_at)) == ("failed", None, True)
@@ -264,7 +247,6 @@ async def _expired(database: Database, _: openai.AsyncOpenAI, batch: Batch) -> N
 async def test_what_was_answered_before_a_batch_was_cut_off_is_kept(
     client: openai.AsyncOpenAI, database: Database, state: str, code: str, change: Change
 ) -> None:
-    """The other lines are in the error file, each with the reason; the job's calls in the queue are gone."""
     batch = await submitted(client, [request(f"q{n}", f"What is {n} plus 4?") for n in range(5)])
     await step(database)
     await scene.advance(database)
@@ -292,7 +274,6 @@ async def test_what_was_answered_before_a_batch_was_cut_off_is_kept(
 async def test_embeddings_are_answered_in_a_batch_and_equal_texts_computed_once(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """In both encodings; a line that wants another length is refused as it would be alone. The job audits clean."""
     await register(database, models.embedder_identity("of static embeddings"))
     bodies = [{"input": ["a", "b", "a"]}, {"input": "b", "encoding_format": "base64"}, {"input": "c", "dimensions": 7}]
     asked = [
@@ -318,7 +299,6 @@ async def test_embeddings_are_answered_in_a_batch_and_equal_texts_computed_once(
 async def test_a_batch_of_embeddings_waits_until_it_is_known_what_embeds(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """The retriever says so when it starts."""
     line = {"custom_id": "e", "method": "POST", "url": "/v1/embeddings", "body": {"model": EMBEDDER, "input": "a"}}
     file = await client.files.create(file=jsonl([line]), purpose="batch")
     batch = await client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
@@ -331,7 +311,6 @@ async def test_a_batch_of_embeddings_waits_until_it_is_known_what_embeds(
 async def test_a_batch_that_cannot_be_used_fails_by_line_and_costs_nothing(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """The good lines are not answered either, and nothing is left of them."""
     bad = [request("a"), b"{\n", request("a"), request("c", model="none"), request("d", min_p=1)]
     batch = await submitted(client, bad)
     await step(database)
@@ -362,7 +341,6 @@ async def test_a_batch_that_cannot_be_used_fails_by_line_and_costs_nothing(
 async def test_a_batch_that_is_asked_for_wrongly_is_refused_by_field(
     client: openai.AsyncOpenAI, database: Database, sent: dict[str, Any], param: str
 ) -> None:
-    """No batch is made."""
     file = await client.files.create(file=b"{}", purpose="batch")
     asked = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h", **sent}
     with pytest.raises(openai.BadRequestError) as refused:
@@ -372,7 +350,6 @@ async def test_a_batch_that_is_asked_for_wrongly_is_refused_by_field(
 
 
 async def test_a_batch_is_cancelled_before_its_lines_are_read(client: openai.AsyncOpenAI, database: Database) -> None:
-    """It has neither jobs nor files; what has ended cannot be cancelled."""
     batch = await submitted(client, [request("a")])
     assert (await client.batches.cancel(batch.id)).status == "cancelling"
     await step(database)
@@ -391,7 +368,6 @@ async def test_a_batch_is_cancelled_before_its_lines_are_read(client: openai.Asy
 async def test_a_batch_is_cancelled_while_its_lines_are_stored(
     client: openai.AsyncOpenAI, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cancel waits for the commit: the jobs are cancelled, and the lines say so."""
     reached, go, start = asyncio.Event(), asyncio.Event(), batches.start
 
     async def held(*arguments: Any) -> bool:
@@ -416,7 +392,6 @@ async def test_a_batch_is_cancelled_while_its_lines_are_stored(
 async def test_a_cancel_that_comes_before_the_jobs_is_not_overtaken(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """The lines were being read when it came: nothing of them is kept."""
     batch = await submitted(client, [request("a")])
     (seen_before,) = await batches.list_live(database)
     await client.batches.cancel(batch.id)
@@ -428,7 +403,6 @@ async def test_a_cancel_that_comes_before_the_jobs_is_not_overtaken(
 async def test_a_batch_says_that_the_service_failed(
     client: openai.AsyncOpenAI, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its lines are checked it fails; when it has answers it is tried again, so that none is lost."""
     first, second = [await submitted(client, [request(name, name)]) for name in "ab"]
 
     async def fails(*_: Any) -> None:
@@ -450,7 +424,6 @@ async def test_a_batch_says_that_the_service_failed(
 
 
 async def test_two_orchestrators_bring_a_batch_on_once(client: openai.AsyncOpenAI, database: Database) -> None:
-    """Whoever is second in a step does nothing."""
     batch = await submitted(client, [request("a"), request("b", "What is 5 plus 4?", OTHER)])
     async with scene.processes(database, 2) as others:
         for _ in range(3):
@@ -465,7 +438,6 @@ async def test_two_orchestrators_bring_a_batch_on_once(client: openai.AsyncOpenA
 
 
 async def test_a_batch_waits_while_as_many_jobs_run_as_may(client: openai.AsyncOpenAI, database: Database) -> None:
-    """It is not refused: its client would have to come back."""
     crowded = SETTINGS.model_copy(update={"limits": Limits(live_jobs=1)})
     first, second = [await submitted(client, [request(name, name)]) for name in "ab"]
     await BatchAdvancer(database, crowded).run_once()
@@ -481,7 +453,6 @@ async def test_a_batch_waits_while_as_many_jobs_run_as_may(client: openai.AsyncO
 async def test_jobs_of_a_batch_are_purged_when_its_files_are_written(
     client: openai.AsyncOpenAI, database: Database, owner_url: str
 ) -> None:
-    """The batch and its files stay; the batch goes thirty days after its end."""
     batch = await submitted(client, [request("a")])
     await step(database)
     await finished(database)

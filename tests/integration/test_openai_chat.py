@@ -31,7 +31,6 @@ TOO_LONG = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="5000 tokens, of 40
 
 @pytest.fixture
 async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """The API over a furnished database; a waiting request looks again at once."""
     monkeypatch.setattr(online, "LONGEST_PAUSE_S", 0.01)
     await scene.furnish(database, 1)
     async with serving(database, redis_url, SETTINGS) as api:
@@ -40,7 +39,6 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    """OpenAI's own, which any key serves where none is asked for."""
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=api.app))
     base = "http://localhost/openai/v1"
     async with openai.AsyncOpenAI(base_url=base, api_key="anything", http_client=http, max_retries=0) as client:
@@ -49,8 +47,6 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
 
 @asynccontextmanager
 async def workers(database: Database, answer: scene.Answer = scene.by_rule) -> AsyncIterator[None]:
-    """Scripted workers that run whatever comes, until the block ends."""
-
     async def work() -> None:
         while True:
             if await scene.scalar(database, "SELECT count(*) FROM jobs WHERE ended_at IS NULL"):
@@ -66,7 +62,6 @@ async def workers(database: Database, answer: scene.Answer = scene.by_rule) -> A
 async def test_a_conversation_is_answered_by_the_model_that_is_named(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """It is stored as it was sent, and its job audits clean."""
     async with workers(database):
         answer = await client.chat.completions.create(model=MODEL, messages=ASKED)
     assert (answer.object, answer.model, answer.choices[0].finish_reason) == ("chat.completion", MODEL, "stop")
@@ -78,7 +73,6 @@ async def test_a_conversation_is_answered_by_the_model_that_is_named(
 
 
 async def test_a_pipeline_over_a_corpus_is_a_model(client: openai.AsyncOpenAI, database: Database) -> None:
-    """Its documents stand in the extension field."""
     async with workers(database):
         answer = await client.chat.completions.create(
             model="hybrid@docs", messages=[{"role": "user", "content": "What is 3 plus 4?"}]
@@ -88,7 +82,6 @@ async def test_a_pipeline_over_a_corpus_is_a_model(client: openai.AsyncOpenAI, d
 
 
 async def test_a_stream_ends_with_the_usage_where_it_is_wanted(client: openai.AsyncOpenAI, database: Database) -> None:
-    """The text of all chunks is the answer."""
     async with workers(database):
         stream = await client.chat.completions.create(
             model=MODEL, messages=ASKED, stream=True, stream_options={"include_usage": True}
@@ -103,7 +96,6 @@ async def test_a_stream_ends_with_the_usage_where_it_is_wanted(client: openai.As
 async def test_greedy_requests_share_one_reply_and_sampled_ones_do_not(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """A seed makes a sampled request repeatable."""
     async with workers(database):
         for sampling in ({"temperature": 0}, {"temperature": 0}, {"temperature": 1}, {"temperature": 1},
                          {"temperature": 1, "seed": 5}, {"temperature": 1, "seed": 5}):  # fmt: skip
@@ -112,7 +104,6 @@ async def test_greedy_requests_share_one_reply_and_sampled_ones_do_not(
 
 
 async def test_every_name_in_the_list_of_models_can_be_looked_up(client: openai.AsyncOpenAI) -> None:
-    """The configured models come first, then pipelines over the corpora."""
     names = [model.id async for model in client.models.list()]
     assert "mathrag-gate@docs" in names
     assert "closed-book" in names
@@ -145,7 +136,6 @@ async def test_every_name_in_the_list_of_models_can_be_looked_up(client: openai.
 async def test_what_is_not_supported_is_refused_by_its_name(
     client: openai.AsyncOpenAI, database: Database, sent: dict[str, Any], param: str
 ) -> None:
-    """Nothing is asked of any model."""
     with pytest.raises(openai.BadRequestError) as refused:
         await client.chat.completions.create(**{"model": MODEL, "messages": ASKED, **sent})
     assert str(refused.value.param).startswith(param)
@@ -155,7 +145,6 @@ async def test_what_is_not_supported_is_refused_by_its_name(
 async def test_an_unknown_model_and_a_conversation_that_is_too_long_are_different_errors(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """Both are the client's."""
     with pytest.raises(openai.NotFoundError, match=r"mathrag-gate@dosc.*mathrag-gate@docs") as unknown:
         await client.chat.completions.create(model="mathrag-gate@dosc", messages=ASKED)
     assert unknown.value.code == "model_not_found"
@@ -168,7 +157,6 @@ async def test_an_unknown_model_and_a_conversation_that_is_too_long_are_differen
 async def test_neutral_values_that_clients_send_by_themselves_are_taken(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    """They change nothing in the answer."""
     async with workers(database):
         answer = await client.chat.completions.create(
             model=MODEL, messages=ASKED, n=1, top_p=1, presence_penalty=0, frequency_penalty=0, logprobs=False,
@@ -180,7 +168,6 @@ async def test_neutral_values_that_clients_send_by_themselves_are_taken(
 
 
 async def test_an_answer_can_be_sent_again_with_all_its_fields(client: openai.AsyncOpenAI, database: Database) -> None:
-    """As a dump of it, with nulls, and with the empty lists that OpenAI itself answers."""
     async with workers(database):
         answer = await client.chat.completions.create(model=MODEL, messages=ASKED)
         said: Any = {**answer.choices[0].message.model_dump(), "annotations": []}

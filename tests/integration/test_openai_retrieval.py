@@ -28,7 +28,6 @@ TEXTS = ["the area of a circle", "the circle's area", "求三角形的面积"]
 
 @pytest.fixture
 async def api(database: Database, database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterator[Api]:
-    """The orchestrator before a retriever in this process."""
     retrieval = Retrieval(embeddings=EMBEDDINGS)
     app = create_app(Settings(database_url=database_url, data_dir=tmp_path, retrieval=retrieval))
     settings = scene.SETTINGS.model_copy(update={"retrieval": Retrieval(embeddings=EMBEDDINGS, reranker=RERANKER)})
@@ -42,7 +41,6 @@ async def api(database: Database, database_url: str, redis_url: str, tmp_path: P
 
 @pytest.fixture
 async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
-    """OpenAI's own."""
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=api.app))
     base = "http://localhost/openai/v1"
     async with openai.AsyncOpenAI(base_url=base, api_key="anything", http_client=http, max_retries=0) as client:
@@ -50,7 +48,6 @@ async def client(api: Api) -> AsyncIterator[openai.AsyncOpenAI]:
 
 
 async def test_embeddings_are_alike_in_both_encodings(client: openai.AsyncOpenAI) -> None:
-    """The client asks for base64 by itself; texts of like meaning are near each other."""
     packed = await client.embeddings.create(model=MODEL, input=TEXTS)
     plain = await client.embeddings.create(model=MODEL, input=TEXTS, encoding_format="float")
     vectors = np.array([each.embedding for each in packed.data])
@@ -61,7 +58,6 @@ async def test_embeddings_are_alike_in_both_encodings(client: openai.AsyncOpenAI
 
 
 async def test_what_cannot_be_embedded_is_refused_by_its_field(client: openai.AsyncOpenAI) -> None:
-    """Numbers of tokens, shorter vectors, a model that embeds nothing."""
     for ids in ([1, 2, 3], [[1, 2, 3]]):
         with pytest.raises(openai.BadRequestError, match="`input`: must be texts; token ids"):
             await client.embeddings.create(model=MODEL, input=ids)
@@ -76,7 +72,6 @@ async def test_what_cannot_be_embedded_is_refused_by_its_field(client: openai.As
 
 
 async def test_documents_are_ordered_by_relevance(api: Api, database: Database) -> None:
-    """In Jina's form, with the documents where they are wanted; equal scores keep the order of the request."""
     async with database.transaction() as connection:
         await models.register(connection, models.NO_RERANKER)
     api.retriever = None

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def retriever(database_url: str, folder: Path, **embeddings: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """One with these settings of the embeddings."""
     retrieval = Retrieval.model_validate({"embeddings": embeddings})
     app = create_app(Settings(database_url=database_url, data_dir=folder, retrieval=retrieval))
     async with (
@@ -35,14 +34,12 @@ async def retriever(database_url: str, folder: Path, **embeddings: Any) -> Async
 
 
 async def asked(client: httpx2.AsyncClient, index: int, question: str) -> httpx2.Response:
-    """One search."""
     return await client.post("/search", json={"searches": [{"index": index, "question": question, "k": 5}]})
 
 
 async def test_a_gguf_file_makes_vectors_inside_the_retriever(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """Built, searched, and refused by a retriever that makes others."""
     corpus = await add_corpus(database, "five", DOCUMENTS)
     path = bert_file.write(tmp_path / "encoder.gguf")
     async with retriever(database_url, tmp_path, kind="gguf", path=path, max_chars=50) as client:
@@ -59,7 +56,6 @@ async def test_a_gguf_file_makes_vectors_inside_the_retriever(
 async def test_a_server_that_is_away_takes_no_searches_of_words_with_it(
     database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The retriever starts without it; vectors are there again when the server is."""
     monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
     corpus, double = await add_corpus(database, "five", DOCUMENTS), RetrievalServer()
     async with chat_server(double.respond) as server:
@@ -81,7 +77,6 @@ async def test_a_server_that_is_away_takes_no_searches_of_words_with_it(
 async def test_a_text_that_is_too_long_is_refused_as_such(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """413, for questions and hypothetical documents: the caller can ask the others' again without it."""
     corpus = await add_corpus(database, "five", DOCUMENTS[:1])
     path = bert_file.write(tmp_path / "encoder.gguf")
     long = "circle " * 100
@@ -97,7 +92,6 @@ async def test_a_text_that_is_too_long_is_refused_as_such(
 async def test_a_document_that_is_too_long_stops_the_build_with_the_setting_that_cuts_it(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """503, not 413: the request was small, and works once the setting is there."""
     corpus = await add_corpus(database, "long", [*DOCUMENTS[:1], Document(text="circle " * 100)])
     path = bert_file.write(tmp_path / "encoder.gguf")
     async with retriever(database_url, tmp_path, kind="gguf", path=path) as client:

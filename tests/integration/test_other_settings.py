@@ -25,26 +25,22 @@ POINTERS = "SELECT dense_index, sparse_index FROM corpora"
 
 @pytest.fixture
 async def corpus(database: Database) -> int:
-    """Five documents."""
     return await add_corpus(database, "five", DOCUMENTS)
 
 
 @pytest.fixture
 def double() -> Iterator[SearchServer]:
-    """What stands for Elasticsearch."""
     with search_server() as double:
         yield double
 
 
 @pytest.fixture
 def where(database_url: str, tmp_path: Path) -> dict[str, Any]:
-    """The database and the folder that all processes of a test share."""
     return {"database_url": database_url, "data_dir": tmp_path}
 
 
 @asynccontextmanager
 async def retriever(where: dict[str, Any], **retrieval: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A process with these settings."""
     app = create_app(Settings(**where, retrieval=Retrieval(**retrieval)))
     transport = httpx2.ASGITransport(app=app)
     async with (
@@ -55,7 +51,6 @@ async def retriever(where: dict[str, Any], **retrieval: Any) -> AsyncIterator[ht
 
 
 async def refusal(client: httpx2.AsyncClient, index: int) -> dict[str, Any]:
-    """What a search says that must not be answered."""
     body = {"searches": [{"index": index, "question": "circle", "k": 1}]}
     reply = await client.post("/search", json=body)
     assert reply.status_code == 503, reply.text
@@ -75,7 +70,6 @@ async def refusal(client: httpx2.AsyncClient, index: int) -> dict[str, Any]:
 async def test_an_index_of_other_settings_is_refused_and_built_anew(
     where: dict[str, Any], corpus: int, database: Database, changed: dict[str, Any], kind: str, words: str
 ) -> None:
-    """The message names what differs, the hint the command; what did not change is kept, and no row goes."""
     before = {"sparse": Sparse(chinese="bigrams")}
     async with retriever(where, **before) as client:
         first = await build(client, corpus)
@@ -101,7 +95,6 @@ async def test_an_index_of_other_settings_is_refused_and_built_anew(
 
 
 def served(double: SearchServer) -> dict[str, Any]:
-    """Both indexes on the server."""
     return {
         "dense": Dense(backend="elasticsearch"),
         "sparse": Sparse(backend="elasticsearch"),
@@ -112,7 +105,6 @@ def served(double: SearchServer) -> dict[str, Any]:
 async def test_indexes_on_a_server_are_built_searched_and_found_again(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """By the same service, with an alias for the corpus; another process answers alike."""
     async with retriever(where, **served(double)) as client:
         built = await build(client, corpus)
         asked = [(each["index"], "area of a circle", 3) for each in built.values()]
@@ -127,7 +119,6 @@ async def test_indexes_on_a_server_are_built_searched_and_found_again(
 async def test_an_index_that_the_server_lost_is_refused_and_built_again(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """Its files are sound; building again repairs the same index."""
     async with retriever(where, **served(double)) as client:
         built = await build(client, corpus)
     del double.indexes[f"mathrag-sparse-{built['sparse']['signature']}"]
@@ -144,7 +135,6 @@ async def test_an_index_that_the_server_lost_is_refused_and_built_again(
 async def test_an_index_that_cannot_be_looked_at_is_not_built_again(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """It may be sound, and others may be searching it."""
     async with retriever(where, **served(double)) as client:
         await build(client, corpus)
         before = dict(double.indexes)
@@ -158,7 +148,6 @@ async def test_an_index_that_cannot_be_looked_at_is_not_built_again(
 async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
     where: dict[str, Any], corpus: int, database: Database, double: SearchServer
 ) -> None:
-    """As a 503 that says what to do."""
     double.credentials = {"nobody"}
     async with retriever(where, **served(double)) as client:
         reply = await client.post("/indexes", json={"corpus": corpus})
@@ -170,7 +159,6 @@ async def test_a_server_that_fails_fails_the_build_and_registers_nothing(
 async def test_a_search_that_the_key_does_not_allow_is_no_outage(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """A job would wait for the end of an outage; this one names the privilege and the way to a key that has it."""
     async with retriever(where, **served(double)) as client:
         built = await build(client, corpus)
         double.denied["_msearch"] = (
@@ -186,7 +174,6 @@ async def test_a_search_that_the_key_does_not_allow_is_no_outage(
 async def test_only_what_nothing_names_is_deleted_from_the_server(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """A build that broke off; builds on record, evaluations and other installations' indexes stay."""
     orphan, evaluated = "mathrag-sparse-" + "0" * 64, "2" * 64
     (where["data_dir"] / "evaluations" / evaluated).mkdir(parents=True)
     async with retriever(where, **served(double)) as client:
@@ -208,7 +195,6 @@ async def test_only_what_nothing_names_is_deleted_from_the_server(
 async def test_an_index_that_is_being_built_is_no_orphan(
     where: dict[str, Any], corpus: int, double: SearchServer
 ) -> None:
-    """It is neither listed nor deleted, and who asks does not wait for the build."""
     async with retriever(where, **served(double)) as client, anyio.create_task_group() as tasks:
         double.waits = "_bulk"
         double.answering.clear()
@@ -223,7 +209,6 @@ async def test_an_index_that_is_being_built_is_no_orphan(
 async def test_orphans_are_not_looked_for_without_a_server(
     where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The setting is named."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     async with retriever(where) as client:
         reply = await client.get("/orphans")

@@ -32,7 +32,6 @@ SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'math
 
 
 async def cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end: a query that is cancelled goes on until the database has answered."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -40,21 +39,18 @@ async def cancel(task: asyncio.Task[None]) -> None:
 
 @pytest.fixture
 def settings(database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """A guard's, whose patience with a dead one is short."""
     monkeypatch.setitem(ownership.SESSION, "lock_timeout", "100ms")
     monkeypatch.setattr(ownership, "POLL_S", 0.01)
     return Settings(database_url=database_url, data_dir=tmp_path)
 
 
 def elsewhere(settings: Settings, tmp_path: Path) -> Settings:
-    """The same device, from another data folder: another host, as far as files tell."""
     return settings.model_copy(update={"data_dir": tmp_path / "elsewhere"})
 
 
 async def test_two_guards_of_one_database_refuse_each_other_on_whatever_hosts(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """Nothing but the database is shared; the second is told so in words."""
     async with ownership.own_in_database(settings):
         with pytest.raises(DeviceTaken, match="'cpu:0' has a guard already"):
             await DatabaseLock(elsewhere(settings, tmp_path)).take()
@@ -63,14 +59,12 @@ async def test_two_guards_of_one_database_refuse_each_other_on_whatever_hosts(
 
 
 async def test_guards_of_two_devices_do_not_meet(settings: Settings) -> None:
-    """A box with two devices has two guards."""
     other = settings.model_copy(update={"device": Device(id="cpu:1")})
     async with ownership.own_in_database(settings), ownership.own_in_database(other):
         pass
 
 
 async def test_a_guard_that_died_leaves_the_device_free(settings: Settings, tmp_path: Path, database: Database) -> None:
-    """The lock ends with its connection."""
     dead = DatabaseLock(settings)
     await dead.take()
     await run_sql(database, CUT)
@@ -79,7 +73,6 @@ async def test_a_guard_that_died_leaves_the_device_free(settings: Settings, tmp_
 
 
 async def test_a_guard_whose_connection_is_cut_takes_the_device_again(settings: Settings, database: Database) -> None:
-    """A restart of the database costs nothing."""
     async with ownership.own_in_database(settings) as lock:
         keeping = asyncio.create_task(lock.keep())
         await run_sql(database, CUT)
@@ -93,7 +86,6 @@ async def test_a_guard_whose_connection_is_cut_takes_the_device_again(settings: 
 async def test_a_guard_that_stops_while_it_takes_the_device_leaves_no_session(
     settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session left behind would hold the device until its process ends."""
     monkeypatch.setitem(ownership.SESSION, "lock_timeout", "30s")
     async with ownership.own_in_database(settings):
         taking = asyncio.create_task(DatabaseLock(settings).take())
@@ -107,7 +99,6 @@ async def test_a_guard_that_stops_while_it_takes_the_device_leaves_no_session(
 async def test_a_connection_that_ends_while_it_is_asked_does_not_end_the_watch(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library then speaks of its own state, in an error that is none of the database's."""
     asked: list[str] = []
 
     async def execute(_: asyncpg.Connection, query: str) -> None:
@@ -127,7 +118,6 @@ async def test_a_connection_that_ends_while_it_is_asked_does_not_end_the_watch(
 async def test_a_guard_that_lost_the_device_to_another_is_told(
     settings: Settings, tmp_path: Path, database: Database
 ) -> None:
-    """It ends instead of going on beside the new one."""
     async with ownership.own_in_database(settings) as lock:
         await run_sql(database, CUT)
         async with ownership.own_in_database(elsewhere(settings, tmp_path)), asyncio.timeout(30):
@@ -135,7 +125,6 @@ async def test_a_guard_that_lost_the_device_to_another_is_told(
 
 
 def test_a_gpu_has_one_guard_on_its_host_whatever_the_databases(settings: Settings, tmp_path: Path) -> None:
-    """Two stacks with databases of their own share the card all the same."""
     card = Device(id=f"GPU-{tmp_path.name}")
     one = settings.model_copy(update={"device": card})
     with ownership.own_on_host(one), pytest.raises(DeviceTaken), ownership.own_on_host(elsewhere(one, tmp_path)):
@@ -145,7 +134,6 @@ def test_a_gpu_has_one_guard_on_its_host_whatever_the_databases(settings: Settin
 
 
 def test_nobody_else_can_open_the_lock(settings: Settings) -> None:
-    """Whoever can open a lock can hold it."""
     path = ownership.host_lock_path(settings)
     path.touch(0o644)  # of an earlier release
     with ownership.own_on_host(settings):
@@ -158,7 +146,6 @@ def test_nobody_else_can_open_the_lock(settings: Settings) -> None:
 def test_a_device_of_another_user_is_refused_with_the_users_name(
     settings: Settings, tmp_path: Path, seen: Seen
 ) -> None:
-    """The second user is told whom to ask, and which file is left where nobody has the device any more."""
     seen.describe("a process of another user starts a guard for a GPU whose lock belongs to root")
     device = f"GPU-{uuid.uuid4()}"
     path = ownership.host_lock_path(settings.model_copy(update={"device": Device(id=device)}))
@@ -179,7 +166,6 @@ def test_a_device_of_another_user_is_refused_with_the_users_name(
 
 
 def said(path: Path, device: str) -> str:
-    """What a guard of this process is told."""
     try:
         ownership._lock_file(path, device)
     except DeviceTaken as error:
@@ -190,7 +176,6 @@ def said(path: Path, device: str) -> str:
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(settings: Settings, tmp_path: Path) -> None:
-    """In a folder that everybody may write to, it could lead to any file of ours."""
     precious = tmp_path / "precious"
     precious.write_text("kept")
     ownership.host_lock_path(settings).symlink_to(precious)

@@ -39,7 +39,6 @@ MADE = """
 
 
 async def pending(database: Database, items: int = 1) -> None:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -47,25 +46,21 @@ async def pending(database: Database, items: int = 1) -> None:
 
 
 async def claimed(database: Database, limit: int = 100) -> Claim:
-    """A claim that must be there."""
     taken = await claim(database, limit)
     assert taken is not None
     return taken
 
 
 async def lose_interest(database: Database) -> None:
-    """What a cancel's first transaction does; its process died before the calls were parked."""
     await run_sql(database, "UPDATE jobs SET state = 'cancelling'")
     await run_sql(database, "UPDATE samples SET state = 4 WHERE state IN (0, 1)")
 
 
 async def forgotten(_database: Database, _calls: Sequence[int]) -> list[int]:
-    """A revival that somebody forgot."""
     return []
 
 
 async def test_claimed_calls_that_nobody_wants_are_parked(database: Database) -> None:
-    """They surface in a claim, leave the queue there, and are never handed out."""
     await pending(database, items=3)
     await lose_interest(database)
     assert await claim(database) is None
@@ -75,7 +70,6 @@ async def test_claimed_calls_that_nobody_wants_are_parked(database: Database) ->
 
 
 async def test_only_the_unwanted_calls_of_a_chunk_are_parked(database: Database) -> None:
-    """One sample of three is gone: the claim holds the two calls that are still wanted."""
     await pending(database, items=3)
     await run_sql(database, "UPDATE samples SET state = 4 WHERE ordinal = 1")
     assert len((await claimed(database)).calls) == 2
@@ -83,7 +77,6 @@ async def test_only_the_unwanted_calls_of_a_chunk_are_parked(database: Database)
 
 
 async def test_a_claim_that_parked_everything_looks_for_more(database: Database) -> None:
-    """Unwanted calls at the head of the queue do not hide the wanted ones behind them."""
     await pending(database, items=4)
     await run_sql(database, "UPDATE samples SET state = 4 WHERE ordinal IN (0, 1, 2)")
     taken = await claimed(database, 1)
@@ -93,7 +86,6 @@ async def test_a_claim_that_parked_everything_looks_for_more(database: Database)
 
 
 async def claim_that_parks_while_a_waiter_comes(database: Database) -> Claim | None:
-    """The claim has parked the call but not committed; another job attaches, commits, and finds it still queued."""
     await pending(database)
     await lose_interest(database)
     await submit_job(database, "closed-book")
@@ -107,7 +99,6 @@ async def claim_that_parks_while_a_waiter_comes(database: Database) -> Claim | N
 
 
 async def test_a_waiter_that_commits_while_its_call_is_being_parked_gets_it(database: Database) -> None:
-    """The parking claim looks after its commit, brings the call back, and may run it at once."""
     taken = await claim_that_parks_while_a_waiter_comes(database)
     assert taken is not None
     await answer(database, taken)
@@ -118,7 +109,6 @@ async def test_a_waiter_that_commits_while_its_call_is_being_parked_gets_it(data
 async def test_parking_without_a_look_afterwards_would_lose_the_call(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same schedule without it: a live sample waits for a call that is not in the queue."""
     monkeypatch.setattr(claiming, "revive_calls", forgotten)
     assert await claim_that_parks_while_a_waiter_comes(database) is None
     assert await scalar(database, ORPHANS) == 1
@@ -126,7 +116,6 @@ async def test_parking_without_a_look_afterwards_would_lose_the_call(
 
 
 async def waiter_that_commits_after_the_parking(database: Database) -> None:
-    """The other order: the waiter has seen the call in the queue, and commits when it is gone."""
     await pending(database)
     await lose_interest(database)
     await submit_job(database, "closed-book")
@@ -140,7 +129,6 @@ async def waiter_that_commits_after_the_parking(database: Database) -> None:
 
 
 async def test_a_waiter_that_commits_after_its_call_was_parked_brings_it_back(database: Database) -> None:
-    """The advance looks after its commit, too."""
     await waiter_that_commits_after_the_parking(database)
     assert await scalar(database, ORPHANS) == 0
     assert len((await claimed(database)).calls) == 1
@@ -149,7 +137,6 @@ async def test_a_waiter_that_commits_after_its_call_was_parked_brings_it_back(da
 async def test_a_waiter_that_did_not_look_would_wait_for_a_parked_call(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same schedule without the advance's look."""
     monkeypatch.setattr(advancing, "revive_calls", forgotten)
     await waiter_that_commits_after_the_parking(database)
     assert await scalar(database, ORPHANS) == 1
@@ -157,7 +144,6 @@ async def test_a_waiter_that_did_not_look_would_wait_for_a_parked_call(
 
 
 async def test_a_later_job_revives_orphans_and_counts_them_as_its_own(database: Database) -> None:
-    """Whoever puts a call into the queue has made it: reuse is what was there or on its way."""
     await pending(database, items=2)
     await lose_interest(database)
     assert await claim(database) is None
@@ -170,7 +156,6 @@ async def test_a_later_job_revives_orphans_and_counts_them_as_its_own(database: 
 
 
 async def test_calls_that_are_in_the_queue_or_answered_count_as_reused(database: Database) -> None:
-    """Of two calls one is answered and one still pending when the second job asks."""
     await pending(database, items=2)
     await answer(database, await claimed(database, 1))
     await submit_job(database, "closed-book")
@@ -181,7 +166,6 @@ async def test_calls_that_are_in_the_queue_or_answered_count_as_reused(database:
 async def test_a_call_that_is_answered_while_a_job_attaches_counts_as_reused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reply comes between reading the replies and recording the steps: somebody else has made this call."""
     await pending(database)
     taken, real = await claimed(database), advancing.record
 
@@ -197,7 +181,6 @@ async def test_a_call_that_is_answered_while_a_job_attaches_counts_as_reused(
 
 
 async def test_lapses_survive_parking(database: Database) -> None:
-    """A call that killed two workers, was parked and is wanted again is poison at its next lapse."""
     await pending(database)
     for _ in range(2):
         await claimed(database)
@@ -216,7 +199,6 @@ async def test_lapses_survive_parking(database: Database) -> None:
 
 
 async def test_parking_a_call_that_another_live_sample_wants_does_not_happen(database: Database) -> None:
-    """Two jobs wait for one call; one of them loses interest."""
     await pending(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -229,7 +211,6 @@ async def test_parking_a_call_that_another_live_sample_wants_does_not_happen(dat
 
 
 async def test_a_revived_call_has_the_rank_of_the_job_that_wants_it(database: Database) -> None:
-    """A job in a hurry does not lose its rank because a cancelled one asked before it."""
     await pending(database)
     await lose_interest(database)
     assert await claim(database) is None

@@ -42,7 +42,6 @@ QUEUED = "SELECT count(*) FROM queue"
 
 
 async def running(database: Database, items: int = 2) -> uuid.UUID:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
@@ -51,14 +50,12 @@ async def running(database: Database, items: int = 2) -> uuid.UUID:
 
 
 async def claimed(database: Database, limit: int = 100) -> Claim:
-    """A claim that must be there."""
     taken = await claim(database, limit)
     assert taken is not None
     return taken
 
 
 async def completes(database: Database, expected: list[str]) -> ScriptedExecutor:
-    """Everything is run to its end; returns who ran it."""
     executor = ScriptedExecutor()
     await drain(database, executor)
     assert await job_states(database) == expected
@@ -66,7 +63,6 @@ async def completes(database: Database, expected: list[str]) -> ScriptedExecutor
 
 
 async def test_a_paused_job_leaves_no_work_behind(database: Database) -> None:
-    """Its calls are parked, its samples wait, and neither a flip nor a worker is woken for it."""
     job = await running(database)
     await pause(database, job)
     assert (await job_states(database), await sample_states(database)) == (["paused"], [1, 1])
@@ -80,7 +76,6 @@ async def test_a_paused_job_leaves_no_work_behind(database: Database) -> None:
 
 
 async def test_a_resumed_job_goes_on_where_it_was(database: Database) -> None:
-    """The same calls come back, none is made twice."""
     job = await running(database)
     await pause(database, job)
     await resume(database, job)
@@ -90,7 +85,6 @@ async def test_a_resumed_job_goes_on_where_it_was(database: Database) -> None:
 
 
 async def test_pausing_and_resuming_again_is_harmless(database: Database) -> None:
-    """Nothing changes, not even the version."""
     job = await running(database)
     for verb, state in ((pause, "paused"), (resume, "running")):
         await verb(database, job)
@@ -100,7 +94,6 @@ async def test_pausing_and_resuming_again_is_harmless(database: Database) -> Non
 
 
 async def test_ready_samples_of_a_paused_job_are_not_advanced(database: Database) -> None:
-    """It was paused before anything began."""
     await furnish(database, items=2)
     job = await submit_job(database, "closed-book")
     await pause(database, job)
@@ -111,7 +104,6 @@ async def test_ready_samples_of_a_paused_job_are_not_advanced(database: Database
 
 
 async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(database: Database) -> None:
-    """Though the calibration's last reply came while it was paused."""
     await furnish(database, items=3)
     job = await submit_job(database)
     while not await scalar(database, "SELECT count(*) FROM samples WHERE kind = 'prepare' AND state = 2"):
@@ -134,7 +126,6 @@ async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(datab
 
 
 async def test_a_job_whose_samples_ended_while_it_was_paused_ends_when_it_goes_on(database: Database) -> None:
-    """The end is not missed."""
     job = await running(database)
     await answer(database, await claimed(database))
     assert await advance(database) == 2
@@ -147,7 +138,6 @@ async def test_a_job_whose_samples_ended_while_it_was_paused_ends_when_it_goes_o
 
 
 async def test_calls_that_another_job_waits_for_stay_in_the_queue(database: Database) -> None:
-    """It completes; the paused one finds its replies when it goes on and makes no call."""
     job = await running(database, items=3)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -160,7 +150,6 @@ async def test_calls_that_another_job_waits_for_stay_in_the_queue(database: Data
 
 
 async def test_a_new_job_revives_the_calls_of_a_paused_one(database: Database) -> None:
-    """Whoever comes to want them brings them back, for itself."""
     await running(database, items=2)
     await run_sql(database, "UPDATE jobs SET rank = 3")
     await pause(database, uuid.UUID(str(await scalar(database, "SELECT public_id FROM jobs"))))
@@ -171,7 +160,6 @@ async def test_a_new_job_revives_the_calls_of_a_paused_one(database: Database) -
 
 
 async def test_what_is_in_flight_may_end_and_its_replies_are_kept(database: Database) -> None:
-    """The sample is ready then, and waits for the job."""
     job = await running(database)
     taken = await claimed(database)
     await pause(database, job)
@@ -184,7 +172,6 @@ async def test_what_is_in_flight_may_end_and_its_replies_are_kept(database: Data
 
 
 async def test_a_call_that_is_given_back_while_its_job_is_paused_is_parked(database: Database) -> None:
-    """By the sweeper, or by the next claim; it is charged to nobody."""
     job = await running(database)
     taken = await claimed(database)
     await pause(database, job)
@@ -198,7 +185,6 @@ async def test_a_call_that_is_given_back_while_its_job_is_paused_is_parked(datab
 
 
 async def test_a_claim_that_commits_after_the_pause_runs_what_it_took(database: Database) -> None:
-    """It had looked before: in flight is in flight. What it did not take is parked."""
     job = await running(database)
     taking = {"lane": "generate", "model": await scalar(database, "SELECT max(model_id) FROM queue"), "n": 1}
     async with database.transaction() as claiming:
@@ -209,7 +195,6 @@ async def test_a_claim_that_commits_after_the_pause_runs_what_it_took(database: 
 
 
 async def test_a_pause_waits_for_the_advance_that_holds_the_samples_and_parks_its_calls(database: Database) -> None:
-    """The advance commits fresh calls after the pause has begun; no worker ever sees them."""
     await furnish(database, items=2)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
@@ -229,7 +214,6 @@ async def test_a_pause_waits_for_the_advance_that_holds_the_samples_and_parks_it
 
 
 async def test_a_revival_that_commits_after_the_pause_is_parked_again(database: Database) -> None:
-    """It had looked while the job still ran; the sweeper takes it back, and no lane is ticked."""
     job = await running(database)
     calls = sorted(int(str(call)) for (call,) in await rows(database, "SELECT call_id FROM queue"))
     await run_sql(database, "DELETE FROM queue")
@@ -242,7 +226,6 @@ async def test_a_revival_that_commits_after_the_pause_is_parked_again(database: 
 
 
 async def test_a_resume_that_comes_while_the_pause_parks_brings_every_call_back(database: Database) -> None:
-    """The pause has parked but not committed: the resume finds nothing to revive, so whoever parked looks again."""
     job = await running(database)
     async with processes(database, 2) as [one, two]:
         held = HeldDatabase(one, first=1)
@@ -257,7 +240,6 @@ async def test_a_resume_that_comes_while_the_pause_parks_brings_every_call_back(
 
 
 async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
-    """The state was committed, the calls still stand in the queue."""
     job = await running(database)
     async with processes(database, 1) as [other]:
         held = HeldDatabase(other, first=1)
@@ -271,7 +253,6 @@ async def test_a_pause_whose_process_died_half_way_is_finished_by_the_sweeper(da
 
 
 async def test_a_resume_whose_process_died_half_way_is_finished_by_the_sweeper(database: Database) -> None:
-    """The state was committed, the calls are still parked."""
     job = await running(database)
     await pause(database, job)
     async with processes(database, 1) as [other]:
@@ -286,7 +267,6 @@ async def test_a_resume_whose_process_died_half_way_is_finished_by_the_sweeper(d
 
 
 async def test_a_reply_between_pause_and_resume_leaves_nobody_stuck(database: Database) -> None:
-    """Its worker died before it looked: the sweeper looks once the job goes on."""
     job = await running(database)
     taken = await claimed(database)
     await pause(database, job)
@@ -307,7 +287,6 @@ async def test_a_reply_between_pause_and_resume_leaves_nobody_stuck(database: Da
 
 
 async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
-    """At once, and for good."""
     job = await running(database)
     await pause(database, job)
     await cancel(database, job)
@@ -319,7 +298,6 @@ async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
 
 @pytest.mark.parametrize("verb", [pause, resume])
 async def test_a_job_that_ends_can_be_neither_paused_nor_resumed(database: Database, verb: object) -> None:
-    """The message says what became of it."""
     job = await running(database)
     for state, words in (
         ("finalizing", "is finalizing"), ("cancelling", "is being cancelled"), ("failed", "has failed"),
@@ -333,7 +311,6 @@ async def test_a_job_that_ends_can_be_neither_paused_nor_resumed(database: Datab
 
 
 async def test_of_two_who_saw_the_same_version_one_wins(database: Database) -> None:
-    """The other is told to look again."""
     job = await running(database)
     version = int(str(await scalar(database, "SELECT version FROM jobs")))
     async with processes(database, 2) as others:

@@ -35,7 +35,6 @@ WHAT_IF: dict[str, Any] = {
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """Two models that declare 96 MiB each, on a device with room for one."""
     await scene.furnish(database, ITEMS)
     async with database.transaction() as connection:
         for name in ("a-judge", "a-generator"):
@@ -48,7 +47,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def held(database: Database, *names: str) -> None:
-    """The device holds these."""
     found = await rows(database, "SELECT id FROM models WHERE name = ANY(:names)", names=list(names))
     async with database.transaction() as connection:
         epoch = await residencies.insert_wanted(connection, "cpu:0", 0, [int(str(each)) for (each,) in found], "test")
@@ -57,14 +55,12 @@ async def held(database: Database, *names: str) -> None:
 
 
 async def asked(api: Api, body: dict[str, Any], status: int = 200) -> Any:
-    """The answer of `POST /v1/plan`."""
     reply = await api.http.post("/v1/plan", json=body)
     assert reply.status_code == status, reply.text
     return reply.json()
 
 
 def planned(found: Any) -> list[tuple[list[str], int, bool]]:
-    """(models, MiB, resident) of the chosen residencies, in order."""
     return [
         ([model["name"] for model in residency["models"]], residency["predicted_mib"], residency["resident"])
         for residency in found["chosen"]["residencies"]
@@ -72,7 +68,6 @@ def planned(found: Any) -> list[tuple[list[str], int, bool]]:
 
 
 async def test_a_job_is_staged_where_both_models_do_not_fit(api: Api) -> None:
-    """Residencies in order, MiB against budget, flips, and what was refused."""
     job = await api.job("mathrag-gate", params={"gate": {"items": 2}})
     found = await api.get(f"/v1/jobs/{job['id']}/plan")
     assert planned(found) == [(["a-judge"], 96, False), (["a-generator"], 96, False)]
@@ -83,7 +78,6 @@ async def test_a_job_is_staged_where_both_models_do_not_fit(api: Api) -> None:
 
 
 async def test_the_calls_of_a_job_are_an_upper_end(api: Api) -> None:
-    """One generation for every sample; without a calibration nothing of the judge."""
     job = await api.job("closed-book", repeats=3)
     found = await api.get(f"/v1/jobs/{job['id']}/plan")
     ((model,),) = ([residency["models"] for residency in found["chosen"]["residencies"]],)
@@ -91,7 +85,6 @@ async def test_the_calls_of_a_job_are_an_upper_end(api: Api) -> None:
 
 
 async def test_what_is_resident_is_not_loaded_again(api: Api, database: Database) -> None:
-    """The plan begins where the device is."""
     await held(database, "a-generator")
     job = await api.job("closed-book")
     found = await api.get(f"/v1/jobs/{job['id']}/plan")
@@ -101,7 +94,6 @@ async def test_what_is_resident_is_not_loaded_again(api: Api, database: Database
 
 
 async def test_a_live_job_is_planned_by_what_is_left_of_it(api: Api, database: Database) -> None:
-    """Calls that are open are counted; those with replies are not made again."""
     job = await api.job("closed-book")
     await scene.advance(database)
     claimed = await scene.claim(database, 2)
@@ -115,7 +107,6 @@ async def test_a_live_job_is_planned_by_what_is_left_of_it(api: Api, database: D
 
 
 async def test_a_job_that_is_not_submitted_is_planned_and_not_kept(api: Api, database: Database) -> None:
-    """The same body as for `POST /v1/jobs`, here with more room than there is."""
     body = {"name": "j", "dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}
     found = await asked(api, {"job": body, "devices": [{"id": "cpu:9", "budget_mib": 400}]})
     assert planned(found) == [(["a-judge", "a-generator"], 192, False)]
@@ -124,7 +115,6 @@ async def test_a_job_that_is_not_submitted_is_planned_and_not_kept(api: Api, dat
 
 
 async def test_models_by_preset_are_planned_for_a_card_that_is_not_there(api: Api) -> None:
-    """On 12 GB both are held together; on 6 GB they take turns; on 4 GB the generator fits nowhere."""
     names = []
     for mib in (12_288, 7_000, 4_096):
         found = await asked(api, {**WHAT_IF, "devices": [{"budget_mib": mib}]})
@@ -135,7 +125,6 @@ async def test_models_by_preset_are_planned_for_a_card_that_is_not_there(api: Ap
 
 
 async def test_two_cards_hold_a_model_each(api: Api) -> None:
-    """No flip after the first loads."""
     cards = [{"id": "gpu:0", "budget_mib": 7000}, {"id": "gpu:1", "budget_mib": 7000}]
     found = await asked(api, {**WHAT_IF, "devices": cards})
     assert {residency["device"] for residency in found["chosen"]["residencies"]} == {"gpu:0", "gpu:1"}
@@ -143,7 +132,6 @@ async def test_two_cards_hold_a_model_each(api: Api) -> None:
 
 
 async def test_every_time_says_how_it_is_known(api: Api) -> None:
-    """What is assumed names what it is from, and changes with it."""
     slow, fast = [
         await asked(api, {**WHAT_IF, "devices": [{"budget_mib": 12_288}], "speeds": {"disk_mib_s": speed}})
         for speed in (100, 1000)
@@ -156,7 +144,6 @@ async def test_every_time_says_how_it_is_known(api: Api) -> None:
 
 
 async def test_a_quantised_cache_and_a_place_for_retrieval_are_part_of_the_question(api: Api) -> None:
-    """Where everything has room the GPU searches too."""
     searches = {"mib": 2355, "calls": 500, "gpu_s": 0.005, "cpu_s": 0.05}
     found = await asked(api, {**WHAT_IF, "devices": [{"budget_mib": 12_288}], "retrieval": searches})
     assert found["chosen"]["name"] == "together, retrieval on the GPU"
@@ -186,18 +173,15 @@ async def test_a_quantised_cache_and_a_place_for_retrieval_are_part_of_the_quest
     ],
 )
 async def test_a_question_that_makes_no_sense_is_refused(api: Api, body: dict[str, Any], said: str) -> None:
-    """The field is named."""
     assert said in (await asked(api, body, 422))["detail"]
 
 
 async def test_what_is_not_there_is_not_found(api: Api) -> None:
-    """Job and dataset alike."""
     assert (await api.http.get("/v1/jobs/nobody/plan")).status_code == 404
     await asked(api, {"job": {"name": "j", "dataset": "nothing", "pipeline": "closed-book"}}, 404)
 
 
 async def test_so_many_questions_are_planned_without_a_dataset(api: Api) -> None:
-    """As of a dataset with as many; what exists needs no second number."""
     body = {"corpus": "docs", "pipeline": "mathrag-gate", "repeats": 2}
     uploaded = await asked(api, {"job": {**body, "dataset": "items"}})
     assert await asked(api, {"job": body, "questions": ITEMS}) == uploaded
@@ -207,7 +191,6 @@ async def test_so_many_questions_are_planned_without_a_dataset(api: Api) -> None
 
 
 async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_time(api: Api) -> None:
-    """Ratings are of documents: 20 of the corpus and as many of the calibration, however many samples there are."""
     found = await asked(api, {"job": {"dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}})
     assert (found["calls"]["generate"], found["calls"]["judge"]) == (ITEMS, len(scene.DOCUMENTS))
     alone = {model["name"]: model["calls"] for each in found["chosen"]["residencies"] for model in each["models"]}
@@ -217,7 +200,6 @@ async def test_calls_are_told_by_role_and_equal_ones_count_once_in_the_shorter_t
 
 
 async def test_models_that_are_not_there_take_the_place_of_a_jobs(api: Api) -> None:
-    """With its calls; one model in both roles is one server."""
     job = {"dataset": "items", "corpus": "docs", "pipeline": "mathrag-gate"}
     own = await asked(api, {"job": job})
     both = await asked(api, {"job": job, **WHAT_IF, "devices": [{"budget_mib": 12_288}]})

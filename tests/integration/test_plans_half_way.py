@@ -27,14 +27,12 @@ ROLES = ("dense", "sparse", "judge", "generate", "grade")
 
 
 def settings(*devices: Device, **configured: Model) -> Settings:
-    """Of these devices; the scene's models with four slots unless something else is configured."""
     both = {name: Model(driver="scripted", parallel=4) for name in ("a-judge", "a-generator")}
     changed = {"device": devices[0], "devices": devices[1:], "models": configured or both}
     return scene.SETTINGS.model_copy(update=changed)
 
 
 async def register(database: Database, **device_of: str) -> None:
-    """The scene's models, 96 MiB each, on these devices."""
     async with database.transaction() as connection:
         for name in ("judge", "generator"):
             identity = ModelIdentity(
@@ -46,7 +44,6 @@ async def register(database: Database, **device_of: str) -> None:
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """Two models on one device with room for one."""
     await scene.furnish(database, ITEMS)
     await register(database)
     async with serving(database, redis_url, settings(FIRST)) as api:
@@ -54,18 +51,15 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def planned(api: Api, job: Any) -> Any:
-    """The plan of what is left."""
     return await api.get(f"/v1/jobs/{job['id']}/plan")
 
 
 def left(found: Any) -> dict[str, int]:
-    """Calls that are still to come, by model."""
     residencies = found["chosen"]["residencies"] if found["chosen"] else []
     return {model["name"]: model["calls"] for residency in residencies for model in residency["models"]}
 
 
 async def step(database: Database, *roles: str, judge: Reply | None = None) -> bool:
-    """Three calls of every role are answered, or of these; whether there were any. `judge`: how, if not by rule."""
     await onward(database)
     claims = {role: await scene.claim(database, 3, role=role) for role in roles or ROLES}
     for role, claim in claims.items():
@@ -76,14 +70,12 @@ async def step(database: Database, *roles: str, judge: Reply | None = None) -> b
 
 
 async def onward(database: Database) -> None:
-    """Samples and jobs go as far as replies let them."""
     await scene.advance(database)
     await ending.finish_due_jobs(database)
     await scene.advance(database)
 
 
 async def made(database: Database) -> dict[str, int]:
-    """Answers of the leased models so far."""
     found = await scene.rows(
         database,
         "SELECT m.name, count(*) FROM attempts a JOIN calls c ON c.id = a.call_id JOIN models m ON m.id = c.model_id"
@@ -108,7 +100,6 @@ async def test_a_job_that_was_just_submitted_is_planned_as_before(api: Api, data
 async def test_at_every_moment_a_plan_is_an_upper_end_of_what_is_still_done(
     api: Api, database: Database, judge: Reply | None
 ) -> None:
-    """From the submission over calibration and gate to the last generation; and never more than the moment before."""
     job = await api.job("mathrag-gate", params=GATE)
     seen = [(left(await planned(api, job)), {})]
     while await step(database, judge=judge):
@@ -124,7 +115,6 @@ async def test_at_every_moment_a_plan_is_an_upper_end_of_what_is_still_done(
 
 
 async def test_a_gate_that_chose_rules_needs_its_judge_no_more(api: Api, database: Database) -> None:
-    """Two stages become one as soon as it has decided, with samples that have not begun."""
     job = await api.job("mathrag-gate", params=GATE)
     assert (await planned(api, job))["chosen"]["name"] == "staged"
     while (await scene.job_states(database)) == ["preparing"]:
@@ -134,7 +124,6 @@ async def test_a_gate_that_chose_rules_needs_its_judge_no_more(api: Api, databas
 
 
 async def test_when_everything_is_judged_the_generator_is_all_that_is_left(api: Api, database: Database) -> None:
-    """Half of its answers are there: they are not asked for again."""
     job = await api.job("mathrag-gate", params=GATE)
     while await step(database, "dense", "sparse", "judge"):
         pass
@@ -145,7 +134,6 @@ async def test_when_everything_is_judged_the_generator_is_all_that_is_left(api: 
 
 
 async def test_a_call_that_two_jobs_wait_for_is_planned_for_each(api: Api, database: Database) -> None:
-    """Either of them may be cancelled; and a cancelled one wants nothing."""
     first, second = [await api.job("closed-book", name=name) for name in ("one", "two")]
     await scene.advance(database)
     assert [left(await planned(api, job)) for job in (first, second)] == [{"a-generator": ITEMS}] * 2
@@ -160,7 +148,6 @@ async def test_a_call_that_two_jobs_wait_for_is_planned_for_each(api: Api, datab
 
 
 async def test_a_sample_that_failed_wants_nothing_more(api: Api, database: Database) -> None:
-    """The others go on."""
     job = await api.job("mathrag-gate", params=GATE)
     while (await scene.job_states(database)) == ["preparing"]:
         assert await step(database, judge=MUTE)
@@ -169,7 +156,6 @@ async def test_a_sample_that_failed_wants_nothing_more(api: Api, database: Datab
 
 
 async def test_two_devices_need_no_flip_and_each_is_held_to_its_own_budget(database: Database, redis_url: str) -> None:
-    """The models are where their guards have registered them."""
     await scene.furnish(database, ITEMS)
     await register(database, generator="cpu:1")
     async with serving(database, redis_url, settings(FIRST, SECOND)) as api:
@@ -193,7 +179,6 @@ async def test_two_devices_need_no_flip_and_each_is_held_to_its_own_budget(datab
 async def test_a_model_whose_device_is_not_configured_any_more_cannot_be_planned(
     database: Database, redis_url: str
 ) -> None:
-    """Said rather than planned for another device."""
     await scene.furnish(database, ITEMS)
     await register(database, generator="cpu:1")
     async with serving(database, redis_url, settings(FIRST)) as api:
@@ -205,7 +190,6 @@ async def test_a_model_whose_device_is_not_configured_any_more_cannot_be_planned
 async def test_a_model_that_is_not_configured_any_more_is_planned_by_its_row(
     database: Database, redis_url: str
 ) -> None:
-    """Slots and context as it was registered, by whichever name its backend has for them."""
     await scene.furnish(database, ITEMS)
     await register(database)
     others = settings(FIRST, other=Model(driver="scripted"))
@@ -216,7 +200,6 @@ async def test_a_model_that_is_not_configured_any_more_is_planned_by_its_row(
 
 
 async def test_what_was_measured_takes_the_place_of_what_was_assumed(api: Api, database: Database) -> None:
-    """Each time says so itself; a plan of both kinds is mixed."""
     job = await api.job("closed-book")
     assert (await planned(api, job))["chosen"]["basis"] == "assumed"
     await scene.run_sql(

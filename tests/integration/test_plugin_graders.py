@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Site]:
-    """A folder with the grader `fair`, loaded."""
     made = plugins.site(tmp_path, monkeypatch)
     install(made, "fair", marking("fair", "return Marked(correct=True, score=0.5)").replace("mark)", "mark, 'luck')"))
     restart(monkeypatch)
@@ -29,19 +28,16 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Si
 
 
 def install(site: plugins.Site, name: str, source: str) -> None:
-    """A grader with this source."""
     site.install(name, source, kind="grader", value=f"plugin_{name}:GRADER")
 
 
 def fairly(request: Request) -> Reply:
-    """The plug-in's verdict for every answer."""
     return Marked(correct=True, score=0.5) if request.role == "grade" else by_rule(request)
 
 
 async def test_a_dataset_may_declare_a_plugins_grader_which_its_jobs_pin(
     database: Database, redis_url: str, site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its code is the grader's identity; report and audit are as with a shipped one, and the report outlives it."""
     await furnish(database)
     async with serving(database, redis_url) as api:
         uploaded = await api.upload("datasets", "fairs", [{"question": "Why?", "answer": "so"}], grader="fair")
@@ -87,7 +83,6 @@ async def test_a_grader_that_is_none_is_refused_at_upload_and_submission(
     source: str,
     said: str,
 ) -> None:
-    """With what is wrong with the plug-in; a shipped name stays the shipped grader."""
     install(site, name, source)
     found = restart(monkeypatch)
     assert said in found[name].detail

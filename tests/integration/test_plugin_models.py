@@ -35,14 +35,12 @@ run = Model
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Site]:
-    """A folder that is imported from, in a process that has opened nothing yet."""
     forget()
     yield plugins.site(tmp_path, monkeypatch)
     forget()
 
 
 def forget() -> None:
-    """As after a restart."""
     opening.find_usable.cache_clear()
     opening._import.cache_clear()
     for module in [name for name in sys.modules if name.startswith("plugin_")]:
@@ -50,14 +48,12 @@ def forget() -> None:
 
 
 def embedder(site: plugins.Site, name: str, body: str, version: str = "1.0") -> Embeddings:
-    """Settings that name an embedder with this body."""
     source = MAKING.format(method="encode(self, texts)", body=body)
     site.install(name, source, kind="embedder", version=version)
     return Embeddings(kind="plugin", plugin=name)
 
 
 def test_an_embedders_code_is_part_of_its_signature(site: plugins.Site) -> None:
-    """Another version makes other indexes, and so do other options."""
     settings = embedder(site, "letters", "return [[float(len(text)), 1.0] for text in texts]")
     with retrieval_models.open_embedder(settings) as made:
         first = made.signature
@@ -76,14 +72,12 @@ def test_an_embedders_code_is_part_of_its_signature(site: plugins.Site) -> None:
     ["raise RuntimeError('no')", "return 'abc'", "return [['a']]", "return [[1.0], [2.0]]", "return [[1e999]]"],
 )
 def test_vectors_that_are_none_are_a_failure_in_words(site: plugins.Site, body: str) -> None:
-    """They never reach an index."""
     settings = embedder(site, "bad", body)
     with retrieval_models.open_embedder(settings) as made, pytest.raises(Exception, match="no embeddings: "):
         made.embed_queries(["a"])
 
 
 def test_a_rerankers_code_is_its_identity_and_nonsense_is_refused(site: plugins.Site) -> None:
-    """Its digest is the hash of the plug-in's code."""
     source = MAKING.format(method="scores(self, question, documents)", body="return [0.5 for _ in documents]")
     site.install("half", source, kind="reranker")
     settings = Reranker(kind="plugin", plugin="half", activation="none")
@@ -102,7 +96,6 @@ def test_a_rerankers_code_is_its_identity_and_nonsense_is_refused(site: plugins.
 
 
 def test_a_plugin_that_is_not_there_is_named(site: plugins.Site) -> None:
-    """So is what is wrong with one that cannot be used."""
     with pytest.raises(Unavailable, match="no plug-in is installed that adds the embedder 'letters'"):
         opening.find_usable(Kind.EMBEDDER, "letters")
     settings = embedder(site, "broken", "pass")
@@ -115,7 +108,6 @@ def test_a_plugin_that_is_not_there_is_named(site: plugins.Site) -> None:
 
 
 async def test_a_driver_of_a_plugin_fails_its_own_model_alone(site: plugins.Site) -> None:
-    """The identity of its models has the plug-in's code; what it raises is an error of that model."""
     body = "raise KeyError('weights')"
     site.install(
         "slow", MAKING.format(method="identify(self)", body=body).replace("def id", "async def id"), kind="driver"
@@ -148,7 +140,6 @@ READERS = {
 async def test_a_reader_is_bounded_and_its_faults_are_the_uploads(
     database: Database, redis_url: str, site: plugins.Site
 ) -> None:
-    """Endless rows, an endless row and a process that ends are refused in words; nothing is stored of them."""
     limits = Settings().limits.model_copy(update={"decompressed_bytes": 100_000, "line_bytes": 10_000})
     async with serving(database, redis_url, Settings(database_url="unused", limits=limits)) as api:
         for name, (body, status, said) in READERS.items():

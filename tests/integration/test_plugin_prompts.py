@@ -22,7 +22,6 @@ JOB = {"pipeline": "closed-book", "corpus": None}
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugins]:
-    """A folder with the prompt `terse`, and one with the rubric `strict`, loaded."""
     plugins.site(tmp_path, monkeypatch)
     for folder, name, text in (("p", "terse.toml", prompt("terse", "Shortly: {{question}}")), ("r", "strict.txt", "A")):
         (tmp_path / folder).mkdir()
@@ -39,7 +38,6 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin
 async def test_a_job_asks_with_its_own_prompt_and_waits_where_that_has_changed(
     database: Database, redis_url: str, settings: Plugins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Put back as it was, it goes on, and its audit is clean."""
     assert settings.templates is not None
     await furnish(database, items=2)
     await submit_job(database, **JOB, params={"generate": {"template": "terse"}})  # type: ignore[arg-type]
@@ -66,7 +64,6 @@ async def test_a_job_asks_with_its_own_prompt_and_waits_where_that_has_changed(
 
 
 async def test_a_job_keeps_the_text_of_its_rubric(database: Database, settings: Plugins) -> None:
-    """Whatever becomes of the file, it is rated by what the file said."""
     await furnish(database, items=1)
     await submit_job(database, **JOB, params={"grading": {"grader": "rubric", "rubric": "@strict"}})  # type: ignore[arg-type]
     [(rubric,)] = await rows(database, "SELECT convert_from(params, 'UTF8')::jsonb -> 'grading' ->> 'rubric' FROM jobs")
@@ -87,7 +84,6 @@ async def test_a_job_keeps_the_text_of_its_rubric(database: Database, settings: 
 async def test_what_is_not_in_the_folders_is_refused(
     database: Database, settings: Plugins, params: dict[str, object], said: str
 ) -> None:
-    """By its name alone: a path is none."""
     await furnish(database, items=1)
     with pytest.raises(Invalid, match=said):
         await submit_job(database, **JOB, params=params)  # type: ignore[arg-type]

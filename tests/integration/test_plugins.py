@@ -24,7 +24,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Site]:
-    """A folder with the plug-in `asking`, loaded; the processes of other tests have none."""
     made = plugins.site(tmp_path, monkeypatch)
     made.install("asking")
     restart(monkeypatch)
@@ -33,13 +32,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Si
 
 
 async def pinned(database: Database) -> list[PluginPin]:
-    """What the first job keeps of its plug-ins."""
     [(code,)] = await rows(database, "SELECT code FROM jobs ORDER BY id LIMIT 1")
     return [PluginPin(**each) for each in code["plugins"]]  # type: ignore[index]
 
 
 async def half_way(database: Database) -> None:
-    """A job of the plug-in and one of ours, both advanced to their first calls."""
     await furnish(database, items=2)
     await submit_job(database, "asking", name="theirs", corpus=None)
     await submit_job(database, "closed-book", name="ours", corpus=None)
@@ -49,7 +46,6 @@ async def half_way(database: Database) -> None:
 async def test_a_job_pins_its_plugin_and_says_where_its_pipeline_comes_from(
     database: Database, redis_url: str, site: plugins.Site
 ) -> None:
-    """Name, distribution, version and hash stand in the job's provenance; the list of pipelines names the plug-in."""
     await furnish(database, items=2)
     async with serving(database, redis_url) as api:
         await api.job("asking", corpus=None)
@@ -74,7 +70,6 @@ async def test_a_job_pins_its_plugin_and_says_where_its_pipeline_comes_from(
 async def test_a_job_whose_plugin_is_another_one_waits_and_goes_on_when_it_is_back(
     database: Database, redis_url: str, site: plugins.Site, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    """It says what it waits for, holds up nobody, and completes with the code that it was submitted with."""
     await half_way(database)
     match change:
         case "uninstalled":
@@ -105,7 +100,6 @@ async def test_a_job_whose_plugin_is_another_one_waits_and_goes_on_when_it_is_ba
 async def test_a_submission_is_refused_with_what_is_wrong_with_the_plugin(
     database: Database, site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its state and its error are said, not that there is no such pipeline."""
     site.install("broken", "raise ValueError('no')")
     restart(monkeypatch)
     await furnish(database)
@@ -116,7 +110,6 @@ async def test_a_submission_is_refused_with_what_is_wrong_with_the_plugin(
 async def test_the_audit_of_a_job_names_the_other_code_of_its_plugin(
     database: Database, redis_url: str, site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the same outcomes it is clean; without the plug-in it says which one is needed."""
     await furnish(database, items=2)
     await submit_job(database, "asking", corpus=None)
     await finished(database)
@@ -139,7 +132,6 @@ async def test_the_audit_of_a_job_names_the_other_code_of_its_plugin(
 async def test_a_pipeline_that_yields_nonsense_later_fails_its_own_samples(
     database: Database, site: plugins.Site, monkeypatch: pytest.MonkeyPatch, yielded: str
 ) -> None:
-    """What a dry run does not meet is met here: the sample fails with what was yielded."""
     source = asking("asking").replace("    return", f"    if sample.item.ordinal == 1: yield {yielded}\n    return")
     site.install("asking", source, version="2.0")
     restart(monkeypatch)

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def deps(database: Database, redis_url: str, tmp_path: Path) -> AsyncIterator[Deps]:
-    """Real servers; guard and retriever answer that they are well."""
     settings = scene.SETTINGS.model_copy(
         update={"data_dir": tmp_path, "retriever_url": "http://retriever", "guard_url": "http://guard"}
     )
@@ -38,7 +37,6 @@ async def deps(database: Database, redis_url: str, tmp_path: Path) -> AsyncItera
 
 
 def found(deps: Deps, **settings: Any) -> Deps:
-    """The same with other settings."""
     changed = deps.settings.model_copy(update=settings)
     return Deps(
         settings=changed,
@@ -51,7 +49,6 @@ def found(deps: Deps, **settings: Any) -> Deps:
 
 
 async def test_readiness_is_well_when_everything_is_there(deps: Deps, database: Database) -> None:
-    """Models registered, workers beating."""
     await scene.furnish(database)
     for lane in Lane:
         await deps.redis.set(f"mathrag:worker:{lane.value}:host:1", "alive")
@@ -59,7 +56,6 @@ async def test_readiness_is_well_when_everything_is_there(deps: Deps, database: 
 
 
 async def test_every_check_that_is_not_well_says_what_to_do(deps: Deps) -> None:
-    """Nothing is registered, and nobody beats."""
     wrong = {
         check.name: check.fix for check in await checks(list_readiness_probes(deps.settings), deps) if not check.ok
     }
@@ -68,7 +64,6 @@ async def test_every_check_that_is_not_well_says_what_to_do(deps: Deps) -> None:
 
 
 async def test_redis_must_keep_what_it_is_told(deps: Deps) -> None:
-    """The fix is the command that changes it."""
     before = {name: (await deps.redis.config_get(name))[name] for name in ("maxmemory-policy", "appendonly")}
     try:
         await deps.redis.config_set("appendonly", "yes")
@@ -87,13 +82,11 @@ async def test_redis_must_keep_what_it_is_told(deps: Deps) -> None:
 
 
 async def test_a_clock_that_is_off_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By how much, and in which direction."""
     assert "within" in await services.check_clock(deps)
 
     class Late(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> Any:
-            """A minute behind the database."""
             return datetime.now(UTC) - timedelta(minutes=1)
 
     monkeypatch.setattr(services, "datetime", Late)
@@ -102,7 +95,6 @@ async def test_a_clock_that_is_off_is_found(deps: Deps, monkeypatch: pytest.Monk
 
 
 async def test_a_database_of_another_version_is_found(deps: Deps, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both versions are named."""
     assert str(services.find_head()) in await services.check_schema(deps)
     monkeypatch.setattr(services, "find_head", lambda: "9999")
     with pytest.raises(NotReady, match="the code at 9999"):
@@ -110,7 +102,6 @@ async def test_a_database_of_another_version_is_found(deps: Deps, monkeypatch: p
 
 
 async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(deps: Deps) -> None:
-    """With the operator's reason."""
     await devices.drain_device(deps.database, "cpu:0", "driver update", "somebody")
     with pytest.raises(NotReady, match="driver update") as drained:
         await device.check_state(deps)
@@ -120,7 +111,6 @@ async def test_a_drained_device_is_not_ready_and_says_who_may_use_it_again(deps:
 
 
 async def test_an_index_whose_files_were_changed_is_found(deps: Deps, tmp_path: Path) -> None:
-    """Missing, changed, or with another manifest than the registered one."""
     folder = tmp_path / "indexes" / "one"
     folder.mkdir(parents=True)
     (folder / "vectors.bin").write_bytes(b"vectors")
@@ -143,7 +133,6 @@ async def test_an_index_whose_files_were_changed_is_found(deps: Deps, tmp_path: 
 
 
 async def test_what_grows_is_told_with_its_size_and_what_to_run(deps: Deps, database: Database) -> None:
-    """Folders of indexes that the database does not know are named with the command that removes them."""
     (deps.settings.data_dir / "logs").mkdir()
     (deps.settings.data_dir / "logs" / "judge.log").write_bytes(bytes(3 << 20))
     assert await growth.report_logs(deps) == "3.0 MiB in 1 files, rotated at 16 MiB each"
@@ -158,7 +147,6 @@ async def test_what_grows_is_told_with_its_size_and_what_to_run(deps: Deps, data
 
 
 async def test_a_data_folder_that_others_may_read_is_named(deps: Deps) -> None:
-    """With the command that closes it; that they may pass through is needed where PostgreSQL is another user."""
     for mode, well in ((0o700, True), (0o711, True), (0o755, False)):
         deps.settings.data_dir.chmod(mode)
         (check,) = await checks([Probe(name="privacy", run=machine.check_privacy, fix="")], deps)
@@ -166,7 +154,6 @@ async def test_a_data_folder_that_others_may_read_is_named(deps: Deps) -> None:
 
 
 async def test_a_worker_of_another_source_is_named(deps: Deps) -> None:
-    """Started before or after an edit; a worker of an older release does not say what it has imported."""
     await deps.redis.set("mathrag:worker:judge:host:1", registry.source_hash())
     await deps.redis.set("mathrag:worker:judge:host:2", "alive")
     assert await services.check_worker_sources(deps) == "as on disk"

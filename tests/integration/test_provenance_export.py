@@ -32,21 +32,18 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over five items, two models and a corpus."""
     await furnish(database, items=5)
     async with api.serving(database, redis_url) as client:
         yield client
 
 
 async def exported(served: Api, job: str = "a-job") -> list[dict[str, Any]]:
-    """The lines of a job's export."""
     reply = await served.http.get(f"/v1/jobs/{job}/provenance")
     assert reply.status_code == 200, reply.text
     return [json.loads(line) for line in reply.text.splitlines()]
 
 
 def verified(lines: list[dict[str, Any]]) -> bool:
-    """The recipe of docs/how-to/api.md: nothing but hashlib."""
     head = None
     for row in lines:
         for name, text in row.get("texts", {}).items():
@@ -64,14 +61,12 @@ def verified(lines: list[dict[str, Any]]) -> bool:
 
 
 async def completed(served: Api, database: Database, pipeline: str = "mathrag-gate", **fields: Any) -> None:
-    """A job that has run to its end."""
     await served.job(pipeline, **fields)
     await finished(database)
     assert await scalar(database, "SELECT state FROM jobs") == "completed"
 
 
 async def test_an_export_is_verified_with_nothing_but_hashes(served: Api, database: Database) -> None:
-    """The job, its samples in dataset order, the end; every hash follows from what stands there."""
     await completed(served, database, repeats=2)
     lines = await exported(served)
     assert [row["line"] for row in lines] == ["job", *["sample"] * 10, "end"]
@@ -84,7 +79,6 @@ async def test_an_export_is_verified_with_nothing_but_hashes(served: Api, databa
 
 
 async def test_every_hash_of_a_record_has_its_text(served: Api, database: Database) -> None:
-    """Item, requests, replies, outcome, and the documents that prompts hold."""
     uploaded = [{"problem": f"What is {n} minus {n}?", "answer": "0"} for n in range(3)]
     assert (await served.upload("datasets", "uploaded", uploaded)).status_code == 201
     await completed(served, database, dataset="uploaded")
@@ -100,7 +94,6 @@ async def test_every_hash_of_a_record_has_its_text(served: Api, database: Databa
 
 
 async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, database: Database) -> None:
-    """Pipeline, parameters, dataset, code, and the identity of every model behind its hash."""
     await completed(served, database)
     head = (await exported(served))[0]
     record = json.loads(head["record"])
@@ -128,21 +121,18 @@ async def test_the_jobs_record_says_what_was_asked_and_with_what(served: Api, da
     ],
 )
 async def test_what_was_changed_afterwards_is_seen(served: Api, database: Database, change: str) -> None:
-    """Even where the application's role may change a row."""
     await completed(served, database)
     await run_sql(database, change)
     assert not verified(await exported(served))
 
 
 async def test_names_and_ranks_may_change_without_breaking_the_chain(served: Api, database: Database) -> None:
-    """What an owner may edit later is in no record."""
     await completed(served, database)
     await run_sql(database, "UPDATE jobs SET name = 'another', rank = 1, metadata = '{\"a\": \"b\"}'")
     assert verified(await exported(served, "another"))
 
 
 async def test_a_cancelled_job_is_exported_with_what_it_had_consumed(served: Api, database: Database) -> None:
-    """Every sample has its record; of what it still waited for only the request."""
     job = await served.job("hybrid")
     await Advancer(database).advance()
     await cancel(database, job["id"])
@@ -155,7 +145,6 @@ async def test_a_cancelled_job_is_exported_with_what_it_had_consumed(served: Api
 
 
 async def test_a_live_job_has_no_records_yet(served: Api) -> None:
-    """409, and what to wait for."""
     await served.job()
     reply = await served.http.get("/v1/jobs/a-job/provenance")
     assert reply.status_code == 409
@@ -164,13 +153,11 @@ async def test_a_live_job_has_no_records_yet(served: Api) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/jobs/nobody/provenance", "/v1/jobs/a-job/provenance?format=xml"])
 async def test_what_cannot_be_exported_is_refused_in_words(served: Api, path: str) -> None:
-    """No such job, no such format."""
     await served.job()
     assert (await served.http.get(path)).status_code in (404, 422)
 
 
 async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(served: Api, database: Database) -> None:
-    """No end line is written, so nobody takes the part for the whole."""
     await completed(served, database, "closed-book")
     job = await export.read_job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
     missing = export.JobExport(
@@ -182,14 +169,12 @@ async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(served: Api,
 
 
 async def document(served: Api) -> ProvDocument:
-    """The job's PROV document, as the W3C's model reads it."""
     reply = await served.http.get("/v1/jobs/a-job/provenance", params={"format": "prov"})
     assert reply.status_code == 200, reply.text
     return ProvDocument.deserialize(content=reply.text, format="json")
 
 
 async def test_the_whole_job_is_a_prov_document(served: Api, database: Database) -> None:
-    """The job used its dataset and corpus; pipeline, models and code were associated with it."""
     await completed(served, database)
     found = await document(served)
     assert {each.prefix for each in found.namespaces} >= {"job", "sample", "call", "reply", "model", "mathrag"}
@@ -204,7 +189,6 @@ async def test_the_whole_job_is_a_prov_document(served: Api, database: Database)
 
 
 async def test_a_samples_bundle_tells_how_its_outcome_came_about(served: Api, database: Database) -> None:
-    """Calls by models generated replies, the sample used them, the outcome was derived from them and the documents."""
     await completed(served, database)
     for bundle in (await document(served)).bundles:
         names = {str(each.identifier) for each in bundle.get_records((ProvEntity, ProvActivity, ProvAgent))}
@@ -220,7 +204,6 @@ async def test_a_samples_bundle_tells_how_its_outcome_came_about(served: Api, da
 
 
 async def test_the_document_reads_back_as_it_was_written(served: Api, database: Database) -> None:
-    """Written again by the library, it says the same."""
     await completed(served, database, "hybrid")
     found = await document(served)
     again = ProvDocument.deserialize(content=found.serialize(format="json"), format="json")

@@ -46,14 +46,12 @@ LEFT = (
 
 @pytest.fixture
 async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    """The database as its owner; emptied like the application's."""
     owner = Database(owner_url, pinned=False)
     yield owner
     await owner.close()
 
 
 async def shelve(database: Database) -> None:
-    """Put the scene's documents into its corpus, as an upload does."""
     await run_sql(
         database,
         "INSERT INTO corpus_documents (corpus_id, ordinal, external_id, hash)"
@@ -62,7 +60,6 @@ async def shelve(database: Database) -> None:
 
 
 async def purged(owner: Database, *references: str) -> list[purge.JobContent]:
-    """Purge these jobs; what was found of them before."""
     chosen = await purge.find_jobs(owner, references)
     for job in chosen:
         await purge.purge(owner, job, "a-test")
@@ -70,7 +67,6 @@ async def purged(owner: Database, *references: str) -> list[purge.JobContent]:
 
 
 async def test_a_purged_job_leaves_nothing_of_its_own(database: Database, owner: Database) -> None:
-    """Samples, steps, outcomes, records, events and idempotency keys go with it; its calls are still there."""
     job = await completed(database)
     await run_sql(
         database, "INSERT INTO idempotency (key, operation, body_hash, job_id) SELECT 'k', 'submit', '', id FROM jobs"
@@ -83,7 +79,6 @@ async def test_a_purged_job_leaves_nothing_of_its_own(database: Database, owner:
 
 
 async def test_a_purge_says_what_it_deletes_before_it_does(database: Database, owner: Database) -> None:
-    """Who, which job, how many rows, and the chain that they had."""
     job = await completed(database, "closed-book")
     chain = await scalar(database, "SELECT encode(chain, 'hex') FROM jobs")
     await purged(owner, "a-job")
@@ -94,7 +89,6 @@ async def test_a_purge_says_what_it_deletes_before_it_does(database: Database, o
 
 
 async def test_a_purge_that_was_killed_is_finished_by_the_next(database: Database, owner: Database) -> None:
-    """Half of a job's samples are gone already, and both runs are on record."""
     await completed(database, "closed-book")
     (job,) = await purge.find_jobs(owner, ["a-job"])
     held = HeldDatabase(owner, first=1)
@@ -108,7 +102,6 @@ async def test_a_purge_that_was_killed_is_finished_by_the_next(database: Databas
 
 
 async def test_a_live_job_is_not_purged(database: Database, owner: Database) -> None:
-    """409, with its name and state; nothing of the others named with it is touched either."""
     await completed(database, "closed-book")
     await submit_job(database, name="live")
     with pytest.raises(Conflict, match=r"live .* is preparing"):
@@ -119,7 +112,6 @@ async def test_a_live_job_is_not_purged(database: Database, owner: Database) -> 
 
 
 async def test_jobs_are_chosen_by_age_and_number(database: Database, owner: Database) -> None:
-    """Only ended ones; the newest are kept."""
     await furnish(database)
     for name in ("first", "second", "third"):
         await submit_job(database, "closed-book", name=name)
@@ -134,7 +126,6 @@ async def test_jobs_are_chosen_by_age_and_number(database: Database, owner: Data
 
 
 async def test_what_another_job_shares_stays_and_its_audit_is_clean(database: Database, owner: Database) -> None:
-    """The second job reuses most calls of the first, which is purged with whatever it alone needed."""
     first = await completed(database)
     await shelve(database)
     await add_dataset(database, 5, "changed", frozenset({1}))
@@ -151,7 +142,6 @@ async def test_what_another_job_shares_stays_and_its_audit_is_clean(database: Da
 
 
 async def test_calls_that_nobody_needs_are_removed_and_counted(database: Database, owner: Database) -> None:
-    """With their attempts; the journal says how many."""
     job = await completed(database)
     await shelve(database)
     calls = await scalar(database, "SELECT count(*) FROM calls")
@@ -164,7 +154,6 @@ async def test_calls_that_nobody_needs_are_removed_and_counted(database: Databas
 
 
 async def test_young_calls_can_be_kept_as_a_cache(database: Database, owner: Database) -> None:
-    """The same job again makes no call."""
     job = await completed(database, "closed-book")
     await purged(owner, str(job))
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
@@ -177,7 +166,6 @@ async def test_young_calls_can_be_kept_as_a_cache(database: Database, owner: Dat
 
 
 async def test_a_call_that_is_queued_or_claimed_is_never_removed(database: Database, owner: Database) -> None:
-    """Neither those that wait for a worker nor those that one holds."""
     await furnish(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -190,7 +178,6 @@ async def test_a_call_that_is_queued_or_claimed_is_never_removed(database: Datab
 
 
 async def test_a_parked_call_of_a_paused_job_is_never_removed(database: Database, owner: Database) -> None:
-    """It has no queue row, but a step that waits for it."""
     await furnish(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -200,7 +187,6 @@ async def test_a_parked_call_of_a_paused_job_is_never_removed(database: Database
 
 
 async def test_whoever_attached_first_keeps_its_call(database: Database, owner: Database) -> None:
-    """A submit has reused the calls and not committed yet: the purge passes them by."""
     job = await completed(database, "closed-book")
     await purged(owner, str(job))
     await submit_job(database, "closed-book", name="again")
@@ -216,7 +202,6 @@ async def test_whoever_attached_first_keeps_its_call(database: Database, owner: 
 
 
 async def test_whoever_attaches_to_a_call_that_is_being_removed_asks_anew(database: Database, owner: Database) -> None:
-    """The purge has deleted the calls and not committed yet: the batch waits, finds them gone, and is done again."""
     job = await completed(database, "closed-book")
     await purged(owner, str(job))
     again = await submit_job(database, "closed-book", name="again")
@@ -235,14 +220,12 @@ async def test_whoever_attaches_to_a_call_that_is_being_removed_asks_anew(databa
 
 
 async def test_an_index_for_deletions_is_gone_afterwards(database: Database, owner: Database) -> None:
-    """Also the one that a killed purge has left."""
     await run_sql(owner, "CREATE INDEX attempts_of_call ON attempts (call_id)")
     await retention.remove_unused(owner, "a-test")
     assert await scalar(database, "SELECT count(*) FROM pg_indexes WHERE indexname = 'attempts_of_call'") == 0
 
 
 async def test_documents_go_with_the_last_corpus_that_holds_them(database: Database, owner: Database) -> None:
-    """And only then; datasets and corpora go when no job refers to them and the operator asks for it."""
     job = await completed(database, "closed-book")
     await shelve(database)
     assert await purge.delete_unused(owner, "a-test") == {"experiments": [], "datasets": [], "corpora": []}
@@ -253,7 +236,6 @@ async def test_documents_go_with_the_last_corpus_that_holds_them(database: Datab
 
 
 async def test_questions_of_online_jobs_are_forgotten_with_them(database: Database, owner: Database) -> None:
-    """A one-question dataset has no other use; one that is just being asked for stays."""
     await furnish(database)
     await run_sql(database, "UPDATE datasets SET online = true")
     assert await purge.forget_questions(owner) == 0
@@ -262,7 +244,6 @@ async def test_questions_of_online_jobs_are_forgotten_with_them(database: Databa
 
 
 async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owner: Database) -> None:
-    """Its calls were never made; they are removed, too."""
     await furnish(database)
     job = await submit_job(database, "hybrid")
     await advance(database)
@@ -274,7 +255,6 @@ async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owne
 
 
 async def test_the_application_cannot_purge(database: Database) -> None:
-    """It has no right to delete, whatever it says."""
     await completed(database, "closed-book")
     (job,) = await purge.find_jobs(database, ["a-job"])
     with pytest.raises(DBAPIError, match="permission denied"):
@@ -284,7 +264,6 @@ async def test_the_application_cannot_purge(database: Database) -> None:
 
 
 async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, owner: Database, owner_url: str) -> None:
-    """A chat that ended longer ago than it is kept is gone with its question and its calls; nothing else is."""
     await furnish(database)
     await submit_job(database, "closed-book", name="job")
     for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):

@@ -28,7 +28,6 @@ QUERY = "SELECT query FROM items i JOIN datasets d ON d.id = i.dataset_id WHERE 
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a graph "g" with times and phrases."""
     async with serving(database, redis_url) as serving_api:
         reply = await serving_api.http.post("/v1/graphs", params={"name": "g"}, content=GRAPH)
         assert reply.status_code == 201, reply.text
@@ -36,13 +35,10 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def make(api: Api, content: bytes = FACTS, name: str = "q", **query: Any) -> httpx2.Response:
-    """Ask for a question set."""
     return await api.http.post("/v1/datasets/from-graph", params={"name": name, "graph": "g", **query}, content=content)
 
 
 async def store_bank(database: Database, name: str, graph_hash: str | None, found: Sequence[Rule] = (RULE,)) -> None:
-    """An imported bank."""
-
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
@@ -50,7 +46,6 @@ async def store_bank(database: Database, name: str, graph_hash: str | None, foun
 
 
 async def test_a_question_set_is_a_dataset_with_the_rules_that_lead_there(api: Api, database: Database) -> None:
-    """In the words of the graph; items show their relation."""
     graph = await api.get("/v1/graphs/g")
     await store_bank(database, "bank", graph["hash"])
     bank = await api.get("/v1/rules/bank")
@@ -75,7 +70,6 @@ async def test_a_question_set_is_a_dataset_with_the_rules_that_lead_there(api: A
 
 
 async def test_the_same_command_again_is_harmless_however_the_facts_are_packed(api: Api) -> None:
-    """200 with the same hash; another seed is another set, and the name is taken."""
     first = await make(api, limit=2)
     again = await make(api, gzip.compress(FACTS), limit=2)
     assert (first.status_code, again.status_code, again.json()) == (201, 200, first.json())
@@ -84,7 +78,6 @@ async def test_the_same_command_again_is_harmless_however_the_facts_are_packed(a
 
 
 async def test_templates_come_with_the_facts(api: Api) -> None:
-    """As JSON lines; what is wrong with one is said with its line."""
     template = (
         b'{"relation": "met", "object_question": "Whom met {subject}?", "subject_question": "Who met {object}?"}\n'
     )
@@ -116,7 +109,6 @@ async def test_templates_come_with_the_facts(api: Api) -> None:
 async def test_what_makes_no_questions_is_refused(
     api: Api, database: Database, content: bytes, query: dict[str, Any], status: int, said: str
 ) -> None:
-    """And nothing is stored."""
     await store_bank(database, "foreign", "ab" * 32)
     likes = Rule(head=Atom("likes", 0, 1), body=RULE.body, support=1, body_size=2, confidence=0.5)
     await store_bank(database, "other-heads", None, [likes])
@@ -126,7 +118,6 @@ async def test_what_makes_no_questions_is_refused(
 
 
 async def test_a_bank_that_is_being_mined_has_no_rules_yet(api: Api) -> None:
-    """It is to be waited for."""
     body = {"name": "bank", "graph": "g", "mining": {"miner": "tlogic"}}
     assert (await api.http.post("/v1/rules", json=body)).status_code == 202
     reply = await make(api, rules="bank")
@@ -134,7 +125,6 @@ async def test_a_bank_that_is_being_mined_has_no_rules_yet(api: Api) -> None:
 
 
 async def test_uploaded_items_name_their_relation(api: Api) -> None:
-    """In `relation`, or in what an export says of them."""
     lines = [{"question": "Whom?", "relation": "met"}, {"question": "Who?", "query": {"relation": "saw"}}]
     assert (await api.upload("datasets", "u", [*lines, {"question": "Why?"}])).status_code == 201
     assert [item["relation"] for item in (await api.get("/v1/datasets/u/items"))["data"]] == ["met", "saw", None]

@@ -13,7 +13,6 @@ POINTED = """
 
 
 async def test_the_same_upload_again_has_the_files_of_its_indexes_looked_at(database: Database, redis_url: str) -> None:
-    """The retriever verifies them, and builds what is missing or damaged, as the error message promises."""
     await furnish(database)
     async with serving(database, redis_url) as api:
         assert (await api.upload("corpora", "mine", [{"text": "A passage."}])).status_code == 201

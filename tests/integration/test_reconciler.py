@@ -28,8 +28,6 @@ MIB = 96
 
 
 class Rig:
-    """A guard with two puppet models, `judge` and `generator`, of 96 MiB each."""
-
     def __init__(self, database: Database, device: Device = DEVICE) -> None:
         self.database = database
         self.clock = StepClock()
@@ -44,14 +42,12 @@ class Rig:
         self.announced.append((epoch, phase, model_ids))
 
     async def register(self) -> "Rig":
-        """Rows for the models as they are now."""
         async with self.database.transaction() as connection:
             for name, driver in self.drivers.items():
                 self.ids[name] = await models.register(connection, await driver.identify())
         return self
 
     async def want(self, *names: str) -> int:
-        """What the orchestrator does: want the next residency."""
         async with self.database.transaction() as connection:
             newest = await residencies.find_newest(connection, "cpu:0")
             wanted = [self.ids[name] for name in names]
@@ -60,13 +56,11 @@ class Rig:
         return epoch
 
     async def flip(self, *names: str) -> int:
-        """Want and carry out."""
         epoch = await self.want(*names)
         await self.reconciler.reconcile()
         return epoch
 
     def send(self, epoch: int, *calls: tuple[int, str]) -> "asyncio.Task[list[Completion]]":
-        """A chunk of (id, model name) on its way."""
         made = [
             ModelCall(id=n, model_id=self.ids[name], prompt=str(n), decoding=Decoding(), seed=0) for n, name in calls
         ]
@@ -79,11 +73,9 @@ class Rig:
         return asyncio.create_task(run())
 
     def server(self, name: str) -> PuppetServer:
-        """The newest server of a model."""
         return self.drivers[name].servers[-1]
 
     async def row(self, epoch: int) -> tuple[str, str]:
-        """(state, reason) of a residency."""
         ((state, reason),) = await rows(
             self.database, "SELECT state, COALESCE(reason, '') FROM residencies WHERE epoch = :e", e=epoch
         )
@@ -92,12 +84,10 @@ class Rig:
 
 @pytest.fixture
 async def rig(database: Database) -> Rig:
-    """Two models registered, nothing resident."""
     return await Rig(database).register()
 
 
 async def test_a_wanted_residency_is_loaded_verified_and_opened(rig: Rig) -> None:
-    """The row tells when, which process, and how much it holds; the lease follows."""
     epoch = await rig.flip("judge")
     judge = rig.ids["judge"]
     assert (rig.reconciler.state, rig.guard.epoch) == (FlipState.OPEN, epoch)
@@ -111,7 +101,6 @@ async def test_a_wanted_residency_is_loaded_verified_and_opened(rig: Rig) -> Non
 
 
 async def test_without_a_new_wish_nothing_happens(rig: Rig) -> None:
-    """The loop may look as often as it likes."""
     await rig.flip("judge")
     rig.announced.clear()
     for _ in range(3):
@@ -121,7 +110,6 @@ async def test_without_a_new_wish_nothing_happens(rig: Rig) -> None:
 
 
 async def test_a_flip_waits_for_calls_in_flight_and_ends_them_inside_their_residency(rig: Rig) -> None:
-    """No new call is admitted meanwhile; the old row closes after the last receipt, the new one opens later."""
     first = await rig.flip("judge")
     running = rig.send(first, (1, "judge"))
     await rig.server("judge").has(1)
@@ -150,7 +138,6 @@ async def test_a_flip_waits_for_calls_in_flight_and_ends_them_inside_their_resid
 
 
 async def test_a_drain_that_takes_too_long_gives_the_calls_back(database: Database) -> None:
-    """They come back released, the flip goes on."""
     rig = await Rig(database, Device(budget_mib=160, drain_timeout_s=0.01)).register()
     first = await rig.flip("judge")
     running = rig.send(first, (1, "judge"))
@@ -162,7 +149,6 @@ async def test_a_drain_that_takes_too_long_gives_the_calls_back(database: Databa
 
 
 async def test_a_budget_that_refuses_both_models_together_says_so_with_figures(rig: Rig) -> None:
-    """Nothing is started; the device serves nothing and says why."""
     first = await rig.flip("judge")
     epoch = await rig.flip("judge", "generator")
     state, reason = await rig.row(epoch)
@@ -177,7 +163,6 @@ async def test_a_budget_that_refuses_both_models_together_says_so_with_figures(r
 
 
 async def test_both_models_are_resident_together_where_the_budget_allows_it(database: Database) -> None:
-    """A budget of exactly their sum is enough."""
     rig = await Rig(database, Device(budget_mib=2 * MIB, residency="together")).register()
     epoch = await rig.flip("judge", "generator")
     running = rig.send(epoch, (1, "judge"), (2, "generator"))
@@ -188,7 +173,6 @@ async def test_both_models_are_resident_together_where_the_budget_allows_it(data
 
 
 async def test_a_residency_without_models_empties_the_device(rig: Rig) -> None:
-    """What an operator's drain asks for: calls in flight end, servers go, nothing is admitted until the next wish."""
     first = await rig.flip("judge")
     running = rig.send(first, (1, "judge"))
     await rig.server("judge").has(1)
@@ -209,7 +193,6 @@ async def test_a_residency_without_models_empties_the_device(rig: Rig) -> None:
 
 
 async def test_a_quarantined_device_opens_again_when_the_next_wish_can_be_met(rig: Rig) -> None:
-    """A quarantine is not for ever."""
     await rig.flip("judge", "generator")
     epoch = await rig.flip("generator")
     assert await rig.row(epoch) == ("open", "")
@@ -217,7 +200,6 @@ async def test_a_quarantined_device_opens_again_when_the_next_wish_can_be_met(ri
 
 
 async def test_calls_wait_for_a_device_that_cannot_be_loaded_until_it_opens(rig: Rig) -> None:
-    """Each failure says when the next try is: a minute later at most; the first one's time stays."""
     outages = "SELECT model_id, what, said, since, extract(epoch FROM next_try - tried_at)::int FROM outages"
     judge, driver = rig.ids["judge"], rig.drivers["judge"]
     driver.refuses = "Ollama is away"
@@ -233,7 +215,6 @@ async def test_calls_wait_for_a_device_that_cannot_be_loaded_until_it_opens(rig:
 
 
 async def test_a_model_file_that_was_replaced_is_not_served(rig: Rig) -> None:
-    """Jobs were submitted with another model of that name: its replies would be filed under the wrong hash."""
     rig.drivers["judge"].digest = "v2"
     epoch = await rig.flip("judge")
     state, reason = await rig.row(epoch)
@@ -246,7 +227,6 @@ async def test_a_model_file_that_was_replaced_is_not_served(rig: Rig) -> None:
 async def test_a_model_file_that_is_replaced_while_it_is_loaded_is_not_served(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the load it was the registered one."""
     driver = rig.drivers["judge"]
     start = driver.start
 
@@ -262,17 +242,14 @@ async def test_a_model_file_that_is_replaced_while_it_is_loaded_is_not_served(
 
 
 def refuses(rig: Rig) -> None:
-    """The generator does not start."""
     rig.drivers["generator"].refuses = "no memory left"
 
 
 def stillborn(rig: Rig) -> None:
-    """The generator dies while the device is verified."""
     rig.drivers["generator"].stillborn = True
 
 
 def unknown(rig: Rig) -> None:
-    """The guard was configured without the generator."""
     del rig.drivers["generator"]
 
 
@@ -287,7 +264,6 @@ def unknown(rig: Rig) -> None:
 async def test_a_failed_flip_is_quarantined_with_its_step_and_frees_what_it_loaded(
     database: Database, spoil: Callable[[Rig], None], said: str
 ) -> None:
-    """Half a residency is none."""
     rig = await Rig(database, Device(budget_mib=1000)).register()
     spoil(rig)
     epoch = await rig.flip("judge", "generator")
@@ -299,7 +275,6 @@ async def test_a_failed_flip_is_quarantined_with_its_step_and_frees_what_it_load
 
 
 async def test_a_server_that_survives_its_stop_is_not_loaded_over(rig: Rig) -> None:
-    """Free is verified, not assumed."""
     await rig.flip("judge")
     rig.server("judge").immortal = True
     epoch = await rig.flip("generator")
@@ -310,7 +285,6 @@ async def test_a_server_that_survives_its_stop_is_not_loaded_over(rig: Rig) -> N
 
 
 async def test_every_server_that_was_started_is_an_entry_of_its_residency(rig: Rig) -> None:
-    """Model loads are counted from the rows: over flips back and forth, both counts agree."""
     for name in ("judge", "generator", "judge"):
         await rig.flip(name)
     rig.drivers["generator"].refuses = "not today"
@@ -321,7 +295,6 @@ async def test_every_server_that_was_started_is_an_entry_of_its_residency(rig: R
 
 
 async def test_a_server_that_dies_closes_its_residency(rig: Rig) -> None:
-    """Nothing more is admitted, what ran on it has lapsed, and the reason tells the scheduler."""
     epoch = await rig.flip("judge")
     running = rig.send(epoch, (1, "judge"))
     await rig.server("judge").has(1)
@@ -337,7 +310,6 @@ async def test_a_server_that_dies_closes_its_residency(rig: Rig) -> None:
 
 
 async def test_the_death_of_one_server_does_not_charge_the_calls_of_another(database: Database) -> None:
-    """They killed nothing: they come back released."""
     rig = await Rig(database, Device(budget_mib=2 * MIB)).register()
     epoch = await rig.flip("judge", "generator")
     running = rig.send(epoch, (1, "judge"), (2, "generator"))
@@ -350,7 +322,6 @@ async def test_the_death_of_one_server_does_not_charge_the_calls_of_another(data
 
 @pytest.mark.parametrize("state", ["draining", "unloading", "loading", "open"])
 async def test_a_guard_closes_what_a_dead_one_left(rig: Rig, state: str) -> None:
-    """In whatever step it died: the epoch is never served again, the end is the new guard's own time."""
     epoch = await rig.want("judge")
     async with rig.database.transaction() as connection:
         await residencies.set_state(connection, epoch, state, rig.clock.now())
@@ -362,7 +333,6 @@ async def test_a_guard_closes_what_a_dead_one_left(rig: Rig, state: str) -> None
 
 
 async def test_a_guard_begins_after_everything_that_another_has_stamped(rig: Rig) -> None:
-    """Whatever the clocks said under which the dead one wrote: no residency ends before it began."""
     epoch = await rig.want("judge")
     ahead = datetime.now(UTC) + timedelta(hours=1)
     async with rig.database.transaction() as connection:
@@ -376,7 +346,6 @@ async def test_a_guard_begins_after_everything_that_another_has_stamped(rig: Rig
 
 
 async def test_a_wish_that_no_guard_has_begun_is_carried_out_by_the_next_one(rig: Rig) -> None:
-    """The row survives; nobody needs to decide again."""
     epoch = await rig.want("judge")
     await rig.reconciler.take_over()
     await rig.reconciler.reconcile()
@@ -384,7 +353,6 @@ async def test_a_wish_that_no_guard_has_begun_is_carried_out_by_the_next_one(rig
 
 
 async def test_a_guard_leaves_other_devices_alone(rig: Rig) -> None:
-    """Each device has a guard of its own."""
     async with rig.database.transaction() as connection:
         other = await residencies.insert_wanted(connection, "cpu:1", 0, [rig.ids["judge"]], "test")
         assert other is not None
@@ -394,7 +362,6 @@ async def test_a_guard_leaves_other_devices_alone(rig: Rig) -> None:
 
 
 async def test_a_guard_that_is_stopped_closes_its_residency(rig: Rig) -> None:
-    """The servers go with it."""
     epoch = await rig.flip("judge")
     await rig.reconciler.close()
     assert await rig.row(epoch) == ("closed", "guard_stopped")
@@ -403,15 +370,12 @@ async def test_a_guard_that_is_stopped_closes_its_residency(rig: Rig) -> None:
 
 
 class Outage:
-    """Rows cannot be moved to `state` for the first `times` tries."""
-
     def __init__(self, state: str, times: int) -> None:
         self._state = state
         self._left = times
         self._move = residencies.set_state
 
     async def move(self, connection: object, epoch: int, state: str, at: datetime, reason: str | None = None) -> None:
-        """As the original does, or not at all."""
         if state == self._state and self._left:
             self._left -= 1
             raise ConnectionError("the database is away")
@@ -431,7 +395,6 @@ class Outage:
 async def test_a_database_that_is_away_in_any_step_leads_to_quarantine(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """Never to a device that is neither open nor given up: the scheduler would wait for it for ever."""
     first = await rig.flip("judge")
     monkeypatch.setattr(residencies, "set_state", Outage(state, 1).move)
     epoch = await rig.flip("generator")
@@ -447,7 +410,6 @@ async def test_a_database_that_is_away_in_any_step_leads_to_quarantine(
 async def test_a_quarantine_that_could_not_be_written_is_written_later(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason of the failure, not of the outage."""
     rig.drivers["judge"].refuses = "no memory left"
     monkeypatch.setattr(residencies, "set_state", Outage("quarantined", 1).move)
     epoch = await rig.flip("judge")

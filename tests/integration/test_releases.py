@@ -35,7 +35,6 @@ TRIGGERED = "SELECT DISTINCT event_object_table FROM information_schema.triggers
 
 @pytest.fixture(params=RELEASES, ids=lambda path: path.name.removesuffix(".sql.gz"))
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres]:
-    """A server with the rows that a release has written, after the migration to the present schema."""
     rows = gzip.decompress(request.param.read_bytes()).decode()
     with servers.postgres(tmp_path / "postgres") as server:
         upgrade(server.owner_url(), rows.partition("\n")[0].removeprefix("-- revision "))
@@ -46,21 +45,18 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Postgres]
 
 @pytest.fixture
 async def written(server: Postgres, anyio_backend: str) -> AsyncIterator[Database]:
-    """The same as the application's role."""
     database = Database(server.url(), pinned=True)
     yield database
     await database.close()
 
 
 def upgrade(owner_url: str, revision: str) -> None:
-    """The schema as the release had it."""
     ini = REPOSITORY / "migrations" / "alembic.ini"
     command = [sys.executable, "-m", "alembic", "-c", str(ini), "upgrade", revision]
     subprocess.run(command, env={**os.environ, "MATHRAG_OWNER_URL": owner_url}, check=True)
 
 
 async def load(owner_url: str, rows: str) -> None:
-    """The rows, as they were: no trigger writes events of them."""
     url = make_url(owner_url).set(drivername="postgresql").render_as_string(hide_password=False)
     connection = await asyncpg.connect(url)
     tables = [row[0] for row in await connection.fetch(TRIGGERED)]
@@ -73,7 +69,6 @@ async def load(owner_url: str, rows: str) -> None:
 
 
 async def continued(database: Database) -> None:
-    """Everything to its end, as after a restart of all services: claims lapse, the guard begins a residency anew."""
     await let_claims_expire(database)
     await sweep(database, "sweeper")
     device = Device(database)
@@ -91,7 +86,6 @@ async def continued(database: Database) -> None:
 
 
 async def listed(api: Api) -> dict[str, tuple[str, int, int]]:
-    """State, completed and failed samples of every job by name; each can be read."""
     found = (await api.get("/v1/jobs"))["data"]
     assert [job["name"] for job in found if "unreadable" in job] == []
     counts = {job["name"]: job["request_counts"] for job in found}
@@ -102,7 +96,6 @@ async def listed(api: Api) -> dict[str, tuple[str, int, int]]:
 async def test_jobs_of_an_earlier_release_are_listed_continued_and_audited(
     written: Database, redis_url: str, seen: Seen
 ) -> None:
-    """One completed, one with failures, one cancelled, one stopped in the middle and one in its calibration."""
     seen.describe("rows of the release 0.1.0, from a dump in the repository, are migrated to the present schema")
     before = {
         "completed": ("completed", 4, 0), "with-failures": ("completed", 2, 2), "cancelled": ("cancelled", 0, 0),

@@ -13,14 +13,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def test_a_calibration_that_rates_twice_says_how_repeatable_the_judge_is(api: Api, database: Database) -> None:
-    """Every calibration document twice; the items' own ratings are those of the first draw, and shared."""
     job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 5, "tau": -1, "repeats": 2}})
     await finished(database)
     report = await api.get(f"/v1/jobs/{job['id']}/report")
@@ -37,7 +35,6 @@ async def test_a_calibration_that_rates_twice_says_how_repeatable_the_judge_is(a
 
 
 async def test_a_job_that_computes_every_repeat_anew_compares_its_ratings(api: Api, database: Database) -> None:
-    """Repeat for repeat, whoever asked."""
     job = await api.job("mathrag-gate", repeats=3, reuse="none", params={"quality": "judge"})
     await finished(database)
     found = (await api.get(f"/v1/jobs/{job['id']}/report"))["repeatability"]
@@ -53,7 +50,6 @@ async def test_a_job_that_computes_every_repeat_anew_compares_its_ratings(api: A
 async def test_a_judge_that_every_repeat_asks_anew_is_compared_and_all_else_is_shared(
     api: Api, database: Database
 ) -> None:
-    """Three ratings of each document; searches are made once, and the first repeat's ratings are every job's."""
     params = {"quality": "judge", "judge": {"per_repeat": True}}
     job = await api.job("mathrag-gate", repeats=3, params=params)
     await finished(database)

@@ -17,15 +17,12 @@ CALLS = "SELECT count(*) FROM calls"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 def failing(kind: FailureKind) -> scene.Answer:
-    """The question about 0 fails, every other one is answered."""
-
     def answer(request: Request) -> Reply:
         if request.role == "generate" and "0 plus 0" in str(request.values["question"]):
             return Failure(kind=kind, detail="away")
@@ -41,14 +38,12 @@ MADE = """
 
 
 async def run(database: Database, kind: FailureKind) -> None:
-    """Run everything with a failure that is tried as often as it is."""
     for _ in range(3):
         await scene.drain(database, scene.ScriptedExecutor(failing(kind)))
         await scene.let_pauses_pass(database)
 
 
 async def test_a_requeued_job_asks_for_the_same_and_says_of_what(api: Api, database: Database) -> None:
-    """Dataset, corpus, pipeline, parameters, repeats, models, metadata, rank; a name of its own."""
     fields = {"repeats": 2, "params": {"candidates": 7}, "metadata": {"run": "7"}, "rank": 5, "reuse": "none"}
     job = await api.job("dense", models={"generate": "a-judge"}, **fields)
     await api.http.post(f"/v1/jobs/{job['id']}/cancel")
@@ -64,7 +59,6 @@ async def test_a_requeued_job_asks_for_the_same_and_says_of_what(api: Api, datab
 
 
 async def test_only_what_failed_is_computed_anew(api: Api, database: Database) -> None:
-    """One of five samples met a broken connection three times: one call is made, the rest is read."""
     job = await api.job()
     await run(database, FailureKind.CONNECTION)
     assert (await api.get(job["links"]["self"]))["request_counts"]["failed"] == 1
@@ -78,7 +72,6 @@ async def test_only_what_failed_is_computed_anew(api: Api, database: Database) -
 
 
 async def test_a_failure_of_the_content_is_a_reply_and_fails_again(api: Api, database: Database) -> None:
-    """Nothing is computed: the same input would fail in the same way."""
     job = await api.job()
     await run(database, FailureKind.CONTEXT_EXCEEDED)
     before = await scene.scalar(database, CALLS)
@@ -89,7 +82,6 @@ async def test_a_failure_of_the_content_is_a_reply_and_fails_again(api: Api, dat
 
 
 async def test_a_job_that_shares_nothing_is_computed_anew_as_a_whole(api: Api, database: Database) -> None:
-    """`reuse: none` was asked for, and is asked for again."""
     job = await api.job(reuse="none")
     await finished(database)
     before = int(str(await scene.scalar(database, "SELECT count(*) FROM calls WHERE role = 'generate'")))
@@ -100,7 +92,6 @@ async def test_a_job_that_shares_nothing_is_computed_anew_as_a_whole(api: Api, d
 
 
 async def test_a_cancelled_job_goes_on_where_it_was_when_it_is_requeued(api: Api, database: Database) -> None:
-    """What it had computed is there; its parked calls come back."""
     job = await api.job()
     await scene.advance(database)
     taken = await scene.claim(database, 2)
@@ -116,14 +107,12 @@ async def test_a_cancelled_job_goes_on_where_it_was_when_it_is_requeued(api: Api
 
 
 async def roles(database: Database, executor: scene.ScriptedExecutor) -> list[str]:
-    """Roles of what it ran."""
     found = await scene.rows(database, "SELECT role FROM calls WHERE key = ANY(:keys)", keys=sorted(executor.ran))
     return [str(role) for (role,) in found]
 
 
 @pytest.mark.parametrize("verb", [None, "pause"])
 async def test_a_job_that_has_not_ended_is_not_requeued(api: Api, verb: str | None) -> None:
-    """409 with what to do; an unknown one is not found."""
     job = await api.job()
     if verb:
         await api.http.post(f"/v1/jobs/{job['id']}/{verb}")
@@ -133,7 +122,6 @@ async def test_a_job_that_has_not_ended_is_not_requeued(api: Api, verb: str | No
 
 
 async def test_a_requeue_is_refused_where_its_model_is_gone(api: Api, database: Database) -> None:
-    """By name, as at any submit."""
     job = await api.job()
     await finished(database)
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")

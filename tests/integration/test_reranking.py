@@ -41,41 +41,32 @@ _REPLY = msgspec.json.Decoder(Reply)
 
 @dataclass
 class Setting:
-    """The retriever's application in this process, and a worker's executor that asks it."""
-
     client: httpx2.AsyncClient
     executor: RerankExecutor
 
 
 @pytest.fixture
 async def double() -> RetrievalServer:
-    """Knows the documents of the scene."""
     return RetrievalServer(logits=LOGITS)
 
 
 @pytest.fixture
 async def server(double: RetrievalServer) -> AsyncIterator[ChatServer]:
-    """Where it is."""
     async with chat_server(double.respond) as server:
         yield server
 
 
 class ByRole(ScriptedExecutor):
-    """Reranking for real, the rest by rule."""
-
     def __init__(self, reranking: RerankExecutor) -> None:
         super().__init__()
         self.reranking = reranking
 
     def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """A chunk is of one model, and so of one role."""
         return self.reranking.run(calls, epoch) if calls[0].role == "rerank" else super().run(calls, epoch)
 
 
 @pytest.fixture
 def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
-    """Starts one with these settings of the reranker, for the length of a block."""
-
     @asynccontextmanager
     async def started(**given: Any) -> AsyncIterator[Setting]:
         retrieval = Retrieval(reranker=Reranker(**given))
@@ -98,33 +89,28 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
 
 
 async def pinned(database: Database) -> Pin:
-    """What a job that is submitted now would be given."""
     async with database.transaction() as connection:
         return await models.pin_reranker(connection)
 
 
 async def replies(database: Database) -> list[Reply]:
-    """Of all rerank attempts, call by call, the accepted one last: ids of sessions are not in the order of time."""
     sql = "SELECT reply FROM attempts a JOIN calls c ON c.id = a.call_id WHERE role = 'rerank' ORDER BY c.id, accepted"
     return [_REPLY.decode(bytes(reply)) for (reply,) in await rows(database, sql)]  # type: ignore[call-overload]
 
 
 def call(pin: Pin, *documents: str, question: str = "question") -> ClaimedCall:
-    """A claimed rerank call."""
     values: Any = {"question": question, "documents": [DocumentRef(document) for document in documents]}
     body = msgspec.json.encode(Request(role="rerank", model=pin.hash, values=values))
     return ClaimedCall(id=1, key=b"", role="rerank", model_id=pin.model_id, request=body)
 
 
 async def answers(executor: RerankExecutor, *calls: ClaimedCall) -> list[Reply]:
-    """Of the executor."""
     return [each.reply async for each in executor.run(calls, None) if isinstance(each, AnsweredCall)]
 
 
 async def test_a_jobs_documents_are_scored_in_the_order_asked(
     database: Database, retriever: Any, server: ChatServer, double: RetrievalServer
 ) -> None:
-    """From the pipeline's call to the stored reply; what is below the floor is not rated, and the job completes."""
     await furnish(database)
     async with retriever(kind="endpoint", url=server.url, revision="1") as setting:
         await submit_job(database, params=FLOOR)
@@ -142,7 +128,6 @@ async def test_a_jobs_documents_are_scored_in_the_order_asked(
 
 
 async def test_without_a_reranker_every_call_says_so_at_once(database: Database, retriever: Any) -> None:
-    """As content: one attempt each, kept, and the job completes with the original order."""
     await furnish(database)
     async with retriever() as setting:
         await submit_job(database, params=FLOOR)
@@ -156,7 +141,6 @@ async def test_without_a_reranker_every_call_says_so_at_once(database: Database,
 async def test_trouble_of_the_server_is_tried_again(
     database: Database, retriever: Any, server: ChatServer, double: RetrievalServer
 ) -> None:
-    """As infrastructure: the second attempt has the scores."""
     await furnish(database, items=1)
     double.tell("424", 1)
     async with retriever(kind="endpoint", url=server.url) as setting:
@@ -181,7 +165,6 @@ async def test_trouble_of_the_server_is_tried_again(
 async def test_each_kind_of_trouble_arrives_as_what_it_is(
     database: Database, retriever: Any, server: ChatServer, double: RetrievalServer, how: str, kind: FailureKind
 ) -> None:
-    """Through two services."""
     await furnish(database)
     async with retriever(kind="endpoint", url=server.url, timeout_s=0.3) as setting:
         double.tell(how)
@@ -193,7 +176,6 @@ async def test_each_kind_of_trouble_arrives_as_what_it_is(
 async def test_a_rerank_server_that_is_away_is_waited_for(
     database: Database, retriever: Any, server: ChatServer, double: RetrievalServer
 ) -> None:
-    """Through two services, by its name: nothing of it is the call's."""
     await furnish(database)
     async with retriever(kind="endpoint", url=server.url) as setting:
         double.tell("reset")
@@ -206,7 +188,6 @@ async def test_a_rerank_server_that_is_away_is_waited_for(
 async def test_calls_of_a_chunk_fail_alone(
     database: Database, retriever: Any, server: ChatServer, double: RetrievalServer
 ) -> None:
-    """One pair that is too long leaves the others their scores."""
     await furnish(database)
     async with retriever(kind="endpoint", url=server.url) as setting:
         double.tell("too_long", 1)
@@ -216,7 +197,6 @@ async def test_calls_of_a_chunk_fail_alone(
 
 
 async def test_no_document_needs_no_server(database: Database, retriever: Any) -> None:
-    """Nor does a document that nobody knows get a score."""
     async with retriever(kind="endpoint", url="http://127.0.0.1:1", timeout_s=0.2) as setting:
         pin = await pinned(database)
         nothing, missing = await answers(setting.executor, call(pin), call(pin, "0" * 64))
@@ -228,7 +208,6 @@ async def test_no_document_needs_no_server(database: Database, retriever: Any) -
 async def test_jobs_are_given_what_the_retriever_was_started_with_last(
     database: Database, retriever: Any, server: ChatServer
 ) -> None:
-    """Another model, revision, activation or cut is another row; none is one, too; the first again is the first."""
     first: dict[str, Any] = {"kind": "endpoint", "url": server.url, "model": "m", "revision": "1"}
     changes: list[dict[str, Any]] = [
         {}, {"model": "n"}, {"revision": "2"}, {"activation": "none"}, {"max_chars": 9}, {"protocol": "tei"}
@@ -247,7 +226,6 @@ async def test_jobs_are_given_what_the_retriever_was_started_with_last(
 async def test_without_a_revision_replies_are_reused_inside_a_job_only(
     database: Database, retriever: Any, server: ChatServer
 ) -> None:
-    """Nobody knows whether it is the same model tomorrow."""
     for revision in ("", "1"):
         async with retriever(kind="endpoint", url=server.url, revision=revision):
             assert (await pinned(database)).pinned is bool(revision)
@@ -256,7 +234,6 @@ async def test_without_a_revision_replies_are_reused_inside_a_job_only(
 async def test_a_job_is_not_answered_by_another_reranker_than_it_was_given(
     database: Database, retriever: Any, server: ChatServer, double: RetrievalServer
 ) -> None:
-    """Its scores would be kept under the other one's name: they are infrastructure failures, and the fallback's."""
     await furnish(database)
     async with retriever(kind="endpoint", url=server.url, revision="1"):
         given = await pinned(database)
@@ -282,7 +259,6 @@ async def test_a_job_is_not_answered_by_another_reranker_than_it_was_given(
     ids=str,
 )
 async def test_limits_name_the_field(retriever: Any, database: Database, change: dict[str, Any], field: str) -> None:
-    """As a problem."""
     async with retriever() as setting:
         body = {"model": "", "question": "q", "documents": ["d"], **change}
         reply = await setting.client.post("/rerank", json=body)

@@ -20,32 +20,27 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 async def want(
     database: Database, previous: int, *models: int, device: str = "cpu:0", cause: str = "test"
 ) -> int | None:
-    """A decision in a transaction of its own."""
     async with database.transaction() as connection:
         return await residencies.insert_wanted(connection, device, previous, models, cause)
 
 
 async def wanted(database: Database, previous: int, *models: int) -> int:
-    """A decision that must win."""
     epoch = await want(database, previous, *models)
     assert epoch is not None
     return epoch
 
 
 async def move(database: Database, epoch: int, state: str, at: datetime = NOON, reason: str | None = None) -> None:
-    """A step of the guard."""
     async with database.transaction() as connection:
         await residencies.set_state(connection, epoch, state, at, reason)
 
 
 async def newest(database: Database, device: str = "cpu:0") -> ResidencyRow | None:
-    """The row that counts."""
     async with database.transaction() as connection:
         return await residencies.find_newest(connection, device)
 
 
 async def test_the_first_decision_of_a_device_has_no_predecessor(database: Database) -> None:
-    """It is written as it was decided."""
     assert await newest(database) is None
     epoch = await wanted(database, 0, 7, 3)
     found = await newest(database)
@@ -61,7 +56,6 @@ async def test_the_first_decision_of_a_device_has_no_predecessor(database: Datab
 
 
 async def test_of_two_decisions_on_the_same_picture_one_wins(database: Database) -> None:
-    """Compare-and-set on the predecessor, in transactions that overlap."""
     first = await wanted(database, 0, 1)
     epochs = await asyncio.gather(*(want(database, first, model) for model in range(1, 6)))
     (won,) = [epoch for epoch in epochs if epoch is not None]
@@ -70,7 +64,6 @@ async def test_of_two_decisions_on_the_same_picture_one_wins(database: Database)
 
 
 async def test_a_decision_waits_for_one_that_is_being_written(database: Database) -> None:
-    """It loses if the other commits, and wins if the other is rolled back."""
     for commits in (True, False):
         held = await newest(database)
         previous = held.epoch if held else 0
@@ -83,7 +76,6 @@ async def test_a_decision_waits_for_one_that_is_being_written(database: Database
 
 
 async def test_a_decision_on_an_old_picture_loses(database: Database) -> None:
-    """However late it comes."""
     first = await wanted(database, 0, 1)
     await wanted(database, first, 2)
     assert await want(database, first, 1) is None
@@ -91,7 +83,6 @@ async def test_a_decision_on_an_old_picture_loses(database: Database) -> None:
 
 
 async def test_devices_decide_independently(database: Database) -> None:
-    """Each has its own chain of epochs; an epoch is never used twice."""
     first, other = await wanted(database, 0, 1), await want(database, 0, 1, device="cpu:1")
     assert other is not None
     assert other != first
@@ -101,7 +92,6 @@ async def test_devices_decide_independently(database: Database) -> None:
 
 
 async def test_epochs_grow_after_a_redis_wipe_and_after_a_rollback(database: Database, redis_url: str) -> None:
-    """They come from a sequence in the database, which never goes back; gaps are fine."""
     first = await wanted(database, 0, 1)
     async with Redis.from_url(redis_url) as redis:
         await redis.flushall()
@@ -116,7 +106,6 @@ async def test_epochs_grow_after_a_redis_wipe_and_after_a_rollback(database: Dat
 
 @pytest.mark.parametrize("end", ["closed", "quarantined"])
 async def test_a_residency_that_has_ended_stays_as_it_ended(database: Database, end: str) -> None:
-    """A step that comes late changes neither state, nor reason, nor times."""
     epoch = await wanted(database, 0, 1)
     await move(database, epoch, "open", NOON)
     await move(database, epoch, end, NOON + timedelta(hours=1), "the first reason")
@@ -129,7 +118,6 @@ async def test_a_residency_that_has_ended_stays_as_it_ended(database: Database, 
 
 
 async def test_times_are_of_opening_and_of_the_end(database: Database) -> None:
-    """By the guard's clock; no other step stamps."""
     epoch = await wanted(database, 0, 1)
     for n, state in enumerate(("unloading", "loading", "open", "draining")):
         await move(database, epoch, state, NOON + timedelta(minutes=n))
@@ -139,7 +127,6 @@ async def test_times_are_of_opening_and_of_the_end(database: Database) -> None:
 
 
 async def test_a_reason_stays_until_another_is_given(database: Database) -> None:
-    """A step without a reason does not take it away."""
     epoch = await wanted(database, 0, 1)
     await move(database, epoch, "draining", reason="why")
     await move(database, epoch, "loading")
@@ -149,14 +136,12 @@ async def test_a_reason_stays_until_another_is_given(database: Database) -> None
 
 
 async def test_a_state_that_does_not_exist_is_refused(database: Database) -> None:
-    """By the table."""
     epoch = await wanted(database, 0, 1)
     with pytest.raises(DBAPIError):
         await move(database, epoch, "half_open")
 
 
 async def test_what_a_dead_guard_left_is_found(database: Database) -> None:
-    """What was begun and never ended, oldest first; a mere wish was not begun."""
     states = ["closed", "open", "quarantined", "draining", "unloading", "loading", "wanted"]
     epochs = [0]
     for state in states:
@@ -170,7 +155,6 @@ async def test_what_a_dead_guard_left_is_found(database: Database) -> None:
 
 
 async def test_servers_and_measurements_are_added_up(database: Database) -> None:
-    """One entry per process that was started, in order."""
     epoch = await wanted(database, 0, 1)
     async with database.transaction() as connection:
         for pid in (10, 20):

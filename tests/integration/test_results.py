@@ -24,21 +24,18 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def results(api: Api, job: Any) -> list[Any]:
-    """The streamed lines."""
     reply = await api.http.get(f"/v1/jobs/{job['id']}/results")
     assert reply.headers["content-type"] == "application/x-ndjson"
     return [json.loads(line) for line in reply.text.splitlines()]
 
 
 async def test_results_are_every_ended_sample_in_dataset_order(api: Api, database: Database) -> None:
-    """Question, answer, both verdicts, and the context by hash."""
     job = await api.job("dense", repeats=2)
     assert await results(api, job) == []
     await finished(database)
@@ -51,7 +48,6 @@ async def test_results_are_every_ended_sample_in_dataset_order(api: Api, databas
 
 
 async def test_results_are_read_in_batches_that_miss_nothing(api: Api, database: Database) -> None:
-    """Whatever the size of a batch; each is a transaction of its own."""
     await api.job(repeats=2)
     await finished(database)
     async with database.transaction() as connection:
@@ -65,7 +61,6 @@ async def test_results_are_read_in_batches_that_miss_nothing(api: Api, database:
 
 
 async def test_results_are_the_same_in_every_format(api: Api, database: Database) -> None:
-    """Rows in dataset order, with a name for the file; `format` wins over Accept."""
     job = await api.job("dense", repeats=2)
     await finished(database)
     lines = await results(api, job)
@@ -86,7 +81,6 @@ async def test_results_are_the_same_in_every_format(api: Api, database: Database
 
 @pytest.mark.parametrize("name", ["jsonl", "csv", "parquet"])
 async def test_a_job_without_results_gives_an_empty_file(api: Api, name: str) -> None:
-    """A valid one, not an error."""
     job = await api.job()
     reply = await api.http.get(f"/v1/jobs/{job['id']}/results", params={"format": name})
     assert reply.status_code == 200
@@ -97,7 +91,6 @@ async def test_a_job_without_results_gives_an_empty_file(api: Api, name: str) ->
 
 
 async def test_samples_are_paged_whatever_their_state(api: Api) -> None:
-    """The first page of a job that has just begun."""
     job = await api.job()
     first = await api.get(f"/v1/jobs/{job['id']}/samples", limit=3)
     rest = await api.get(f"/v1/jobs/{job['id']}/samples", limit=3, cursor=first["next_cursor"])
@@ -107,7 +100,6 @@ async def test_samples_are_paged_whatever_their_state(api: Api) -> None:
 
 
 async def test_provenance_is_everything_that_the_answer_was_made_from(api: Api, database: Database) -> None:
-    """Calls with their requests, replies, models and epochs; texts; residencies."""
     job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 5, "tau": 1}})
     await finished(database)
     found = await api.get(f"/v1/jobs/{job['id']}/samples/2")
@@ -129,7 +121,6 @@ async def test_provenance_is_everything_that_the_answer_was_made_from(api: Api, 
 
 
 async def test_provenance_keeps_attempts_that_failed(api: Api, database: Database) -> None:
-    """Beside the one that was accepted."""
     job = await api.job()
     await scene.advance(database)
     taken = await scene.claim(database)
@@ -144,14 +135,12 @@ async def test_provenance_keeps_attempts_that_failed(api: Api, database: Databas
 
 
 async def test_a_sample_that_a_job_does_not_have_is_not_found(api: Api) -> None:
-    """Neither the index nor the repeat."""
     job = await api.job()
     for path, status in (("99", 404), ("0?repeat=1", 404), ("-1", 422), ("x", 422)):
         assert (await api.http.get(f"/v1/jobs/{job['id']}/samples/{path}")).status_code == status
 
 
 async def test_the_report_counts_what_the_job_made_and_what_it_reused(api: Api, database: Database) -> None:
-    """A second job over the same questions makes no call; its figures are the same."""
     for name in ("one", "two"):
         await api.job("dense", name=name)
     await finished(database)
@@ -170,7 +159,6 @@ async def test_the_report_counts_what_the_job_made_and_what_it_reused(api: Api, 
 
 
 async def test_the_report_agrees_with_the_results(api: Api, database: Database) -> None:
-    """Every figure that can be counted twice is."""
     job = await api.job("mathrag-gate", params={"gate": {"min_pairs": 5, "tau": 1}})
     await finished(database)
     report = await api.get(f"/v1/jobs/{job['id']}/report")
@@ -191,7 +179,6 @@ async def test_the_report_agrees_with_the_results(api: Api, database: Database) 
 
 
 async def test_a_load_within_a_residency_counts_as_a_load(api: Api, database: Database) -> None:
-    """A server that others share may load a model again; the report of an experiment counts the same."""
     variants = [{"name": "gate", "pipeline": "mathrag-gate"}]
     experiment = {"name": "one", "datasets": [{"dataset": "items", "corpus": "docs"}], "variants": variants}
     assert (await api.http.post("/v1/experiments", json=experiment)).status_code == 202
@@ -209,8 +196,6 @@ async def test_a_load_within_a_residency_counts_as_a_load(api: Api, database: Da
 
 
 async def test_the_report_counts_judge_replies_without_a_rating(api: Api, database: Database) -> None:
-    """They are failures of the judge, never a score."""
-
     def sometimes(request: Request) -> Reply:
         reply = scene.by_rule(request)
         spoilt = isinstance(reply, Rated) and reply.rating == 3
@@ -224,8 +209,6 @@ async def test_the_report_counts_judge_replies_without_a_rating(api: Api, databa
 
 
 async def test_failed_samples_are_counted_by_kind_and_in_no_accuracy(api: Api, database: Database) -> None:
-    """And a note says so."""
-
     def broken(request: Request) -> Reply:
         if request.role == "generate" and "0 plus 0" in str(request.values["question"]):
             return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="too long")
@@ -244,8 +227,6 @@ async def test_failed_samples_are_counted_by_kind_and_in_no_accuracy(api: Api, d
 
 
 async def test_a_grader_without_a_verdict_is_told_apart_from_a_wrong_answer(api: Api, database: Database) -> None:
-    """math-verify says nothing, the strict rules do."""
-
     def silent(request: Request) -> Reply:
         return Graded(math_verify=None, strict=True) if request.role == "grade" else scene.by_rule(request)
 
@@ -257,7 +238,6 @@ async def test_a_grader_without_a_verdict_is_told_apart_from_a_wrong_answer(api:
 
 
 async def test_greedy_repeats_are_said_to_share_their_replies(api: Api, database: Database) -> None:
-    """The calls of one repeat, and a note about the spread."""
     job = await api.job(repeats=5)
     await finished(database)
     report = await api.get(f"/v1/jobs/{job['id']}/report")
@@ -271,7 +251,6 @@ async def test_greedy_repeats_are_said_to_share_their_replies(api: Api, database
 
 
 async def test_a_running_jobs_report_says_that_it_is_not_final(api: Api) -> None:
-    """With what is left."""
     job = await api.job()
     report = await api.get(f"/v1/jobs/{job['id']}/report")
     assert (report["state"], report["seconds"]) == ("running", None)
@@ -279,7 +258,6 @@ async def test_a_running_jobs_report_says_that_it_is_not_final(api: Api) -> None
 
 
 async def test_an_untouched_job_passes_the_audit(api: Api, database: Database) -> None:
-    """The endpoint says clean, or names the rows."""
     job = await api.job()
     await finished(database)
     found = await api.get(f"/v1/jobs/{job['id']}/audit")
@@ -289,7 +267,6 @@ async def test_an_untouched_job_passes_the_audit(api: Api, database: Database) -
 async def test_a_report_measures_the_documents_where_the_dataset_names_the_relevant_ones(
     api: Api, database: Database
 ) -> None:
-    """By the ids of the uploads: two ids of the same content are one document, one that is not there is counted."""
     names = [(f"d{n}", document.hash) for n, document in enumerate(scene.DOCUMENTS)]
     for ordinal, (name, document) in enumerate([*names, ("twin", scene.DOCUMENTS[3].hash)]):
         values = {"ordinal": ordinal, "name": name, "hash": bytes.fromhex(document)}
@@ -319,7 +296,6 @@ async def test_a_report_measures_the_documents_where_the_dataset_names_the_relev
 
 
 async def test_a_report_without_relevant_documents_has_no_figures_of_retrieval(api: Api, database: Database) -> None:
-    """Not zeros."""
     job = await api.job("dense")
     await finished(database)
     report = await api.get(f"/v1/jobs/{job['id']}/report")
@@ -329,7 +305,6 @@ async def test_a_report_without_relevant_documents_has_no_figures_of_retrieval(a
 async def test_results_hold_what_models_said_and_rated_and_what_it_took(
     api: Api, database: Database, plant: Plant
 ) -> None:
-    """The reply, the judge's ratings by document, tokens and seconds; the prompt where it is asked for."""
     job = await api.job("mathrag-gate", name="said", params={"quality": "judge"})
     await finished(database)
     await plant("UPDATE attempts SET prompt_tokens = 3, completion_tokens = 2, ended_at = started_at + interval '1 s'")
@@ -354,7 +329,6 @@ async def test_results_hold_what_models_said_and_rated_and_what_it_took(
 
 
 async def test_a_sample_shows_what_models_were_asked_on_demand(api: Api, database: Database) -> None:
-    """The prompt of each call of a model, the generator's being that of the results; nothing where nobody asks."""
     job = await api.job("mathrag-gate", name="said", params={"quality": "judge"})
     await finished(database)
     path = f"{job['links']['self']}/samples/0"

@@ -45,13 +45,11 @@ DOCUMENTS = [
 
 @pytest.fixture
 async def corpus(database: Database) -> int:
-    """Five documents, the first of them twice."""
     return await add_corpus(database, "five", [*DOCUMENTS, DOCUMENTS[0]])
 
 
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> Settings:
-    """Indexes go to an empty folder."""
     return Settings(
         database_url=database_url, data_dir=tmp_path, retrieval=Retrieval(embeddings=Embeddings(path=EMBEDDINGS))
     )
@@ -59,7 +57,6 @@ def settings(database_url: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def client(settings: Settings, database: Database) -> AsyncIterator[httpx2.AsyncClient]:
-    """The retriever, in this process."""
     app = create_app(settings)
     transport = httpx2.ASGITransport(app=app)
     async with (
@@ -70,7 +67,6 @@ async def client(settings: Settings, database: Database) -> AsyncIterator[httpx2
 
 
 async def add_corpus(database: Database, name: str, documents: list[Document]) -> int:
-    """Store a corpus as the API does; its id."""
     digest = canonical.digest([document.hash for document in documents])
     async with database.transaction() as connection:
         for document in documents:
@@ -96,14 +92,12 @@ async def add_corpus(database: Database, name: str, documents: list[Document]) -
 
 
 async def build(client: httpx2.AsyncClient, corpus: int) -> dict[str, dict[str, Any]]:
-    """Build both indexes: kind -> what the reply says."""
     reply = await client.post("/indexes", json={"corpus": corpus})
     assert reply.status_code == 200, reply.text
     return {index["kind"]: index for index in reply.json()["indexes"]}
 
 
 async def search(client: httpx2.AsyncClient, *searches: tuple[int, str, int]) -> list[dict[str, Any]]:
-    """Replies to (index, question, k), in order."""
     body = [{"index": index, "question": question, "k": k} for index, question, k in searches]
     reply = await client.post("/search", json={"searches": body})
     assert reply.status_code == 200, reply.text
@@ -112,13 +106,11 @@ async def search(client: httpx2.AsyncClient, *searches: tuple[int, str, int]) ->
 
 
 async def rows(database: Database, query: str) -> list[Any]:
-    """All rows of a query."""
     async with database.transaction() as connection:
         return list((await connection.execute(text(query))).all())
 
 
 async def test_is_healthy_and_says_what_is_loaded(client: httpx2.AsyncClient, corpus: int) -> None:
-    """Indexes are loaded when they are searched, not when they are built; repeated questions are embedded once."""
     built = await build(client, corpus)
     nothing = {"asked": 0, "hits": 0}
     assert (await client.get("/healthz")).json() == {"status": "ok", "indexes": [], "embeddings": nothing}
@@ -133,7 +125,6 @@ async def test_is_healthy_and_says_what_is_loaded(client: httpx2.AsyncClient, co
 async def test_builds_both_indexes_and_points_the_corpus_to_them(
     client: httpx2.AsyncClient, corpus: int, database: Database
 ) -> None:
-    """A document that a corpus holds twice is indexed once; the rows carry signature, file hash and recipe."""
     built = await build(client, corpus)
     assert {kind: index["documents"] for kind, index in built.items()} == {"dense": 5, "sparse": 5}
     [pointers] = await rows(database, "SELECT dense_index, sparse_index FROM corpora")
@@ -147,7 +138,6 @@ async def test_builds_both_indexes_and_points_the_corpus_to_them(
 async def test_registers_each_index_as_a_model_without_lease(
     client: httpx2.AsyncClient, corpus: int, database: Database
 ) -> None:
-    """A retrieval call is keyed by the index's signature; it needs no device."""
     built = await build(client, corpus)
     models = await rows(database, "SELECT m.*, i.kind FROM models m JOIN indexes i ON i.model_id = m.id")
     assert len(models) == 2
@@ -158,7 +148,6 @@ async def test_registers_each_index_as_a_model_without_lease(
 
 
 async def test_same_signature_is_never_built_twice(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
-    """A second request, and a second corpus of the same content, reuse the files and rows."""
     first = await build(client, corpus)
     second = await build(client, corpus)
     assert [index["reused"] for index in first.values()] == [False, False]
@@ -172,7 +161,6 @@ async def test_same_signature_is_never_built_twice(client: httpx2.AsyncClient, c
 
 
 async def test_other_content_is_another_index(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
-    """The corpus's hash is part of the signature."""
     other = await add_corpus(database, "two", DOCUMENTS[:2])
     first, second = await build(client, corpus), await build(client, other)
     assert {index["signature"] for index in first.values()}.isdisjoint(i["signature"] for i in second.values())
@@ -180,7 +168,6 @@ async def test_other_content_is_another_index(client: httpx2.AsyncClient, corpus
 
 
 async def test_finds_by_terms_and_by_meaning_in_request_order(client: httpx2.AsyncClient, corpus: int) -> None:
-    """Searches of several indexes and depths in one request come back in order, ranks from 1."""
     built = await build(client, corpus)
     dense, sparse = built["dense"]["index"], built["sparse"]["index"]
     found = await search(
@@ -197,7 +184,6 @@ async def test_finds_by_terms_and_by_meaning_in_request_order(client: httpx2.Asy
 
 
 async def test_pages_and_hypothetical_documents_go_through(client: httpx2.AsyncClient, corpus: int) -> None:
-    """The second page goes on where the first one ended; words have no mean of vectors."""
     built = await build(client, corpus)
     dense, sparse = built["dense"]["index"], built["sparse"]["index"]
     body: dict[str, Any] = {"index": dense, "question": "how large is a disc", "k": 2}
@@ -212,7 +198,6 @@ async def test_pages_and_hypothetical_documents_go_through(client: httpx2.AsyncC
 
 
 async def test_drops_the_near_duplicate_of_the_question_and_names_it(client: httpx2.AsyncClient, corpus: int) -> None:
-    """The document that answers this very question would be a leak; the others move up."""
     built = await build(client, corpus)
     for index in built.values():
         [reply] = await search(client, (index["index"], TWIN.upper(), 2))
@@ -222,14 +207,12 @@ async def test_drops_the_near_duplicate_of_the_question_and_names_it(client: htt
 
 
 async def test_a_question_that_shares_no_term_finds_nothing(client: httpx2.AsyncClient, corpus: int) -> None:
-    """BM25 does not fill up with documents that score zero."""
     built = await build(client, corpus)
     [reply] = await search(client, (built["sparse"]["index"], "zymurgy", 5))
     assert reply == {"type": "retrieved", "hits": [], "duplicates": []}
 
 
 async def test_a_batch_gives_what_single_searches_give(client: httpx2.AsyncClient, corpus: int) -> None:
-    """Replies are cached by content, so they must not depend on what was asked beside them."""
     built = await build(client, corpus)
     asked = [
         (index["index"], document.problem or document.text, 3) for index in built.values() for document in DOCUMENTS
@@ -240,7 +223,6 @@ async def test_a_batch_gives_what_single_searches_give(client: httpx2.AsyncClien
 
 
 async def test_index_survives_a_restart(settings: Settings, client: httpx2.AsyncClient, corpus: int) -> None:
-    """A fresh process loads the files and answers the same."""
     built = await build(client, corpus)
     asked = [(index["index"], "area of a circle", 3) for index in built.values()]
     before = await search(client, *asked)
@@ -256,7 +238,6 @@ async def test_index_survives_a_restart(settings: Settings, client: httpx2.Async
 async def test_damaged_files_are_refused_and_can_be_rebuilt(
     settings: Settings, client: httpx2.AsyncClient, corpus: int, database: Database, damage: str
 ) -> None:
-    """A changed byte never searches; building again repairs the same index id."""
     built = await build(client, corpus)
     [row] = await rows(database, "SELECT id, path FROM indexes WHERE kind = 'sparse'")
     file = settings.data_dir / row.path / ("manifest.json" if damage == "manifest" else "documents.bin")
@@ -277,7 +258,6 @@ async def test_damaged_files_are_refused_and_can_be_rebuilt(
 
 
 async def test_another_recipe_is_refused(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
-    """Vectors of another embedder must not be compared with this one's."""
     built = await build(client, corpus)
     await run_sql(database, """UPDATE indexes SET params = params || '{"corpus": "ff"}'""")
     body = {"searches": [{"index": built["dense"]["index"], "question": "circle", "k": 1}]}
@@ -287,7 +267,6 @@ async def test_another_recipe_is_refused(client: httpx2.AsyncClient, corpus: int
 
 
 async def test_unknown_index_and_corpus_are_problems_with_a_hint(client: httpx2.AsyncClient, corpus: int) -> None:
-    """404 as problem+json, also when other searches of the request could be answered."""
     await build(client, corpus)
     searches = [{"index": index, "question": "circle", "k": 1} for index in (1, 99)]
     for reply in (
@@ -301,7 +280,6 @@ async def test_unknown_index_and_corpus_are_problems_with_a_hint(client: httpx2.
 
 
 async def test_empty_corpus_is_refused(client: httpx2.AsyncClient, database: Database) -> None:
-    """Nothing to index is a user's mistake, not a crash."""
     reply = await client.post("/indexes", json={"corpus": await add_corpus(database, "none", [])})
     assert reply.status_code == 422
     assert "no documents" in reply.json()["detail"]
@@ -324,7 +302,6 @@ async def test_empty_corpus_is_refused(client: httpx2.AsyncClient, database: Dat
     ],
 )
 async def test_limits_name_the_field(client: httpx2.AsyncClient, change: dict[str, Any], field: str) -> None:
-    """What is refused says which field, as a problem."""
     body = {"index": 1, "question": "circle", "k": 1, **change}
     reply = await client.post("/search", json={"searches": [body]})
     assert reply.status_code == 422
@@ -333,7 +310,6 @@ async def test_limits_name_the_field(client: httpx2.AsyncClient, change: dict[st
 
 
 async def test_too_many_searches_and_too_large_bodies_are_refused(client: httpx2.AsyncClient) -> None:
-    """The body is not even read when its declared length is over the limit, or undeclared."""
     searches = [{"index": 1, "question": "circle", "k": 1}] * (MAX_SEARCHES + 1)
     assert (await client.post("/search", json={"searches": searches})).status_code == 422
     large = await client.post("/search", content=b" " * (MAX_BODY + 1))
@@ -348,7 +324,6 @@ async def test_too_many_searches_and_too_large_bodies_are_refused(client: httpx2
 async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
     client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the indexes used last are held; the others still answer, and alike."""
     monkeypatch.setattr("services.retriever.shelf.INDEXES", 2)
     built = [
         await build(client, await add_corpus(database, str(at), DOCUMENTS[at : at + 2]))
@@ -363,7 +338,6 @@ async def test_an_index_that_was_deleted_from_memory_is_loaded_again(
 async def test_searches_at_once_load_an_index_once(
     client: httpx2.AsyncClient, corpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one loads, the others wait for it."""
     built = await build(client, corpus)
     loads: list[int] = []
     real = IndexCache._load
@@ -387,7 +361,6 @@ async def test_searches_at_once_load_an_index_once(
 
 
 async def test_builds_at_once_make_each_index_once(client: httpx2.AsyncClient, corpus: int, database: Database) -> None:
-    """The second request finds what the first one built."""
     made: list[dict[str, Any]] = []
 
     async def one() -> None:
@@ -403,7 +376,6 @@ async def test_builds_at_once_make_each_index_once(client: httpx2.AsyncClient, c
 async def test_a_corpus_larger_than_a_batch_is_read_whole(
     client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a batch ends between two copies of one document."""
     monkeypatch.setattr(builds, "BATCH", 2)
     several = [DOCUMENTS[at] for at in (0, 1, 1, 2, 0, 3, 4)]
     built = await build(client, await add_corpus(database, "several", several))
@@ -413,7 +385,6 @@ async def test_a_corpus_larger_than_a_batch_is_read_whole(
 async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
     settings: Settings, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index of the old content exists, but the corpus does not name it."""
     real = builds._make
 
     async def replaced(*arguments: Any) -> Any:
@@ -430,7 +401,6 @@ async def test_a_corpus_that_was_replaced_meanwhile_points_to_no_stale_index(
 async def test_a_batch_ends_where_its_texts_are_long(
     client: httpx2.AsyncClient, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand documents may be a gigabyte; a document longer than a batch is a batch alone."""
     monkeypatch.setattr(builds, "BATCH_BYTES", 10)
     seen: list[int] = []
     build_terms = Bm25.build
@@ -449,7 +419,6 @@ async def test_a_batch_ends_where_its_texts_are_long(
 async def test_a_cancelled_build_ends_at_the_next_batch_and_leaves_nothing(
     settings: Settings, corpus: int, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No file, no row, and its place is free again."""
     monkeypatch.setattr(builds, "BATCH", 1)
     queue, seen, scope = BuildQueue(), list[Batch](), anyio.CancelScope()
 
@@ -469,7 +438,6 @@ async def test_a_cancelled_build_ends_at_the_next_batch_and_leaves_nothing(
 
 
 async def test_a_build_ends_with_its_request(settings: Settings, corpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client closes the connection."""
     started, ended = anyio.Event(), anyio.Event()
 
     async def run_for_ever(*_: object) -> None:
@@ -492,7 +460,6 @@ async def test_a_build_ends_with_its_request(settings: Settings, corpus: int, mo
 async def test_who_waited_for_a_build_of_the_same_index_reuses_it(
     settings: Settings, corpus: int, database: Database
 ) -> None:
-    """The one that was built meanwhile is found when the turn comes."""
     queue, made = BuildQueue(), list[builds.Build]()
 
     async def build_once() -> None:
@@ -506,7 +473,6 @@ async def test_who_waited_for_a_build_of_the_same_index_reuses_it(
 
 
 async def test_documents_that_score_alike_are_ordered_by_hash(client: httpx2.AsyncClient, database: Database) -> None:
-    """Whatever the order of the corpus."""
     passages = [Document(text=f"same{' ' * blanks}words") for blanks in range(1, 8)]
     built = await build(client, await add_corpus(database, "alike", passages))
     for index in built.values():
@@ -516,7 +482,6 @@ async def test_documents_that_score_alike_are_ordered_by_hash(client: httpx2.Asy
 
 
 async def test_runs_as_a_process(settings: Settings, database: Database, corpus: int) -> None:
-    """`python -m services.retriever --port P` serves on the loopback interface with settings from the environment."""
     port = find_free_port()
     environment = {
         **os.environ,
@@ -538,7 +503,6 @@ async def test_runs_as_a_process(settings: Settings, database: Database, corpus:
 
 
 async def ready(client: httpx2.AsyncClient) -> None:
-    """Wait until it answers."""
     while True:
         with contextlib.suppress(httpx2.TransportError):
             if (await client.get("/healthz")).is_success:

@@ -28,7 +28,6 @@ GATE = {"gate": {"min_pairs": 1000}}
 
 
 async def calls_of(database: Database, pipeline: str = "mathrag-gate", **fields: Any) -> Counter[str]:
-    """Run one job to its end; the calls that were executed for it, by role."""
     executor = ScriptedExecutor()
     await submit_job(database, pipeline, **fields)
     await drain(database, executor)
@@ -39,13 +38,11 @@ async def calls_of(database: Database, pipeline: str = "mathrag-gate", **fields:
 
 
 async def requests(database: Database, role: str) -> list[Request]:
-    """All requests of a role."""
     found = await rows(database, "SELECT request FROM calls WHERE role = :r ORDER BY created_at", r=role)
     return [msgspec.json.decode(request, type=Request) for (request,) in found]  # type: ignore[arg-type]
 
 
 async def answers_of(database: Database, name: str) -> list[tuple[object, ...]]:
-    """Answers of a job's samples, in item order."""
     return await rows(
         database,
         "SELECT s.ordinal, s.repeat, o.answer, o.record_hash FROM jobs j JOIN samples s ON s.job_id = j.id"
@@ -55,7 +52,6 @@ async def answers_of(database: Database, name: str) -> list[tuple[object, ...]]:
 
 
 async def test_the_same_job_again_makes_no_call(database: Database) -> None:
-    """Nor does it differ in any outcome, nor in what the outcomes were made from."""
     await furnish(database, items=4)
     first = await calls_of(database, params=GATE, name="first")
     assert first["generate"] == 4
@@ -73,7 +69,6 @@ async def test_the_same_job_again_makes_no_call(database: Database) -> None:
 
 
 async def test_a_job_with_three_changed_items_makes_their_calls_only(database: Database) -> None:
-    """Two searches and one answer each; the documents were judged before, or are judged once."""
     await furnish(database, items=8)
     await calls_of(database, params=GATE)
     await add_dataset(database, 8, "changed", changed=frozenset({1, 4, 6}))
@@ -87,7 +82,6 @@ async def test_a_job_with_three_changed_items_makes_their_calls_only(database: D
 
 
 async def test_a_changed_anchor_makes_every_judgement_new_and_no_search(database: Database) -> None:
-    """What follows from other scores may change too: another context is another answer, the same one is not."""
     await furnish(database, items=5)
     first = await calls_of(database, params=GATE, name="first")
     old = {canonical.digest(request) for request in await requests(database, "judge")}
@@ -105,7 +99,6 @@ async def test_a_changed_anchor_makes_every_judgement_new_and_no_search(database
 
 
 async def test_five_greedy_repeats_execute_the_calls_of_one(database: Database) -> None:
-    """Greedy decoding has one answer: five samples an item share it."""
     await furnish(database, items=3)
     five = await calls_of(database, params=GATE, repeats=5, name="five")
     assert await scalar(database, "SELECT count(*) FROM steps WHERE created") == five.total()
@@ -116,7 +109,6 @@ async def test_five_greedy_repeats_execute_the_calls_of_one(database: Database) 
 
 
 async def test_five_sampled_repeats_generate_five_times_and_judge_once(database: Database) -> None:
-    """At temperature 0.7 every repeat draws an answer of its own; a document is still measured once."""
     await furnish(database, items=3)
     sampled = {**GATE, "generate": {"temperature": 0.7}}
     five = await calls_of(database, params=sampled, repeats=5)
@@ -130,7 +122,6 @@ async def test_five_sampled_repeats_generate_five_times_and_judge_once(database:
 
 
 async def test_more_repeats_later_make_the_missing_draws_only(database: Database) -> None:
-    """Two repeats and then four: the first two draws are there."""
     await furnish(database, items=2)
     sampled = {"generate": {"temperature": 0.7}}
     assert (await calls_of(database, "closed-book", params=sampled, repeats=2))["generate"] == 4
@@ -138,7 +129,6 @@ async def test_more_repeats_later_make_the_missing_draws_only(database: Database
 
 
 async def test_a_job_without_reuse_shares_nothing(database: Database) -> None:
-    """Every call is made afresh, of every role, and nobody reuses it afterwards."""
     await furnish(database, items=2)
     first = await calls_of(database, "hybrid")
     assert await calls_of(database, "hybrid", reuse="none") == first
@@ -147,13 +137,11 @@ async def test_a_job_without_reuse_shares_nothing(database: Database) -> None:
 
 
 async def test_repeats_without_reuse_are_drawn_each_for_itself(database: Database) -> None:
-    """Greedy or not: `reuse: none` is how nondeterminism of a backend is seen."""
     await furnish(database, items=2)
     assert (await calls_of(database, "closed-book", reuse="none", repeats=3))["generate"] == 6
 
 
 async def test_pipelines_share_what_they_ask_alike(database: Database) -> None:
-    """After `dense` and `sparse`, `hybrid` searches nothing, and the gate judges and nothing else is searched."""
     await furnish(database, items=3)
     assert (await calls_of(database, "dense"))["retrieve"] == 3
     assert (await calls_of(database, "sparse"))["retrieve"] == 3
@@ -162,7 +150,6 @@ async def test_pipelines_share_what_they_ask_alike(database: Database) -> None:
 
 
 async def test_a_model_without_a_digest_is_reused_inside_its_job_only(database: Database) -> None:
-    """Nobody knows what answers behind that name tomorrow; its own repeats may share."""
     await furnish(database, items=2)
     await run_sql(database, "UPDATE models SET digest = NULL WHERE name = 'a-generator'")
     assert (await calls_of(database, "hybrid", repeats=3))["generate"] == 2
@@ -172,7 +159,6 @@ async def test_a_model_without_a_digest_is_reused_inside_its_job_only(database: 
 
 
 async def test_another_model_answers_anew(database: Database) -> None:
-    """The model's row is part of the key: only what it answers, and what follows, is made again."""
     await furnish(database, items=2)
     await calls_of(database, "hybrid")
     again = await calls_of(database, "hybrid", models={"generate": "a-judge"})

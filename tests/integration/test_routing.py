@@ -27,19 +27,15 @@ _REPLY = msgspec.json.Decoder(Reply)
 
 
 class ByRole(ScriptedExecutor):
-    """Estimates for real, the rest by rule."""
-
     def __init__(self) -> None:
         super().__init__()
         self.estimates = EstimateExecutor()
 
     def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """A chunk is of one model, and so of one role."""
         return self.estimates.run(calls, epoch) if calls[0].role == "estimate" else super().run(calls, epoch)
 
 
 async def routed(database: Database, threshold: float) -> uuid.UUID:
-    """A job that routes at this threshold, at its end."""
     params = {"quality": "judge", "route": {"enabled": True, "threshold": threshold}}
     job = await submit_job(database, params=params)
     await drain(database, ByRole())
@@ -47,7 +43,6 @@ async def routed(database: Database, threshold: float) -> uuid.UUID:
 
 
 async def judged(database: Database, job: uuid.UUID) -> list[object]:
-    """The questions that asked for ratings."""
     sql = """SELECT DISTINCT s.ordinal FROM jobs j JOIN samples s ON s.job_id = j.id JOIN steps t ON t.sample_id = s.id
              JOIN calls c ON c.id = t.call_id WHERE j.public_id = :job AND c.role = 'judge' ORDER BY 1"""
     return [ordinal for (ordinal,) in await rows(database, sql, job=job)]
@@ -56,7 +51,6 @@ async def judged(database: Database, job: uuid.UUID) -> list[object]:
 async def test_only_questions_that_look_hard_are_judged_and_another_threshold_estimates_nothing_anew(
     database: Database,
 ) -> None:
-    """The replies are the shipped classifier's, kept under its digest; the report counts both ways."""
     await furnish(database)
     expected = DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS)).probabilities(QUESTIONS)
     threshold = median(each for each in expected if each is not None)
@@ -77,7 +71,6 @@ async def test_only_questions_that_look_hard_are_judged_and_another_threshold_es
 
 
 async def test_a_job_of_other_weights_is_judged_throughout_and_says_why(database: Database) -> None:
-    """As after an upgrade in the middle of it: this worker's classifier is not the one that the job was given."""
     await furnish(database, items=2)
     params = {"quality": "judge", "route": {"enabled": True, "threshold": 1.0}}
     job = await submit_job(database, params=params)

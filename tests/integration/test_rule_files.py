@@ -34,18 +34,15 @@ GRAPH = Graph(triples=np.array([[0, 0, 1]], np.int32), times=None, entities=["a"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application."""
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def imported(api: Api, content: str | bytes, name: str = "mine", **query: Any) -> httpx2.Response:
-    """Import a file."""
     return await api.http.post("/v1/rules/import", params={"name": name, **query}, content=content)
 
 
 async def exported(api: Api, name: str = "mine", **query: Any) -> str:
-    """The file of a bank."""
     reply = await api.http.get(f"/v1/rules/{name}/export", params=query)
     assert reply.status_code == 200, reply.text
     return reply.text
@@ -55,7 +52,6 @@ async def exported(api: Api, name: str = "mine", **query: Any) -> str:
     ("content", "miner", "rules"), [(AMIE, "amie", 2), (ANYBURL, "anyburl", 1), (TLOGIC, "tlogic", 1)]
 )
 async def test_a_file_of_any_tool_becomes_a_bank(api: Api, content: str, miner: str, rules: int) -> None:
-    """At once ready, packed or not; its rules are looked at like those of other banks."""
     made = await imported(api, content)
     assert (made.status_code, made.headers["location"]) == (201, "/v1/rules/mine")
     bank = made.json()
@@ -67,15 +63,12 @@ async def test_a_file_of_any_tool_becomes_a_bank(api: Api, content: str, miner: 
 
 
 async def test_a_name_that_has_other_rules_is_refused(api: Api) -> None:
-    """A bank is final."""
     await imported(api, AMIE)
     refused = await imported(api, ANYBURL)
     assert (refused.status_code, refused.json()["hint"]) == (409, "choose another name")
 
 
 async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api: Api, database: Database) -> None:
-    """Limits and graph are part of it, and of the file."""
-
     async def batches() -> AsyncIterator[list[Rule]]:
         yield [amie.rule(line) for line in AMIE.splitlines()]
 
@@ -87,7 +80,6 @@ async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api:
 
 
 async def test_a_bank_is_read_in_batches(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An export of a large bank takes no more memory than one of a small bank."""
     name = (await imported(api, AMIE)).json()["name"]
     monkeypatch.setattr(rule_banks, "BATCH", 1)
     async with database.transaction() as connection:
@@ -110,7 +102,6 @@ async def test_an_export_of_a_deleted_bank_breaks_off_instead_of_ending_early(
 
 
 async def test_a_bank_is_exported_as_amie_prints_it(api: Api) -> None:
-    """Which is imported as the same bank."""
     bank = (await imported(api, AMIE)).json()
     written = await exported(api, format="amie")
     assert written.splitlines()[0] == (
@@ -120,14 +111,12 @@ async def test_a_bank_is_exported_as_amie_prints_it(api: Api) -> None:
 
 
 async def test_what_amies_columns_cannot_hold_is_refused_before_the_answer_begins(api: Api) -> None:
-    """Rules of other miners lack its figures."""
     await imported(api, ANYBURL)
     refused = await api.http.get("/v1/rules/mine/export", params={"format": "amie"})
     assert (refused.status_code, refused.json()["hint"]) == (422, "export as json")
 
 
 async def test_an_edited_copy_is_refused(api: Api, database: Database) -> None:
-    """Its first line says another hash."""
     await imported(api, AMIE)
     edited = (await exported(api)).replace('"support":5', '"support":6')
     refused = await imported(api, edited, "copy")
@@ -137,8 +126,6 @@ async def test_an_edited_copy_is_refused(api: Api, database: Database) -> None:
 
 
 async def test_rules_with_relations_that_the_graph_does_not_have_are_refused(api: Api, database: Database) -> None:
-    """Named, as far as there are five."""
-
     async def documents() -> AsyncIterator[list[CorpusRecord]]:
         yield [CorpusRecord(external_id="0", document=Document(text="A fact."), meta={})]
 
@@ -154,7 +141,6 @@ async def test_rules_with_relations_that_the_graph_does_not_have_are_refused(api
 
 
 async def test_what_cannot_be_imported_is_refused_and_nothing_is_stored(api: Api, database: Database) -> None:
-    """With the line, where there is one."""
     for content, query, said in (
         (AMIE + AMIE, {}, "upload, line 3: the rule occurs twice; remove one"),
         (AMIE.replace("10", "x"), {}, "upload, line 1: `Body size` is 'x', not a whole number"),
@@ -169,12 +155,10 @@ async def test_what_cannot_be_imported_is_refused_and_nothing_is_stored(api: Api
 
 
 async def test_more_than_the_operator_allows_is_refused(database: Database, redis_url: str) -> None:
-    """Bytes of the upload, and rules."""
     for limits in (Limits(upload_bytes=50), Limits(upload_rows=1)):
         async with serving(database, redis_url, SETTINGS.model_copy(update={"limits": limits})) as api:
             assert (await imported(api, AMIE)).status_code == 413
 
 
 async def test_a_bank_that_is_not_there_is_not_exported(api: Api) -> None:
-    """404, as for all that has a name."""
     assert (await api.http.get("/v1/rules/mine/export")).status_code == 404

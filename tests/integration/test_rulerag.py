@@ -31,7 +31,6 @@ JOB = {"name": "j", "dataset": "items", "corpus": "docs", "pipeline": "rulerag"}
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over the scene, whose corpus is a graph's, and a bank of that graph."""
     await furnish(database, needs_lease=False)
     await add_graph(database, digest=GRAPH)
     await add_bank(database, graph=GRAPH.hex())
@@ -40,20 +39,17 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def refused(api: Api, status: int = 422, **fields: Any) -> str:
-    """The message and hint of a refused submission."""
     reply = await api.http.post("/v1/jobs", json={**JOB, **fields})
     assert reply.status_code == status, reply.text
     return reply.text
 
 
 async def stored(database: Database) -> Params:
-    """The parameters of the newest job."""
     raw = await scalar(database, "SELECT params FROM jobs ORDER BY id DESC LIMIT 1")
     return msgspec.json.decode(raw, type=Params)  # type: ignore[arg-type]
 
 
 async def test_a_job_without_a_bank_is_refused_with_the_command(api: Api) -> None:
-    """With or without a corpus; without rules none is needed."""
     for fields in ({}, {"corpus": None}):
         said = await refused(api, **fields)
         assert "needs a rule bank" in said
@@ -62,7 +58,6 @@ async def test_a_job_without_a_bank_is_refused_with_the_command(api: Api) -> Non
 
 
 async def test_a_bank_of_another_graph_is_refused_with_both_names(api: Api, database: Database) -> None:
-    """And what to do; one whose graph nobody knows is accepted."""
     await add_bank(database, name="other", graph="ab" * 32)
     await add_bank(database, name="unknown")
     said = await refused(api, params={"rules": "other"})
@@ -73,7 +68,6 @@ async def test_a_bank_of_another_graph_is_refused_with_both_names(api: Api, data
 
 
 async def test_a_corpus_that_is_no_graphs_is_accepted(database: Database) -> None:
-    """Rules may guide searches in any text."""
     await furnish(database)
     await add_bank(database, graph="ab" * 32)
     await submit_job(database, "rulerag", params={"rules": "bank"})
@@ -81,7 +75,6 @@ async def test_a_corpus_that_is_no_graphs_is_accepted(database: Database) -> Non
 
 
 async def test_the_graphs_phrases_are_filled_in_and_cannot_be_named(api: Api, database: Database) -> None:
-    """A job that is done again is given those that the graph has by then."""
     job = await api.job("rulerag", params={"rules": "bank"})
     phrases = (await stored(database)).rulerag.phrases
     assert len(phrases) == 64
@@ -93,7 +86,6 @@ async def test_the_graphs_phrases_are_filled_in_and_cannot_be_named(api: Api, da
 
 
 async def test_without_a_judge_model_none_is_asked_and_no_query_can_be_written(database: Database) -> None:
-    """The first is filled in, the second refused."""
     await furnish(database)
     await add_bank(database)
     settings = Settings(roles={"generate": "a-generator"}, database_url="unused")
@@ -106,7 +98,6 @@ async def test_without_a_judge_model_none_is_asked_and_no_query_can_be_written(d
 
 
 async def test_items_whose_relations_have_no_rule_are_counted_in_a_warning(api: Api, database: Database) -> None:
-    """The job runs: they are searched for plainly."""
     await ask_for(database, VISIT)
     assert "warnings" not in await api.job("rulerag", params={"rules": "bank"})
     await ask_for(database, FactQuery(relation="Fly"))
@@ -124,7 +115,6 @@ MODES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
 async def test_a_job_in_every_mode_completes_and_its_audit_is_clean(database: Database, mode: dict[str, Any]) -> None:
-    """Its replays are the stored outcomes, bit for bit."""
     await furnish(database, needs_lease=False)
     await add_bank(database)
     await ask_for(database, VISIT)
@@ -143,14 +133,12 @@ async def test_a_job_in_every_mode_completes_and_its_audit_is_clean(database: Da
 
 
 def judge(request: Request) -> Reply:
-    """A judge model that names the one relation that it is shown first."""
     if request.role == "write":
         return Generated(text=str(request.values["relations"]).splitlines()[0])
     return by_rule(request)
 
 
 async def test_questions_that_name_no_relation_ask_the_judge_model(api: Api, database: Database) -> None:
-    """The report says how relations were found, and what each rule did; the sample which rule brought what."""
     job = await api.job("rulerag", params={"rules": "bank", "context_size": 2})
     await drain(database, FollowingRules(database, judge))
     report = await api.get(f"/v1/jobs/{job['id']}/report")
@@ -165,14 +153,12 @@ async def test_questions_that_name_no_relation_ask_the_judge_model(api: Api, dat
 
 
 async def test_a_job_of_another_pipeline_reports_no_rules(api: Api, database: Database) -> None:
-    """There is nothing to say."""
     job = await api.job("dense")
     await drain(database, FollowingRules(database))
     assert (await api.get(f"/v1/jobs/{job['id']}/report"))["guided"] is None
 
 
 async def test_a_bank_that_goes_away_fails_samples_that_need_it_and_nothing_else(database: Database) -> None:
-    """Its rows can be deleted by their owner alone while the job lives; the failure says what to do."""
     await furnish(database, items=1)
     await add_bank(database)
     await ask_for(database, VISIT)

@@ -38,21 +38,18 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a graph "g" with three relations."""
     await store_graph(database)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def post(api: Api, status: int, **fields: Any) -> Any:
-    """Ask for a bank."""
     reply = await api.http.post("/v1/rules", json=request(**fields))
     assert reply.status_code == status, reply.text
     return reply.json()
 
 
 async def test_a_bank_is_mined_by_a_job_with_a_sample_for_each_relation(api: Api, database: Database) -> None:
-    """202 with the job and the memory; the largest relation comes first, and so do its rules in the bank."""
     started = await post(api, 202)
     assert (started["state"], started["relations"], started["memory_mib"], api.woken) == ("mining", 3, 200, 1)
     assert (await api.get(f"/v1/jobs/{started['job']}"))["request_counts"]["total"] == 3
@@ -66,7 +63,6 @@ async def test_a_bank_is_mined_by_a_job_with_a_sample_for_each_relation(api: Api
 
 
 async def test_the_job_is_shown_and_its_dataset_is_in_no_list(api: Api, database: Database) -> None:
-    """Nobody uploaded the relations as questions, and nobody may ask them of another pipeline."""
     await post(api, 202)
     assert (await api.get("/v1/datasets"))["data"] == []
     (job,) = (await api.get("/v1/jobs"))["data"]
@@ -76,7 +72,6 @@ async def test_the_job_is_shown_and_its_dataset_is_in_no_list(api: Api, database
 
 
 async def test_rules_come_in_pages_by_head_and_confidence(api: Api, database: Database) -> None:
-    """A cursor goes on where the page ended."""
     await post(api, 202)
     await work(database)
     first = await api.get("/v1/rules/bank/rules", limit=1, min_confidence=0.5)
@@ -88,7 +83,6 @@ async def test_rules_come_in_pages_by_head_and_confidence(api: Api, database: Da
 
 
 async def test_the_same_again_is_the_same_bank(api: Api, database: Database) -> None:
-    """While it is mined and afterwards; nothing is computed twice, under another name neither."""
     first = await post(api, 202)
     assert (await post(api, 202))["job"] == first["job"]
     await work(database)
@@ -102,7 +96,6 @@ async def test_the_same_again_is_the_same_bank(api: Api, database: Database) -> 
 
 
 async def test_the_same_name_with_other_limits_is_refused(api: Api) -> None:
-    """A name stands for one bank."""
     await post(api, 202)
     assert "choose another name" in (await post(api, 409, min_support=3))["hint"]
 
@@ -110,7 +103,6 @@ async def test_the_same_name_with_other_limits_is_refused(api: Api) -> None:
 async def test_banks_of_two_runs_are_equal_byte_for_byte(
     api: Api, database: Database, empty_database: EmptyDatabase
 ) -> None:
-    """However many relations were mined at once."""
     seen = []
     for processes in (1, 2):
         await post(api, 202)
@@ -122,7 +114,6 @@ async def test_banks_of_two_runs_are_equal_byte_for_byte(
 
 
 async def test_a_cancelled_bank_is_mined_again_from_where_it_was(api: Api, database: Database) -> None:
-    """Deleting it is refused while it is mined; its job is another one then."""
     started = await post(api, 202)
     refused = await api.http.delete("/v1/rules/bank")
     assert (refused.status_code, "being mined" in refused.text) == (409, True)
@@ -141,7 +132,6 @@ async def test_a_cancelled_bank_is_mined_again_from_where_it_was(api: Api, datab
 async def test_a_relation_in_work_is_given_up_when_its_job_is_cancelled(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may take an hour, and nobody waits for it; nothing is charged for that."""
     monkeypatch.setattr(mine_executor, "CHECK_S", 0.02)
     started = await post(api, 202)
     await scene.advance(database)
@@ -166,7 +156,6 @@ async def test_a_relation_in_work_is_given_up_when_its_job_is_cancelled(
 async def test_a_relation_that_cannot_be_mined_fails_the_bank_in_words(
     database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch, relation: str, words: str
 ) -> None:
-    """What lacks memory is not tried a second time, and asked for again it is computed again."""
     monkeypatch.setattr("shared.runtime.replies.BACKOFF_S", (0.0, 0.0))
     await store_graph(database, relations=["likes 3", relation])
     async with serving(database, redis_url) as api:
@@ -185,7 +174,6 @@ async def test_a_relation_that_cannot_be_mined_fails_the_bank_in_words(
 
 
 async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: str) -> None:
-    """Quotes, other scripts, blanks, a name that looks like an option."""
     names = ['"likes" 1', "属于 1", "--name 1", "a\\b' 1"]
     await store_graph(database, relations=names)
     async with serving(database, redis_url) as api:
@@ -209,7 +197,6 @@ async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: st
     ],
 )
 async def test_what_cannot_be_mined_is_refused(api: Api, fields: dict[str, Any], status: int, words: str) -> None:
-    """Before anything is stored."""
     reply = await post(api, status, **fields)
     assert words in f"{reply['detail']} {reply.get('hint')}"
     assert (await api.get("/v1/jobs"))["data"] == (await api.get("/v1/rules"))["data"] == []
@@ -218,7 +205,6 @@ async def test_what_cannot_be_mined_is_refused(api: Api, fields: dict[str, Any],
 async def test_mining_that_may_take_too_much_memory_is_refused_with_the_numbers(
     database: Database, redis_url: str
 ) -> None:
-    """All processes together, before any of them starts."""
     await store_graph(database)
     settings = scene.SETTINGS.model_copy(update={"workers": Workers(miners=3, mining_mib=256)})
     async with serving(database, redis_url, settings) as api:
@@ -228,7 +214,6 @@ async def test_mining_that_may_take_too_much_memory_is_refused_with_the_numbers(
 
 
 async def test_the_pipeline_that_mines_is_for_banks_alone(api: Api, database: Database) -> None:
-    """Neither submitted nor requeued as a job: the bank would know nothing of it."""
     await scene.furnish(database)
     body = {"name": "j", "dataset": "items", "pipeline": "mine-rules"}
     refused = await api.http.post("/v1/jobs", json=body)
@@ -240,7 +225,6 @@ async def test_the_pipeline_that_mines_is_for_banks_alone(api: Api, database: Da
 
 
 async def test_a_bank_is_deleted_with_its_rules(api: Api, database: Database) -> None:
-    """Its name is free then, and what was computed is still there."""
     await post(api, 202)
     await work(database)
     assert (await api.http.delete("/v1/rules/bank")).status_code == 200
@@ -252,13 +236,11 @@ async def test_a_bank_is_deleted_with_its_rules(api: Api, database: Database) ->
 
 
 def follows_rules(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """A pipeline that would read the job's bank."""
     yield Estimate(question=sample.question)
     return scene.ended(None)
 
 
 async def test_a_job_pins_the_content_of_a_bank(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its hash, which is in the job's record; an unknown bank, or one without rules yet, is refused."""
     scene.install(monkeypatch, "follows-rules", follows_rules)
     await scene.furnish(database)
     body = {"name": "j", "dataset": "items", "pipeline": "follows-rules", "params": {"rules": "bank"}}
@@ -282,7 +264,6 @@ async def test_a_job_pins_the_content_of_a_bank(api: Api, database: Database, mo
 
 
 async def test_a_purge_of_chats_leaves_mining_alone(api: Api, database: Database, owner_url: str) -> None:
-    """Its dataset is in no list either; a purge of its job leaves the bank."""
     await post(api, 202)
     await work(database)
     owner = Database(owner_url, pinned=False)
@@ -298,7 +279,6 @@ async def test_a_purge_of_chats_leaves_mining_alone(api: Api, database: Database
 
 
 async def test_a_sealed_bank_takes_no_further_rules(api: Api, database: Database) -> None:
-    """Nor another one's place: what jobs were pinned to stays."""
     await post(api, 202)
     await work(database)
     for statement in (
@@ -311,8 +291,6 @@ async def test_a_sealed_bank_takes_no_further_rules(api: Api, database: Database
 
 
 async def test_imported_rules_are_a_bank_as_well(database: Database) -> None:
-    """The same again finds it, in whatever batches; the name is taken by it."""
-
     async def batches(*sizes: int) -> AsyncIterator[list[Rule]]:
         found = [Rule(head=Atom("r", 0, 1), body=(), support=n, body_size=9, confidence=0.1) for n in range(sum(sizes))]
         for size in sizes:

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_job_ends_with_every_sample_completed(database: Database) -> None:
-    """The gate is calibrated first, then every item is retrieved, judged, generated and graded."""
     await furnish(database, items=5)
     await submit_job(database)
     await drain(database, ScriptedExecutor())
@@ -29,7 +28,6 @@ async def test_a_job_ends_with_every_sample_completed(database: Database) -> Non
 
 
 async def test_every_call_is_executed_once(database: Database) -> None:
-    """Calibration and samples, and samples among themselves, share what they ask alike."""
     await furnish(database, items=5)
     await submit_job(database)
     executor = ScriptedExecutor()

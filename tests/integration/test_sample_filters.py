@@ -18,7 +18,6 @@ PATH = "/v1/jobs/a-job/samples"
 
 @pytest.fixture
 async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over twelve items: those of even numbers are Algebra, others Geometry, of levels 0 to 2."""
     await scene.furnish(database, items=12)
     await scene.run_sql(
         database,
@@ -29,7 +28,6 @@ async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 def answer(request: Request) -> Reply:
-    """Question 3 fails, 4 is answered right, 5 with a wrong equation, all others wrong by reasoning."""
     question = str(request.values.get("question"))
     match request.role:
         case "generate" if " 3 plus" in question:
@@ -46,7 +44,6 @@ def answer(request: Request) -> Reply:
 
 
 async def indexes(served: Api, **query: str) -> list[int]:
-    """Items of all pages."""
     found: list[int] = []
     cursor: dict[str, str] = {}
     for _ in range(100):
@@ -86,7 +83,6 @@ FILTERS: list[tuple[dict[str, str], list[int]]] = [
 async def test_a_filter_holds_these_samples(
     served: Api, database: Database, query: dict[str, str], expected: list[int]
 ) -> None:
-    """Whatever the size of a page."""
     await served.job()
     await scene.drain(database, scene.ScriptedExecutor(answer))
     assert await indexes(served, **query) == expected
@@ -96,7 +92,6 @@ async def test_a_filter_holds_these_samples(
 async def test_a_page_looks_through_a_bounded_part_and_its_cursor_goes_on(
     served: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages without a sample, too; all of them together have every one, also of several repeats."""
     monkeypatch.setattr(samples, "WINDOW", 5)
     monkeypatch.setattr(samples, "BATCH", 2)
     monkeypatch.setattr(samples, "MOST_READ", 4)
@@ -110,7 +105,6 @@ async def test_a_page_looks_through_a_bounded_part_and_its_cursor_goes_on(
 
 
 async def test_samples_are_told_apart_by_who_scored_their_documents(served: Api, database: Database) -> None:
-    """With routing some of a judged job's samples are scored by rules; a job without it has one way only."""
     await served.job("mathrag-gate", params={"quality": "judge", "route": {"enabled": True}})
     await scene.drain(database, scene.ScriptedExecutor())
     by = {row: (await served.get(f"{PATH}/{row}"))["scored_by"] for row in range(12)}
@@ -122,7 +116,6 @@ async def test_samples_are_told_apart_by_who_scored_their_documents(served: Api,
 async def test_a_way_of_scoring_that_a_job_cannot_have_taken_is_not_searched_for(
     served: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gate's decision says so."""
     monkeypatch.setattr(samples, "MOST_READ", 1)
     await served.job("mathrag-gate", params={"quality": "verifier"})
 
@@ -135,7 +128,6 @@ async def test_a_way_of_scoring_that_a_job_cannot_have_taken_is_not_searched_for
 
 
 async def test_samples_are_told_apart_by_whether_reranking_changed_the_prompt(served: Api, database: Database) -> None:
-    """Every sample is in one of both lists; without documents nothing was changed."""
     await served.job("mathrag-gate", params={"quality": "judge", "context_size": 2})
     await scene.drain(database, scene.ScriptedExecutor())
     changed, same = await indexes(served, moved="true"), await indexes(served, moved="false")
@@ -153,14 +145,12 @@ async def test_samples_are_told_apart_by_whether_reranking_changed_the_prompt(se
      ("colour=red", "colour"), ("correct=2", "correct")],
 )  # fmt: skip
 async def test_a_filter_that_cannot_be_used_is_named(served: Api, query: str, field: str) -> None:
-    """422, with what is wrong."""
     await served.job()
     reply = await served.http.get(f"{PATH}?{query}")
     assert (reply.status_code, reply.json()["field"]) == (422, field)
 
 
 async def test_a_cursor_belongs_to_its_filters(served: Api, database: Database) -> None:
-    """With others it would leave samples out."""
     await served.job()
     await scene.drain(database, scene.ScriptedExecutor(answer))
     cursor = (await served.get(PATH, wrong="true", limit="2"))["next_cursor"]

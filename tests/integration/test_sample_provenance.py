@@ -18,14 +18,12 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def served(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over five items, two models and a corpus."""
     await furnish(database, items=5)
     async with api.serving(database, redis_url) as client:
         yield client
 
 
 async def test_a_sample_shows_where_its_answer_came_from(served: Api, database: Database) -> None:
-    """Code, hashes, fusion, what was sent, how long it waited, and its link of the chain."""
     await served.job(name="a-job")
     await finished(database)
     shown = await served.get("/v1/jobs/a-job/samples/2")
@@ -48,7 +46,6 @@ async def test_a_sample_shows_where_its_answer_came_from(served: Api, database: 
 
 
 async def test_a_gated_sample_names_the_decision_that_it_was_given(served: Api, database: Database) -> None:
-    """By its hash, the one that the job keeps."""
     await served.job("mathrag-gate")
     await finished(database)
     shown = await served.get("/v1/jobs/a-job/samples/0")
@@ -57,7 +54,6 @@ async def test_a_gated_sample_names_the_decision_that_it_was_given(served: Api, 
 
 
 async def test_a_reused_reply_names_who_had_asked_for_it(served: Api, database: Database) -> None:
-    """The step of the first job; nobody once that job was purged."""
     first = await served.job(name="first")
     await finished(database)
     await served.job(name="second")
@@ -69,13 +65,11 @@ async def test_a_reused_reply_names_who_had_asked_for_it(served: Api, database: 
 
 
 async def test_a_live_sample_has_no_link_yet(served: Api) -> None:
-    """Its record is made when the job is finalised."""
     await served.job()
     assert (await served.get("/v1/jobs/a-job/samples/0"))["link"] is None
 
 
 async def test_pages_show_every_sample_once_while_samples_come_and_end(served: Api, database: Database) -> None:
-    """I20: another job is expanded and this one is run to its end between two pages."""
     await served.job(name="paged", repeats=3)
     seen, cursor = [], None
     while cursor is not None or not seen:
@@ -89,7 +83,6 @@ async def test_pages_show_every_sample_once_while_samples_come_and_end(served: A
 
 
 async def test_a_stream_of_results_shows_every_sample_once_while_workers_run(database: Database) -> None:
-    """A sample that ends behind the reader is left to the next reading; none comes twice."""
     await furnish(database, items=40)
     await submit_job(database, "closed-book")
     job = await scalar(database, "SELECT id FROM jobs")
@@ -105,7 +98,6 @@ async def test_a_stream_of_results_shows_every_sample_once_while_workers_run(dat
 
 
 async def test_the_list_of_jobs_shows_every_job_once_while_jobs_are_submitted(served: Api) -> None:
-    """New ones come before the first page, so they are in nobody's way."""
     names = [f"job-{number}" for number in range(7)]
     for name in names:
         await served.job(name=name)
@@ -119,7 +111,6 @@ async def test_the_list_of_jobs_shows_every_job_once_while_jobs_are_submitted(se
 
 
 async def test_an_audit_over_the_api_says_what_it_found(served: Api, database: Database) -> None:
-    """Replayed in a thread of its own, over a connection of its own."""
     await served.job()
     await finished(database)
     await run_sql(database, "UPDATE jobs SET chain = sha256('')")
@@ -132,7 +123,6 @@ async def test_an_audit_over_the_api_says_what_it_found(served: Api, database: D
 async def test_an_audit_of_a_job_that_cannot_be_read_answers_all_the_same(
     served: Api, database: Database, change: str
 ) -> None:
-    """200 with what is wrong in words; never a defect of the service."""
     await served.job("hybrid")
     await finished(database)
     await run_sql(database, "UPDATE jobs SET _".replace("_", change))

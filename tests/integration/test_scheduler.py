@@ -32,20 +32,17 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def settings(redis_url: str) -> Settings:
-    """A staged device."""
     return Settings(database_url="unused", redis_url=redis_url)
 
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """The schedulers' Redis."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
 def ticks(monkeypatch: pytest.MonkeyPatch) -> list[Lane]:
-    """The ticks that were given; nobody receives them."""
     given: list[Lane] = []
 
     async def tick(_: Ticker, lane: Lane) -> None:
@@ -57,12 +54,10 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> list[Lane]:
 
 @pytest.fixture
 def scheduler(settings: Settings, database: Database, redis: Redis, ticks: list[Lane]) -> Scheduler:
-    """One scheduler; a look is taken when the test says so."""
     return Scheduler(settings, database, redis)
 
 
 async def test_work_for_a_model_that_is_not_resident_is_a_wish(scheduler: Scheduler, database: Database) -> None:
-    """The row and the lease change in one act."""
     generator = await work_for_the_generator(database)
     assert await scheduler._look()
     assert await wishes(database) == [([generator], "first")]
@@ -71,7 +66,6 @@ async def test_work_for_a_model_that_is_not_resident_is_a_wish(scheduler: Schedu
 async def test_the_lease_turns_to_draining_with_the_new_epoch(
     scheduler: Scheduler, database: Database, redis: Redis
 ) -> None:
-    """Workers stop claiming before the guard refuses them."""
     await work_for_the_generator(database)
     lease = RedisLease(redis, DEVICE)
     epoch = await hold(database, await model(database, "a-judge"))
@@ -84,7 +78,6 @@ async def test_the_lease_turns_to_draining_with_the_new_epoch(
 async def test_two_schedulers_at_once_flip_once(
     settings: Settings, database: Database, redis: Redis, ticks: list[Lane]
 ) -> None:
-    """Both see the same picture; the row's predecessor lets one of them win."""
     generator = await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     schedulers = [Scheduler(settings, database, redis) for _ in range(2)]
@@ -107,7 +100,6 @@ async def test_two_schedulers_at_once_flip_once(
 
 
 async def test_a_look_while_flipping_wants_nothing(scheduler: Scheduler, database: Database) -> None:
-    """However often."""
     generator = await work_for_the_generator(database)
     for _ in range(3):
         await scheduler._look()
@@ -115,7 +107,6 @@ async def test_a_look_while_flipping_wants_nothing(scheduler: Scheduler, databas
 
 
 async def test_the_resident_model_keeps_the_device_while_it_has_calls(scheduler: Scheduler, database: Database) -> None:
-    """Pending or claimed."""
     generator = await work_for_the_generator(database)
     await hold(database, generator)
     await scheduler._look()
@@ -128,7 +119,6 @@ async def test_the_resident_model_keeps_the_device_while_it_has_calls(scheduler:
 
 
 async def test_a_ready_sample_holds_a_flip(scheduler: Scheduler, database: Database) -> None:
-    """It may ask the resident model for more."""
     await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     async with database.transaction() as connection:
@@ -138,7 +128,6 @@ async def test_a_ready_sample_holds_a_flip(scheduler: Scheduler, database: Datab
 
 
 async def _accept_first_reply(database: Database) -> int:
-    """Commit the reply to the first call of the queue without marking its sample ready; the call's id."""
     async with database.transaction() as connection:
         first = text("DELETE FROM queue WHERE seq = (SELECT min(seq) FROM queue) RETURNING call_id")
         call = int((await connection.execute(first)).scalar_one())
@@ -155,7 +144,6 @@ async def _accept_first_reply(database: Database) -> int:
 async def test_a_reply_whose_sample_is_not_marked_ready_prevents_a_flip(
     scheduler: Scheduler, database: Database, ticks: list[Lane]
 ) -> None:
-    """Its worker died before it marked the sample: the scheduler marks it, wakes a worker, and does not flip."""
     await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     await _accept_first_reply(database)
@@ -168,7 +156,6 @@ async def test_a_reply_whose_sample_is_not_marked_ready_prevents_a_flip(
 async def test_a_sample_that_its_worker_marks_ready_after_the_snapshot_prevents_a_flip(
     scheduler: Scheduler, database: Database, ticks: list[Lane]
 ) -> None:
-    """Of such a sample neither the snapshot's queue nor a later search for complete samples knows."""
     await work_for_the_generator(database)
     await hold(database, await model(database, "a-judge"))
     call = await _accept_first_reply(database)
@@ -188,7 +175,6 @@ async def test_a_sample_that_its_worker_marks_ready_after_the_snapshot_prevents_
 async def test_a_closed_residency_is_wanted_anew_with_its_reason_as_cause(
     scheduler: Scheduler, database: Database, reason: str
 ) -> None:
-    """An extra load says why it was made."""
     generator = await work_for_the_generator(database)
     epoch = await hold(database, generator, "closed", reason)
     await scheduler._look()
@@ -197,7 +183,6 @@ async def test_a_closed_residency_is_wanted_anew_with_its_reason_as_cause(
 
 
 async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Scheduler, database: Database) -> None:
-    """So that the pause between tries grows, and starts anew after a success."""
     generator = await work_for_the_generator(database)
     counts = []
     for state in ("quarantined", "quarantined", "open", "quarantined"):
@@ -217,7 +202,6 @@ async def test_quarantines_in_a_row_are_counted_until_one_opens(scheduler: Sched
 
 
 async def quarantine(database: Database, model_id: int) -> int:
-    """As after a load that failed: a residency that never opened, and an outage of its model for an hour."""
     async with database.transaction() as connection:
         newest = await residencies.find_newest(connection, DEVICE)
         epoch = await residencies.insert_wanted(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
@@ -231,7 +215,6 @@ async def quarantine(database: Database, model_id: int) -> int:
 async def test_a_retry_that_is_requested_is_decided_on_at_once_and_shortens_no_later_pause(
     scheduler: Scheduler, database: Database, redis: Redis
 ) -> None:
-    """Neither the pause of the device nor that of the model's outage holds it; another failure has its own pause."""
     lease = RedisLease(redis, DEVICE)
     generator = await work_for_the_generator(database)
     assert not await outages.retry_device(database, lease, DEVICE)  # nothing is quarantined
@@ -254,8 +237,6 @@ async def test_a_retry_that_is_requested_is_decided_on_at_once_and_shortens_no_l
 async def test_without_redis_a_quarantine_lasts_as_long_as_it_would(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis holds the request only, and losing it costs nothing but the pause."""
-
     async def down(*_: object, **__: object) -> bool:
         raise RedisDown("connection refused")
 
@@ -269,7 +250,6 @@ async def test_without_redis_a_quarantine_lasts_as_long_as_it_would(
 async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """Counted from the last change of its calls, on a clock of the test's."""
     hands = Hands()
     monkeypatch.setattr(picture, "time", hands)
     generator = await work_for_the_generator(database)
@@ -296,7 +276,6 @@ async def test_a_dead_retriever_holds_a_flip_for_the_time_of_its_patience(
 
 
 async def test_grades_never_hold_a_flip(scheduler: Scheduler, database: Database) -> None:
-    """What they belong to has been generated: no model call can follow."""
     await work_for_the_generator(database)
     await worker(database, Lane.GENERATE, ScriptedExecutor()).drain()
     assert await rows(database, "SELECT DISTINCT role FROM calls c JOIN queue q ON q.call_id = c.id") == [("grade",)]
@@ -308,8 +287,6 @@ async def test_grades_never_hold_a_flip(scheduler: Scheduler, database: Database
 async def test_with_redis_down_no_flip_begins(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody could claim the new model's calls; the current residency keeps its claims."""
-
     async def down(*_: object, **__: object) -> bool:
         raise RedisDown("connection refused")
 
@@ -321,7 +298,6 @@ async def test_with_redis_down_no_flip_begins(
 
 
 async def test_without_jobs_nothing_is_live(scheduler: Scheduler, database: Database) -> None:
-    """The scheduler looks less often then."""
     await furnish(database, 1)
     assert not await scheduler._look()
     await submit_job(database, "closed-book")
@@ -331,7 +307,6 @@ async def test_without_jobs_nothing_is_live(scheduler: Scheduler, database: Data
 async def test_the_sweep_ticks_the_lanes_that_have_work(
     settings: Settings, database: Database, redis: Redis, ticks: list[Lane]
 ) -> None:
-    """A lost tick costs a sweep's time."""
     await work_for_the_generator(database)
     assert await Sweeper(settings, database, redis).run_once() == settings.sweep_s
     assert ticks == [Lane.GENERATE]
@@ -340,7 +315,6 @@ async def test_the_sweep_ticks_the_lanes_that_have_work(
 async def test_the_loop_outlives_a_failed_look_and_is_woken(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An outage is waited for; a submitted job is not left to the next sweep."""
     look, failures = scheduler._look, [RuntimeError("the database is away")]
 
     async def failing() -> bool:
@@ -366,7 +340,6 @@ async def test_the_loop_outlives_a_failed_look_and_is_woken(
 async def test_gated_jobs_need_a_load_a_stage(
     scheduler: Scheduler, database: Database, grader: str, stages: list[Lane]
 ) -> None:
-    """All judgements of all samples of both jobs, then all generations, then what rates them; counted from the rows."""
     await furnish(database, 6)
     for seed in (0, 1):
         await submit_job(
@@ -398,7 +371,6 @@ async def test_gated_jobs_need_a_load_a_stage(
 async def test_a_job_whose_pins_cannot_be_read_does_not_stop_the_device(
     scheduler: Scheduler, database: Database, seen: Seen, pins: str
 ) -> None:
-    """The models of the other jobs are loaded as if it were not there; its own samples fail in words."""
     seen.describe("the stored pins of a live job are changed to what this release cannot read")
     generator = await work_for_the_generator(database)
     await submit_job(database, "closed-book", name="broken")

@@ -34,7 +34,6 @@ BOUNDED = Device(max_wait_s=MAX_WAIT, max_residency_s=MAX_RESIDENCY, online_pati
 
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    """The scheduler's clock."""
     hands = Hands()
     monkeypatch.setattr(picture, "time", hands)
     monkeypatch.setattr(measures, "time", hands)
@@ -45,8 +44,6 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 async def scheduler(
     database: Database, redis_url: str, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Scheduler]:
-    """A look is taken when the test says so; ticks go nowhere."""
-
     async def tick(*_: object) -> None:
         return
 
@@ -57,14 +54,12 @@ async def scheduler(
 
 
 async def job(database: Database, name: str, model_name: str, **fields: object) -> int:
-    """A job all of whose calls are for one model, and are in the queue; the model's id."""
     await submit_job(database, "closed-book", name=name, models={"generate": model_name}, **fields)
     await advance(database)
     return await model(database, model_name)
 
 
 async def both_wait(database: Database) -> tuple[int, int]:
-    """The judge is resident and has a job's work; another job waits for the generator."""
     await furnish(database)
     judge = await job(database, "busy", "a-judge")
     await hold(database, judge)
@@ -72,7 +67,6 @@ async def both_wait(database: Database) -> tuple[int, int]:
 
 
 async def seen(scheduler: Scheduler, database: Database) -> tuple[WorkloadSnapshot, DeviceResidency]:
-    """What the scheduler sees now."""
     async with database.snapshot() as connection:
         work, held, _ = await scheduler._observer.observe(connection)
     assert held is not None
@@ -80,14 +74,12 @@ async def seen(scheduler: Scheduler, database: Database) -> tuple[WorkloadSnapsh
 
 
 def starved_s(work: WorkloadSnapshot) -> dict[int, float | None]:
-    """By model."""
     return {load.model_id: load.starved_s for load in work.loads}
 
 
 async def test_a_job_that_starves_is_flipped_for_when_it_has_waited_long_enough(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """Though the resident model has work; the row says who waited, and for how long."""
     _, generator = await both_wait(database)
     for passed in (0.0, MAX_WAIT):
         hands.now += passed
@@ -104,7 +96,6 @@ async def test_a_job_that_starves_is_flipped_for_when_it_has_waited_long_enough(
 async def test_an_old_residency_gives_way_to_a_job_that_comes_and_starves(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """At the next look for such jobs."""
     await furnish(database)
     await hold(database, await job(database, "busy", "a-judge"))
     await scheduler._look()
@@ -115,7 +106,6 @@ async def test_an_old_residency_gives_way_to_a_job_that_comes_and_starves(
 
 
 def mixed(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """Asks both models at once."""
     first, _ = yield [
         Generate(template="cot", question=sample.question),
         Judge(rubric="reasoning-quality", document=DOCUMENTS[0].hash),
@@ -126,7 +116,6 @@ def mixed(sample: Sample, _params: Params, _library: Library) -> Steps:
 async def test_jobs_that_have_work_for_the_resident_model_do_not_starve(
     scheduler: Scheduler, database: Database, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their generations wait behind their own judgements, however long these take."""
     scene.install(monkeypatch, "mixed", mixed)
     await furnish(database)
     for name in ("one", "other"):
@@ -145,7 +134,6 @@ async def test_jobs_that_have_work_for_the_resident_model_do_not_starve(
 async def test_a_job_does_not_starve_while_a_sample_of_it_can_be_advanced(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """It may still ask for anything."""
     _, generator = await both_wait(database)
     await scene.run_sql(
         database,
@@ -160,7 +148,6 @@ async def test_a_job_does_not_starve_while_a_sample_of_it_can_be_advanced(
 async def test_whoever_was_served_starves_from_the_beginning(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """What it waited for before an earlier residency of its model does not count again."""
     judge, generator = await both_wait(database)
     await scheduler._look()
     hands.now += MAX_WAIT / 2
@@ -176,7 +163,6 @@ async def test_whoever_was_served_starves_from_the_beginning(
 async def test_a_job_of_a_model_that_nobody_serves_starves_for_itself(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """No flip could help it."""
     _, generator = await both_wait(database)
     await scene.run_sql(database, "UPDATE models SET served = false WHERE id = :m", m=generator)
     await scheduler._look()
@@ -186,7 +172,6 @@ async def test_a_job_of_a_model_that_nobody_serves_starves_for_itself(
 
 
 async def ask(database: Database, model_name: str = "a-generator") -> int:
-    """A question online; the id of the model that it waits for."""
     await scene.add_dataset(database, 1, "question")
     return await job(database, "chat", model_name, dataset="question", rank=online.RANK, online=True, reuse="none")
 
@@ -194,7 +179,6 @@ async def ask(database: Database, model_name: str = "a-generator") -> int:
 async def test_a_question_waits_for_its_patience_and_is_flipped_for_then(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """Behind a batch that has work for days."""
     await furnish(database)
     await hold(database, await job(database, "busy", "a-judge"))
     generator = await ask(database)
@@ -208,7 +192,6 @@ async def test_a_question_waits_for_its_patience_and_is_flipped_for_then(
 
 
 async def test_the_way_back_is_an_ordinary_flip(scheduler: Scheduler, database: Database, hands: Hands) -> None:
-    """Once the question is answered, and nothing else waits for its model."""
     await furnish(database)
     judge = await job(database, "busy", "a-judge")
     generator = await ask(database)
@@ -224,7 +207,6 @@ async def test_the_way_back_is_an_ordinary_flip(scheduler: Scheduler, database: 
 
 
 async def test_a_question_for_the_resident_model_is_in_the_next_chunk(database: Database) -> None:
-    """Of a real worker: before the rest of the batch, though that came first."""
     await furnish(database, 20)
     await job(database, "busy", "a-generator")
     executor = ScriptedExecutor()
@@ -245,7 +227,6 @@ async def test_a_question_for_the_resident_model_is_in_the_next_chunk(database: 
 
 
 async def name_of(database: Database, call: int) -> str:
-    """Of the job that a call was made for."""
     return str(
         await scalar(
             database,
@@ -260,7 +241,6 @@ async def name_of(database: Database, call: int) -> str:
 async def test_a_call_that_two_jobs_wait_for_is_as_urgent_as_the_more_urgent_one(
     database: Database, first: int, second: int
 ) -> None:
-    """A question that a batch has asked already is not claimed as the batch's."""
     await furnish(database)
     for rank in (first, second):
         await job(database, f"of rank {rank}", "a-generator", rank=rank)
@@ -270,7 +250,6 @@ async def test_a_call_that_two_jobs_wait_for_is_as_urgent_as_the_more_urgent_one
 
 
 async def test_samples_of_two_jobs_in_one_batch_ask_with_the_more_urgent_rank(database: Database) -> None:
-    """Whichever of them comes last."""
     await furnish(database)
     for rank in (0, 100):
         await submit_job(database, "closed-book", name=f"of rank {rank}", rank=rank)
@@ -279,7 +258,6 @@ async def test_samples_of_two_jobs_in_one_batch_ask_with_the_more_urgent_rank(da
 
 
 async def flipped(database: Database, model_id: int, *, load_s: float, apart_s: float) -> None:
-    """A residency that was decided on, took its server `load_s` to start, and opened `apart_s` after the last one."""
     async with database.transaction() as connection:
         newest = await residencies.find_newest(connection, DEVICE)
         at = datetime.now(UTC)
@@ -294,7 +272,6 @@ async def flipped(database: Database, model_id: int, *, load_s: float, apart_s: 
 
 
 async def stream(database: Database, scheduler: Scheduler) -> tuple[int, int]:
-    """A drained judge, two jobs that came just now, and few generations: flips take 8 s, calls 50 ms."""
     await furnish(database)
     judge, generator = await model(database, "a-judge"), await model(database, "a-generator")
     for each, load_s in ((judge, 1.0), (generator, 7.0), (judge, 1.0), (generator, 7.0), (judge, 1.0)):
@@ -308,7 +285,6 @@ async def stream(database: Database, scheduler: Scheduler) -> tuple[int, int]:
 
 
 async def slow_calls(database: Database, seconds: float) -> None:
-    """One of the generations that wait is answered, and took so long."""
     claimed = await scene.claim(database, 1)
     assert claimed is not None
     reply = scene.answered(claimed.calls[0])
@@ -319,7 +295,6 @@ async def slow_calls(database: Database, seconds: float) -> None:
 
 
 async def test_what_a_flip_and_a_call_took_is_measured(scheduler: Scheduler, database: Database) -> None:
-    """From the close of what was there to the opening, and a call's share of the device."""
     judge, generator = await stream(database, scheduler)
     work, held = await seen(scheduler, database)
     (waiting,) = (load for load in work.loads if load.model_id == generator)
@@ -332,7 +307,6 @@ async def test_what_a_flip_and_a_call_took_is_measured(scheduler: Scheduler, dat
 async def test_the_tail_of_a_stream_waits_for_more_and_not_for_long(
     scheduler: Scheduler, database: Database, hands: Hands
 ) -> None:
-    """One flip's cost at most, all idle time of the residency added up; and the row says that it waited."""
     judge, generator = await stream(database, scheduler)
     for _ in range(8):
         await scheduler._look()
@@ -355,7 +329,6 @@ async def test_the_tail_of_a_stream_waits_for_more_and_not_for_long(
 
 
 async def test_a_job_alone_does_not_wait_for_its_tail(scheduler: Scheduler, database: Database) -> None:
-    """Nobody else has come in a flip's time."""
     _, generator = await stream(database, scheduler)
     await scene.run_sql(
         database, "UPDATE jobs SET created_at = now() - interval '1 hour' WHERE id = (SELECT min(id) FROM jobs)"
@@ -365,7 +338,6 @@ async def test_a_job_alone_does_not_wait_for_its_tail(scheduler: Scheduler, data
 
 
 def test_the_figure_of_a_load_is_the_median_of_the_newest() -> None:
-    """One freak does not count, nor does what was long ago; a guard that was started anew has no predecessor."""
     server = {"model": 1, "seconds": 2.0}
     newest = [([server], 3.0), ([server], 300.0), ([server], None), ([server], 3.0), ([server], 2.5)]
     assert load_seconds([*newest, *[([server], 99.0)] * 9]) == {1: 3.0}

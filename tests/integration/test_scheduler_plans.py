@@ -27,8 +27,6 @@ Make = Callable[[int], Scheduler]
 
 @pytest.fixture
 async def scheduler(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
-    """A scheduler that plans for a budget of so many MiB."""
-
     async def tick(*_: object) -> None:
         return
 
@@ -43,7 +41,6 @@ async def scheduler(database: Database, redis_url: str, monkeypatch: pytest.Monk
 
 
 async def judging(database: Database) -> tuple[int, int]:
-    """A job whose judgements are in the queue, and whose generations will be; both models declare `MIB`."""
     await furnish(database)
     await run_sql(database, "UPDATE models SET footprint_mib = :mib WHERE needs_lease", mib=MIB)
     await submit_job(database, "closed-book", models={"generate": "a-judge"}, name="first", reuse="none")
@@ -53,12 +50,10 @@ async def judging(database: Database) -> tuple[int, int]:
 
 
 async def plan_of_row(database: Database) -> Any:
-    """What stands on the residency that is wanted."""
     return await scalar(database, "SELECT plan FROM residencies WHERE state = 'wanted'")
 
 
 async def test_what_fits_together_is_resident_together(scheduler: Make, database: Database) -> None:
-    """One load of both, no flip; and the row says why."""
     judge, generator = await judging(database)
     await scheduler(2 * MIB)._look()
     assert await wishes(database) == [(sorted([judge, generator]), "first")]
@@ -68,7 +63,6 @@ async def test_what_fits_together_is_resident_together(scheduler: Make, database
 
 
 async def test_what_does_not_fit_together_is_staged(scheduler: Make, database: Database) -> None:
-    """By the same rule of draining."""
     judge, generator = await judging(database)
     one = scheduler(2 * MIB - 1)
     await one._look()
@@ -83,7 +77,6 @@ async def test_what_does_not_fit_together_is_staged(scheduler: Make, database: D
 
 
 async def test_with_fewer_slots_two_models_may_fit(scheduler: Make, database: Database) -> None:
-    """The slots stand on the row, where the guard finds them."""
     judge, generator = await judging(database)
     shape = (
         '{"weights_bytes": 20000000, "layers": 8, "heads": 8, "kv_heads": 8, "head_dim": 64, "embedding": 512,'
@@ -103,7 +96,6 @@ async def test_with_fewer_slots_two_models_may_fit(scheduler: Make, database: Da
 
 
 async def test_what_fits_nowhere_is_wanted_all_the_same(scheduler: Make, database: Database) -> None:
-    """The guard refuses it with figures; silence would leave the job waiting without a word."""
     await judging(database)
     await scheduler(MIB - 1)._look()
     ((models, cause),) = await wishes(database)
@@ -113,7 +105,6 @@ async def test_what_fits_nowhere_is_wanted_all_the_same(scheduler: Make, databas
 async def test_a_device_with_work_makes_no_plan(
     scheduler: Make, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty looks a second would read every sample of every job."""
     judge, _ = await judging(database)
     await hold(database, judge)
 
@@ -128,8 +119,6 @@ async def test_a_device_with_work_makes_no_plan(
 async def test_a_plan_that_cannot_be_made_does_not_stop_the_device(
     scheduler: Make, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then one model at a time is resident, as everywhere without a plan."""
-
     def plan(*_: object, **__: object) -> None:
         raise ValueError("too many choices")
 
@@ -142,7 +131,6 @@ async def test_a_plan_that_cannot_be_made_does_not_stop_the_device(
 
 
 def test_what_several_jobs_want_is_added_up() -> None:
-    """In the order of the one that changes its model most; a model of both lanes counts for the first of them."""
     judge, both = (
         ModelCalls(lane=Lane.JUDGE, calls=10, tokens=10),
         ModelCalls(lane=Lane.GENERATE, calls=5, tokens=512),

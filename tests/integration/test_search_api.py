@@ -22,8 +22,6 @@ HASHES = [document.hash for document in scene.DOCUMENTS]
 
 
 class Retriever:
-    """Finds the same documents for every question: `dense` upwards, `sparse` downwards."""
-
     def __init__(self, indexes: dict[int, list[str]]) -> None:
         self.indexes = indexes
         self.asked: list[dict[str, Any]] = []
@@ -33,7 +31,6 @@ class Retriever:
         """What the reranker makes of a text."""
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        """One request."""
         if request.url.path == "/rerank":
             self.scored.append(json.loads(request.content))
             scores = [self.score(text) for text in self.scored[-1]["documents"]]
@@ -50,7 +47,6 @@ class Retriever:
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The API over a corpus whose documents have ids, and a retriever that knows its indexes."""
     await scene.furnish(database, 1)
     await scene.run_sql(
         database,
@@ -66,7 +62,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def search(api: Api, **fields: Any) -> Any:
-    """A search that is answered."""
     reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs", **fields})
     assert reply.status_code == 200, reply.text
     return reply.json()
@@ -74,7 +69,6 @@ async def search(api: Api, **fields: Any) -> Any:
 
 @pytest.mark.parametrize(("mode", "order"), [("dense", HASHES), ("sparse", HASHES[::-1])])
 async def test_one_index_is_shown_as_it_answers(api: Api, mode: str, order: list[str]) -> None:
-    """Ranks, scores, ids and texts, best first; the other index is not asked."""
     found = await search(api, mode=mode, k=3)
     assert (found["corpus"], found["mode"], found["duplicates"]) == ("docs", mode, [HASHES[-1]])
     assert [hit["hash"] for hit in found["hits"]] == order[:3]
@@ -88,7 +82,6 @@ async def test_one_index_is_shown_as_it_answers(api: Api, mode: str, order: list
 
 
 async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
-    """By reciprocal rank, each list in a request of its own."""
     found = await search(api, k=4)
     expected = rrf([HASHES[:10], HASHES[::-1][:10]])[:4]
     assert [(hit["hash"], hit["score"]) for hit in found["hits"]] == [(hash_, score) for hash_, score in expected]
@@ -99,7 +92,6 @@ async def test_hybrid_fuses_both_lists_as_the_pipelines_do(api: Api) -> None:
 
 @pytest.mark.parametrize("fields", [{}, {"enhance": True}, {"params": {"rrf_k": 3, "fusion": {"dense": 0.9}}}])
 async def test_what_each_list_added_is_the_fused_score(api: Api, fields: dict[str, Any]) -> None:
-    """In the ratio of weight / (rrf_k + rank)."""
     found = await search(api, question="apples plus pears", k=12, **fields)
     for hit in found["hits"]:
         assert sum(hit["contributions"].values()) == pytest.approx(hit["fused"])
@@ -111,7 +103,6 @@ async def test_what_each_list_added_is_the_fused_score(api: Api, fields: dict[st
 
 
 async def test_lists_that_are_added_by_score_or_stand_alone_have_no_parts(api: Api) -> None:
-    """Normalised scores follow from whole lists."""
     weighted = await search(api, k=1, params={"fusion": {"method": "weighted"}})
     assert weighted["fusion"]["normaliser"] == "min-max"
     alone = await search(api, k=1, mode="dense")
@@ -120,7 +111,6 @@ async def test_lists_that_are_added_by_score_or_stand_alone_have_no_parts(api: A
 
 
 async def test_quality_is_what_the_rules_of_the_gate_say(api: Api) -> None:
-    """Of the whole document; the order stays, and nobody is rated who was not asked for."""
     plain, rated = await search(api, k=3), await search(api, k=3, quality=True)
     assert [hit["hash"] for hit in rated["hits"]] == [hit["hash"] for hit in plain["hits"]]
     assert [hit["quality"] for hit in plain["hits"]] == [None] * 3
@@ -130,7 +120,6 @@ async def test_quality_is_what_the_rules_of_the_gate_say(api: Api) -> None:
 
 
 async def test_a_search_looks_at_as_many_documents_as_a_job_and_shows_the_first(api: Api) -> None:
-    """Its `candidates`, from the request or the configuration, within bounds; or `k`, where that is more."""
     for fields, asked in (({"k": 3}, 10), ({"k": 12}, 12), ({"k": 3, "params": {"candidates": 15}}, 15),
                           ({"k": 3, "params": {"candidates": 1000}}, 100)):  # fmt: skip
         assert len((await search(api, **fields))["hits"]) == fields["k"]
@@ -142,7 +131,6 @@ async def test_a_search_looks_at_as_many_documents_as_a_job_and_shows_the_first(
 
 
 async def test_lists_are_fused_as_the_parameters_say(api: Api) -> None:
-    """By scores, with weights: as a job with these parameters would."""
     params = {"fusion": {"method": "weighted", "normaliser": "rank", "dense": 1, "sparse": 0}, "candidates": 5}
     found = await search(api, k=5, params=params)
     assert [hit["hash"] for hit in found["hits"]] == HASHES[:5]
@@ -151,7 +139,6 @@ async def test_lists_are_fused_as_the_parameters_say(api: Api) -> None:
 
 @pytest.fixture
 async def reranker(database: Database) -> ModelIdentity:
-    """What the retriever has registered."""
     identity = ModelIdentity(name=NO_RERANKER.name, backend="endpoint", digest="a-reranker")
     async with database.transaction() as connection:
         await register(connection, identity)
@@ -159,7 +146,6 @@ async def reranker(database: Database) -> ModelIdentity:
 
 
 async def test_the_configured_reranker_puts_them_in_order(api: Api, reranker: ModelIdentity) -> None:
-    """By its probabilities, which are shown; all candidates are scored, whole and as jobs have them scored."""
     number = {f"{each.problem}\n{each.text}": n / 100 for n, each in enumerate(scene.DOCUMENTS)}
     api.other.score = number.__getitem__  # type: ignore[attr-defined]
     found = await search(api, k=3, mode="dense", rerank=True, params={"candidates": 8, "rerank": {"threshold": 0.05}})
@@ -174,7 +160,6 @@ async def test_the_configured_reranker_puts_them_in_order(api: Api, reranker: Mo
 
 
 async def test_without_a_reranker_the_order_stays_and_says_why(api: Api) -> None:
-    """None is configured: nothing is sent."""
     found = await search(api, mode="dense", rerank=True)
     assert [hit["hash"] for hit in found["hits"]] == HASHES[:10]
     assert found["decisions"] == [{"stage": "rerank", "action": "original order", "fallback": "not_configured"}]
@@ -185,7 +170,6 @@ async def test_without_a_reranker_the_order_stays_and_says_why(api: Api) -> None
 async def test_a_reranker_that_fails_is_left_out(
     api: Api, reranker: ModelIdentity, status: int, slow: bool, kind: str
 ) -> None:
-    """The documents come as they were found; a search is not lost over it."""
     finding = api.other
 
     def failing(request: httpx2.Request) -> httpx2.Response:
@@ -204,7 +188,6 @@ async def test_a_reranker_that_fails_is_left_out(
 async def test_searches_and_reranking_wait_as_long_as_the_operator_says(
     api: Api, database: Database, redis_url: str, reranker: ModelIdentity
 ) -> None:
-    """`retrieval.timeout_s`; for scores as long as a job's worker does: for three requests of four, and once more."""
     retrieval = Retrieval(timeout_s=7, reranker=Reranker(timeout_s=5, batch=4))
     async with serving(database, redis_url, scene.SETTINGS.model_copy(update={"retrieval": retrieval})) as patient:
         patient.other = api.other
@@ -217,7 +200,6 @@ ASKED = "Please, what is the gcd of 12 and 18?"
 
 
 async def test_an_enhanced_question_is_searched_for_in_two_wordings(api: Api) -> None:
-    """As it was asked, and put right with its terms' other names: those of the configuration, too."""
     change = {"params": {"enhance": {"terms": {"gcd": ["a name of our own"]}}}}
     await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})
     found = await search(api, question=ASKED, enhance=True, k=3)
@@ -236,15 +218,12 @@ async def test_an_enhanced_question_is_searched_for_in_two_wordings(api: Api) ->
 
 @pytest.mark.parametrize("mode", ["dense", "sparse"])
 async def test_a_mode_is_kept_to_however_the_question_is_worded(api: Api, mode: str) -> None:
-    """The other index is not asked."""
     found = await search(api, question=ASKED, enhance=True, mode=mode, k=20)
     assert {name.split()[1] for hit in found["hits"] for name in hit["paths"]} == {mode}
     assert len({each["index"] for each in api.other.asked}) == 1  # type: ignore[attr-defined]
 
 
 def without_sparse(finding: Any, sparse: int) -> Callable[[httpx2.Request], httpx2.Response]:
-    """A retriever whose words' index is away."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         if json.loads(request.content)["searches"][0]["index"] == sparse:
             return httpx2.Response(503, json={"detail": "no answer from Elasticsearch", "hint": "see its log"})
@@ -255,7 +234,6 @@ def without_sparse(finding: Any, sparse: int) -> Callable[[httpx2.Request], http
 
 
 async def test_an_index_that_is_away_is_left_out_of_an_enhanced_search_alone(api: Api, database: Database) -> None:
-    """Vectors alone, and it says so; a plain hybrid search is as strict as the baseline, and says whose fault it is."""
     sparse = await scene.scalar(database, "SELECT sparse_index FROM corpora")
     api.other = without_sparse(api.other, int(str(sparse)))
     found = await search(api, question="What is the area of a triangle?", enhance=True, k=3)
@@ -278,7 +256,6 @@ async def test_an_index_that_is_away_is_left_out_of_an_enhanced_search_alone(api
     ],
 )
 async def test_what_was_found_is_evaluated_by_similarity(api: Api, crag: dict[str, Any], action: str) -> None:
-    """By the thresholds of the request; the verdict and what it was made of are told."""
     found = await search(api, crag=True, params={"crag": crag})
     assert found["action"] == action
     decision = found["decisions"][-1]
@@ -288,7 +265,6 @@ async def test_what_was_found_is_evaluated_by_similarity(api: Api, crag: dict[st
 
 
 async def test_the_judge_is_not_asked_and_similarity_stands_in(api: Api) -> None:
-    """The default evaluator needs a model of the device: the decision says what was done instead, and why."""
     found = await search(api, crag=True)
     decision = found["decisions"][-1]
     assert (decision["detail"]["evaluator"], decision["fallback"]) == ("similarity", "not_configured")
@@ -305,7 +281,6 @@ async def test_the_judge_is_not_asked_and_similarity_stands_in(api: Api) -> None
 async def test_the_reranker_evaluates_where_there_is_one(
     api: Api, reranker: ModelIdentity, fields: dict[str, Any], action: str, fallback: str | None
 ) -> None:
-    """It is asked once. In the judge's place it keeps its own thresholds: those that are configured are the judge's."""
     change = {"params": {"crag": {"upper": 0.95}}}
     assert (await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})).status_code == 200
     api.other.score = lambda _: 0.9  # type: ignore[attr-defined]
@@ -329,7 +304,6 @@ async def test_the_reranker_evaluates_where_there_is_one(
 async def test_parameters_that_the_evaluation_would_not_read_are_refused(
     api: Api, crag: dict[str, Any], field: str
 ) -> None:
-    """The judge's thresholds, where a search asks no judge; rounds that it does not make; a contradiction."""
     body = {"question": "What?", "corpus": "docs", "crag": True, "params": {"crag": crag}}
     reply = await api.http.post("/v1/search", json=body)
     assert (reply.status_code, reply.json()["field"]) == (422, field)
@@ -337,26 +311,22 @@ async def test_parameters_that_the_evaluation_would_not_read_are_refused(
 
 
 async def test_without_vectors_similarity_knows_nothing(api: Api) -> None:
-    """Which is not irrelevance."""
     found = await search(api, mode="sparse", crag=True, params={"crag": {"evaluator": "similarity"}})
     assert (found["action"], found["decisions"][-1]["detail"]["confidence"]) == ("ambiguous", None)
 
 
 async def test_a_question_that_the_embedder_cannot_hold_is_refused(api: Api) -> None:
-    """As the retriever says it."""
     api.other = lambda _: httpx2.Response(413, json={"detail": "600 tokens, the model holds 512", "hint": "max_chars"})
     reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
     assert (reply.status_code, reply.json()["detail"]) == (413, "600 tokens, the model holds 512")
 
 
 async def test_nothing_is_stored(api: Api, database: Database) -> None:
-    """No job, no call."""
     await search(api)
     assert await scene.rows(database, "SELECT (SELECT count(*) FROM jobs), (SELECT count(*) FROM calls)") == [(0, 0)]
 
 
 async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner_url: str) -> None:
-    """An answer stays small, whatever the documents are."""
     owner = Database(owner_url, pinned=False)
     await scene.run_sql(owner, "ALTER TABLE documents DISABLE TRIGGER append_only")
     await scene.run_sql(owner, "UPDATE documents SET body = repeat('x', :n)", n=LONGEST_TEXT + 1)
@@ -385,14 +355,12 @@ async def test_long_texts_are_cut_and_say_so(api: Api, database: Database, owner
     ],
 )
 async def test_what_cannot_be_searched_is_named(api: Api, change: dict[str, Any], status: int, words: str) -> None:
-    """Before the retriever is asked."""
     reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs", **change})
     assert (reply.status_code, words in reply.json()["detail"]) == (status, True)
     assert api.asked == []
 
 
 async def test_a_corpus_whose_indexes_are_not_built_is_unavailable(api: Api, database: Database) -> None:
-    """It is there, and cannot be searched yet."""
     await scene.run_sql(database, "UPDATE indexes SET state = 'building' WHERE kind = 'sparse'")
     reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
     assert (reply.status_code, reply.json()["type"]) == (503, "urn:mathrag:unavailable")
@@ -406,7 +374,6 @@ def _refused(_: httpx2.Request) -> httpx2.Response:
     "away", [_refused, lambda _: httpx2.Response(500), lambda _: httpx2.Response(200, json={"strange": 1})]
 )
 async def test_a_retriever_that_is_away_is_a_problem(api: Api, away: Any) -> None:
-    """503, and where to look; also when it answers nonsense."""
     api.other = away
     reply = await api.http.post("/v1/search", json={"question": "What?", "corpus": "docs"})
     assert (reply.status_code, reply.json()["type"]) == (503, "urn:mathrag:unavailable")

@@ -39,15 +39,12 @@ CALLS = """
 
 
 class Stack:
-    """A guard, its scheduler and the workers of both lanes; searches and grades are scripted."""
-
     def __init__(self, settings: Settings, database: Database, redis: Redis) -> None:
         self.settings = settings
         self.database = database
         self.redis = redis
 
     async def run(self) -> None:
-        """Guard up, judge lane drained, a residency where one is needed, generator drained, grades."""
         async with AsyncExitStack() as stack:
             url = await stack.enter_async_context(serve_app(create_app(self.settings)))
             guards = Guards(self.redis, [url])
@@ -71,7 +68,6 @@ class Stack:
         )  # fmt: skip
 
     async def _opened(self, guards: Guards) -> None:
-        """Until the lease is there, which is written after the row: without it a worker has nothing to do."""
         await Scheduler(self.settings, self.database, self.redis)._look()
         with anyio.fail_after(120):
             while True:
@@ -83,7 +79,6 @@ class Stack:
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """Where the leases are."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
@@ -92,7 +87,6 @@ async def redis(redis_url: str) -> AsyncIterator[Redis]:
 def stack(
     database: Database, redis: Redis, database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Stack:
-    """Without a generator yet."""
     monkeypatch.setattr(guard_app, "POLL_S", 0.05)
     settings = Settings(
         database_url=database_url, redis_url=redis_url, data_dir=tmp_path,
@@ -103,14 +97,12 @@ def stack(
 
 
 def generated_by(stack: Stack, generator: Model) -> Stack:
-    """With this generator."""
     models = {**stack.settings.models, "a-generator": generator}
     return Stack(stack.settings.model_copy(update={"models": models}), stack.database, stack.redis)
 
 
 @pytest.fixture
 async def reflecting() -> AsyncIterator[ChatServer]:
-    """A server with a Self-RAG model."""
     async with chat_server(respond) as server:
         yield server
 
@@ -118,7 +110,6 @@ async def reflecting() -> AsyncIterator[ChatServer]:
 async def test_a_job_is_answered_from_the_passage_that_the_model_finds_relevant(
     stack: Stack, database: Database, reflecting: ChatServer
 ) -> None:
-    """Whatever rank it has; the question that needs no passage gets none, and the audit recomputes all of it."""
     await furnish(database, items=3)
     await generated_by(stack, Model(driver="remote", url=reflecting.url)).run()
     assert await rows(database, "SELECT state FROM jobs") == [("completed",)]
@@ -142,7 +133,6 @@ async def test_a_job_is_answered_from_the_passage_that_the_model_finds_relevant(
 async def test_llama_cpp_gives_log_probabilities_and_its_model_is_found_not_to_reflect(
     stack: Stack, database: Database
 ) -> None:
-    """Every sample fails at its first reply, in words; the reply itself is kept, tokens and all."""
     await furnish(database, items=2)
     model = Model(driver="process", path=GENERATOR, context=512, parallel=2, footprint_mib=96)
     await generated_by(stack, model).run()

@@ -27,14 +27,12 @@ OWNERS = """
 
 
 async def submit(database: Database, key: str | None, items: int, **fields: object) -> uuid.UUID:
-    """A job of this key, which shares no call with others; its calls are in the queue."""
     job = await scene.submit_job(database, "closed-book", limit=items, reuse="none", submitted_by=key, **fields)
     await scene.advance(database)
     return job
 
 
 async def serve(database: Database, count: int) -> Counter[str]:
-    """Claim and answer so many calls; return how many of each key."""
     taken = await scene.claim(database, count)
     assert taken is not None
     owners = await scene.rows(database, OWNERS, calls=[call.id for call in taken.calls])
@@ -44,7 +42,6 @@ async def serve(database: Database, count: int) -> Counter[str]:
 
 @pytest.fixture
 async def furnished(database: Database) -> Database:
-    """Thirty questions without gold answers, so that each sample is one call."""
     await scene.furnish(database, items=30)
     await scene.without_gold(database)
     return database
@@ -117,7 +114,6 @@ async def test_jobs_that_were_submitted_without_a_key_are_served_as_they_came(fu
 
 
 async def post(database: Database, redis_url: str, limits: Limits, asked: Sequence[str]) -> list[httpx2.Response]:
-    """Submit a job of five samples for each name of a key."""
     settings = scene.SETTINGS.model_copy(update={"access": Access(keys="required"), "limits": limits})
     made = {name: await keys.create_key(database, "local", name, {Scope.SUBMIT}) for name in sorted(set(asked))}
     async with serving(database, redis_url, settings) as api:

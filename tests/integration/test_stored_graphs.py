@@ -26,7 +26,6 @@ TEMPORAL = STATIC._replace(times=np.array([735000, -1, 735000], np.int64))
 
 
 async def documents() -> AsyncIterator[list[CorpusRecord]]:
-    """Of the graph's corpus."""
     yield [CorpusRecord(external_id="0", document=Document(text="A fact."), meta={})]
 
 
@@ -34,7 +33,6 @@ async def documents() -> AsyncIterator[list[CorpusRecord]]:
 async def test_a_graph_comes_back_from_blocks_of_any_size(
     database: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, graph: Graph
 ) -> None:
-    """Also where a name is longer than a block."""
     monkeypatch.setattr(graph_blocks, "BLOCK_BYTES", 24)
     unit = None if graph.times is None else "step"
     made = await graphs.create(database, "g", graphs.GraphFacts(graph, unit), documents())  # type: ignore[arg-type]
@@ -49,7 +47,6 @@ async def test_a_graph_comes_back_from_blocks_of_any_size(
 
 
 async def test_a_graph_says_its_counts_its_times_and_its_largest_relations(database: Database) -> None:
-    """As users see it."""
     made = await graphs.create(database, "g", graphs.GraphFacts(TEMPORAL, "step"), documents())
     found = await graphs.get(database, "g")
     assert made.new
@@ -61,7 +58,6 @@ async def test_a_graph_says_its_counts_its_times_and_its_largest_relations(datab
 
 
 async def test_a_deleted_graph_leaves_its_corpus_and_no_block(database: Database) -> None:
-    """The application may delete graphs, and blocks go with them."""
     await graphs.create(database, "g", graphs.GraphFacts(STATIC, None), documents())
     await graphs.delete(database, "g")
     assert await scalar(database, "SELECT count(*) FROM graph_blocks") == 0

@@ -36,7 +36,6 @@ pytestmark = pytest.mark.anyio
 async def test_what_does_not_exist_is_refused_by_name(
     database: Database, fields: dict[str, Any], error: type[MathragError], said: str
 ) -> None:
-    """The message names the field and the value, and nothing is inserted."""
     await furnish(database, items=1)
     with pytest.raises(error, match=said):
         await submit_job(database, **{"pipeline": "mathrag-gate", **fields})
@@ -46,20 +45,17 @@ async def test_what_does_not_exist_is_refused_by_name(
 
 @pytest.mark.parametrize("params", [{"no_such_param": 1}, {"gate": {"no_such_param": 1}}, {"candidates": "ten"}])
 async def test_unknown_parameters_and_wrong_types_are_refused(database: Database, params: dict[str, Any]) -> None:
-    """A misspelt parameter must not silently be the default."""
     with pytest.raises(msgspec.ValidationError):
         await submit_job(database, params=params)
 
 
 async def test_an_empty_dataset_is_refused(database: Database) -> None:
-    """There would be nothing to do, for ever."""
     await furnish(database, items=0)
     with pytest.raises(Invalid, match="`dataset`: 'items' has no items"):
         await submit_job(database)
 
 
 async def test_a_corpus_without_ready_indexes_is_refused(database: Database) -> None:
-    """The hint says to wait until it is indexed."""
     await furnish(database, items=1)
     await run_sql(database, "UPDATE indexes SET state = 'building' WHERE kind = 'dense'")
     with pytest.raises(Unavailable, match="the indexes of corpus 'docs' are not ready") as raised:
@@ -68,14 +64,12 @@ async def test_a_corpus_without_ready_indexes_is_refused(database: Database) -> 
 
 
 async def test_a_pipeline_without_retrieval_needs_no_corpus(database: Database) -> None:
-    """closed-book is the baseline on any dataset."""
     await furnish(database, items=2)
     await submit_job(database, "closed-book", corpus=None)
     assert await rows(database, "SELECT state, corpus_id, total FROM jobs") == [("running", None, 2)]
 
 
 async def test_a_pipeline_without_calibration_runs_at_once(database: Database) -> None:
-    """Its samples are there when submit returns: items times repeats."""
     await furnish(database, items=3)
     await submit_job(database, "hybrid", repeats=2)
     assert await rows(database, "SELECT state, total, repeats FROM jobs") == [("running", 6, 2)]
@@ -84,7 +78,6 @@ async def test_a_pipeline_without_calibration_runs_at_once(database: Database) -
 
 
 async def test_a_pipeline_with_a_calibration_starts_with_that_alone(database: Database) -> None:
-    """One prepare sample, ready; the items come when the decision is there."""
     await furnish(database, items=3)
     await submit_job(database, "mathrag-gate")
     assert await job_states(database) == ["preparing"]
@@ -92,7 +85,6 @@ async def test_a_pipeline_with_a_calibration_starts_with_that_alone(database: Da
 
 
 async def test_a_job_keeps_the_models_it_was_submitted_with(database: Database) -> None:
-    """A model registered later under the same name is another row; the newest one is pinned by the next job."""
     await furnish(database, items=1)
     await submit_job(database, "closed-book")
     async with database.transaction() as connection:
@@ -104,7 +96,6 @@ async def test_a_job_keeps_the_models_it_was_submitted_with(database: Database) 
 
 
 async def test_registering_the_same_model_again_is_the_same_row(database: Database) -> None:
-    """Backend, digest, version and options decide; where it runs does not."""
     same = ModelIdentity(name="m", backend="scripted", digest="d", options={"context": 512})
     async with database.transaction() as connection:
         first = await register(connection, same)
@@ -115,7 +106,6 @@ async def test_registering_the_same_model_again_is_the_same_row(database: Databa
 
 
 async def test_a_model_named_by_the_job_replaces_the_operators_default(database: Database) -> None:
-    """Only for the role it is named for."""
     await furnish(database, items=1)
     await submit_job(database, "closed-book", models={"generate": "a-judge"})
     generate, judge = await scalar(database, "SELECT ARRAY[pins -> 'generate', pins -> 'judge']::text[] FROM jobs")  # type: ignore[misc]
@@ -123,7 +113,6 @@ async def test_a_model_named_by_the_job_replaces_the_operators_default(database:
 
 
 async def test_what_a_job_is_fixed_by_is_stored_with_it(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters with their defaults spelt out, the pipeline's hash, rank and reuse."""
     install(monkeypatch, "two-questions", two_questions)
     await furnish(database, items=1)
     await submit_job(database, "two-questions", params={"candidates": 7}, rank=3, reuse="none")
@@ -139,8 +128,6 @@ async def test_what_a_job_is_fixed_by_is_stored_with_it(database: Database, monk
 async def test_a_pipeline_whose_sampled_calls_are_equal_is_refused_in_words(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one step or one after the other; three draws of one prompt, or greedy ones, are accepted."""
-
     def asking(*steps: Sequence[int]) -> Pipeline:
         def run(sample: Sample, _params: Params, _library: Library) -> Steps:
             for draws in steps:

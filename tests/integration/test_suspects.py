@@ -37,7 +37,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def pending(database: Database, items: int) -> None:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -45,14 +44,12 @@ async def pending(database: Database, items: int) -> None:
 
 
 async def claimed(database: Database, limit: int = 100) -> Claim:
-    """A claim that must be there."""
     taken = await claim(database, limit)
     assert taken is not None
     return taken
 
 
 async def suspect(database: Database, count: int) -> list[int]:
-    """The first `count` calls of the queue, turned into suspects."""
     taken = await claimed(database, count)
     await let_claims_expire(database)
     await lapse_expired(database, "sweeper")
@@ -60,7 +57,6 @@ async def suspect(database: Database, count: int) -> list[int]:
 
 
 async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -> None:
-    """Every call of the chunk is charged: a rejected attempt with the lost token, and back to the queue."""
     await pending(database, items=2)
     taken = await claimed(database)
     await let_claims_expire(database)
@@ -74,7 +70,6 @@ async def test_an_expired_claim_makes_suspects_and_says_so(database: Database) -
 
 
 async def test_a_claim_within_its_time_does_not_lapse(database: Database) -> None:
-    """Pending calls do not lapse either."""
     await pending(database, items=2)
     await claimed(database, 1)
     assert await lapse_expired(database, "sweeper") == []
@@ -82,7 +77,6 @@ async def test_a_claim_within_its_time_does_not_lapse(database: Database) -> Non
 
 
 async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database) -> None:
-    """A worker charges what it still holds, and nothing that has been taken from it."""
     await pending(database, items=2)
     taken = await claimed(database)
     first, second = (call.id for call in taken.calls)
@@ -96,7 +90,6 @@ async def test_a_lapse_that_a_worker_reports_needs_its_token(database: Database)
 
 
 async def test_suspects_wait_until_nothing_else_runs(database: Database) -> None:
-    """Ordinary calls go first; while one is in flight no suspect starts beside it."""
     await pending(database, items=3)
     suspects = await suspect(database, 2)
     ordinary = await claimed(database)
@@ -107,7 +100,6 @@ async def test_suspects_wait_until_nothing_else_runs(database: Database) -> None
 
 
 async def test_a_suspect_runs_alone(database: Database) -> None:
-    """One at a time, with no ordinary neighbour either, until it is answered."""
     await pending(database, items=3)
     suspects = await suspect(database, 2)
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
@@ -121,7 +113,6 @@ async def test_a_suspect_runs_alone(database: Database) -> None:
 
 
 async def test_another_models_suspect_holds_nobody_back(database: Database) -> None:
-    """Only calls of the same model could be its victims."""
     await furnish(database, items=2)
     await submit_job(database, "hybrid")
     await advance(database)
@@ -136,7 +127,6 @@ async def test_another_models_suspect_holds_nobody_back(database: Database) -> N
 
 
 async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Database) -> None:
-    """The suspect's claim is not committed yet: an ordinary claim waits for it, then sees it and takes nothing."""
     await pending(database, items=2)
     [chosen] = await suspect(database, 1)
     await run_sql(database, "UPDATE queue SET not_before = now() + interval '1 minute' WHERE lapses = 0")
@@ -155,7 +145,6 @@ async def test_a_suspect_that_is_being_claimed_gets_no_neighbour(database: Datab
 
 
 async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet(database: Database) -> None:
-    """The other way round: the suspect's claimer waits for the ordinary claim, then sees it and takes nothing."""
     await pending(database, items=2)
     await suspect(database, 1)
     async with processes(database, 2) as [one, two]:
@@ -172,7 +161,6 @@ async def test_a_suspect_does_not_start_beside_a_claim_that_is_not_committed_yet
 
 
 async def test_two_claimers_take_one_suspect_between_them(database: Database) -> None:
-    """Two suspects, two claimers at the same moment: one of each goes out."""
     await pending(database, items=2)
     await suspect(database, 2)
     async with processes(database, 2) as [one, two]:
@@ -188,7 +176,6 @@ async def test_two_claimers_take_one_suspect_between_them(database: Database) ->
 
 
 async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
-    """The call leaves the queue with a content failure of its own, which its key keeps; each lapse says its number."""
     await pending(database, items=1)
     for _ in range(LAPSES):
         taken = await claimed(database)
@@ -215,7 +202,6 @@ async def test_the_third_lapse_is_a_poisoned_reply(database: Database) -> None:
 
 
 async def test_the_next_job_meets_the_poison_as_a_reply(database: Database) -> None:
-    """What kills a model server is not tried again by everyone who asks."""
     await test_the_third_lapse_is_a_poisoned_reply(database)
     await submit_job(database, "closed-book")
     await advance(database)
@@ -224,7 +210,6 @@ async def test_the_next_job_meets_the_poison_as_a_reply(database: Database) -> N
 
 
 async def test_an_answer_after_the_poison_is_stale(database: Database) -> None:
-    """The third claim's worker wakes after all: the call has its one terminal row already."""
     await pending(database, items=1)
     await suspect(database, 1)
     await suspect(database, 1)
@@ -236,8 +221,6 @@ async def test_an_answer_after_the_poison_is_stale(database: Database) -> None:
 
 
 class Deadly(ScriptedExecutor):
-    """A back end that dies under one question, and takes with it whatever it runs beside it."""
-
     def __init__(self, question: str) -> None:
         super().__init__()
         self._question = question
@@ -246,7 +229,6 @@ class Deadly(ScriptedExecutor):
     async def run(
         self, calls: Sequence[ClaimedCall], epoch: int | None
     ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """Answers, or lapses for the whole chunk."""
         deadly = [call for call in calls if self._kills(call)]
         if deadly:
             self.chunks.append(len(calls))
@@ -262,7 +244,6 @@ class Deadly(ScriptedExecutor):
 
 
 async def test_poison_fails_its_own_sample_and_the_batch_completes(database: Database) -> None:
-    """The first crash makes suspects of the whole chunk; alone, the innocents are answered and the culprit is not."""
     await furnish(database, items=6)
     await submit_job(database, "closed-book")
     executor = Deadly("What is 3 plus 3?")
@@ -275,7 +256,6 @@ async def test_poison_fails_its_own_sample_and_the_batch_completes(database: Dat
 
 
 async def test_an_infrastructure_failure_does_not_clear_a_suspect(database: Database) -> None:
-    """A connection error says nothing about what the call does to a model server."""
     await pending(database, items=1)
     await suspect(database, 1)
     taken = await claimed(database)
@@ -284,7 +264,6 @@ async def test_an_infrastructure_failure_does_not_clear_a_suspect(database: Data
 
 
 async def test_releasing_a_suspect_keeps_its_record(database: Database) -> None:
-    """A flip gives the call back uncharged, but it stays a suspect."""
     await pending(database, items=1)
     await suspect(database, 1)
     taken = await claimed(database)

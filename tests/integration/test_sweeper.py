@@ -33,7 +33,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def pending(database: Database, items: int = 1) -> Claim:
-    """A closed-book job without grades, all of whose generate calls are claimed."""
     await furnish(database, items)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -44,14 +43,12 @@ async def pending(database: Database, items: int = 1) -> Claim:
 
 
 async def no_look(*_: object) -> list[int]:
-    """The process died before it looked."""
     return []
 
 
 async def test_a_reply_whose_process_died_before_it_looked_is_found(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sample waits although its reply is there; the sweep makes it ready and names the lane that advances."""
     taken = await pending(database)
     monkeypatch.setattr(replies, "mark_ready_samples", no_look)
     await answer(database, taken)
@@ -61,7 +58,6 @@ async def test_a_reply_whose_process_died_before_it_looked_is_found(
 
 
 async def test_a_sample_that_still_lacks_a_reply_stays_waiting(database: Database) -> None:
-    """The sweep looks at everybody and wakes nobody too early."""
     taken = await pending(database, items=2)
     await answer(database, taken, calls=taken.calls[:1])
     assert await repair(database) == {Lane.JUDGE}
@@ -69,7 +65,6 @@ async def test_a_sample_that_still_lacks_a_reply_stays_waiting(database: Databas
 
 
 async def test_a_claim_whose_worker_died_lapses(database: Database) -> None:
-    """The call is pending again, as a suspect, and its lane wants a tick."""
     await pending(database)
     await let_claims_expire(database)
     assert await repair(database) == {Lane.GENERATE}
@@ -77,7 +72,6 @@ async def test_a_claim_whose_worker_died_lapses(database: Database) -> None:
 
 
 async def test_the_third_lapse_wakes_the_sample_in_the_same_sweep(database: Database) -> None:
-    """Poison is a reply: whoever waits for it is looked at."""
     await pending(database)
     await run_sql(database, "UPDATE queue SET lapses = 2")
     await let_claims_expire(database)
@@ -86,7 +80,6 @@ async def test_the_third_lapse_wakes_the_sample_in_the_same_sweep(database: Data
 
 
 async def test_a_parked_call_that_is_wanted_is_queued_again(database: Database) -> None:
-    """Whoever should have revived it died after its commit."""
     await pending(database)
     await run_sql(database, "DELETE FROM queue")
     assert await repair(database) == {Lane.GENERATE}
@@ -96,7 +89,6 @@ async def test_a_parked_call_that_is_wanted_is_queued_again(database: Database) 
 
 
 async def test_a_parked_call_that_nobody_wants_stays_parked(database: Database) -> None:
-    """Its waiters were cancelled."""
     await pending(database)
     await run_sql(database, "DELETE FROM queue")
     await run_sql(database, "UPDATE samples SET state = 4")
@@ -106,7 +98,6 @@ async def test_a_parked_call_that_nobody_wants_stays_parked(database: Database) 
 
 
 async def test_an_answered_call_is_not_queued_again(database: Database) -> None:
-    """No queue row and a reply: done, not parked."""
     taken = await pending(database, items=2)
     await answer(database, taken)
     await repair(database)
@@ -114,7 +105,6 @@ async def test_an_answered_call_is_not_queued_again(database: Database) -> None:
 
 
 async def prepared(database: Database, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job whose calibration has ended, and whose process died before it ended the job's preparation."""
     await furnish(database, items=3)
     await submit_job(database)
 
@@ -127,7 +117,6 @@ async def prepared(database: Database, executor: ScriptedExecutor, monkeypatch: 
 
 
 async def test_a_prepared_job_is_expanded_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its samples are inserted by the sweep; another sweep inserts none."""
     await prepared(database, ScriptedExecutor(), monkeypatch)
     assert await job_states(database) == ["preparing"]
     assert await repair(database) == {Lane.JUDGE}
@@ -145,8 +134,6 @@ async def test_a_prepared_job_is_expanded_once(database: Database, monkeypatch: 
 async def test_a_failed_calibration_fails_the_job_with_its_reason(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A judge without ratings ranks nothing: the reason says so and names the way out."""
-
     def mute(request: Request) -> object:
         return Failure(kind=FailureKind.UNPARSED, detail="no rating") if request.role == "judge" else by_rule(request)
 
@@ -161,8 +148,6 @@ async def test_a_failed_calibration_fails_the_job_with_its_reason(
 
 
 async def test_a_mute_judge_may_be_passed_over_if_the_job_says_so(database: Database) -> None:
-    """`gate.on_unusable=rules`: the job goes on with rules."""
-
     def mute(request: Request) -> object:
         return Failure(kind=FailureKind.UNPARSED, detail="no rating") if request.role == "judge" else by_rule(request)
 
@@ -174,7 +159,6 @@ async def test_a_mute_judge_may_be_passed_over_if_the_job_says_so(database: Data
 
 
 async def test_an_anchor_without_a_slot_fails_the_job_and_names_it(database: Database) -> None:
-    """Refused at submit; a slot that an upgrade took away is said once, for the job, and not a sample at a time."""
     await furnish(database, items=2)
     await submit_job(database, params={"anchors": {"negative": "?"}})
     await run_sql(
@@ -188,7 +172,6 @@ async def test_an_anchor_without_a_slot_fails_the_job_and_names_it(database: Dat
 
 
 async def test_a_drained_job_is_completed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last sample ended, and then its process did."""
     taken = await pending(database)
     await answer(database, taken)
     await advance(database)
@@ -201,7 +184,6 @@ async def test_a_drained_job_is_completed(database: Database, monkeypatch: pytes
 
 
 async def test_a_job_with_a_live_sample_is_not_completed(database: Database) -> None:
-    """One of two still waits."""
     taken = await pending(database, items=2)
     await answer(database, taken, calls=taken.calls[:1])
     await advance(database)
@@ -210,7 +192,6 @@ async def test_a_job_with_a_live_sample_is_not_completed(database: Database) -> 
 
 
 async def test_a_job_all_of_whose_samples_failed_is_completed(database: Database) -> None:
-    """Every sample has ended; how it ended stands in the sample."""
     taken = await pending(database, items=2)
     await answer(database, taken, Failure(kind=FailureKind.REFUSED))
     await advance(database)
@@ -220,7 +201,6 @@ async def test_a_job_all_of_whose_samples_failed_is_completed(database: Database
 
 
 async def test_lanes_with_work_are_those_with_pending_calls_or_ready_samples(database: Database) -> None:
-    """Claimed calls and waiting samples are somebody's already."""
     await furnish(database, items=1)
     assert await lanes_with_work(database) == set()
     await submit_job(database, "closed-book")
@@ -232,7 +212,6 @@ async def test_lanes_with_work_are_those_with_pending_calls_or_ready_samples(dat
 
 
 async def test_a_queue_row_of_an_answered_call_does_not_stop_the_sweeper(database: Database) -> None:
-    """A revival whose snapshot is older than the reply can leave one; it is dropped, and nothing is charged for it."""
     taken = await pending(database)
     await answer(database, taken)
     await run_sql(

@@ -91,7 +91,6 @@ Change = Callable[[uuid.UUID, str], Awaitable[list[Violation]]]
 
 @pytest.fixture
 async def job(database: Database) -> uuid.UUID:
-    """A completed job, whose audit is clean."""
     job = await uploaded(database)
     assert await check(database, job) == []
     return job
@@ -99,14 +98,12 @@ async def job(database: Database) -> uuid.UUID:
 
 @pytest.fixture
 async def owner(owner_url: str, database: Database) -> AsyncIterator[Database]:
-    """The database as its owner."""
     owner = Database(owner_url, pinned=False)
     yield owner
     await owner.close()
 
 
 async def unnoticed(database: Database, job: uuid.UUID, change: Change) -> set[str]:
-    """The columns that can be changed in every row without a refusal and without a finding."""
     free = set()
     for column, type_ in await rows(database, COLUMNS):
         table, _, name = str(column).partition(".")
@@ -117,7 +114,6 @@ async def unnoticed(database: Database, job: uuid.UUID, change: Change) -> set[s
 
 
 async def passes(change: Awaitable[list[Violation]]) -> bool:
-    """Whether nobody refused or found it; a job that has another id is no longer found at all."""
     try:
         return not await change
     except NotFound:
@@ -130,7 +126,6 @@ async def passes(change: Awaitable[list[Violation]]) -> bool:
 
 @pytest.mark.fault("X8")
 async def test_no_column_changes_unseen_as_the_application(database: Database, job: uuid.UUID, seen: Seen) -> None:
-    """Each is refused, found, or listed with the reason why no report is made from it; a new one must be, too."""
     seen.describe("every column of every table set to another value, as the application's role")
 
     async def change(job: uuid.UUID, statement: str) -> list[Violation]:
@@ -188,7 +183,6 @@ OWNERS = {
 async def test_no_column_changes_unseen_as_the_owner(
     database: Database, owner: Database, job: uuid.UUID, seen: Seen
 ) -> None:
-    """With the triggers turned off and on again: the chain, a hash or an event tells."""
     seen.describe("the same as the owner, with the triggers off meanwhile")
 
     async def change(job: uuid.UUID, statement: str) -> list[Violation]:
@@ -200,7 +194,6 @@ async def test_no_column_changes_unseen_as_the_owner(
 
 
 async def test_the_schema_says_what_the_migrations_made(database: Database) -> None:
-    """`protection.txt` is what a migrated database says of itself; where they differ, a migration changed it."""
     async with database.snapshot() as connection:
         assert sorted(await protection.read_protection(connection)) == protection.EXPECTED.read_text().splitlines()
 
@@ -238,7 +231,6 @@ NOTHING = "RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"
 async def test_a_protection_that_was_weakened_is_found(
     owner: Database, job: uuid.UUID, seen: Seen, statement: str
 ) -> None:
-    """By rights, triggers, functions, rules, policies: whatever is not as the migrations made it."""
     seen.describe("rights granted, and triggers, functions and rules replaced, as the owner")
     found = await audited(owner, job, statement)
     assert {each.invariant for each in found} == {"I22"}
@@ -247,7 +239,6 @@ async def test_a_protection_that_was_weakened_is_found(
 
 
 async def test_a_schema_of_ones_own_stands_before_nothing(owner: Database, job: uuid.UUID) -> None:
-    """A table of the same name in another schema, and a search path that finds it first."""
     (name,) = (await rows(owner, "SELECT current_database()"))[0]
     found = await audited(
         owner, job, "CREATE SCHEMA mine", "CREATE TABLE mine.records (job_id bigint)",
@@ -282,7 +273,6 @@ async def test_a_schema_of_ones_own_stands_before_nothing(owner: Database, job: 
 async def test_rows_that_cannot_be_read_are_findings(
     owner: Database, job: uuid.UUID, seen: Seen, statement: str
 ) -> None:
-    """One check that cannot be done says so, and the others go on."""
     seen.describe("rows changed so that they cannot be read")
     found = await as_owner(owner, job, statement)
     assert found

@@ -27,14 +27,12 @@ TICK_S = 60.0
 
 @pytest.fixture
 async def redis(redis_url: str) -> AsyncIterator[Redis]:
-    """An empty Redis."""
     async with Redis.from_url(redis_url) as client:
         yield client
 
 
 @pytest.fixture
 def app(redis_url: str) -> Iterator[Celery]:
-    """The application, its connections closed afterwards."""
     app = celery_app(redis_url, TICK_S)
     yield app
     pools.reset()
@@ -42,12 +40,10 @@ def app(redis_url: str) -> Iterator[Celery]:
 
 
 async def queued(redis: Redis, lane: Lane) -> int:
-    """Messages in a lane's queue."""
     return int(await redis.llen(PREFIX + lane.value))  # type: ignore[misc]
 
 
 async def test_ticks_coalesce(app: Celery, redis: Redis) -> None:
-    """However many processes wake a lane, one message waits."""
     tickers = [Ticker(app, redis), Ticker(app, redis)]
     for _ in range(50):
         for ticker in tickers:
@@ -56,7 +52,6 @@ async def test_ticks_coalesce(app: Celery, redis: Redis) -> None:
 
 
 async def test_a_tick_that_has_begun_makes_room_for_the_next(app: Celery, redis: Redis) -> None:
-    """Work that comes while a drain runs is not forgotten."""
     ticker = Ticker(app, redis)
     await ticker.tick(Lane.JUDGE)
     await ticker.clear_tick(Lane.JUDGE)
@@ -65,7 +60,6 @@ async def test_a_tick_that_has_begun_makes_room_for_the_next(app: Celery, redis:
 
 
 async def test_of_too_many_ticks_few_are_kept(app: Celery, redis: Redis) -> None:
-    """They all say the same: whoever takes one need not see the others again; another lane's stay."""
     for lane in Lane:
         await redis.lpush(PREFIX + lane.value, *range(1000))  # type: ignore[misc]
     await Ticker(app, redis).clear_tick(Lane.JUDGE)
@@ -74,7 +68,6 @@ async def test_of_too_many_ticks_few_are_kept(app: Celery, redis: Redis) -> None
 
 
 async def test_lanes_have_queues_of_their_own(app: Celery, redis: Redis) -> None:
-    """A tick of one neither hides nor wakes the other."""
     ticker = Ticker(app, redis)
     for lane in Lane:
         await ticker.tick(lane)
@@ -85,14 +78,12 @@ async def test_lanes_have_queues_of_their_own(app: Celery, redis: Redis) -> None
 
 
 async def test_a_lost_tick_blocks_its_lane_for_a_while_only(app: Celery, redis: Redis) -> None:
-    """The mark of a queued tick has a life of its own."""
     await Ticker(app, redis).tick(Lane.JUDGE)
     (key,) = [key async for key in redis.scan_iter("mathrag:tick:*")]
     assert 0 < await redis.ttl(key) <= COALESCE_S
 
 
 async def test_a_wiped_redis_is_ticked_anew(app: Celery, redis: Redis) -> None:
-    """Message and mark vanish together."""
     ticker = Ticker(app, redis)
     await ticker.tick(Lane.JUDGE)
     await redis.flushall()
@@ -101,7 +92,6 @@ async def test_a_wiped_redis_is_ticked_anew(app: Celery, redis: Redis) -> None:
 
 
 async def test_a_tick_is_json_and_carries_nothing(app: Celery, redis: Redis) -> None:
-    """What there is to do stands in the database."""
     await Ticker(app, redis).tick(Lane.JUDGE)
     message = json.loads((await redis.lrange(PREFIX + Lane.JUDGE.value, 0, -1))[0])  # type: ignore[misc]
     assert message["headers"]["task"] == DRAIN
@@ -111,7 +101,6 @@ async def test_a_tick_is_json_and_carries_nothing(app: Celery, redis: Redis) -> 
 
 
 async def test_a_tick_with_redis_down_is_no_error(app: Celery) -> None:
-    """It is a hint; the sweeper gives it again."""
     async with Redis(port=find_free_port(), retry=Retry(NoBackoff(), 0)) as down:
         ticker = Ticker(app, down)
         await ticker.tick(Lane.JUDGE)
@@ -119,7 +108,6 @@ async def test_a_tick_with_redis_down_is_no_error(app: Celery) -> None:
 
 
 async def test_a_tick_behind_a_dead_cable_is_no_error(redis_url: str, redis: Redis) -> None:
-    """The connection is there and nobody answers: its sender gives up."""
     url = urlsplit(redis_url)
     with Proxy(url.port or 6379) as proxy:
         app = celery_app(redis_url.replace(f":{url.port}/", f":{proxy.port}/"), TICK_S)
@@ -136,14 +124,11 @@ async def test_a_tick_behind_a_dead_cable_is_no_error(redis_url: str, redis: Red
 
 
 class BrokenBroker:
-    """An application that cannot send once."""
-
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.tries = 0
 
     def send_task(self, name: str, queue: str, headers: dict[str, str]) -> None:
-        """Fail, then send."""
         self.tries += 1
         if self.tries == 1:
             raise OperationalError("broken pipe")
@@ -151,7 +136,6 @@ class BrokenBroker:
 
 
 async def test_a_tick_that_could_not_be_sent_does_not_hide_the_next(redis: Redis) -> None:
-    """Else the sweeper repeats it in vain."""
     broker = BrokenBroker()
     ticker = Ticker(broker, redis)
     await ticker.tick(Lane.JUDGE)
@@ -182,7 +166,6 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, name: str) -> None:
-    """Each for a reason that stands beside it in the code."""
     assert app.conf[name] == SETTINGS[name]
 
 
@@ -198,22 +181,18 @@ def test_celery_is_set_as_the_study_of_its_failures_demands(app: Celery, name: s
     ],
 )
 def test_the_broker_connection_is_set_too(app: Celery, name: str, value: object) -> None:
-    """Half-open connections are found, and a Redis may be shared."""
     assert app.conf.broker_transport_options[name] == value
     assert app.conf.broker_transport_options["global_keyprefix"]
 
 
 def test_time_limits_lie_above_a_tick_and_far_below_redelivery(app: Celery) -> None:
-    """A tick ends by itself first, is killed second, and is redelivered only after both."""
     conf = app.conf
     assert TICK_S < conf.task_soft_time_limit < conf.task_time_limit < conf.visibility_timeout
 
 
 def test_publishing_does_not_hang_on_a_dead_broker(app: Celery) -> None:
-    """Its retries are bounded."""
     assert app.conf.task_publish_retry_policy["max_retries"] <= 3
 
 
 def test_a_shutdown_lets_a_drain_give_its_calls_back(app: Celery) -> None:
-    """A drain that is told to stop needs no more than a second; more would only hold up the stop."""
     assert 5 <= app.conf.worker_soft_shutdown_timeout <= 30

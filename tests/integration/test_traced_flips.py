@@ -13,12 +13,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def rig(database: Database) -> Rig:
-    """Two models registered, nothing resident."""
     return await Rig(database).register()
 
 
 async def test_a_flip_shows_its_steps_and_loads(rig: Rig) -> None:
-    """What took how long, and why it was done."""
     with tracing() as spans:
         epoch = await rig.flip("judge")
         await rig.flip("generator")
@@ -33,7 +31,6 @@ async def test_a_flip_shows_its_steps_and_loads(rig: Rig) -> None:
 
 
 async def test_a_flip_that_fails_says_at_which_step(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """The step failed, and with it the flip; the log has the reason."""
     with tracing() as spans, caplog.at_level(logging.CRITICAL):
         await rig.flip("judge", "generator")
     flip = spans.one("flip wanted")
@@ -43,7 +40,6 @@ async def test_a_flip_that_fails_says_at_which_step(rig: Rig, caplog: pytest.Log
 
 
 async def test_a_server_that_dies_is_a_flip_with_that_cause(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody wanted it; the cause is the exit."""
     with tracing() as spans, caplog.at_level(logging.CRITICAL):
         epoch = await rig.flip("judge")
         rig.server("judge").die()

@@ -19,7 +19,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def work(database: Database, executor: scene.ScriptedExecutor) -> None:
-    """Both lanes to their end, inside spans where anything is traced."""
     roles = dict.fromkeys(("retrieve", "judge", "generate", "grade"), executor)
     made = chunks.trace_executors(roles, database)
     worked = 1
@@ -32,7 +31,6 @@ async def work(database: Database, executor: scene.ScriptedExecutor) -> None:
 
 
 async def sample_refs(database: Database, job: uuid.UUID) -> set[tuple[int, int]]:
-    """What spans may be linked to: the job's samples."""
     found = await scene.rows(
         database, "SELECT s.id FROM samples s JOIN jobs j ON j.id = s.job_id WHERE public_id = :j", j=job
     )
@@ -40,7 +38,6 @@ async def sample_refs(database: Database, job: uuid.UUID) -> set[tuple[int, int]
 
 
 async def test_off_leaves_the_executors_as_they_are(database: Database) -> None:
-    """No span, no wrapper, no column: nothing is paid for."""
     executors = {"generate": scene.ScriptedExecutor()}
     assert chunks.trace_executors(executors, database) is executors
     await scene.furnish(database)
@@ -50,7 +47,6 @@ async def test_off_leaves_the_executors_as_they_are(database: Database) -> None:
 
 
 async def test_a_chunk_serves_samples_of_several_jobs(database: Database) -> None:
-    """One shared call, one span with a link to a sample of each job, one trace id on its attempt."""
     await scene.furnish(database, items=1)
     jobs = [await scene.submit_job(database, "closed-book") for _ in range(2)]
     with tracing() as spans:
@@ -65,7 +61,6 @@ async def test_a_chunk_serves_samples_of_several_jobs(database: Database) -> Non
 
 
 async def test_a_sample_that_ends_is_a_span(database: Database) -> None:
-    """From the start of its job to its own end, with its failure as a word."""
     await scene.furnish(database, items=2)
     job = await scene.submit_job(database, "closed-book")
     with tracing() as spans:
@@ -80,7 +75,6 @@ async def test_a_sample_that_ends_is_a_span(database: Database) -> None:
 
 
 async def test_content_shows_question_and_answer(database: Database) -> None:
-    """Where the operator wants them."""
     await scene.furnish(database, items=1)
     await scene.submit_job(database, "closed-book")
     with tracing(content=True) as spans:
@@ -91,7 +85,6 @@ async def test_content_shows_question_and_answer(database: Database) -> None:
 
 
 async def test_searches_and_grades_are_spans_of_their_own(database: Database) -> None:
-    """With the ids and scores of what was found."""
     await scene.furnish(database, items=1)
     await scene.submit_job(database, "dense")
     with tracing() as spans:
@@ -104,7 +97,6 @@ async def test_searches_and_grades_are_spans_of_their_own(database: Database) ->
 
 
 async def test_a_job_that_ends_is_a_span_once(database: Database, redis_url: str) -> None:
-    """Whoever ended it and however many orchestrators look; its states are the span's events."""
     await scene.furnish(database, items=1)
     async with Redis.from_url(redis_url) as redis:
         followers = [JobSpans(database, redis) for _ in range(2)]
@@ -122,7 +114,6 @@ async def test_a_job_that_ends_is_a_span_once(database: Database, redis_url: str
 
 
 async def test_a_cancelled_job_is_a_span_that_says_so(database: Database, redis_url: str) -> None:
-    """Cancelling is no failure."""
     await scene.furnish(database, items=1)
     async with Redis.from_url(redis_url) as redis:
         with tracing() as spans:
@@ -136,7 +127,6 @@ async def test_a_cancelled_job_is_a_span_that_says_so(database: Database, redis_
 
 
 async def test_submitting_links_the_request_to_the_job(database: Database) -> None:
-    """The span around the submission leads to a trace that is not there yet."""
     await scene.furnish(database, items=1)
     with tracing() as spans, traces.span("request"):
         job = await scene.submit_job(database, "closed-book")

@@ -21,7 +21,6 @@ OTHER_RULES = "10\t5\t0.5\tknows(X,Y) <= sued(X,Y)\n"
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application with the graph, two banks, and ten questions that the first one leads to."""
     async with serving(database, redis_url) as serving_api:
         await send(serving_api, "/v1/graphs", GRAPH, name="g")
         await send(serving_api, "/v1/rules/import", RULES, name="bank")
@@ -31,20 +30,17 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def send(api: Api, path: str, content: str, **query: str) -> None:
-    """An upload that is taken."""
     reply = await api.http.post(path, params=query, content=content)
     assert reply.status_code == 201, reply.text
 
 
 async def export(api: Api, dataset: str = "led", **query: Any) -> httpx2.Response:
-    """The answer for the imported bank and its graph."""
     return await api.http.get(
         f"/v1/datasets/{dataset}/training", params={"rules": "bank", "graph": "g", **query}
     )  # fmt: skip
 
 
 async def lines(api: Api, **query: Any) -> list[Any]:
-    """What is exported."""
     reply = await export(api, **query)
     assert reply.status_code == 200, reply.text
     assert reply.headers["content-type"] == "application/x-ndjson"
@@ -52,7 +48,6 @@ async def lines(api: Api, **query: Any) -> list[Any]:
 
 
 async def test_each_question_and_rule_comes_with_its_documents(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order of the dataset, however many questions are read together."""
     found = await lines(api)
     items = (await api.get("/v1/datasets/led/items"))["data"]
     assert [line["query"] for line in found] == [item["question"] for item in items]
@@ -65,7 +60,6 @@ async def test_each_question_and_rule_comes_with_its_documents(api: Api, monkeyp
 
 
 async def test_the_other_forms_tell_the_same(api: Api) -> None:
-    """Triplets, instructions, messages with and without reasoning."""
     triplet = next(line for line in await lines(api, **{"as": "triplets"}) if " p3 " in f" {line['anchor']}")
     assert (triplet["positive"], triplet["negative"]) in [
         ("p3 met q3.", each) for each in ("p3 sued q6.", "p0 knows p1.")
@@ -77,7 +71,6 @@ async def test_the_other_forms_tell_the_same(api: Api) -> None:
 
 
 async def test_a_limit_draws_questions_by_the_seed(api: Api) -> None:
-    """A part of all lines, in their order."""
     whole, part = (
         [json.dumps(line) for line in await lines(api)],
         [json.dumps(each) for each in await lines(api, limit=4)],
@@ -105,7 +98,6 @@ async def test_a_limit_draws_questions_by_the_seed(api: Api) -> None:
 async def test_what_cannot_be_exported_is_refused_with_the_reason(
     api: Api, dataset: str, query: dict[str, Any], status: int, said: str
 ) -> None:
-    """Before the first line."""
     await api.upload("datasets", "plain", [{"question": "1 + 1?", "answer": "2"}])
     await send(api, "/v1/datasets/from-graph", "p0\tmet\tq5\n", name="unled", graph="g", limit="1")
     reply = await export(api, dataset, **query)
@@ -114,6 +106,5 @@ async def test_what_cannot_be_exported_is_refused_with_the_reason(
 
 
 async def test_the_graph_of_an_imported_bank_must_be_named(api: Api) -> None:
-    """It knows none; a mined one knows its own."""
     reply = await api.http.get("/v1/datasets/led/training", params={"rules": "bank"})
     assert (reply.status_code, "--graph" in reply.json()["hint"]) == (422, True)

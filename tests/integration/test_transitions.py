@@ -49,8 +49,6 @@ FAILED = Failure(kind=FailureKind.CONNECTION, detail="gone")
 
 
 class Runtime(RuleBasedStateMachine):
-    """Two jobs that share their calls, a queue, and workers that do whatever they like."""
-
     url: str
     """Of the database."""
     empty_database: EmptyDatabase
@@ -68,11 +66,9 @@ class Runtime(RuleBasedStateMachine):
         self.run(self.begin())
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
-        """In this example's event loop."""
         return self.runner.run(what)
 
     async def begin(self) -> None:
-        """A small world."""
         self.database = Database(self.url, pinned=True)
         await furnish(self.database, items=ITEMS, needs_lease=False)  # residencies are another story
         await without_gold(self.database)
@@ -81,12 +77,10 @@ class Runtime(RuleBasedStateMachine):
 
     @rule()
     def advance(self) -> None:
-        """Whatever is ready goes on."""
         self.run(Advancer(self.database).advance())
 
     @rule(name=st.sampled_from(sorted(MODELS)), limit=st.integers(1, 3))
     def claim(self, name: str, limit: int) -> None:
-        """Nobody gets what somebody holds, or what has its reply."""
         taken = self.run(self.claimed(name, limit))
         for call in taken.calls if taken else ():
             assert call.id not in self.holders
@@ -96,14 +90,12 @@ class Runtime(RuleBasedStateMachine):
             self.holders |= {call.id: taken.token for call in taken.calls}
 
     async def claimed(self, name: str, limit: int) -> Claim | None:
-        """Whatever pauses there were are over."""
         await let_pauses_pass(self.database)
         return await self.worker.claim(MODELS[name], await model(self.database, name), limit)
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        """It counts for the calls that are still held under the token, whenever it comes."""
         taken = data.draw(st.sampled_from(self.claims), "claim")
         calls = data.draw(st.lists(st.sampled_from(taken.calls), min_size=1, unique_by=lambda call: call.id), "calls")
         held = {call.id for call in calls if self.holders.get(call.id) == taken.token}
@@ -114,7 +106,6 @@ class Runtime(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
-        """Charged where it is held; the third time that is the reply."""
         taken = data.draw(st.sampled_from(self.claims), "claim")
         held = {call.id for call in taken.calls if self.holders.get(call.id) == taken.token}
         done = self.run(self.worker.answer(taken.token, [answered(call, FAILED) for call in taken.calls]))
@@ -126,14 +117,12 @@ class Runtime(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        """Only what is held goes back."""
         taken = data.draw(st.sampled_from(self.claims), "claim")
         self.run(self.worker.release(taken.token, [call.id for call in taken.calls]))
         self.holders = {call: token for call, token in self.holders.items() if token != taken.token}
 
     @rule()
     def lapse(self) -> None:
-        """Everybody was frozen for too long; what lapsed three times is poison, which is a reply."""
         held = set(self.holders)
         poisoned = self.run(self.lapsed())
         assert poisoned <= held
@@ -141,13 +130,11 @@ class Runtime(RuleBasedStateMachine):
         self.replies |= poisoned
 
     async def lapsed(self) -> set[int]:
-        """The poisoned calls."""
         await let_claims_expire(self.database)
         return set(await lapse_expired(self.database, "sweeper"))
 
     @rule(job=st.integers(0, JOBS - 1), what=st.sampled_from([cancel, pause, resume]))
     def control(self, job: int, what: Any) -> None:
-        """Somebody changes their mind."""
         try:
             self.run(what(self.database, self.jobs[job]))
         except Conflict:
@@ -155,28 +142,23 @@ class Runtime(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        """Repairs, and ends nothing that lives."""
         self.run(repair(self.database))
 
     def settle(self, calls: set[int]) -> None:
-        """They have their replies."""
         for call in calls:
             del self.holders[call]
         self.replies |= calls
 
     def stored(self) -> set[int]:
-        """Calls that have a reply in the database."""
         return {call for (call,) in self.run(rows(self.database, REPLIES))}  # type: ignore[misc]
 
     @invariant()
     def the_rows_agree(self) -> None:
-        """Who holds what, and what is answered; an accepted attempt is never taken back."""
         assert dict(self.run(rows(self.database, HELD))) == self.holders  # type: ignore[arg-type]
         assert self.stored() == self.replies
 
     @invariant()
     def what_is_over_stays_over(self) -> None:
-        """Ended samples and jobs, with how they ended."""
         for query, before in self.over.items():
             now = set(self.run(rows(self.database, query)))
             assert before <= now
@@ -184,11 +166,9 @@ class Runtime(RuleBasedStateMachine):
 
     @invariant()
     def no_sample_is_lost(self) -> None:
-        """Nor made twice."""
         assert {count for _, count in self.run(rows(self.database, POPULATION))} <= {ITEMS}
 
     def teardown(self) -> None:
-        """Left to itself everything ends, and its audit finds nothing."""
         try:
             self.run(self.finish())
         finally:
@@ -196,7 +176,6 @@ class Runtime(RuleBasedStateMachine):
             self.runner.close()
 
     async def finish(self) -> None:
-        """Work as a worker does, until every job has ended."""
         await let_claims_expire(self.database)
         for job in self.jobs:
             try:
@@ -219,14 +198,12 @@ class Runtime(RuleBasedStateMachine):
 
 @pytest.fixture
 def runtime(database_url: str, empty_database: EmptyDatabase) -> Iterator[type[Runtime]]:
-    """On the database of this session."""
     Runtime.url, Runtime.empty_database = database_url, staticmethod(empty_database)
     return Runtime
 
 
 @pytest.mark.slow
 def test_whatever_happens_in_whatever_order_the_rows_are_right(runtime: type[Runtime]) -> None:
-    """No call is held twice or answered twice, late tokens change nothing, ends are ends, and all comes to one."""
     few = settings(
         max_examples=12,
         stateful_step_count=25,

@@ -25,14 +25,12 @@ UNEQUAL = [
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application, with a dataset of forty items: what is n plus n."""
     await scene.furnish(database, ITEMS)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def imported(api: Api, database: Database, **jobs: Iterable[Any]) -> None:
-    """Jobs of these names and answers, graded."""
     for name, lines in jobs.items():
         reply = await api.upload("jobs/import", name, lines, dataset="items")
         assert reply.status_code == 202, reply.text
@@ -40,13 +38,11 @@ async def imported(api: Api, database: Database, **jobs: Iterable[Any]) -> None:
 
 
 async def page(api: Api, path: str) -> str:
-    """What a person reads of a page."""
     shown = (await api.http.get(path, headers={"accept": "text/html"})).text
     return " ".join(re.sub(r"<[^>]+>", " ", shown).split())
 
 
 async def test_an_item_counts_once_in_every_answer_of_the_api(api: Api, database: Database) -> None:
-    """50 of 80 answers are right, and 10 of 40 items: 25 %, not 62.5 %, whoever is asked."""
     once = [{"index": n, "answer": str(2 * n) if n < RIGHT else "-1"} for n in range(ITEMS)]
     await imported(api, database, theirs=UNEQUAL, once=once)
     report = await api.get("/v1/jobs/theirs/report")
@@ -71,14 +67,12 @@ async def test_an_item_counts_once_in_every_answer_of_the_api(api: Api, database
 
 
 async def test_repeats_are_compared_over_the_items_that_all_of_them_answered(api: Api, database: Database) -> None:
-    """In the report and in a comparison alike."""
     await imported(api, database, theirs=UNEQUAL)
     repeats = (await api.get("/v1/jobs/theirs/report"))["repeats"]
     assert repeats == {"accuracies": [1.0] * REPEATS, "items": RIGHT, "mean": 1.0, "std": 0.0}
 
 
 async def test_the_pages_say_how_many_items_and_answers_there_are(api: Api, database: Database) -> None:
-    """In the headline of the job, and in that of its report."""
     await imported(api, database, theirs=UNEQUAL)
     said = "25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers"
     job = await page(api, "/jobs/theirs")
@@ -89,7 +83,6 @@ async def test_the_pages_say_how_many_items_and_answers_there_are(api: Api, data
 
 
 async def test_a_failed_sample_as_a_wrong_one_is_a_mean_over_items_too(api: Api, database: Database) -> None:
-    """Three items of five repeats lose one repeat each: three fifths of an item, not three answers of eighty."""
     await imported(api, database, theirs=UNEQUAL)
     await scene.run_sql(
         database,
@@ -106,7 +99,6 @@ async def test_a_failed_sample_as_a_wrong_one_is_a_mean_over_items_too(api: Api,
 
 
 async def test_a_dataset_that_lists_an_item_twice_has_one_accuracy(api: Api, database: Database) -> None:
-    """Its report, its place in lists and a comparison count its lines; a pair compares what was asked once."""
     lines = [{"question": f"What is {n} plus {n}?", "answer": str(2 * n)} for n in (1, 1, 2, 3)]
     assert (await api.upload("datasets", "twice", lines)).status_code == 201
     for name, right in (("left", (0,)), ("right", ())):
@@ -128,7 +120,6 @@ async def test_a_dataset_that_lists_an_item_twice_has_one_accuracy(api: Api, dat
 async def test_a_job_of_answers_that_could_not_be_read_says_so_in_its_headlines(
     api: Api, database: Database, missing: int, how_much: str
 ) -> None:
-    """From more than half of them on; a wrong answer that was read is the system's own fault."""
     texts = [{"index": n, "text": "It is four." if n < missing else "$\\boxed{-1}$"} for n in range(ITEMS)]
     await imported(api, database, theirs=texts)
     said = (
@@ -142,7 +133,6 @@ async def test_a_job_of_answers_that_could_not_be_read_says_so_in_its_headlines(
 
 
 async def test_answers_are_counted_by_how_the_final_answer_was_found(api: Api, database: Database) -> None:
-    """Of each job apart; a job without answers has no counts."""
     texts = ["$\\boxed{0}$", "It is four.", "$\\boxed{4$", "I know nothing of it."]
     await imported(api, database, one=[{"index": n, "text": each} for n, each in enumerate(texts)], two=UNEQUAL[:1])
     async with database.transaction() as connection:

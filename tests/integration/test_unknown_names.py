@@ -16,7 +16,6 @@ JOB = {"name": "a-job", "dataset": "items", "corpus": "docs", "pipeline": "close
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of five, with a job "a-job"."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         await serving_api.job()
@@ -39,7 +38,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 async def test_a_submit_with_a_mistyped_name_is_refused_with_the_right_one(
     api: Api, fields: dict[str, Any], meant: str
 ) -> None:
-    """Pipelines, datasets, corpora, roles, models, parameters, fields."""
     refused = await api.http.post("/v1/jobs", json={**JOB, "name": "another", **fields})
     assert refused.status_code in (404, 422)
     assert f"did you mean {meant!r}?" in refused.json()["hint"]
@@ -56,12 +54,10 @@ async def test_a_submit_with_a_mistyped_name_is_refused_with_the_right_one(
     ],
 )
 async def test_what_is_asked_for_under_a_mistyped_name_is_suggested(api: Api, path: str, meant: str) -> None:
-    """Also where a filter is mistyped."""
     refused = await api.http.get(path)
     assert refused.status_code in (404, 422)
     assert f"did you mean {meant!r}?" in refused.json()["hint"]
 
 
 async def test_where_nothing_is_alike_the_hint_says_what_lists_all(api: Api) -> None:
-    """No guess is better than a wrong one."""
     assert (await api.http.get("/v1/jobs/zzzzzz")).json()["hint"] == "mathrag job list"

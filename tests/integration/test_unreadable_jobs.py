@@ -19,7 +19,6 @@ SAID = "its parameters cannot be read by this release: Object contains unknown f
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """Two completed jobs of the same dataset."""
     await scene.furnish(database)
     async with serving(database, redis_url) as serving_api:
         for name in ("old", "new"):
@@ -29,7 +28,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 async def rename_parameter(database: Database) -> None:
-    """As if the job "old" had been submitted before a parameter got another name."""
     await scene.run_sql(database, "UPDATE jobs SET params = :params WHERE name = 'old'", params=RENAMED)
 
 
@@ -37,7 +35,6 @@ async def rename_parameter(database: Database) -> None:
 async def test_a_parameter_that_was_renamed_does_not_hide_the_list_of_jobs(
     api: Api, database: Database, seen: Seen
 ) -> None:
-    """The job is listed with its parameters as they are stored, and says what cannot be read; the others are whole."""
     seen.describe("the stored parameters of an ended job hold a name that this release does not know")
     await rename_parameter(database)
     new, old = (await api.get("/v1/jobs"))["data"]
@@ -54,7 +51,6 @@ async def test_a_parameter_that_was_renamed_does_not_hide_the_list_of_jobs(
 
 @pytest.mark.parametrize("params", [b"\xff", b"[1]"])
 async def test_parameters_that_are_none_at_all_are_left_out(api: Api, database: Database, params: bytes) -> None:
-    """What is no JSON object cannot even be shown as it is."""
     await scene.run_sql(database, "UPDATE jobs SET params = :params WHERE name = 'old'", params=params)
     old = (await api.get("/v1/jobs"))["data"][1]
     assert old["params"] is None
@@ -63,7 +59,6 @@ async def test_parameters_that_are_none_at_all_are_left_out(api: Api, database: 
 
 
 async def test_what_is_made_of_a_job_is_shown_without_its_parameters(api: Api, database: Database) -> None:
-    """Samples, results, report and comparison need none of them for most that they say."""
     whole = await api.get("/v1/jobs/old/report")
     await rename_parameter(database)
     report = await api.get("/v1/jobs/old/report")
@@ -81,7 +76,6 @@ async def test_what_is_made_of_a_job_is_shown_without_its_parameters(api: Api, d
 async def test_what_needs_the_parameters_is_refused_in_words(
     api: Api, database: Database, method: str, path: str
 ) -> None:
-    """409, with what cannot be read."""
     await rename_parameter(database)
     reply = await api.http.request(method, f"/v1/jobs/old/{path}")
     problem = reply.json()
@@ -90,7 +84,6 @@ async def test_what_needs_the_parameters_is_refused_in_words(
 
 
 async def test_an_outcome_that_cannot_be_read_hides_no_other_sample(api: Api, database: Database, plant: Plant) -> None:
-    """Its row says why it shows no answer."""
     await plant(
         "UPDATE outcomes SET outcome = :outcome WHERE sample_id = (SELECT min(s.id) FROM samples s"
         " JOIN jobs j ON j.id = s.job_id WHERE j.name = 'old' AND s.kind = 'item' AND s.ordinal = 0)",
@@ -109,7 +102,6 @@ async def test_an_outcome_that_cannot_be_read_hides_no_other_sample(api: Api, da
 
 
 async def test_a_decision_that_cannot_be_read_hides_no_job(api: Api, database: Database) -> None:
-    """Of the job itself, and of the experiment that it answers a cell of."""
     document: dict[str, Any] = {
         "name": "ex",
         "datasets": [{"dataset": "items", "corpus": "docs"}],

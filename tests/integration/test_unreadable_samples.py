@@ -44,13 +44,11 @@ DETAIL = "SELECT detail FROM samples WHERE failure = 'unreadable' ORDER BY id LI
 
 
 def one_question(sample: Sample, _params: Params, _library: Library) -> Steps:
-    """One generated text."""
     yield Generate(template="cot", question=sample.question)
     return ended("fine")
 
 
 async def two_jobs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two questions each, of a job that is about to break and of one that is sound; nothing is graded."""
     await furnish(database, items=2, name="items")
     await add_dataset(database, 2, "others", frozenset({0, 1}))
     await without_gold(database)
@@ -61,7 +59,6 @@ async def two_jobs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def both_end(database: Database, broken: list[tuple[str, int, str | None]]) -> str:
-    """Everything runs to its end, the sound job whole; returns the detail of the broken one's first failure."""
     await drain(database, ScriptedExecutor())
     assert await rows(database, ENDED) == [*broken, ("sound", 0, None), ("sound", 1, None)]
     assert await job_states(database) == ["completed", "completed"]
@@ -75,7 +72,6 @@ BOTH: list[tuple[str, int, str | None]] = [("broken", 0, "unreadable"), ("broken
 async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
-    """Whoever took it away reads its name; the other job's samples of the same batches complete."""
     seen.describe("the pipeline of a running job is taken away; the other job's samples are in the same batches")
     await two_jobs(database, monkeypatch)
     monkeypatch.delitem(registry._registered, "asking")
@@ -92,7 +88,6 @@ async def test_a_pipeline_that_is_not_installed_fails_its_own_samples(
 async def test_a_job_that_no_longer_decodes_fails_its_own_samples(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen, column: str, value: bytes
 ) -> None:
-    """An unknown parameter, bytes that are no text, a decision by an unknown strategy."""
     seen.describe("parameters or the gate's decision of a running job are changed to what no release can decode")
     await two_jobs(database, monkeypatch)
     await run_sql(database, f"UPDATE jobs SET {column} = :value WHERE name = 'broken'", value=value)  # noqa: S608
@@ -105,7 +100,6 @@ async def test_a_job_that_no_longer_decodes_fails_its_own_samples(
 async def test_a_reply_that_no_longer_decodes_fails_the_samples_that_need_it(
     database: Database, monkeypatch: pytest.MonkeyPatch, plant: Plant, seen: Seen
 ) -> None:
-    """Recorded or found by its key: position and call are named."""
     seen.describe("a stored reply is changed to a type that this release does not know")
     await two_jobs(database, monkeypatch)
     taken = await claim(database)
@@ -126,7 +120,6 @@ async def test_a_reply_that_no_longer_decodes_fails_the_samples_that_need_it(
 
 
 async def test_an_item_that_is_gone_fails_its_own_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its question cannot be asked any more."""
     await two_jobs(database, monkeypatch)
     await run_sql(
         database, "DELETE FROM items WHERE ordinal = 1 AND dataset_id = (SELECT id FROM datasets WHERE name = 'items')"
@@ -139,7 +132,6 @@ async def test_an_item_that_is_gone_fails_its_own_sample(database: Database, mon
 async def test_a_calibration_that_cannot_be_read_fails_its_job_in_words(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
-    """The job says why; the other one completes."""
     seen.describe("the pipeline of a job that is being prepared is taken away")
     await furnish(database, items=2)
     install(monkeypatch, "calibrated", one_question, registry.get("mathrag-gate").prepare)
@@ -162,7 +154,6 @@ async def test_what_nobody_foresaw_fails_the_samples_that_raise_it(
     seen: Seen,
     culprits: set[int],
 ) -> None:
-    """An answer that is a number is an error of the whole statement: the batch is halved until they are found."""
     seen.describe("a pipeline ends with an answer that is a number, which stops the statement of its whole batch")
 
     def odd(sample: Sample, _params: Params, _library: Library) -> Steps:
@@ -192,13 +183,10 @@ async def test_what_nobody_foresaw_fails_the_samples_that_raise_it(
 
 
 class Terminated(Exception):
-    """A server that shuts down."""
-
     sqlstate = "57P01"
 
 
 async def test_an_outage_fails_no_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is raised, so that whoever advances waits and tries again."""
     await furnish(database, items=3)
     await submit_job(database, "closed-book")
 
@@ -214,7 +202,6 @@ async def test_an_outage_fails_no_sample(database: Database, monkeypatch: pytest
 
 
 async def test_a_schema_of_another_release_fails_no_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table that is not there stops every batch alike: no sample is at fault."""
     await furnish(database, items=3)
     await submit_job(database, "closed-book")
 
@@ -232,7 +219,6 @@ async def test_a_schema_of_another_release_fails_no_sample(database: Database, m
 async def test_a_step_of_too_many_calls_fails_its_own_sample(
     database: Database, monkeypatch: pytest.MonkeyPatch, seen: Seen
 ) -> None:
-    """One call more than a step can hold: number and limit are in the detail."""
     seen.describe("a pipeline asks for 32,768 calls at once")
     call = Generate(template="cot", question="?")
 
@@ -253,7 +239,6 @@ async def test_a_step_of_too_many_calls_fails_its_own_sample(
 
 
 async def test_a_batch_costs_as_many_statements_whatever_its_size(database: Database) -> None:
-    """Nothing is asked of the database for a single sample, and a batch is one transaction."""
     await furnish(database, items=30)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -277,7 +262,6 @@ async def test_a_batch_costs_as_many_statements_whatever_its_size(database: Data
 async def test_a_process_with_another_source_does_not_answer_for_the_one_that_was_submitted(
     database: Database, monkeypatch: pytest.MonkeyPatch, commit: str, failure: str | None
 ) -> None:
-    """A worker that starts after an edit fails such samples in words; another commit is an upgrade, and goes on."""
     monkeypatch.setattr(jobs, "release", lambda: ("0.1.0", "ours"))
     await two_jobs(database, monkeypatch)
     changed = """UPDATE jobs SET code = code || jsonb_build_object('version', '0.1.0', 'commit', CAST(:c AS text))"""

@@ -27,19 +27,16 @@ NOTHING = "SELECT (SELECT count(*) FROM corpora) + (SELECT count(*) FROM documen
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application."""
     async with serving(database, redis_url) as serving_api:
         yield serving_api
 
 
 async def send(api: Api, what: str, content: bytes, media: str = "", **query: Any) -> httpx2.Response:
-    """Upload bytes as they are."""
     headers = {"content-type": media} if media else {}
     return await api.http.post(f"/v1/{what}", params={"name": "mine", **query}, content=content, headers=headers)
 
 
 async def test_no_body_is_an_error_of_ours(api: Api, database: Database) -> None:
-    """Every defect in every format is answered as a problem of a line, and stores nothing."""
     for body in [*WHOLE, *LINES]:
         reply = await send(api, "corpora", body.content, format=body.format.value)
         problem = reply.json()
@@ -51,7 +48,6 @@ async def test_no_body_is_an_error_of_ours(api: Api, database: Database) -> None
 
 @pytest.mark.parametrize("body", [each for each in LINES if each.content.startswith((CSV, PARQUET[:4]))], ids=str)
 async def test_good_lines_are_stored_where_bad_ones_may_be_skipped(api: Api, body: Any) -> None:
-    """And the bad ones are named with their number."""
     reply = await send(api, "corpora", body.content, on_error="skip")
     if reply.status_code == 422:
         assert reply.json()["line"] == body.line  # there was no good one
@@ -63,7 +59,6 @@ async def test_good_lines_are_stored_where_bad_ones_may_be_skipped(api: Api, bod
 
 @pytest.mark.parametrize("written", [as_jsonl, as_csv, as_parquet])
 async def test_every_format_is_the_same_corpus(api: Api, written: Any) -> None:
-    """The second upload finds the first."""
     assert (await send(api, "corpora", as_jsonl(DOCUMENTS))).status_code == 201
     assert (await send(api, "corpora", written(DOCUMENTS))).status_code == 200
 
@@ -80,19 +75,16 @@ async def test_every_format_is_the_same_corpus(api: Api, written: Any) -> None:
     ],
 )
 async def test_the_content_type_may_say_the_format(api: Api, media: str, content: bytes) -> None:
-    """What says nothing, as curl's own does, leaves it to the first bytes."""
     assert (await send(api, "corpora", content, media)).status_code == 201
 
 
 async def test_a_content_type_that_contradicts_the_content_is_refused(api: Api) -> None:
-    """A form, with the command that sends the file instead."""
     assert "is parquet, not csv" in (await send(api, "corpora", as_parquet(DOCUMENTS), "text/csv")).json()["detail"]
     form = await send(api, "corpora", b"--x\r\n", "multipart/form-data; boundary=x")
     assert (form.status_code, "curl --data-binary @FILE" in form.json()["hint"]) == (422, True)
 
 
 async def test_a_rejected_upload_names_all_that_is_wrong(api: Api, database: Database) -> None:
-    """In one answer."""
     reply = await api.upload("datasets", "mine", [{"question": "?"}, b"[]\n", {"question": 1}, {"answer": "4"}])
     problem = reply.json()
     assert (reply.status_code, problem["line"], len(problem["others"])) == (422, 2, 2)
@@ -102,7 +94,6 @@ async def test_a_rejected_upload_names_all_that_is_wrong(api: Api, database: Dat
 
 
 async def test_skipped_lines_are_listed_up_to_a_hundred_and_counted_to_the_end(api: Api, database: Database) -> None:
-    """The same upload again is the same dataset, and says the same."""
     lines = [{"question": "first"}, *([b"{\n"] * 150), {"question": "last"}]
     reply = await api.upload("datasets", "mine", lines, on_error="skip")
     made = reply.json()
@@ -115,7 +106,6 @@ async def test_skipped_lines_are_listed_up_to_a_hundred_and_counted_to_the_end(a
 
 
 async def test_skipping_everything_is_an_error(api: Api, database: Database) -> None:
-    """Nothing is stored under the name."""
     reply = await api.upload("datasets", "mine", [b"{\n", b"[]\n"], on_error="skip")
     assert (reply.status_code, reply.json()["line"], len(reply.json()["others"])) == (422, 1, 1)
     assert await scalar(database, NOTHING) == 0
@@ -123,7 +113,6 @@ async def test_skipping_everything_is_an_error(api: Api, database: Database) -> 
 
 @pytest.mark.parametrize("query", [{"on_error": "ignore"}, {"format": "xml"}, {"delimiter": "|"}])
 async def test_an_option_that_is_none_is_refused_by_name(api: Api, query: dict[str, str]) -> None:
-    """With what it may be."""
     reply = await send(api, "corpora", b'{"text": "x"}\n', **query)
     assert (reply.status_code, reply.json()["field"]) == (422, next(iter(query)))
 
@@ -131,7 +120,6 @@ async def test_an_option_that_is_none_is_refused_by_name(api: Api, query: dict[s
 async def test_damage_further_on_takes_back_what_came_before(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where lines may be skipped: nobody knows how much is missing."""
     monkeypatch.setattr(uploads, "BATCH", 1)
     whole = as_parquet([{"id": str(number), "text": "x"} for number in range(4)], use_dictionary=False)
     second = parquet.read_metadata(io.BytesIO(whole)).row_group(1).column(0).data_page_offset
@@ -142,8 +130,6 @@ async def test_damage_further_on_takes_back_what_came_before(
 
 
 async def test_a_client_that_goes_away_is_no_error_of_ours(api: Api, database: Database) -> None:
-    """Nobody reads the answer, and no traceback is logged."""
-
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
 
@@ -154,7 +140,6 @@ async def test_a_client_that_goes_away_is_no_error_of_ours(api: Api, database: D
 
 
 async def test_several_expected_answers_are_counted(api: Api, database: Database) -> None:
-    """The first is what is graded against."""
     lines = [{"question": "?", "golden_answers": ["4", "four"]}, {"question": "!", "golden_answers": ["5"]}]
     made = (await api.upload("datasets", "mine", lines)).json()
     assert (made["items"], made["alternatives"]) == (2, 1)
@@ -162,7 +147,6 @@ async def test_several_expected_answers_are_counted(api: Api, database: Database
 
 
 async def test_documents_that_another_corpus_has_are_not_stored_again(api: Api, database: Database) -> None:
-    """Nor one that stands twice in a batch."""
     await api.upload("corpora", "one", DOCUMENTS)
     twice = [*DOCUMENTS, {"id": "c", "text": "z"}, {"id": "d", "text": "z"}]
     assert (await api.upload("corpora", "two", twice)).status_code == 201
@@ -171,5 +155,4 @@ async def test_documents_that_another_corpus_has_are_not_stored_again(api: Api, 
 
 
 def test_formats_have_the_names_of_the_contract() -> None:
-    """As clients write them."""
     assert [each.value for each in Format] == ["auto", "jsonl", "csv", "parquet"]

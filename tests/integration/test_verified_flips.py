@@ -21,8 +21,6 @@ TOTAL = 200.0
 
 
 class PuppetMemory:
-    """What living puppets hold, and whatever else the test says."""
-
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
         self.each = float(MIB)
@@ -33,7 +31,6 @@ class PuppetMemory:
         self.lost: str | None = None
 
     async def read(self) -> MemoryReading:
-        """As of now."""
         if self.lost:
             raise NotMeasured(self.lost)
         alive = [server for driver in self._rig.drivers.values() for server in driver.servers if server.alive]
@@ -43,8 +40,6 @@ class PuppetMemory:
 
 
 class MeasuredRig(Rig):
-    """Two puppet models on a device that is measured."""
-
     def __init__(self, database: Database, device: Device = DEVICE) -> None:
         super().__init__(database, device)
         self.memory = PuppetMemory(self)
@@ -58,13 +53,11 @@ class MeasuredRig(Rig):
         self.slept += seconds
 
     async def measured(self, epoch: int) -> dict[str, object]:
-        """What its row says was measured."""
         ((found,),) = await rows(self.database, "SELECT measured FROM residencies WHERE epoch = :e", e=epoch)
         assert isinstance(found, dict)
         return found
 
     async def look_until(self, state: FlipState) -> None:
-        """Reconcile as the loop does; the clock takes a second at every look."""
         for _ in range(10):
             await self.reconciler.reconcile()
         assert self.reconciler.state is state
@@ -72,14 +65,12 @@ class MeasuredRig(Rig):
 
 @pytest.fixture
 async def rig(database: Database) -> MeasuredRig:
-    """Two models registered, nothing resident."""
     made = MeasuredRig(database)
     await made.register()
     return made
 
 
 async def test_a_load_waits_for_memory_that_comes_back_late(rig: MeasuredRig) -> None:
-    """The old server is gone at once, what it held shows as free seven looks later; then nothing is remedied."""
     await rig.flip("judge")
     rig.memory.lags = [96.0] * 7
     epoch = await rig.flip("generator")
@@ -90,7 +81,6 @@ async def test_a_load_waits_for_memory_that_comes_back_late(rig: MeasuredRig) ->
 
 
 async def test_memory_that_does_not_come_back_quarantines_and_says_how_much_is_missing(rig: MeasuredRig) -> None:
-    """After one remedy; nothing is loaded over it, and once it is back the next wish is met."""
     await rig.flip("judge")
     rig.memory.lags = [96.0] * 1000
     epoch = await rig.flip("generator")
@@ -104,7 +94,6 @@ async def test_memory_that_does_not_come_back_quarantines_and_says_how_much_is_m
 
 
 async def test_a_server_that_survives_its_stop_is_stopped_again_before_the_device_is_given_up(rig: MeasuredRig) -> None:
-    """What can be ended is ended once more."""
     await rig.flip("judge")
     judge = rig.server("judge")
     judge.immortal = True
@@ -117,7 +106,6 @@ async def test_a_server_that_survives_its_stop_is_stopped_again_before_the_devic
 
 
 async def test_a_stranger_in_the_way_is_named(rig: MeasuredRig) -> None:
-    """By process and size; when it has left, work goes on."""
     rig.memory.stranger = 150
     epoch = await rig.flip("judge")
     assert "somebody (pid 6000000) holds 150 MiB" in (await rig.row(epoch))[1]
@@ -127,7 +115,6 @@ async def test_a_stranger_in_the_way_is_named(rig: MeasuredRig) -> None:
 
 
 async def test_what_is_in_the_way_of_a_quarantined_device_is_seen_without_a_load(rig: MeasuredRig) -> None:
-    """Memory that others hold, a meter that does not answer, a model that is gone or is another one."""
     rig.memory.stranger = 150
     await rig.flip("judge")
     assert "somebody (pid 6000000) holds 150 MiB" in str(await rig.reconciler.find_obstacle())
@@ -144,7 +131,6 @@ async def test_what_is_in_the_way_of_a_quarantined_device_is_seen_without_a_load
 
 
 async def test_what_the_plan_expects_is_what_must_be_free(rig: MeasuredRig) -> None:
-    """Not what is declared: the plan knows what loads took."""
     rig.memory.stranger = 38
     async with rig.database.transaction() as connection:
         plan = {"predicted_mib": 153}
@@ -155,7 +141,6 @@ async def test_what_the_plan_expects_is_what_must_be_free(rig: MeasuredRig) -> N
 
 
 async def test_a_load_beyond_the_budget_is_freed_again_and_its_figures_stay(rig: MeasuredRig) -> None:
-    """It is what the next prediction is made from."""
     rig.memory.each = 170
     epoch = await rig.flip("judge")
     assert "170 MiB were loaded, the budget is 160 MiB" in (await rig.row(epoch))[1]
@@ -164,7 +149,6 @@ async def test_a_load_beyond_the_budget_is_freed_again_and_its_figures_stay(rig:
 
 
 async def test_a_residency_remembers_the_most_that_it_held(rig: MeasuredRig) -> None:
-    """Sampled while it is open; what strangers took meanwhile stands beside it."""
     epoch = await rig.flip("judge")
     rig.memory.each = 120
     await rig.look_until(FlipState.OPEN)
@@ -178,7 +162,6 @@ async def test_a_residency_remembers_the_most_that_it_held(rig: MeasuredRig) -> 
 
 
 async def test_a_device_that_is_lost_ends_its_residency_and_gives_the_calls_back(rig: MeasuredRig) -> None:
-    """Uncharged: they have lost nothing by their own fault; nothing is loaded until it can be measured again."""
     epoch = await rig.flip("judge")
     running = rig.send(epoch, (1, "judge"))
     await rig.server("judge").has(1)
@@ -197,7 +180,6 @@ async def test_a_device_that_is_lost_ends_its_residency_and_gives_the_calls_back
 
 
 async def test_a_device_that_is_emptied_needs_no_room(rig: MeasuredRig) -> None:
-    """An operator's drain works while others fill the device, and while nobody can measure it."""
     await rig.flip("judge")
     rig.memory.lost = "no driver"
     assert (await rig.row(await rig.flip()))[0] == "open"

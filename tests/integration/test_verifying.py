@@ -22,20 +22,16 @@ pytestmark = pytest.mark.anyio
 
 
 class ByRole(ScriptedExecutor):
-    """Verification for real, the rest by rule."""
-
     def __init__(self, verifying: VerifyExecutor) -> None:
         super().__init__()
         self.verifying = verifying
 
     def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """A chunk is of one model, and so of one role."""
         return self.verifying.run(calls, epoch) if calls[0].role == "verify" else super().run(calls, epoch)
 
 
 @pytest.fixture
 async def verifying(database: Database) -> AsyncIterator[VerifyExecutor]:
-    """The executor, over a process of its own."""
     async with VerificationPool(1, deadline_s=60) as pool:
         yield VerifyExecutor(database, pool)
 
@@ -43,7 +39,6 @@ async def verifying(database: Database) -> AsyncIterator[VerifyExecutor]:
 async def test_a_jobs_documents_are_verified_and_ranked_by_what_was_found(
     database: Database, verifying: VerifyExecutor
 ) -> None:
-    """No judge, no calibration call; the reply is stored like any other, under the verifier's own model."""
     await furnish(database)
     await submit_job(database, params={"quality": "verifier"})
     await drain(database, ByRole(verifying))
@@ -61,7 +56,6 @@ async def test_a_jobs_documents_are_verified_and_ranked_by_what_was_found(
 
 
 async def test_the_gates_decision_holds_the_truth(database: Database, verifying: VerifyExecutor) -> None:
-    """Beside the ratings; every document of the scene is right, so that nothing can correlate with that."""
     await furnish(database)
     await submit_job(database, params={"gate": {"truth": "verifier", "min_pairs": 5}})
     await drain(database, ByRole(verifying))
@@ -75,7 +69,6 @@ async def test_the_gates_decision_holds_the_truth(database: Database, verifying:
 async def test_the_same_document_under_another_modulus_is_another_call(
     database: Database, verifying: VerifyExecutor
 ) -> None:
-    """Of a document that is gone nothing can be said."""
     await furnish(database)
     (hash_,) = (await rows(database, "SELECT encode(hash, 'hex') FROM documents WHERE body LIKE '%7+7=14%'"))[0]
     requests = [

@@ -46,8 +46,6 @@ ATTEMPTS = "SELECT count(*) FROM attempts"
 
 
 class Outage:
-    """An executor whose calls of some roles wait while it lasts."""
-
     def __init__(self, *roles: str) -> None:
         self.roles = roles
         self.over = False
@@ -56,7 +54,6 @@ class Outage:
         self._executor = ScriptedExecutor()
 
     async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
-        """Waits or replies."""
         if calls[0].role in self.roles and not self.over:
             self.tried += [call.id for call in calls]
             for call in calls:
@@ -67,7 +64,6 @@ class Outage:
 
 
 async def pending(database: Database, items: int = 5) -> uuid.UUID:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     job = await submit_job(database, "closed-book")
@@ -76,7 +72,6 @@ async def pending(database: Database, items: int = 5) -> uuid.UUID:
 
 
 async def wait(database: Database, taken: Claim | None) -> None:
-    """What the claimed calls need is away."""
     assert taken is not None
     calls = [call.id for call in taken.calls]
     await Claims(database, "worker-1", 60.0).wait(taken.token, calls, taken.calls[0].model_id, WHAT, "refused")
@@ -84,24 +79,20 @@ async def wait(database: Database, taken: Claim | None) -> None:
 
 
 async def claim_a_try(database: Database) -> Claim | None:
-    """What a worker claims that has seen the outage."""
     model_id = await model(database)
     return await Claims(database, "worker-2", 60.0).claim(Lane.GENERATE, model_id, 100, away=True)
 
 
 async def let_it_be_time(database: Database) -> None:
-    """As if the pause before the next try had passed."""
     await run_sql(database, "UPDATE outages SET next_try = now()")
 
 
 async def let_it_last(database: Database, seconds: float) -> None:
-    """As if the outage had begun, and calls been queued, so much earlier; it was found to last just now."""
     await run_sql(database, "UPDATE outages SET since = since - make_interval(secs => :s), tried_at = now()", s=seconds)
     await run_sql(database, "UPDATE queue SET queued_at = queued_at - make_interval(secs => :s)", s=seconds)
 
 
 async def test_what_waits_is_not_charged_and_is_not_claimed(database: Database) -> None:
-    """No attempt is stored, no try is counted, and nobody asks the server for the other calls of the model."""
     await pending(database)
     await wait(database, await claim(database, 2))
     assert (await scalar(database, UNTOUCHED), await scalar(database, ATTEMPTS)) == (5, 0)
@@ -110,7 +101,6 @@ async def test_what_waits_is_not_charged_and_is_not_claimed(database: Database) 
 
 
 async def test_one_call_tries_for_all_when_it_is_time(database: Database) -> None:
-    """A thousand that wait send one request a try, however many workers there are."""
     await pending(database)
     await wait(database, await claim(database, 2))
     await let_it_be_time(database)
@@ -121,7 +111,6 @@ async def test_one_call_tries_for_all_when_it_is_time(database: Database) -> Non
 
 
 async def test_each_try_is_another_call(database: Database) -> None:
-    """One call that the server refuses in the words of an outage must not be all that is ever tried."""
     await pending(database)
     outage = Outage("generate")
     generator = worker(database, Lane.GENERATE, outage)
@@ -135,7 +124,6 @@ async def test_each_try_is_another_call(database: Database) -> None:
 
 
 async def test_when_it_answers_all_come_back_at_once(database: Database) -> None:
-    """The worker that tried goes on with the rest in the same drain."""
     await pending(database)
     outage = Outage("generate")
     await drain(database, outage)
@@ -149,7 +137,6 @@ async def test_when_it_answers_all_come_back_at_once(database: Database) -> None
 
 
 async def test_calls_of_other_models_of_the_lane_go_on(database: Database) -> None:
-    """A search engine that is away stops neither the judge nor another index."""
     await furnish(database, 5)
     await without_gold(database)
     await submit_job(database, "sparse")
@@ -162,7 +149,6 @@ async def test_calls_of_other_models_of_the_lane_go_on(database: Database) -> No
 
 
 async def test_the_pause_grows_and_is_bounded(database: Database) -> None:
-    """A quarter of the time that it has lasted, between a second and half a minute."""
     await pending(database)
     model_id = await model(database)
     pauses = []
@@ -177,7 +163,6 @@ async def test_the_pause_grows_and_is_bounded(database: Database) -> None:
 
 
 async def test_after_the_operators_time_calls_fail_as_unavailable(database: Database) -> None:
-    """The attempt says what was away since when, the samples end with it, and the audit is clean."""
     job = await pending(database)
     await wait(database, await claim(database, 2))
     await let_it_last(database, 3599)
@@ -192,7 +177,6 @@ async def test_after_the_operators_time_calls_fail_as_unavailable(database: Data
 
 
 async def test_a_call_waits_its_own_time(database: Database) -> None:
-    """Who asks while the outage lasts is not failed for the time before, nor where nobody has tried since."""
     await pending(database)
     await wait(database, await claim(database, 2))
     await run_sql(database, "UPDATE outages SET since = now() - interval '2 hours'")
@@ -203,7 +187,6 @@ async def test_a_call_waits_its_own_time(database: Database) -> None:
 
 
 async def test_a_failure_of_the_request_is_charged_as_before_and_ends_the_outage(database: Database) -> None:
-    """Whoever answers is there, whatever it answers."""
     await pending(database, 1)
     await wait(database, await claim(database))
     await let_it_be_time(database)
@@ -214,7 +197,6 @@ async def test_a_failure_of_the_request_is_charged_as_before_and_ends_the_outage
 
 
 async def test_the_sweeper_fails_what_is_overdue(database: Database, redis_url: str) -> None:
-    """By the setting `workers.outage_s`; with its ticks the samples are advanced."""
     await pending(database)
     await wait(database, await claim(database, 2))
     await let_it_last(database, 11)
@@ -227,8 +209,6 @@ async def test_the_sweeper_fails_what_is_overdue(database: Database, redis_url: 
 
 @pytest.fixture
 async def scheduler(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scheduler]:
-    """Of a staged device; ticks go nowhere."""
-
     async def tick(_: Ticker, lane: Lane) -> bool:
         return True
 
@@ -240,7 +220,6 @@ async def scheduler(database: Database, redis_url: str, monkeypatch: pytest.Monk
 async def test_calls_that_wait_for_a_server_hold_back_a_flip_for_no_longer_than_the_patience(
     scheduler: Scheduler, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart of seconds costs no loads; after it the device gives way, by a cause that the audit knows."""
     hands = Hands()
     monkeypatch.setattr(picture, "time", hands)
     await furnish(database, 3)
@@ -262,7 +241,6 @@ async def test_calls_that_wait_for_a_server_hold_back_a_flip_for_no_longer_than_
 async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_try(
     scheduler: Scheduler, database: Database
 ) -> None:
-    """Otherwise nobody would ever learn that it is back."""
     await pending(database)
     async with database.transaction() as connection:
         await outages.note_outage(connection, [await model(database)], "device cpu:0 to load it", "refused", 30)
@@ -275,7 +253,6 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
 
 
 async def test_an_outage_that_nothing_waits_for_is_forgotten(database: Database) -> None:
-    """It is shown to nobody, and the next call begins a time of its own."""
     await pending(database)
     await wait(database, await claim(database, 2))
     await outages.sweep_outages(database, "sweeper", 3600)
@@ -286,7 +263,6 @@ async def test_an_outage_that_nothing_waits_for_is_forgotten(database: Database)
 
 
 async def test_a_job_says_what_it_waits_for(database: Database) -> None:
-    """Since when, and when it is tried next; a job that does not need it says nothing, and nor does one that ended."""
     await pending(database)
     await submit_job(database, "sparse", name="other")
     await advance(database)

@@ -18,15 +18,12 @@ pytestmark = pytest.mark.anyio
 
 
 class Readable(PuppetDriver):
-    """Says when it is read ahead, and reads until the test lets it end."""
-
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.clear_tick, self.stopped = 0, 0
         self.end = asyncio.Event()
 
     async def warm(self) -> None:
-        """Until the test ends it, or somebody stops it."""
         self.clear_tick += 1
         try:
             await self.end.wait()
@@ -36,8 +33,6 @@ class Readable(PuppetDriver):
 
 
 class Scene:
-    """A guard whose judge is resident, and jobs that wait for both models."""
-
     def __init__(self, database: Database) -> None:
         self.database = database
         self.guard = Guard(DEVICE, GuardClock())
@@ -45,35 +40,29 @@ class Scene:
         self.warming = Warmer(database, self.guard, self.drivers)
 
     async def job(self, model_name: str) -> None:
-        """A job all of whose calls are for one model."""
         await submit_job(self.database, "closed-book", name=model_name, models={"generate": model_name}, reuse="none")
         await advance(self.database)
 
     async def open(self, epoch: int, *names: str) -> None:
-        """A residency opens."""
         ids = [await model(self.database, name) for name in names]
         self.guard.open(epoch, {each: ServedModel(PuppetServer(), 1, 1.0) for each in ids})
 
     async def poll(self) -> None:
-        """As the guard does, all the time; what has begun runs."""
         await self.warming.poll()
         await asyncio.sleep(0)
 
     def clear_tick(self) -> dict[str, int]:
-        """How often what was read ahead."""
         return {name: driver.clear_tick for name, driver in self.drivers.items() if driver.clear_tick}
 
 
 @pytest.fixture
 async def scene(database: Database, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """Looks are not spaced."""
     monkeypatch.setattr(warmer, "POLL_S", 0.0)
     await furnish(database, 2)
     return Scene(database)
 
 
 async def test_the_model_that_others_wait_for_is_read_ahead_once(scene: Scene) -> None:
-    """Not again in the same residency, whatever becomes of it."""
     await scene.job("a-judge")
     await scene.open(1, "a-judge")
     await scene.poll()
@@ -91,7 +80,6 @@ async def test_the_model_that_others_wait_for_is_read_ahead_once(scene: Scene) -
 
 
 async def test_reading_stops_when_a_flip_begins(scene: Scene) -> None:
-    """The load has the disk for itself."""
     await scene.job("a-generator")
     await scene.open(1, "a-judge")
     await scene.poll()
@@ -104,7 +92,6 @@ async def test_reading_stops_when_a_flip_begins(scene: Scene) -> None:
 
 
 async def test_nothing_is_read_while_nothing_is_resident(scene: Scene) -> None:
-    """There is no time to be won: the load itself would be next."""
     await scene.job("a-generator")
     await scene.poll()
     await scene.open(2)  # drained by an operator
@@ -113,7 +100,6 @@ async def test_nothing_is_read_while_nothing_is_resident(scene: Scene) -> None:
 
 
 async def test_what_is_resident_already_is_not_read(scene: Scene) -> None:
-    """All of it was."""
     await scene.job("a-generator")
     await scene.open(1, "a-judge", "a-generator")
     await scene.poll()
@@ -121,7 +107,6 @@ async def test_what_is_resident_already_is_not_read(scene: Scene) -> None:
 
 
 async def test_models_of_other_guards_and_retired_ones_are_not_read(scene: Scene) -> None:
-    """They are not loaded here."""
     await scene.job("a-generator")
     await scene.open(1, "a-judge")
     for change in ("device = 'GPU-elsewhere'", "device = 'cpu:0', served = false", "served = true, name = 'unknown'"):
@@ -131,8 +116,6 @@ async def test_models_of_other_guards_and_retired_ones_are_not_read(scene: Scene
 
 
 async def test_a_driver_that_fails_at_it_fails_nobody(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    """A load that finds nothing in the cache is slower, and that is all."""
-
     async def broken() -> None:
         raise OSError("the disk is gone")
 

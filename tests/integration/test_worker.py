@@ -41,8 +41,6 @@ pytestmark = pytest.mark.anyio
 
 
 class Refusing(ScriptedExecutor):
-    """A guard that ends a chunk with an error after `answers` replies; then it works."""
-
     def __init__(self, error: Exception, answers: int) -> None:
         super().__init__()
         self._errors = [error]
@@ -51,7 +49,6 @@ class Refusing(ScriptedExecutor):
     async def run(
         self, calls: Sequence[ClaimedCall], epoch: int | None
     ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """Replies, then perhaps the error."""
         count = 0
         async for each in super().run(calls, epoch):
             if self._errors and count == self._answers:
@@ -61,7 +58,6 @@ class Refusing(ScriptedExecutor):
 
 
 async def pending(database: Database, items: int = 4) -> None:
-    """A closed-book job without grades, all of whose generate calls are in the queue."""
     await furnish(database, items)
     await without_gold(database)
     await submit_job(database, "closed-book")
@@ -71,7 +67,6 @@ async def pending(database: Database, items: int = 4) -> None:
 def generator(
     database: Database, executor: ScriptedExecutor, lease: DeviceLease | None = None, **limits: object
 ) -> LaneWorker:
-    """A generator worker; with a lease of its own, if given."""
     made = worker(database, Lane.GENERATE, executor, **limits)
     if lease is not None:
         made._guards = Leases(lease)  # type: ignore[assignment]
@@ -79,12 +74,10 @@ def generator(
 
 
 async def queue(database: Database) -> list[tuple[object, ...]]:
-    """What stands in the queue: claimed or not, charged or not."""
     return await rows(database, "SELECT token IS NOT NULL, lapses, tries FROM queue ORDER BY call_id")
 
 
 async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Database) -> None:
-    """The guard took no byte of it: no attempt, no lapse, and a pause before the next try."""
     await pending(database)
     await generator(database, Refusing(NotGranted("another epoch"), 0)).drain()
     assert await queue(database) == [(False, 0, 0)] * 4
@@ -93,7 +86,6 @@ async def test_a_chunk_that_is_not_granted_goes_back_uncharged(database: Databas
 
 
 async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Database) -> None:
-    """Two replies came before the guard went away: they stand; the other two calls are suspects."""
     await pending(database)
     executor = Refusing(StreamBroken("gone"), 2)
     await generator(database, executor).drain()
@@ -106,7 +98,6 @@ async def test_a_chunk_that_broke_off_charges_what_was_not_answered(database: Da
 
 
 async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database) -> None:
-    """After the break the worker itself runs them alone."""
     await pending(database)
     chunks = []
 
@@ -126,7 +117,6 @@ async def test_suspects_that_a_worker_made_go_out_one_by_one(database: Database)
 async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
     database: Database, end: type[Lapse] | type[Release], left: tuple[object, ...]
 ) -> None:
-    """One call of a chunk did not end with a reply; the others do."""
     await pending(database, items=3)
 
     class Partly(ScriptedExecutor):
@@ -145,7 +135,6 @@ async def test_single_calls_are_charged_or_given_back_as_the_guard_says(
 
 
 async def test_leased_models_are_not_claimed_without_the_lease(database: Database) -> None:
-    """No lease, another model's lease, a lease that drains or loads: nothing is claimed, nothing is charged."""
     await pending(database)
     generate = await model(database)
     for lease in (
@@ -165,7 +154,6 @@ async def test_leased_models_are_not_claimed_without_the_lease(database: Databas
 
 
 async def test_leased_calls_go_out_with_the_epoch_of_the_lease(database: Database) -> None:
-    """And the receipt brings it back into the attempt."""
     await pending(database, items=2)
     lease = DeviceLease(epoch=42, phase=Phase.OPEN, models=(await model(database),))
     await generator(database, ScriptedExecutor(), lease).drain()
@@ -173,7 +161,6 @@ async def test_leased_calls_go_out_with_the_epoch_of_the_lease(database: Databas
 
 
 async def test_models_that_need_no_lease_run_without_one(database: Database) -> None:
-    """Retrieval goes on whatever the device does, and carries no epoch."""
     await furnish(database, items=2)
     await submit_job(database, "hybrid")
     executor = ScriptedExecutor()
@@ -188,7 +175,6 @@ async def test_models_that_need_no_lease_run_without_one(database: Database) -> 
 async def test_a_stale_result_is_logged_and_changes_nothing(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The claim lapsed while the chunk ran; its answers come too late, the next run's count."""
     await pending(database, items=2)
 
     class Frozen(ScriptedExecutor):
@@ -213,7 +199,6 @@ async def test_a_stale_result_is_logged_and_changes_nothing(
 async def test_replies_are_committed_in_windows_as_they_come(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a chunk has answered is in the database while the rest still runs; what comes together is one commit."""
     await pending(database, items=4)
     committed = asyncio.Event()
     batches: list[int] = []
@@ -243,7 +228,6 @@ async def test_replies_are_committed_in_windows_as_they_come(
 
 
 async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker renews what it still holds, and only that."""
     await pending(database, items=3)
     renewed: list[list[int]] = []
     again = asyncio.Event()
@@ -272,7 +256,6 @@ async def test_claims_are_kept_while_a_chunk_runs(database: Database, monkeypatc
 
 
 async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database that is away for a moment must not turn a living worker's calls into suspects."""
     await pending(database, items=1)
     tries: list[int] = []
     again = asyncio.Event()
@@ -299,7 +282,6 @@ async def test_a_renewal_that_fails_is_tried_again(database: Database, monkeypat
 
 
 async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) -> None:
-    """Two chunks of two in flight, the rest waits in the queue."""
     await pending(database, items=8)
     started = asyncio.Semaphore(0)
 
@@ -325,7 +307,6 @@ async def test_a_drain_claims_no_more_streams_than_it_may(database: Database) ->
 
 
 async def test_a_worker_advances_wakes_the_other_lane_and_ends_the_job(database: Database) -> None:
-    """The generator's worker hands grading to the judge's lane; the judge's worker finishes the job."""
     await furnish(database, items=2)
     await submit_job(database, "closed-book")
     executor = ScriptedExecutor()
@@ -339,7 +320,6 @@ async def test_a_worker_advances_wakes_the_other_lane_and_ends_the_job(database:
 
 
 async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
-    """A tick for nothing costs nothing."""
     await furnish(database, items=1)
     idle = worker(database, Lane.JUDGE, ScriptedExecutor())
     await idle.drain()
@@ -347,7 +327,6 @@ async def test_a_drain_without_work_ends_at_once(database: Database) -> None:
 
 
 async def test_an_executor_that_crashes_once_charges_no_call(database: Database) -> None:
-    """Its calls are run again at once, in smaller chunks."""
     await pending(database, items=2)
     await generator(database, Refusing(ZeroDivisionError("defect"), 0)).drain()
     assert await sample_states(database) == [2, 2]
@@ -355,7 +334,6 @@ async def test_an_executor_that_crashes_once_charges_no_call(database: Database)
 
 
 async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -> None:
-    """One that found nothing at the beginning of a stage joins in its middle, not at the next sweep."""
     await furnish(database, items=3)
     await submit_job(database, "closed-book")
     working_alone = worker(database, Lane.GENERATE, ScriptedExecutor())
@@ -364,8 +342,6 @@ async def test_new_calls_of_its_own_lane_wake_idle_workers(database: Database) -
 
 
 class Brittle(ScriptedExecutor):
-    """Raises for a whole chunk, before any reply, when one call of it asks this question."""
-
     def __init__(self, question: str) -> None:
         super().__init__()
         self._question = question.encode()
@@ -374,7 +350,6 @@ class Brittle(ScriptedExecutor):
     async def run(
         self, calls: Sequence[ClaimedCall], epoch: int | None
     ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """As scripted, unless the call is among them."""
         self.chunks.append(len(calls))
         if any(self._question in call.request for call in calls):
             raise ValueError("cannot be rendered")
@@ -384,7 +359,6 @@ class Brittle(ScriptedExecutor):
 
 @pytest.mark.fault("V1")
 async def test_a_call_that_cannot_be_run_fails_alone(database: Database, seen: Seen) -> None:
-    """The other calls of its chunk are answered at once, and it is charged as a failure of the backend."""
     seen.describe("an executor raises for a chunk of eight calls because of one of them")
     await furnish(database, items=8)
     await submit_job(database, "closed-book")

@@ -33,7 +33,6 @@ TICK_S = 0.05
 
 @pytest.fixture
 async def guard() -> AsyncIterator[ChatServer]:
-    """One that says whose guard it is."""
     async with chat_server(lambda _: as_json({"device": DEVICE, "state": "open"})) as double:
         yield double
 
@@ -42,7 +41,6 @@ async def guard() -> AsyncIterator[ChatServer]:
 async def worker(
     database: Database, database_url: str, redis_url: str, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ForkedWorker]:
-    """A worker process of the generate lane, before its first tick; it asks a guard that is away at every look."""
     monkeypatch.setattr(module, "PAUSE_S", 0.0)
 
     async def executors(_tools: Tools) -> Mapping[str, Executor]:
@@ -58,7 +56,6 @@ async def worker(
 
 @pytest.fixture
 async def queued(database: Database, redis_url: str) -> None:
-    """Three calls of a model on the guard's device, whose lease is open."""
     await furnish(database, items=3)
     await run_sql(database, "UPDATE models SET device = :device WHERE needs_lease", device=DEVICE)
     await submit_job(database, "closed-book")
@@ -70,7 +67,6 @@ async def queued(database: Database, redis_url: str) -> None:
 async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
     worker: ForkedWorker, database: Database
 ) -> None:
-    """The lease of the device that its settings name would let it claim nothing."""
     await worker._drain()
     assert await scalar(database, ANSWERED) == 3
 
@@ -79,7 +75,6 @@ async def test_a_worker_works_under_the_lease_of_the_guard_that_it_was_given(
 async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given(
     worker: ForkedWorker, database: Database, guard: ChatServer
 ) -> None:
-    """Another box has that one: its lease is open, but from here nobody answers."""
     guard.respond = lambda _: as_json({"device": "cpu:9", "state": "open"})
     await worker._drain()
     assert await scalar(database, ANSWERED) == 0
@@ -90,7 +85,6 @@ async def test_a_worker_claims_nothing_for_a_device_whose_guard_it_was_not_given
 async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
     worker: ForkedWorker, database: Database, guard: ChatServer, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It says so, advances what is ready all the same, and the guard may come later."""
     own, guard.respond = guard.respond, lambda _: Reply(status=503)
     await worker._drain()  # what it advances gives its lane work, and a tick
     async with Redis.from_url(redis_url) as redis:
@@ -107,7 +101,6 @@ async def test_a_worker_without_a_guard_leaves_the_way_free_for_the_next_tick(
 async def test_a_guard_that_is_away_is_not_asked_at_every_look(
     worker: ForkedWorker, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing answers, each try costs time that the other devices' calls would wait for."""
     guard.respond = lambda _: Reply(status=503)
     monkeypatch.setattr(module, "PAUSE_S", 3600.0)
     for _ in range(3):
@@ -116,7 +109,6 @@ async def test_a_guard_that_is_away_is_not_asked_at_every_look(
 
 
 async def test_a_guard_that_is_not_there_has_no_name() -> None:
-    """Connection refused, as where a chunk is sent."""
     async with chat_server(lambda _: Reply()) as gone:
         pass
     client = GuardClient(gone.url)
@@ -127,7 +119,6 @@ async def test_a_guard_that_is_not_there_has_no_name() -> None:
 
 @pytest.fixture
 def cable(redis_url: str) -> Iterator[Proxy]:
-    """The way of a worker to Redis, which a test can cut."""
     port = urlsplit(redis_url).port
     assert port is not None
     with Proxy(port) as proxy:
@@ -135,8 +126,6 @@ def cable(redis_url: str) -> Iterator[Proxy]:
 
 
 class Cutting(ScriptedExecutor):
-    """A model during whose first call Redis goes away; each call takes longer than a tick."""
-
     def __init__(self, cable: Proxy) -> None:
         super().__init__()
         self.stopping = False
@@ -146,7 +135,6 @@ class Cutting(ScriptedExecutor):
     async def run(
         self, calls: Sequence[ClaimedCall], epoch: int | None
     ) -> AsyncIterator[AnsweredCall | Lapse | Release]:
-        """The replies, once Redis is away and the time of the tick is up."""
         self._cable.part()
         await asyncio.sleep(2 * TICK_S)
         async for each in super().run(calls, epoch):
@@ -156,7 +144,6 @@ class Cutting(ScriptedExecutor):
 
 @pytest.fixture
 def model_that_cuts(cable: Proxy) -> Cutting:
-    """The model of the generate lane."""
     return Cutting(cable)
 
 
@@ -164,7 +151,6 @@ def model_that_cuts(cable: Proxy) -> Cutting:
 async def cut_off(
     database: Database, database_url: str, redis_url: str, guard: ChatServer, cable: Proxy, model_that_cuts: Cutting
 ) -> AsyncIterator[ForkedWorker]:
-    """A worker process of the generate lane with a model that cuts; it claims one call at a time."""
     guard.respond = lambda _: as_json({"device": DEVICE, "state": "open"})
 
     async def executors(_tools: Tools) -> Mapping[str, Executor]:
@@ -190,7 +176,6 @@ async def cut_off(
 async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_lease_that_it_believes(
     cut_off: ForkedWorker, database: Database
 ) -> None:
-    """No other tick can be sent, and nobody else would work until Redis is back."""
     await advance(database)
     await cut_off._drain()
     assert await scalar(database, ANSWERED) == 3
@@ -200,7 +185,6 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_goes_on_under_the_le
 async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
     cut_off: ForkedWorker, database: Database, redis_url: str
 ) -> None:
-    """Without a lease it claims nothing; the sweeper sends a tick when Redis is back."""
     await advance(database)
     async with Redis.from_url(redis_url) as redis:
         (key,) = [key async for key in redis.scan_iter("mathrag:gpu:*:lease")]
@@ -214,7 +198,6 @@ async def test_a_worker_whose_tick_ends_while_redis_is_away_ends_with_its_lease(
 async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
     cut_off: ForkedWorker, database: Database, model_that_cuts: Cutting
 ) -> None:
-    """Even with a lease that it believes; the calls that it did not begin are free."""
     await advance(database)
     model_that_cuts.stops_worker = True
     await cut_off._drain()
@@ -226,7 +209,6 @@ async def test_a_worker_that_is_told_to_stop_while_redis_is_away_stops(
 async def test_what_a_guard_refused_is_not_believed_while_redis_is_away(
     guard: ChatServer, cable: Proxy, redis_url: str
 ) -> None:
-    """The guard knows better than the lease that was read last."""
     async with Redis.from_url(redis_url.replace(f":{urlsplit(redis_url).port}", f":{cable.port}")) as redis:
         guards = Guards(redis, [guard.url])
         held = await guards.read_leases()

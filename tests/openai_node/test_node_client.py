@@ -17,7 +17,6 @@ CHECKS = 11
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """Node, with the client where `check.mjs` finds it."""
     program = shutil.which("node")
     if program is None or shutil.which("npm") is None:
         pytest.skip("OpenAI's Node client: there is no `node` or no `npm`")
@@ -32,7 +31,6 @@ def node() -> str:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """On the shipped models, with a corpus."""
     folder = tmp_path_factory.mktemp("node")
     with running_stack(folder / "data") as running:
         running.furnish(folder / "world", items=20)
@@ -40,7 +38,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 
 def test_every_call_of_the_node_client_that_is_promised(node: str, stack: RunningStack) -> None:
-    """`check.mjs` says what each is; it stops at the first that goes wrong."""
     arguments = [f"{stack.url}/openai/v1", "world-generator", "mathrag-gate@world", "static-embeddings"]
     done = subprocess.run(
         [node, "check.mjs", *arguments], cwd=INSTALLED, capture_output=True, text=True, timeout=600, check=False

@@ -14,7 +14,6 @@ CHROMIUM = shutil.which("chromium")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs a browser."""
     for item in items:
         if "tests/pages/" in item.path.as_posix():
             item.add_marker(pytest.mark.pages)
@@ -24,7 +23,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """Its jobs have ended."""
     folder = tmp_path_factory.mktemp("pages")
     with running_stack(folder / "data") as running:
         world.furnish(running, folder / "world")
@@ -33,7 +31,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's, that asks nobody for anything."""
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-background-networking"]
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
@@ -43,7 +40,6 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def seen(browser: Browser, stack: RunningStack) -> Iterator[Seen]:
-    """A window on a desk; nothing may go wrong on its pages."""
     with looking(browser, stack.url) as window:
         yield window
         assert window.wrong == []

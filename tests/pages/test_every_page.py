@@ -71,7 +71,6 @@ SIZES = {"wide": 1400, "narrow": 375}
 
 
 def went_wrong(window: Seen, path: str) -> list[str]:
-    """The page that there is not is 404, on purpose."""
     return [] if path == PAGES["not-found"] else window.wrong
 
 
@@ -81,7 +80,6 @@ def went_wrong(window: Seen, path: str) -> list[str]:
 def test_a_page_is_quiet_accessible_and_fits(
     browser: Browser, stack: RunningStack, name: str, size: str, theme: Any
 ) -> None:
-    """A picture of it is kept; texts of others do nothing."""
     with looking(browser, stack.url, viewport={"width": SIZES[size], "height": 900}, color_scheme=theme) as window:
         page = window.open(PAGES[name])
         page.wait_for_timeout(200)
@@ -95,7 +93,6 @@ def test_a_page_is_quiet_accessible_and_fits(
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_says_the_same_without_scripts(browser: Browser, stack: RunningStack, name: str) -> None:
-    """All its text is there when it comes; scripts typeset, and keep it up to date."""
     with looking(browser, stack.url, java_script_enabled=False) as plain, looking(browser, stack.url) as scripted:
         words = [window.open(PAGES[name]).locator("main").text_content() or "" for window in (plain, scripted)]
     assert words[0].split()[:20] == words[1].split()[:20]
@@ -104,14 +101,12 @@ def test_a_page_says_the_same_without_scripts(browser: Browser, stack: RunningSt
 
 @pytest.mark.parametrize("width", [360, 2560])
 def test_pages_fit_the_smallest_and_the_largest_window(browser: Browser, stack: RunningStack, width: int) -> None:
-    """Nothing sticks out."""
     with looking(browser, stack.url, viewport={"width": width, "height": 900}) as window:
         wide = {name: found for name, path in PAGES.items() if window.open(path) and (found := window.too_wide())}
     assert wide == {}
 
 
 def test_no_page_is_left_out() -> None:
-    """Whoever adds a page adds it to the list above."""
     routes = [route for part in site.PARTS for route in part.router.routes if isinstance(route, APIRoute)]
     shown = {route.path for route in routes if "GET" in route.methods and not route.path.startswith("/live/")}
     patterns = {path: re.compile(re.sub(r"\{[^}]+\}", "[^/?]+", path)) for path in shown - ELSEWHERE}

@@ -6,7 +6,6 @@ from tests.pages.browser import Seen
 
 
 def test_the_first_stop_of_the_tabulator_skips_the_navigation(seen: Seen) -> None:
-    """Then the content has the focus."""
     page = seen.open("/jobs")
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
@@ -15,7 +14,6 @@ def test_the_first_stop_of_the_tabulator_skips_the_navigation(seen: Seen) -> Non
 
 
 def test_keys_walk_the_rows_and_open_one(seen: Seen) -> None:
-    """j goes down, k up, and Enter opens what is marked."""
     page = seen.open("/jobs")
     rows = page.locator("tr[data-row]")
     page.keyboard.press("j")
@@ -28,7 +26,6 @@ def test_keys_walk_the_rows_and_open_one(seen: Seen) -> None:
 
 
 def test_a_slash_goes_to_the_filter_and_letters_typed_there_are_letters(seen: Seen) -> None:
-    """Escape leaves it."""
     page = seen.open("/jobs")
     page.keyboard.press("/")
     page.keyboard.type("jk?")
@@ -38,7 +35,6 @@ def test_a_slash_goes_to_the_filter_and_letters_typed_there_are_letters(seen: Se
 
 
 def test_a_question_mark_lists_the_keys(seen: Seen) -> None:
-    """Escape closes the list."""
     page = seen.open("/doctor")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()

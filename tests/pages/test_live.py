@@ -14,7 +14,6 @@ SOON = 60_000
 
 
 def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningStack) -> None:
-    """Without a reload."""
     page = seen.open("/")
     expect(page.locator("#jobs")).to_contain_text("No job runs")
     job = world.submit(stack, "appears", repeats=4, reuse="none")
@@ -25,7 +24,6 @@ def test_a_job_that_comes_is_seen_and_so_is_its_end(seen: Seen, stack: RunningSt
 
 
 def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack: RunningStack) -> None:
-    """What happened meanwhile is there; nothing is told twice. The browser says that it lost the connection."""
     with looking(browser, stack.url) as window:
         page = window.open("/")
         expect(page.locator("#jobs")).to_contain_text("No job runs")
@@ -41,7 +39,6 @@ def test_a_page_that_lost_its_connection_is_right_again(browser: Browser, stack:
 
 @pytest.mark.parametrize("path", ["/", "/jobs"])
 def test_pages_are_small(seen: Seen, stack: RunningStack, path: str) -> None:
-    """At most 100 kB are transferred before the first paint, without fonts and mathematics."""
     session = seen.page.context.new_cdp_session(seen.page)
     session.send("Network.enable")
     sizes: list[int] = []

@@ -11,7 +11,6 @@ from tests.running import RunningStack, mathrag
 
 @pytest.fixture(scope="module")
 def report(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two reports: of a job over hostile texts, and of two ordinary ones."""
     out = tmp_path_factory.mktemp("report")
     for name, jobs in (("hostile", ["hostile"]), ("two", ["gate", "dense"])):
         ended = mathrag("report", "bundle", *jobs, "--out", str(out / name), MATHRAG_URL=stack.url)
@@ -24,7 +23,6 @@ def report(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_every_page_of_a_report_is_quiet_accessible_and_fits(
     browser: Browser, report: Path, width: int, theme: str
 ) -> None:
-    """Without a server."""
     for file in sorted(report.rglob("*.html")):
         with looking(browser, "file://", viewport={"width": width, "height": 900}, color_scheme=theme) as window:
             page = window.open(str(file))
@@ -34,7 +32,6 @@ def test_every_page_of_a_report_is_quiet_accessible_and_fits(
 
 
 def test_mathematics_is_typeset_from_the_file_alone(browser: Browser, report: Path) -> None:
-    """By the browser's own MathML; links in it do nothing."""
     with looking(browser, "file://") as window:
         (samples,) = report.glob("hostile/jobs/*/samples-001.html")
         page = window.open(str(samples))
@@ -43,7 +40,6 @@ def test_mathematics_is_typeset_from_the_file_alone(browser: Browser, report: Pa
 
 
 def test_letters_of_figures_can_be_read_on_a_telephone(browser: Browser, report: Path) -> None:
-    """At least eight pixels high on 400."""
     with looking(browser, "file://", viewport={"width": 400, "height": 900}) as window:
         page = window.open(str(next(report.glob("two/jobs/gate-*/index.html"))))
         sizes = page.eval_on_selector_all(

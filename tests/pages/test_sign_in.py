@@ -11,14 +11,12 @@ from tests.running import RunningStack, mathrag, running_stack
 
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """It asks for keys, on loopback, too."""
     folder = tmp_path_factory.mktemp("locked")
     with running_stack(folder / "data", MATHRAG_ACCESS__KEYS="required") as running:
         yield running
 
 
 def key(stack: RunningStack, name: str, *scopes: str) -> str:
-    """A new key."""
     options = [word for scope in scopes for word in ("--scope", scope)]
     made = mathrag("key", "create", name, *options, "--data-dir", str(stack.data_dir))
     assert made.returncode == 0, made.stderr
@@ -26,13 +24,11 @@ def key(stack: RunningStack, name: str, *scopes: str) -> str:
 
 
 def sign_in(page: Page, secret: str) -> None:
-    """By the form that is shown."""
     page.get_by_label("API key").fill(secret)
     page.get_by_role("button", name="Sign in").click()
 
 
 def test_a_visitor_signs_in_comes_where_he_wanted_and_signs_out(browser: Browser, locked: RunningStack) -> None:
-    """Afterwards the form stands there again; no script can read the cookie."""
     with looking(browser, locked.url) as window:
         page = window.open("/jobs?state=failed")
         sign_in(page, key(locked, "reader", "read"))
@@ -47,7 +43,6 @@ def test_a_visitor_signs_in_comes_where_he_wanted_and_signs_out(browser: Browser
 
 
 def test_a_wrong_key_is_said_to_be_wrong(browser: Browser, locked: RunningStack) -> None:
-    """The form is there for another try; the browser notes the 401."""
     with looking(browser, locked.url) as window:
         page = window.open("/")
         sign_in(page, "mrg_wrong")
@@ -56,7 +51,6 @@ def test_a_wrong_key_is_said_to_be_wrong(browser: Browser, locked: RunningStack)
 
 
 def test_only_what_a_key_allows_is_offered(browser: Browser, locked: RunningStack) -> None:
-    """A reader empties no device and submits nothing."""
     with looking(browser, locked.url) as window:
         page = window.open("/")
         sign_in(page, key(locked, "looker", "read"))
@@ -67,7 +61,6 @@ def test_only_what_a_key_allows_is_offered(browser: Browser, locked: RunningStac
 
 
 def test_a_page_of_another_site_changes_nothing(browser: Browser, locked: RunningStack) -> None:
-    """Its form comes without the cookie, and without the token."""
     with looking(browser, locked.url) as window:
         page = window.open("/")
         sign_in(page, key(locked, "operator", "read", "operate"))
@@ -82,7 +75,6 @@ def test_a_page_of_another_site_changes_nothing(browser: Browser, locked: Runnin
 
 
 def test_an_operator_gives_and_takes_keys_without_scripts(browser: Browser, locked: RunningStack) -> None:
-    """Each step that changes something is confirmed; a new key is shown once."""
     with looking(browser, locked.url, java_script_enabled=False) as window:
         page = window.open("/keys")
         sign_in(page, key(locked, "giver", "operate"))

@@ -12,7 +12,6 @@ SOON = 60_000
 
 
 def test_a_job_is_submitted_by_the_form_and_watched_to_its_end(seen: Seen, stack: RunningStack) -> None:
-    """It leads to the job's page, which keeps itself up to date; back and again makes no second job."""
     page = seen.open("/submit?dataset=world&corpus=world&pipeline=dense")
     page.get_by_label("Name").first.fill("by-form")
     page.get_by_role("button", name="Submit", exact=True).click()
@@ -22,7 +21,6 @@ def test_a_job_is_submitted_by_the_form_and_watched_to_its_end(seen: Seen, stack
 
 
 def test_a_field_that_is_wrong_is_said_beside_it_and_nothing_is_lost(browser: Browser, stack: RunningStack) -> None:
-    """The words are the API's."""
     with looking(browser, stack.url) as window:
         page = window.open("/submit?dataset=world&corpus=world&pipeline=mathrag-gate")
         page.get_by_label("Name").first.fill("wrong one")
@@ -32,7 +30,6 @@ def test_a_field_that_is_wrong_is_said_beside_it_and_nothing_is_lost(browser: Br
 
 
 def test_a_search_says_why_each_document_was_found(seen: Seen) -> None:
-    """By the form; the address can be sent to somebody else."""
     page = seen.open("/search")
     page.get_by_label("Corpus").first.select_option("world")
     page.locator("input[name=q], textarea[name=q]").first.fill("What is the value of 2 quopo 4?")
@@ -42,7 +39,6 @@ def test_a_search_says_why_each_document_was_found(seen: Seen) -> None:
 
 
 def test_samples_are_filtered_and_one_is_opened(seen: Seen) -> None:
-    """Then the next one, by the key."""
     page = seen.open("/jobs/gate/samples")
     page.get_by_label("Verdict").select_option("true")
     page.get_by_role("button", name="Filter").click()
@@ -55,7 +51,6 @@ def test_samples_are_filtered_and_one_is_opened(seen: Seen) -> None:
 
 
 def test_jobs_are_chosen_and_compared(seen: Seen) -> None:
-    """The headline is the finding."""
     page = seen.open("/compare?dataset=world")
     for name in ("gate", "dense"):
         page.get_by_role("checkbox", name=re.compile(rf"^{name}\b")).first.check()
@@ -64,7 +59,6 @@ def test_jobs_are_chosen_and_compared(seen: Seen) -> None:
 
 
 def test_a_document_is_labelled_by_a_key(seen: Seen, stack: RunningStack) -> None:
-    """The next task comes at once."""
     page = seen.open("/labels/blind")
     before = page.locator("h1").inner_text()
     page.keyboard.press("4")
@@ -73,7 +67,6 @@ def test_a_document_is_labelled_by_a_key(seen: Seen, stack: RunningStack) -> Non
 
 
 def test_a_plan_follows_the_slider(seen: Seen) -> None:
-    """A card that is too small is refused, with what to do."""
     page = seen.open("/plan?dataset=world&corpus=world&pipeline=mathrag-gate")
     fits = page.locator("h1").inner_text()
     page.locator("#memory").fill("50")
@@ -82,7 +75,6 @@ def test_a_plan_follows_the_slider(seen: Seen) -> None:
 
 
 def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> None:
-    """Jobs wait meanwhile."""
     page = seen.open("/")
     page.get_by_text("Drain…").click()
     page.get_by_role("button", name=re.compile("until it is released$")).click()
@@ -95,7 +87,6 @@ def test_a_device_is_emptied_and_used_again(seen: Seen, stack: RunningStack) -> 
 
 
 def test_a_walk_from_now_to_a_sample_takes_no_mouse(seen: Seen) -> None:
-    """Links by the tabulator, rows by j, pages by Enter."""
     page = seen.open("/")
     page.keyboard.press("Tab")
     while page.evaluate("document.activeElement.textContent") != "Jobs":

@@ -19,27 +19,23 @@ from tests.running import RunningStack
 
 @pytest.fixture(scope="session")
 def layout() -> Layout:
-    """Elasticsearch, ready to be started."""
     return had("Elasticsearch", laid_out, lambda found: found.version)
 
 
 @pytest.fixture(scope="session")
 def elasticsearch(layout: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    """One node for all tests."""
     with running(layout, tmp_path_factory.mktemp("elasticsearch")) as node:
         yield node
 
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory) -> LlamaServer:
-    """The program, or where its prebuilt build cannot run the same server inside xllamacpp."""
     folder = tmp_path_factory.mktemp("llama-server")
     return had("llama-server", lambda: llama_server.installed(folder), lambda found: found.version)
 
 
 @pytest.fixture(scope="session")
 def ollama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ollama]:
-    """A server that has the shipped models, under names of their own, until the tests end."""
     folder = tmp_path_factory.mktemp("ollama")
     server = had("Ollama", lambda: real_ollama.found(folder), Ollama.version)
     try:
@@ -53,7 +49,6 @@ def ollama(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ollama]:
 
 @pytest.fixture(scope="session")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
-    """The program, with both shipped models in folders that it reads."""
     found = had("vLLM", real_vllm.installed, lambda found: found.version)
     with pytest.MonkeyPatch.context() as environment:
         for name, value in real_vllm.ENVIRONMENT.items():
@@ -63,20 +58,17 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vllm]:
 
 @pytest.fixture(scope="session")
 def searching(elasticsearch: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose retriever searches vectors and words on Elasticsearch."""
     with furnished(tmp_path_factory.mktemp("searching"), {"retrieval": searched_on(elasticsearch)}) as stack:
         yield stack
 
 
 @pytest.fixture(scope="session")
 def answering(llama: LlamaServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose guard starts `llama-server` for both shipped models."""
     with furnished(tmp_path_factory.mktemp("answering"), {"models": served_by(llama)}) as stack:
         yield stack
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which servers were real."""
     if FOUND:
         terminalreporter.section("real servers")
         for name, found in FOUND.items():

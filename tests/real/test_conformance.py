@@ -21,17 +21,14 @@ RECORDED = "tests/unit/tests/test_recorded_servers.py"
     ],
 )
 def test_a_suite_holds_on_elasticsearch(elasticsearch: Node, suite: str) -> None:
-    """The same tests as on its double."""
     assert_holds(suite, "elasticsearch", ELASTICSEARCH_URL=elasticsearch.url)
 
 
 def test_llama_server_answers_as_it_was_recorded_to(llama: LlamaServer) -> None:
-    """The same exchanges that its double is checked by."""
     assert_holds(RECORDED, "real_server and llama", LLAMA_SERVER=str(llama.path))
 
 
 def assert_holds(suite: str, chosen: str, **environment: str) -> None:
-    """The tests of a suite whose names hold `chosen` pass, and none of them is skipped."""
     command = [sys.executable, "-m", "pytest", "-q", "-k", chosen, suite]
     settings = {**os.environ, **environment}
     done = subprocess.run(command, cwd=REPOSITORY, env=settings, capture_output=True, text=True, check=False)

@@ -120,7 +120,6 @@ def stack(gpu: str, llama: LlamaServer, tmp_path_factory: pytest.TempPathFactory
 
 
 def read_device(stack: RunningStack) -> Document:
-    """The newest flip of the device, with its state."""
     (device,) = stack.get("/v1/gpus")
     found: Document = device["flips"][0] if device["flips"] else {"state": None}
     return found

@@ -8,7 +8,6 @@ from tests.running import RunningStack
 
 
 def test_a_job_that_searches_on_elasticsearch(searching: RunningStack, elasticsearch: Node) -> None:
-    """Vectors and words are two indexes there, with all documents of the corpus in each."""
     report = ends_whole(searching, "elasticsearch")
     assert report["calls_made"]["retrieve"] == 2 * 60
     indexes = httpx2.get(f"{elasticsearch.url}/_cat/indices/mathrag-*?format=json", trust_env=False).json()
@@ -18,7 +17,6 @@ def test_a_job_that_searches_on_elasticsearch(searching: RunningStack, elasticse
 
 
 def test_a_job_whose_models_are_served_by_llama_server(answering: RunningStack) -> None:
-    """Judge and generator are two programs, one after the other."""
     report = ends_whole(answering, "llama-server")
     assert report["parse_failures"] == 0
     assert_served_by(answering, report["id"], "llama.cpp")

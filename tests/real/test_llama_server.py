@@ -38,7 +38,6 @@ pytestmark = pytest.mark.anyio
 
 
 def driver(llama: LlamaServer, owner: Path, path: Path = JUDGE, *extra: str) -> ExternalProgramDriver:
-    """Of a shipped model; `owner` marks its processes."""
     model = Model(
         driver="process", server="llama.cpp", path=path, context=CONTEXT, parallel=2, command=(str(llama.path), *extra)
     )
@@ -47,7 +46,6 @@ def driver(llama: LlamaServer, owner: Path, path: Path = JUDGE, *extra: str) -> 
 
 @pytest.fixture
 async def server(llama: LlamaServer, tmp_path: Path) -> AsyncIterator[ExternalProgramServer]:
-    """A model that is up."""
     started = await driver(llama, tmp_path).launch(2)
     yield started
     await started.stop()
@@ -55,7 +53,6 @@ async def server(llama: LlamaServer, tmp_path: Path) -> AsyncIterator[ExternalPr
 
 
 async def test_a_model_is_its_file_and_the_build_that_serves_it(llama: LlamaServer, tmp_path: Path) -> None:
-    """Two files are two models; the build is what the program says it is."""
     judge, generator = [await driver(llama, tmp_path, path).identify() for path in (JUDGE, GENERATOR)]
     assert judge.hash != generator.hash
     assert judge.version is not None
@@ -63,7 +60,6 @@ async def test_a_model_is_its_file_and_the_build_that_serves_it(llama: LlamaServ
 
 
 async def test_the_key_is_needed_and_not_in_the_process_list(server: ExternalProgramServer) -> None:
-    """Another user of the machine neither sees it nor reaches the model without it."""
     program = psutil.Process(server.pid)
     key = program.environ()["LLAMA_API_KEY"]
     assert all(key not in argument for argument in program.cmdline())
@@ -75,7 +71,6 @@ async def test_the_key_is_needed_and_not_in_the_process_list(server: ExternalPro
 
 
 async def test_a_file_that_is_no_model_does_not_come_up(llama: LlamaServer, tmp_path: Path) -> None:
-    """The program's own words are in the error; nothing of it is left."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(JUDGE.read_bytes()[:1000])
     with pytest.raises(DriverError, match=r"'world': its server ended with \d+ while it was loading: .*broken\.gguf"):
@@ -84,13 +79,11 @@ async def test_a_file_that_is_no_model_does_not_come_up(llama: LlamaServer, tmp_
 
 
 async def test_an_argument_that_the_program_does_not_know_is_in_the_error(llama: LlamaServer, tmp_path: Path) -> None:
-    """In its own words."""
     with pytest.raises(DriverError, match="invalid argument: --bogus"):
         await driver(llama, tmp_path, JUDGE, "--bogus").start()
 
 
 async def test_greedy_answers_are_those_of_the_embedded_driver(server: ExternalProgramServer) -> None:
-    """The same weights, prompts and settings; only the build of llama.cpp differs."""
     prompts = [f"What is {a} plus {b}?" for a in range(3) for b in range(3)]
     own = await embedded().start()
     try:

@@ -45,7 +45,6 @@ RATED = """
 
 @pytest.fixture
 async def server(ollama: Ollama) -> AsyncIterator[OllamaServer]:
-    """The judge, loaded by the guard's driver."""
     model = Model(driver="ollama", url=ollama.url, tag=JUDGE, context=CONTEXT, parallel=2)
     started = await OllamaDriver("world", model, Device(), frozenset(FILES)).start()
     yield started
@@ -55,28 +54,24 @@ async def server(ollama: Ollama) -> AsyncIterator[OllamaServer]:
 
 @pytest.fixture(scope="module")
 def answering(ollama: Ollama, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose judge and generator this Ollama serves."""
     with furnished(tmp_path_factory.mktemp("answering"), {"models": served_by(ollama)}) as stack:
         yield stack
     assert ollama.loaded() == []
 
 
 def half_judged(stack: RunningStack, name: str) -> str:
-    """A job in whose ratings something can happen."""
     job = stack.submit(name, **JOB)
     stack.wait(job, lambda document: done(document, "judge") >= 20)
     return job
 
 
 def test_a_job_whose_models_are_served_by_ollama(answering: RunningStack) -> None:
-    """One after the other."""
     report = ends_whole(answering, "ollama")
     assert report["parse_failures"] == 0
     assert_served_by(answering, report["id"], "ollama")
 
 
 def test_a_runner_is_killed(answering: RunningStack, ollama: Ollama) -> None:
-    """Ollama loads the model again, and the calls that the runner had are made again."""
     job = half_judged(answering, "killed")
     killed = ollama.kill_runners()
     answering.assert_whole(job)
@@ -85,7 +80,6 @@ def test_a_runner_is_killed(answering: RunningStack, ollama: Ollama) -> None:
 
 
 def test_ollama_is_stopped_and_comes_back(answering: RunningStack, ollama: Ollama) -> None:
-    """While it is away, calls wait."""
     if ollama.program is None:
         pytest.skip(f"Ollama: {ollama.url} is not ours to stop")
     job = half_judged(answering, "stopped")
@@ -96,7 +90,6 @@ def test_ollama_is_stopped_and_comes_back(answering: RunningStack, ollama: Ollam
 
 
 def test_a_tag_that_changes_is_refused_until_it_is_what_it_was(answering: RunningStack, ollama: Ollama) -> None:
-    """No rating was given to another prompt: all of a job's prompts are as long as those of one that nothing befell."""
     plain = answering.submit("plain", **JOB)
     answering.assert_whole(plain)
     job = half_judged(answering, "changed")

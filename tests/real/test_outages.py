@@ -26,14 +26,12 @@ CHARGED = """
 
 @pytest.fixture
 def node(elasticsearch: Node) -> Iterator[Node]:
-    """The node runs again after the test."""
     yield elasticsearch
     elasticsearch.stop()
     elasticsearch.start()
 
 
 def half_searched(stack: RunningStack, name: str) -> str:
-    """A job that has made some of its searches, and not all."""
     job = stack.submit(name, **JOB)
     now = stack.wait(job, lambda document: done(document, "retrieve") > 0)
     # While it prepares, the searches of its items are still to come.
@@ -43,14 +41,12 @@ def half_searched(stack: RunningStack, name: str) -> str:
 
 
 def assert_unharmed(stack: RunningStack, job: str) -> None:
-    """It ends with every sample, and no search of it has an attempt that failed or lapsed."""
     stack.assert_whole(job)
     with Session(stack) as session:
         assert [row for row in session.rows(CHARGED, job) if row[0] == "retrieve"] == []
 
 
 def test_elasticsearch_is_killed_and_comes_back(searching: RunningStack, node: Node) -> None:
-    """While it is away and while it recovers its indexes, searches wait."""
     job = half_searched(searching, "killed")
     node.kill()
     time.sleep(AWAY_S)
@@ -59,7 +55,6 @@ def test_elasticsearch_is_killed_and_comes_back(searching: RunningStack, node: N
 
 
 def test_elasticsearch_is_frozen(searching: RunningStack, node: Node) -> None:
-    """It takes connections and answers nothing; searches that ran out of time are made again."""
     job = half_searched(searching, "frozen")
     node.signal(signal.SIGSTOP)
     time.sleep(FROZEN_S)
@@ -68,7 +63,6 @@ def test_elasticsearch_is_frozen(searching: RunningStack, node: Node) -> None:
 
 
 def test_elasticsearch_is_started_after_the_stack(searching: RunningStack, node: Node) -> None:
-    """The stack comes up without it, takes a job, and finishes that once it is there."""
     processes = Processes(searching)
     processes.stop()
     node.stop()
@@ -80,5 +74,4 @@ def test_elasticsearch_is_started_after_the_stack(searching: RunningStack, node:
 
 
 def test_a_llama_server_is_killed(answering: RunningStack) -> None:
-    """The model is loaded again, and the calls that it had are made again."""
     survives_a_kill(answering)

@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.vllm]
 
 @pytest.fixture(scope="module")
 async def server(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ExternalProgramServer]:
-    """The judge, which takes minutes to come up."""
     owner = str(tmp_path_factory.mktemp("owner"))
     driver = ExternalProgramDriver(NAMES[0], vllm.model(NAMES[0]), Device(load_timeout_s=LOAD_S), owner)
     started = await driver.launch(4)
@@ -35,7 +34,6 @@ async def server(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
 
 
 async def test_a_model_is_its_folder_and_the_version_that_serves_it(vllm: Vllm) -> None:
-    """Two folders are two models."""
     judge, generator = [
         await ExternalProgramDriver(name, vllm.model(name), Device(), "nobody").identify() for name in NAMES
     ]

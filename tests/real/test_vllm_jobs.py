@@ -14,7 +14,6 @@ pytestmark = pytest.mark.vllm
 
 @pytest.fixture(scope="module")
 def answering(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    """A stack whose guard starts vLLM for both shipped models."""
     models = {name: vllm.model(name).model_dump(mode="json", exclude_unset=True) for name in NAMES}
     settings = {"models": models, "device": {"load_timeout_s": LOAD_S, "budget_mib": 5000}}
     with furnished(tmp_path_factory.mktemp("answering"), settings) as stack:
@@ -22,18 +21,15 @@ def answering(vllm: Vllm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def test_vllm_answers_as_it_was_recorded_to(vllm: Vllm) -> None:
-    """The same exchanges that its double is checked by."""
     program, model = vllm.folder / "bin" / "vllm", vllm.models / "world-generator"
     assert_holds(RECORDED, "real_server and vllm", VLLM=str(program), VLLM_MODEL=str(model))
 
 
 def test_a_job_whose_models_are_served_by_vllm(answering: RunningStack) -> None:
-    """Judge and generator are two programs, one after the other."""
     report = ends_whole(answering, "vllm")
     assert report["parse_failures"] == 0
     assert_served_by(answering, report["id"], "vllm")
 
 
 def test_a_vllm_is_killed(answering: RunningStack) -> None:
-    """The program and its engine; the model is loaded again, and the calls that it had are made again."""
     survives_a_kill(answering)

@@ -18,32 +18,27 @@ SEEDS = range(1, 200)
 
 
 def test_other_faults_leave_the_rest_of_a_schedule_as_it_is() -> None:
-    """So a schedule is its seed and its faults: that is what a replay is given."""
     for seed in (seed for seed in SEEDS if seed % CROWDED):
         assert replace(plan(seed, ("memory-lags",)), faults=plan(seed).faults) == plan(seed)
 
 
 def test_nothing_befalls_a_crowded_schedule() -> None:
-    """Several judges, one call each."""
     crowded = [plan(seed) for seed in SEEDS if plan(seed).crowded]
     assert len(crowded) == len([seed for seed in SEEDS if seed % CROWDED == 0])
     assert all((each.faults, each.judges, each.chunk) == ((), 3, 1) for each in crowded)
 
 
 def test_faults_read_as_they_were_said() -> None:
-    """For the command line."""
     for seed in SEEDS:
         assert tuple(read(fault.token) for fault in plan(seed).faults) == plan(seed).faults
 
 
 def test_fault_points_stand_for_faults_of_the_catalogue() -> None:
-    """By their ids."""
     assert catalogued.catalogued(POINTS) <= FAULTS.keys()
     assert catalogued.catalogued(["ticks-doubled", "job-paused"]) == {"Q1", "Q4"}
 
 
 def test_a_fault_that_struck_in_no_schedule_was_not_seen() -> None:
-    """And one that did says how it was produced."""
     assert catalogued._sight("P9", 0) is None
     seen = catalogued._sight("P9", 7)
     assert isinstance(seen, Sight)
@@ -52,7 +47,6 @@ def test_a_fault_that_struck_in_no_schedule_was_not_seen() -> None:
 
 
 def test_what_lacks_hits_is_played_afterwards_and_nothing_else() -> None:
-    """Until nothing lacks any."""
     coverage = Coverage()
     schedules = _schedules(Share(first=0, schedules=40, part=0, parts=2), coverage)
     assert [next(schedules).seed for _ in range(20)] == list(range(0, 40, 2))
@@ -65,7 +59,6 @@ def test_what_lacks_hits_is_played_afterwards_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_hunted_under_points_that_exist(name: str) -> None:
-    """And among schedules that exist."""
     mutant = MUTANTS[name]
     assert set(mutant.points) <= POINTS.keys()
     assert any(mutant.only(plan(seed, mutant.points)) for seed in SEEDS)

@@ -20,14 +20,12 @@ WITHOUT_FAULTS = 0
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Runner]:
-    """With a database of its own."""
     with runner() as simulation:
         yield simulation
 
 
 @pytest.fixture
 def store(simulation: Runner) -> Store:
-    """The database, with one row to fight over."""
     simulation.store.empty()
     for name in ("a", "b"):
         simulation.store.dataset(name, 0, 1, poisonous=False)
@@ -35,25 +33,20 @@ def store(simulation: Runner) -> Store:
 
 
 async def said(store: Store, link: Link, sql: str) -> object:
-    """The first column of the first row, if there is one."""
     return (await store.turnstile.begin(link.pid, link.execute(text(sql)))).scalar()
 
 
 async def ended(store: Store, *links: Link) -> None:
-    """Roll everything back."""
     for link in links:
         await store.turnstile.begin(link.pid, link.rollback())
         store.take_back(link)
 
 
 def change(name: str) -> str:
-    """Locks the row until the transaction's end."""
     return f"UPDATE datasets SET items = items + 1 WHERE name = '{name}'"  # noqa: S608 - a constant
 
 
 def test_the_database_reads_the_virtual_clock(simulation: Runner, store: Store) -> None:
-    """Once a transaction, as the real `now()`; `clock_timestamp()` goes on."""
-
     async def main() -> None:
         link = store.lend(Mode.TRANSACTION)
         store.clock.set(EPOCH_S)
@@ -70,7 +63,6 @@ def test_the_database_reads_the_virtual_clock(simulation: Runner, store: Store) 
 
 
 def test_defaults_and_triggers_read_it_too(store: Store) -> None:
-    """They were made under it."""
     store.clock.set(EPOCH_S + 7)
     store.dataset("another", 0, 1, poisonous=False)
     created = store.watch.rows("SELECT created_at FROM datasets WHERE name = 'another'")
@@ -78,8 +70,6 @@ def test_defaults_and_triggers_read_it_too(store: Store) -> None:
 
 
 def test_who_waits_for_a_lock_stands_aside_until_it_is_let_go(simulation: Runner, store: Store) -> None:
-    """Others go on meanwhile, and nothing is timed."""
-
     async def main() -> None:
         first, second, third = (store.lend(Mode.TRANSACTION) for _ in range(3))
         await said(store, first, change("a"))
@@ -96,8 +86,6 @@ def test_who_waits_for_a_lock_stands_aside_until_it_is_let_go(simulation: Runner
 
 
 def test_a_deadlock_is_a_real_one(simulation: Runner, store: Store) -> None:
-    """PostgreSQL finds it; nobody guesses."""
-
     async def main() -> None:
         first, second = (store.lend(Mode.TRANSACTION) for _ in range(2))
         await said(store, first, change("a"))
@@ -114,8 +102,6 @@ def test_a_deadlock_is_a_real_one(simulation: Runner, store: Store) -> None:
 
 
 def test_a_statement_returns_what_sqlalchemy_would_return(simulation: Runner, store: Store) -> None:
-    """Rows by name, counts, documents, and PostgreSQL's errors."""
-
     async def main() -> None:
         link = store.lend(Mode.STATEMENT)
 
@@ -136,7 +122,6 @@ def test_a_statement_returns_what_sqlalchemy_would_return(simulation: Runner, st
 
 @pytest.mark.parametrize("seed", [1, 3, 10])
 def test_a_seed_is_the_same_schedule_twice(simulation: Runner, seed: int) -> None:
-    """Everything that happened, and when; with another schedule in between."""
     once = simulation.play(plan(seed), fresh=True)
     simulation.play(plan(seed + 100))
     again = simulation.play(plan(seed), fresh=True)
@@ -145,14 +130,12 @@ def test_a_seed_is_the_same_schedule_twice(simulation: Runner, seed: int) -> Non
 
 
 def test_without_faults_nothing_happens(simulation: Runner) -> None:
-    """No call is executed in vain."""
     result = simulation.play(plan(WITHOUT_FAULTS))
     assert result.events == []
     assert result.violations == []
 
 
 def test_a_mutant_is_found_where_the_real_runtime_is_clean(simulation: Runner) -> None:
-    """The same schedules, with and without verification of the memory."""
     mutant = MUTANTS["a flip without verification"]
     seeds = [plan(seed, mutant.points) for seed in range(20)]
     with mutated(mutant.mutations):

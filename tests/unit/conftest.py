@@ -11,8 +11,6 @@ from tests.unit.commands import Handler, Server
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """Install a handler; returns the requests that it got."""
-
     def install(handler: Handler) -> list[httpx2.Request]:
         requests: list[httpx2.Request] = []
 
@@ -31,7 +29,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what stood behind the back ends of retrieval."""
     if BEHIND:
         terminalreporter.section("back ends of retrieval")
         for name, behind in BEHIND.items():

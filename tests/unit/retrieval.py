@@ -93,20 +93,17 @@ class Conformance:
         ],
     )
     def test_finds_commands_numbers_powers_and_words_of_any_language(self, question: str, expected: int) -> None:
-        """However they are written."""
         documents = [(f"{at:064x}", text) for at, text in enumerate(MIXED)]
         [matches] = self.built(documents).search([question], 1)
         assert [int(match.document, 16) for match in matches] == [expected]
 
     def test_a_build_leaves_the_others_alone(self) -> None:
-        """What was built stays what it is: another build is another index, whatever is in it."""
         first = self.built(signature="a" * 64)
         before = first.search(QUESTIONS, 6)
         self.built([(document, "other words") for document, _ in DOCUMENTS], signature="b" * 64)
         assert first.search(QUESTIONS, 6) == before
 
     def test_damage_is_refused(self, tmp_path: Path) -> None:
-        """One flipped bit in any file of the folder; the sound folder passes."""
         recipe = {"kind": self.backend.kind}
         folder, registered = files.write(tmp_path, recipe, self.built())
         for file in folder.iterdir():
@@ -120,11 +117,9 @@ class Conformance:
         self.backend.point(folder, 1)
 
     def test_documents_are_in_ascending_order(self) -> None:
-        """Each once, whatever the order of the batches."""
         assert list(self.built().documents) == sorted(document for document, _ in DOCUMENTS)
 
     def test_the_best_comes_first_and_equals_by_hash(self) -> None:
-        """Descending score, then ascending hash: documents 2 and 3 have the same text."""
         for matches in self.built().search(QUESTIONS, 6):
             assert matches == sorted(matches, key=lambda match: (-match.score, match.document))
         twins = sorted(DOCUMENTS[at][0] for at in (2, 3))
@@ -133,7 +128,6 @@ class Conformance:
         assert found[0].score == found[1].score
 
     def test_equal_texts_come_by_hash_wherever_they_lie(self) -> None:
-        """400 pairs and 20 of each of ten more; their documents are written in any order."""
         many = [f"{TEXTS[at % 5]} {at}" for at in range(410)]
         texts = [text for at, text in enumerate(many) for _ in range(2 if at < 400 else 20)]
         documents = [(hashlib.sha256(f"{at} {text}".encode()).hexdigest(), text) for at, text in enumerate(texts)]
@@ -146,24 +140,20 @@ class Conformance:
             assert len({match.score for match in matches[: len(expected)]}) == 1
 
     def test_a_cut_through_equals_keeps_the_smaller_hash(self) -> None:
-        """Depth must not change which of two equals is found."""
         [[match]] = self.built().search(["two divisors of a prime"], 1)
         assert match.document == min(DOCUMENTS[at][0] for at in (2, 3))
 
     def test_fewer_matches_are_a_prefix_of_more(self) -> None:
-        """So one search of the greatest depth serves all."""
         deep = self.built().search(QUESTIONS, 6)
         for k in range(1, 6):
             assert self.built().search(QUESTIONS, k) == [matches[:k] for matches in deep]
 
     def test_a_question_is_answered_alike_alone_and_among_others(self) -> None:
-        """Replies are kept by content."""
         index = self.built()
         together = index.search(QUESTIONS * 20, 4)
         assert together == [index.search([question], 4)[0] for question in QUESTIONS] * 20
 
     def test_batches_and_order_of_documents_change_nothing(self) -> None:
-        """An index is a set."""
         expected = self.built().search(QUESTIONS, 6)
         for other in (self.built(size=1), self.built(DOCUMENTS[::-1], size=6)):
             for left, right in zip(other.search(QUESTIONS, 6), expected, strict=True):
@@ -172,7 +162,6 @@ class Conformance:
                 assert [match.score for match in left] == pytest.approx(scores, rel=0, abs=self.precision)
 
     def test_survives_saving(self, tmp_path: Path) -> None:
-        """Bit for bit, and a second save writes the same bytes."""
         index = self.built()
         index.save(tmp_path)
         loaded = self.backend.load(tmp_path)
@@ -184,36 +173,29 @@ class Conformance:
             assert file.read_bytes() == (tmp_path / file.name).read_bytes()
 
     def test_more_matches_than_documents(self) -> None:
-        """k is a limit, not a promise."""
         assert all(len(matches) <= len(DOCUMENTS) for matches in self.built().search(QUESTIONS, 1000))
 
     def test_vectors_find_what_their_questions_find(self) -> None:
-        """The service embeds once and searches by vector."""
         index = self.built()
         if isinstance(index, DenseIndex):
             assert index.search_vectors(HashedWords().embed_queries(QUESTIONS), 4) == index.search(QUESTIONS, 4)
 
     def test_one_document(self) -> None:
-        """The smallest index."""
         [matches] = self.built(DOCUMENTS[:1]).search(["circle"], 3)
         assert [match.document for match in matches] == [DOCUMENTS[0][0]]
         assert isinstance(matches[0], IndexMatch)
 
     def test_empty_corpus_is_refused(self) -> None:
-        """In words."""
         with pytest.raises(Invalid, match="no documents"):
             self.backend.build(iter([]))
 
     def test_recipe_holds_plain_values(self) -> None:
-        """It is hashed and shown."""
         assert all(isinstance(value, str | int | float) for value in self.backend.recipe().values())
 
     def test_no_question_no_reply(self) -> None:
-        """Empty in, empty out."""
         assert self.built().search([], 3) == []
 
     def test_several_threads_may_search(self) -> None:
-        """The service searches from a pool of them."""
         index = self.built()
         expected = index.search(QUESTIONS, 4)
         with ThreadPoolExecutor(4) as threads:
@@ -226,18 +208,15 @@ class SparseConformance(Conformance):
 
     @pytest.mark.parametrize("question", ["zymurgy", "", "+ = $", "　"])
     def test_a_question_without_a_known_term_finds_nothing(self, question: str) -> None:
-        """Not an error either."""
         assert self.built().search([question], 3) == [[]]
 
     def test_nothing_is_found_with_a_score_of_zero(self) -> None:
-        """It would enter a fusion as noise."""
         for matches in self.built().search([*QUESTIONS, "circumference"], 6):
             assert all(match.score > 0 for match in matches)
         [matches] = self.built().search(["circumference"], 6)
         assert [match.document for match in matches] == [DOCUMENTS[1][0]]
 
     def test_a_repeated_term_counts_again(self) -> None:
-        """As BM25 sums over the terms of the question."""
         [[once], [twice]] = self.built().search(["derivative", "derivative derivative"], 1)
         assert twice.score == pytest.approx(2 * once.score, rel=1e-6)
 
@@ -246,13 +225,11 @@ class DenseConformance(Conformance):
     """What indexes of vectors do besides."""
 
     def test_the_same_text_has_cosine_one(self) -> None:
-        """Vectors have length 1."""
         [[match]] = self.built().search([TEXTS[0]], 1)
         assert match.document == DOCUMENTS[0][0]
         assert match.score == pytest.approx(1, abs=1e-6)
 
     def test_scores_are_cosines(self) -> None:
-        """Negative ones too, to the precision of a float."""
         embedder = HashedWords()
         expected = embedder.embed_queries(QUESTIONS).astype(np.float64) @ embedder.embed_documents(TEXTS).T
         position = {document: at for at, (document, _) in enumerate(DOCUMENTS)}
@@ -261,13 +238,11 @@ class DenseConformance(Conformance):
             assert all(match.score == pytest.approx(row[position[match.document]], abs=1e-6) for match in matches)
 
     def test_a_text_without_words_finds_nothing(self) -> None:
-        """Its vector is zero: every document would be as near as any other. What is asked beside it is found."""
         nothing, something = self.built().search(["+", TEXTS[0]], 6)
         assert nothing == []
         assert len(something) == 6
 
     def test_a_document_without_words_is_never_found(self) -> None:
-        """Nor does it take the place of one that is, however many there are."""
         wordless = [(f"{at:064x}", "+") for at in range(40)]
         index = self.built([*wordless, ("f" * 64, "circle")])
         assert [[match.document for match in found] for found in index.search(["circle", "square"], 2)] == [
@@ -276,5 +251,4 @@ class DenseConformance(Conformance):
         assert len(index.documents) == 41
 
     def test_an_index_of_nothing_but_wordless_documents_finds_nothing(self) -> None:
-        """And can be built."""
         assert self.built([(f"{at:064x}", "+") for at in range(3)]).search(["circle"], 2) == [[]]

@@ -12,7 +12,6 @@ from tests.integration.test_access import KEYED
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """An application that asks for no keys, with the scene's dataset `items`, corpus `docs` and models."""
     await scene.furnish(database)
     async with serving(database, redis_url) as open_api:
         yield open_api
@@ -20,7 +19,6 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def keyed(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """One that does."""
     await scene.furnish(database)
     async with serving(database, redis_url, KEYED) as keyed_api:
         yield keyed_api

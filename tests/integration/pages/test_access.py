@@ -19,7 +19,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def signed_in(keyed: Api, database: Database, *scopes: Scope) -> str:
-    """Sign in with a new key; the session's cookie stays in the client, the key is returned."""
     key = await keys.create_key(database, "local", "-".join(scopes), set(scopes))
     reply = await keyed.http.post("/sign-in", data={"key": key, "next": "/jobs?state=running"})
     assert (reply.status_code, reply.headers["location"]) == (303, "/jobs?state=running")
@@ -27,7 +26,6 @@ async def signed_in(keyed: Api, database: Database, *scopes: Scope) -> str:
 
 
 async def test_a_stranger_is_sent_to_the_form_and_comes_back_where_he_wanted(keyed: Api) -> None:
-    """A program gets the problem, as ever."""
     reply = await look(keyed, "/jobs?state=running")
     assert (reply.status_code, reply.headers["location"]) == (303, "/sign-in?next=/jobs%3Fstate%3Drunning")
     form = await look(keyed, reply.headers["location"])
@@ -36,7 +34,6 @@ async def test_a_stranger_is_sent_to_the_form_and_comes_back_where_he_wanted(key
 
 
 async def test_a_session_opens_pages_and_what_they_link_to(keyed: Api, database: Database) -> None:
-    """The JSON beside a page, too; the cookie is out of reach of scripts and of other sites."""
     key = await keys.create_key(database, "local", "reader", {Scope.READ})
     reply = await keyed.http.post("/sign-in", data={"key": f"  {key} "})
     cookie = reply.headers["set-cookie"].lower()
@@ -48,13 +45,11 @@ async def test_a_session_opens_pages_and_what_they_link_to(keyed: Api, database:
 
 
 async def test_a_session_does_not_write_through_the_api(keyed: Api, database: Database) -> None:
-    """A form of another page cannot carry the token, and the API asks for none."""
     await signed_in(keyed, database, Scope.OPERATE)
     assert (await keyed.http.post("/v1/gpus/cpu:0/drain")).status_code == 401
 
 
 async def test_a_form_without_the_token_of_its_session_is_refused(keyed: Api, database: Database) -> None:
-    """As is one with another session's."""
     await signed_in(keyed, database, Scope.READ)
     page = (await look(keyed, "/jobs")).text
     for wrong in ({}, {"csrf": "x"}, {"csrf": token(page)[:-1]}):
@@ -117,14 +112,12 @@ async def test_under_https_the_cookie_belongs_to_this_host_alone(keyed: Api, dat
     "path", ["//elsewhere.example", "/\\elsewhere.example", "https://elsewhere.example", "jobs", ""]
 )
 async def test_nobody_is_sent_to_another_site(keyed: Api, database: Database, path: str) -> None:
-    """Whatever a link to the form says."""
     key = await keys.create_key(database, "local", "reader", {Scope.READ})
     reply = await keyed.http.post("/sign-in", data={"key": key, "next": path})
     assert reply.headers["location"] == "/"
 
 
 async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At once for this process once it reads the keys again."""
     monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
     await signed_in(keyed, database, Scope.READ)
     await keys.revoke_keys(database, "local", "read")
@@ -136,13 +129,11 @@ async def test_a_revoked_key_ends_its_sessions(keyed: Api, database: Database, m
     ["", "x", "a.b.c", "mrg_00000000.99999999999.00", "mrg_00000000.1.\u00e9", "." * 5000, "mrg_00000000.1e9.00"],
 )
 async def test_a_forged_cookie_opens_nothing(keyed: Api, forged: str) -> None:
-    """Whatever stands in it."""
     reply = await keyed.http.get("/jobs", headers=[*HTML.items(), (b"cookie", f"{sessions.COOKIE}={forged}".encode())])
     assert reply.status_code == 303
 
 
 async def test_no_session_can_be_made_of_what_the_database_holds(keyed: Api, database: Database) -> None:
-    """A copy of the database has the prefixes and hashes of all keys, so neither may sign a session."""
     await keys.create_key(database, "local", "one", {Scope.OPERATE})
     [(prefix, stored)] = await scene.rows(database, "SELECT prefix, hash FROM api_keys")
     for seconds in (int(time.time()), int(time.time()) + 3600):
@@ -154,7 +145,6 @@ async def test_no_session_can_be_made_of_what_the_database_holds(keyed: Api, dat
 async def test_a_page_from_elsewhere_gets_nothing_where_no_keys_are_asked_for(
     database: Database, redis_url: str
 ) -> None:
-    """Neither under another name nor by a form."""
     await scene.furnish(database)
     async with serving(database, redis_url) as open_api:
         assert (await look(open_api, "/jobs", host="evil.example")).status_code == 403
@@ -165,7 +155,6 @@ async def test_a_page_from_elsewhere_gets_nothing_where_no_keys_are_asked_for(
 
 
 async def test_what_goes_wrong_is_a_page_for_people_and_a_problem_for_programs(keyed: Api, database: Database) -> None:
-    """The same words for both."""
     await signed_in(keyed, database, Scope.READ)
     for path, status in (("/nowhere", 404), ("/jobs?state=asleep", 422), ("/jobs?cursor=x", 400)):
         page, problem = await look(keyed, path), await keyed.http.get(path)
@@ -176,7 +165,6 @@ async def test_what_goes_wrong_is_a_page_for_people_and_a_problem_for_programs(k
 
 
 async def test_every_page_has_a_policy_and_is_kept_by_nobody(keyed: Api, database: Database) -> None:
-    """No inline script, no frame, no form to elsewhere."""
     await signed_in(keyed, database, Scope.READ)
     for reply in (await look(keyed, "/jobs"), await look(keyed, "/nowhere"), await look(keyed, "/sign-in")):
         policy = reply.headers["content-security-policy"]
@@ -188,7 +176,6 @@ async def test_every_page_has_a_policy_and_is_kept_by_nobody(keyed: Api, databas
 
 
 async def test_assets_are_for_everybody_and_for_ever(keyed: Api) -> None:
-    """Their names change with their content."""
     page = await look(keyed, "/sign-in")
     for address in (part.partition('"')[0] for part in page.text.split('"/assets/')[1:]):
         reply = await keyed.http.get(f"/assets/{address}")
@@ -199,7 +186,6 @@ async def test_assets_are_for_everybody_and_for_ever(keyed: Api) -> None:
 
 
 async def test_a_browser_may_say_of_a_form_that_it_comes_from_here(keyed: Api) -> None:
-    """Under `no-referrer` it says `Origin: null`, and a service without keys would refuse its own forms."""
     page = await look(keyed, "/sign-in")
     assert page.headers["referrer-policy"] == "same-origin"
     assert '<meta name="referrer" content="same-origin">' in page.text

@@ -21,7 +21,6 @@ ALICE: dict[str, str | list[str]] = {"name": "alice", "scope": ["read", "submit"
 
 
 async def submit(api: Api, path: str, fields: dict[str, str | list[str]], **headers: str) -> httpx2.Response:
-    """A form of the page, with the session's token."""
     page = await text(api, "/keys")
     return await api.http.post(
         path, data={"csrf": token(page), **fields}, headers={"accept": "text/html", **headers}
@@ -29,20 +28,17 @@ async def submit(api: Api, path: str, fields: dict[str, str | list[str]], **head
 
 
 def key_on(page: str) -> str:
-    """The key that the page shows."""
     found = re.findall(r"mrg_[0-9a-f]{8}_[0-9a-f]{64}", page)
     assert len(found) == 1
     return str(found[0])
 
 
 def said(page: str) -> dict[str, str]:
-    """The messages beside fields, by field."""
     found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
     return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
 
 
 async def opens(api: Api, key: str) -> int:
-    """How the API answers somebody with this key, and without the session; keys are read anew."""
     await asyncio.sleep(UNKNOWN_S)
     transport = httpx2.ASGITransport(app=api.app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as program:
@@ -50,7 +46,6 @@ async def opens(api: Api, key: str) -> int:
 
 
 async def journal(database: Database) -> list[tuple[object, ...]]:
-    """Who did what to which key; without what the tests do by hand."""
     return await scene.rows(
         database, "SELECT actor, action, target FROM operations WHERE actor <> 'local' ORDER BY id"
     )  # fmt: skip
@@ -77,7 +72,6 @@ async def test_strangers_see_no_link_to_it(keyed: Api) -> None:
 async def test_a_created_key_works_and_is_shown_once(
     keyed: Api, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither a log nor the journal has it."""
     await sign_in(keyed, database, Scope.OPERATE)
     assert 'href="/keys"' in await text(keyed, "/jobs")
     with caplog.at_level(logging.DEBUG):
@@ -127,7 +121,6 @@ async def test_all_keys_are_listed_with_their_states(keyed: Api, database: Datab
 async def test_all_mistakes_stand_beside_what_was_typed(
     api: Api, database: Database, fields: dict[str, str | list[str]], wrong: dict[str, str]
 ) -> None:
-    """And no key is created."""
     await submit(api, "/keys", {"name": "alice", "scope": ["read"]})
     reply = await submit(api, "/keys", fields)
     assert reply.status_code == 422
@@ -178,7 +171,6 @@ async def test_a_rotation_without_grace_ends_the_old_key(
 
 @pytest.mark.parametrize("grace", ["", "soon", '"><b>'])
 async def test_a_grace_that_is_no_duration_rotates_nothing(api: Api, database: Database, grace: str) -> None:
-    """The row's form is open, with what was typed."""
     await submit(api, "/keys", ALICE)
     reply = await submit(api, "/keys/alice/rotate", {"grace": grace})
     assert reply.status_code == 422
@@ -213,7 +205,6 @@ async def test_a_revocation_of_one_key_leaves_the_other_of_its_name(keyed: Api, 
 async def test_an_operator_is_warned_of_his_own_key_and_may_revoke_it(
     keyed: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the key that he is signed in with, not of another of the same name."""
     monkeypatch.setattr("services.orchestrator.access.keyring.FRESH_S", 0.0)
     own = await sign_in(keyed, database, Scope.OPERATE)
     await submit(keyed, "/keys", ALICE)
@@ -238,7 +229,6 @@ async def test_an_operator_is_warned_of_his_own_key_and_may_revoke_it(
 async def test_a_form_of_another_page_changes_nothing(
     keyed: Api, database: Database, fields: dict[str, str], headers: dict[str, str]
 ) -> None:
-    """Without the session's token, or from another site with it."""
     await sign_in(keyed, database, Scope.OPERATE)
     key = key_on((await submit(keyed, "/keys", ALICE)).text)
     before = await keys.list_keys(database)

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_clean_job_is_said_to_be_clean_with_all_that_was_checked(api: Api, database: Database) -> None:
-    """And with the command that says the same."""
     await api.job("closed-book")
     await finished(database)
     page = await text(api, "/jobs/a-job/audit")
@@ -25,7 +24,6 @@ async def test_a_clean_job_is_said_to_be_clean_with_all_that_was_checked(api: Ap
 
 
 async def test_a_violation_is_a_row_with_its_samples(api: Api, database: Database, plant: Plant) -> None:
-    """As the API finds it."""
     job = await api.job("closed-book")
     await finished(database)
     await plant("UPDATE outcomes SET answer = '<script>', correct = true")
@@ -40,14 +38,12 @@ async def test_a_violation_is_a_row_with_its_samples(api: Api, database: Databas
 
 
 async def test_a_job_that_runs_is_audited_as_far_as_it_is(api: Api) -> None:
-    """And says that its end is to come."""
     await api.job("closed-book")
     assert "has not ended" in await text(api, "/jobs/a-job/audit")
     assert (await look(api, "/jobs/other/audit")).status_code == 404
 
 
 async def test_an_unreadable_job_is_not_called_clean(api: Api, database: Database) -> None:
-    """What could not be checked is a violation that says why."""
     await api.job("closed-book")
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET params = '[1]'")
@@ -57,7 +53,6 @@ async def test_an_unreadable_job_is_not_called_clean(api: Api, database: Databas
 
 
 def test_the_headline_tells_violations_from_a_changed_source() -> None:
-    """The latter may be right all the same."""
     broken = Violation(invariant="I13", message="m", rows=("samples 1",))
     unreplayed = Violation(invariant="I18", message="m", rows=("samples 1",), source_changed=True)
     other = Violation(invariant="I2", message="m", rows=("attempts 1",))

@@ -17,7 +17,6 @@ BOTH = "left=right&left_index=1&right=wrong&right_index=2"
 
 @pytest.fixture
 async def answered(api: Api, database: Database) -> Api:
-    """A job "right" that has sample 1 right, and a job "wrong" that has sample 2 wrong, hostile and in mathematics."""
     for name, said in (("right", "\\boxed{2}"), ("wrong", f"{HOSTILE} $x^2$ \\boxed{{$y^2$ {HOSTILE}}}")):
         await api.job("mathrag-gate", name=name, reuse="none", params={"gate": {"min_pairs": 2}})
         await scene.drain(database, scene.ScriptedExecutor(always(said)))
@@ -25,7 +24,6 @@ async def answered(api: Api, database: Database) -> Api:
 
 
 async def test_a_success_and_a_failure_stand_beside_each_other(answered: Api) -> None:
-    """Question, documents with quality, answer and verdict of both, and where the file is."""
     page = await text(answered, f"/compare/cases?{BOTH}")
     assert "<h1>A success and a failure</h1>" in page
     assert "What is 1 plus 1?" in page
@@ -47,19 +45,16 @@ async def test_a_success_and_a_failure_stand_beside_each_other(answered: Api) ->
     ],
 )
 async def test_the_headline_says_what_the_two_are(answered: Api, query: str, said: str) -> None:
-    """Also of one job."""
     assert f"<h1>{said}</h1>" in await text(answered, f"/compare/cases?{query}")
 
 
 async def test_a_case_without_a_verdict_is_only_a_case(answered: Api, database: Database) -> None:
-    """A failed or waiting sample has none."""
     await answered.job(name="waiting", reuse="none")
     page = await text(answered, "/compare/cases?left=right&left_index=1&right=waiting&right_index=1")
     assert "<h1>Two cases</h1>" in page
 
 
 async def test_the_file_needs_nothing_and_runs_nothing(answered: Api) -> None:
-    """No script, no address, a policy that allows its own style alone; hostile texts are shown."""
     reply = await look(answered, f"/compare/cases.html?{BOTH}")
     assert reply.status_code == 200
     assert reply.headers["content-disposition"] == 'attachment; filename="cases-right-1-wrong-2.html"'
@@ -74,7 +69,6 @@ async def test_the_file_needs_nothing_and_runs_nothing(answered: Api) -> None:
 
 
 async def test_without_cases_there_is_a_form(api: Api) -> None:
-    """Which asks for both."""
     page = await text(api, "/compare/cases")
     assert page.count('name="left_index"') == page.count('name="right_index"') == 1
 
@@ -89,12 +83,10 @@ async def test_without_cases_there_is_a_form(api: Api) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["cases", "cases.html"])
 async def test_what_is_not_there_is_a_page_that_says_so(answered: Api, path: str, query: str, status: int) -> None:
-    """For the file as well."""
     assert (await look(answered, f"/compare/{path}?{query}")).status_code == status
 
 
 async def test_a_document_that_was_deleted_is_named(answered: Api, plant: Plant) -> None:
-    """The sample's record keeps its hash."""
     await plant("DELETE FROM corpus_documents", counted=False)
     await plant("DELETE FROM documents")
     assert "is deleted" in await text(answered, f"/compare/cases?{BOTH}")

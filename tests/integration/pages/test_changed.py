@@ -17,12 +17,10 @@ HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
 
 
 def always(written: str) -> scene.Answer:
-    """A world in which the generator writes this, whatever it is asked."""
     return lambda request: Generated(text=written) if request.role == "generate" else scene.by_rule(request)
 
 
 async def jobs(api: Api, database: Database, plant: Plant) -> None:
-    """One that retrieves and has items 0 to 3 right, one that does not and has 3 and 4 right."""
     await api.job("dense", name="dense")
     await api.job("closed-book", name="closed")
     await finished(database)
@@ -31,7 +29,6 @@ async def jobs(api: Api, database: Database, plant: Plant) -> None:
 
 
 async def test_only_samples_that_changed_are_listed(api: Api, database: Database, plant: Plant) -> None:
-    """With both answers; the filter shows gains or losses alone."""
     await jobs(api, database, plant)
     page = await text(api, "/compare/changed?left=dense&right=closed")
     assert "<h1>dense gains 3 and loses 1 against closed</h1>" in page
@@ -43,7 +40,6 @@ async def test_only_samples_that_changed_are_listed(api: Api, database: Database
 
 
 async def test_long_lists_have_pages(api: Api, database: Database, plant: Plant) -> None:
-    """The filter stays."""
     await jobs(api, database, plant)
     page = await text(api, "/compare/changed?left=dense&right=closed&only=gained&limit=2")
     (following,) = re.findall(r'href="([^"]+)" rel="next"', page)
@@ -52,7 +48,6 @@ async def test_long_lists_have_pages(api: Api, database: Database, plant: Plant)
 
 
 async def test_equal_jobs_have_no_changed_sample(api: Api, database: Database, plant: Plant) -> None:
-    """Said in words."""
     await jobs(api, database, plant)
     await right(plant, "dense", [3, 4])
     page = await text(api, "/compare/changed?left=dense&right=closed")
@@ -61,7 +56,6 @@ async def test_equal_jobs_have_no_changed_sample(api: Api, database: Database, p
 
 
 async def test_one_sample_stands_as_both_answered_it(api: Api, database: Database) -> None:
-    """Verdicts, documents that only one had, and the difference of the prompts."""
     for name, pipeline, said in (("dense", "dense", 2), ("closed", "closed-book", 3)):
         await api.job(pipeline, name=name)
         await scene.drain(database, scene.ScriptedExecutor(always(f"\\boxed{{{said}}}")))
@@ -75,8 +69,6 @@ async def test_one_sample_stands_as_both_answered_it(api: Api, database: Databas
 
 
 async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Database, plant: Plant) -> None:
-    """Questions, answers and what models wrote, a megabyte long."""
-
     await plant("UPDATE items SET question = question || :hostile", hostile=HOSTILE.replace("\x1b", "\x07"))
     await api.job(name="one")
     await scene.drain(database, scene.ScriptedExecutor(always(f"{HOSTILE} {'x' * 1_000_000} \\boxed{{{HOSTILE}}}")))
@@ -103,7 +95,6 @@ async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Databa
 async def test_what_is_not_there_is_a_page_that_says_so(
     api: Api, database: Database, plant: Plant, path: str, status: int
 ) -> None:
-    """In the API's words."""
     await jobs(api, database, plant)
     reply = await look(api, f"/compare/{path}")
     assert reply.status_code == status

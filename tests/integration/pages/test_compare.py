@@ -18,7 +18,6 @@ __all__ = ["answered"]
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """The application over a corpus "docs" and a dataset "items" of forty."""
     await scene.furnish(database, ITEMS)
     async with serving(database, redis_url) as serving_api:
         yield serving_api
@@ -40,7 +39,6 @@ async def test_the_headline_ranks_only_what_is_separable(api: Api, answered: Ans
 
 
 async def test_without_a_baseline_each_row_is_held_against_the_best(api: Api, answered: Answered) -> None:
-    """Differences are then negative, and corrected for every pair."""
     await answered(one=range(20), two=range(38), three=range(20))
     page = await text(api, "/compare?jobs=one&jobs=two&jobs=three")
     assert "<h1>two beats all others at n = 40, by 45 points" in page
@@ -52,7 +50,6 @@ async def test_without_a_baseline_each_row_is_held_against_the_best(api: Api, an
 
 
 async def test_the_api_has_the_same_comparison(api: Api, answered: Answered) -> None:
-    """Its address stands at the page's foot."""
     await answered(one=range(20), two=range(38))
     page = await text(api, "/compare?jobs=one&baseline=two")
     assert 'href="/v1/comparison?job=two&amp;job=one&amp;baseline=two&amp;measure=accuracy"' in page
@@ -75,7 +72,6 @@ async def test_the_api_has_the_same_comparison(api: Api, answered: Answered) -> 
 async def test_what_cannot_be_compared_is_refused_as_a_page(
     api: Api, database: Database, query: str, status: int, said: str
 ) -> None:
-    """With the API's words; what an address holds does not act."""
     await scene.add_dataset(database, 5, "others", changed=frozenset(range(5)))
     for name, dataset in (("one", "items"), ("two", "items"), ("other", "others")):
         await api.job(name=name, dataset=dataset)
@@ -88,7 +84,6 @@ async def test_what_cannot_be_compared_is_refused_as_a_page(
 
 
 async def test_equal_jobs_are_not_told_apart(api: Api, answered: Answered) -> None:
-    """They have no changed sample that one could look at."""
     await answered(one=range(20), two=range(20))
     page = await text(api, "/compare?jobs=one&jobs=two")
     assert "<h1>No two are separable at n = 40</h1>" in page
@@ -97,7 +92,6 @@ async def test_equal_jobs_are_not_told_apart(api: Api, answered: Answered) -> No
 
 
 async def test_running_jobs_say_that_they_are_not_final(api: Api, database: Database, plant: Plant) -> None:
-    """One without a verdict is compared with nothing."""
     await api.job(name="old")
     await finished(database)
     await right(plant, "old", range(20))
@@ -109,7 +103,6 @@ async def test_running_jobs_say_that_they_are_not_final(api: Api, database: Data
 
 
 async def test_one_chooses_among_completed_jobs_of_one_dataset(api: Api, database: Database) -> None:
-    """At first of the newest one that several have asked; others by their name."""
     await scene.add_dataset(database, 5, "single")
     for name, dataset in (("one", "items"), ("two", "items"), ("alone", "single")):
         await api.job(name=name, dataset=dataset)
@@ -126,6 +119,5 @@ async def test_one_chooses_among_completed_jobs_of_one_dataset(api: Api, databas
 
 
 async def test_without_a_job_the_page_says_how_to_submit_one(api: Api) -> None:
-    """And with an unknown dataset, that nobody asked it."""
     assert "mathrag job submit" in await text(api, "/compare")
     assert "No completed job used this dataset" in await text(api, "/compare?dataset=unknown")

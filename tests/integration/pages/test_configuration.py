@@ -19,13 +19,11 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 
 
 async def change(api: Api, **params: Any) -> None:
-    """A change through the API."""
     reply = await api.http.patch("/v1/configuration", json={"params": params}, headers={"If-Match": "*"})
     assert reply.status_code == 200, reply.text
 
 
 async def test_before_the_first_change_the_page_says_how_to_make_one(api: Api) -> None:
-    """And that the shipped defaults hold."""
     page = await text(api, "/configuration")
     assert "No parameter has been changed" in page
     assert "mathrag config set gate.tau=0.3" in page
@@ -33,7 +31,6 @@ async def test_before_the_first_change_the_page_says_how_to_make_one(api: Api) -
 
 
 async def test_the_page_shows_what_holds_and_every_change(api: Api) -> None:
-    """Each version with what it changed, and who made it."""
     await change(api, gate={"tau": 0.3}, candidates=7)
     await change(api, gate={"tau": 0.4}, candidates=None)
     page = await text(api, "/configuration")
@@ -45,7 +42,6 @@ async def test_the_page_shows_what_holds_and_every_change(api: Api) -> None:
 
 
 async def test_two_versions_are_compared(api: Api) -> None:
-    """Version 0 is what is shipped; a version that is not named is the one that holds; the API says the same."""
     await change(api, gate={"tau": 0.3}, seed=1)
     await change(api, gate={"tau": 0.4}, seed=None)
     page = await text(api, "/configuration?left=1&right=2")
@@ -62,12 +58,10 @@ async def test_two_versions_are_compared(api: Api) -> None:
 @pytest.mark.parametrize(("query", "status"), [("left=9", 404), ("left=-1", 422), ("left=x", 422), ("up=1", 422),
                                                ("left=99999999999", 422), ("cursor=x", 400)])  # fmt: skip
 async def test_a_version_that_does_not_exist_is_said_to_be_none(api: Api, query: str, status: int) -> None:
-    """As is what is no version."""
     assert (await look(api, f"/configuration?{query}")).status_code == status
 
 
 async def test_older_versions_are_on_further_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last one of a page says what it changed, too."""
     monkeypatch.setattr(configuration, "ROWS", 2)
     for seed in range(1, 6):
         await change(api, seed=seed)
@@ -81,7 +75,6 @@ async def test_older_versions_are_on_further_pages(api: Api, monkeypatch: pytest
 
 
 async def test_a_form_sets_a_parameter_and_takes_it_away(api: Api) -> None:
-    """It is read as `mathrag config set` reads it."""
     for name, value in (("gate.tau", "0.3"), ("fusion.method", "weighted"), ("gate.tau", "")):
         seen = (await api.get("/v1/configuration"))["version"]
         reply = await send(api, "/configuration/change", {"name": name, "value": value, "seen": str(seen)})
@@ -102,7 +95,6 @@ async def test_a_form_sets_a_parameter_and_takes_it_away(api: Api) -> None:
 async def test_a_form_that_cannot_be_used_changes_nothing(
     api: Api, fields: dict[str, str], status: int, said: str
 ) -> None:
-    """A misspelt name, a value out of range, a version that somebody else has followed."""
     reply = await send(api, "/configuration/change", fields)
     assert reply.status_code == status, reply.text
     assert said in reply.text
@@ -110,7 +102,6 @@ async def test_a_form_that_cannot_be_used_changes_nothing(
 
 
 async def test_an_older_version_is_restored_as_a_new_one(api: Api) -> None:
-    """Version 0 brings the shipped defaults back; nothing is lost."""
     await change(api, seed=1)
     await change(api, seed=2)
     assert (await send(api, "/configuration/restore", {"version": "1", "seen": "2"})).status_code == 303
@@ -123,7 +114,6 @@ async def test_an_older_version_is_restored_as_a_new_one(api: Api) -> None:
 
 
 async def test_the_api_restores_too_and_asks_what_was_seen(api: Api) -> None:
-    """With another version 412, without one 428."""
     await change(api, seed=1)
     path, body = "/v1/configuration/restore", {"version": 0}
     assert (await api.http.post(path, json=body)).status_code == 428
@@ -135,7 +125,6 @@ async def test_the_api_restores_too_and_asks_what_was_seen(api: Api) -> None:
 
 
 async def test_only_operators_see_settings_and_change_anything(keyed: Api, database: Database) -> None:
-    """A reader has no form for it, and what he sends nevertheless is refused."""
     await sign_in(keyed, database, Scope.READ)
     page = await text(keyed, "/configuration")
     assert "/configuration/change" not in page
@@ -148,7 +137,6 @@ async def test_only_operators_see_settings_and_change_anything(keyed: Api, datab
 
 
 async def test_a_change_needs_the_token_of_its_session(keyed: Api, database: Database) -> None:
-    """A form of another page has none."""
     await sign_in(keyed, database, Scope.OPERATE)
     page = await text(keyed, "/configuration")
     fields = {"name": "seed", "value": "1", "seen": "0"}
@@ -158,7 +146,6 @@ async def test_a_change_needs_the_token_of_its_session(keyed: Api, database: Dat
 
 
 async def test_no_secret_stands_on_the_page_or_in_the_api(database: Database, redis_url: str) -> None:
-    """Passwords in addresses, keys, and arguments of commands, which may hold one."""
     secret = "hidden-5f2d"
     settings = scene.SETTINGS.model_copy(
         update={
@@ -186,7 +173,6 @@ async def test_no_secret_stands_on_the_page_or_in_the_api(database: Database, re
 
 
 async def test_hostile_values_are_shown_and_do_not_act(api: Api) -> None:
-    """Texts that a job may have as a parameter."""
     await change(api, anchors={"negative": HOSTILE}, enhance={"terms": {HOSTILE: [HOSTILE]}})
     await change(api, anchors={"negative": "harmless"})
     for path in ("/configuration", "/configuration?left=0&right=1"):

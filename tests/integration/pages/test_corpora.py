@@ -19,8 +19,6 @@ HOSTILE = "<script>alert(1)</script>\u202e</span>"
 
 
 async def store(database: Database, name: str, *documents: Document, **meta: Any) -> None:
-    """A corpus of these documents, called d0, d1 and so on, without indexes."""
-
     async def batches() -> AsyncIterator[list[CorpusRecord]]:
         yield [CorpusRecord(external_id=f"d{at}", document=each, meta=meta) for at, each in enumerate(documents)]
 
@@ -28,20 +26,17 @@ async def store(database: Database, name: str, *documents: Document, **meta: Any
 
 
 def hash_of(page: str) -> str:
-    """Of the first document that the page links to."""
     found = re.search(r"/documents/([0-9a-f]{64})", page)
     assert found
     return found[1]
 
 
 async def test_without_a_corpus_the_page_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    """With a command that exists."""
     async with serving(database, redis_url) as api:
         assert "mathrag corpus create NAME --from PATH" in await text(api, "/corpora")
 
 
 async def test_a_list_says_what_can_be_searched(api: Api, database: Database) -> None:
-    """And what a corpus holds."""
     await mining.store_graph(database, "kin")
     await store(database, "plain", Document(text="A passage."))
     found = [without_time(row) for row in rows(await text(api, "/corpora"))]
@@ -53,7 +48,6 @@ async def test_a_list_says_what_can_be_searched(api: Api, database: Database) ->
 
 
 async def test_a_corpus_shows_its_indexes_with_their_recipes(api: Api, database: Database) -> None:
-    """And the jobs that search it; the API says the same."""
     await api.job("hybrid")
     page = await text(api, "/corpora/docs")
     assert "ready to be searched" in page
@@ -67,7 +61,6 @@ async def test_a_corpus_shows_its_indexes_with_their_recipes(api: Api, database:
 
 
 async def test_a_corpus_without_indexes_says_what_to_do(api: Api, database: Database) -> None:
-    """Jobs cannot use it."""
     await store(database, "plain", Document(problem="What is $1+1$?", text="It is $2$."), Document(text="A passage."))
     page = await text(api, "/corpora/plain")
     assert "mathrag corpus index plain" in page
@@ -75,7 +68,6 @@ async def test_a_corpus_without_indexes_says_what_to_do(api: Api, database: Data
 
 
 async def test_documents_are_turned_page_by_page(api: Api, database: Database) -> None:
-    """Each of them once, in the corpus's order."""
     await store(database, "long", *(Document(text=f"Passage {at}.") for at in range(25)))
     path: str | None = "/corpora/long"
     seen = []
@@ -88,7 +80,6 @@ async def test_documents_are_turned_page_by_page(api: Api, database: Database) -
 
 
 async def test_a_document_is_shown_in_full_with_its_mathematics(api: Api, database: Database) -> None:
-    """With every id that it has, and what its upload said of it."""
     long = "Because $x^2=4$, " + "so " * 3000 + "the end."
     same = Document(problem="Solve $x^2=4$.", text=long)
     await store(database, "twice", same, Document(text="Another."), same, level="Level 1")
@@ -103,14 +94,12 @@ async def test_a_document_is_shown_in_full_with_its_mathematics(api: Api, databa
 
 @pytest.mark.parametrize("document", ["0" * 64, "x", "0" * 63, "%00", "0" * 500])
 async def test_a_document_that_the_corpus_does_not_hold_is_not_found(api: Api, document: str) -> None:
-    """Whatever stands in the address."""
     reply = await look(api, f"/corpora/docs/documents/{document}")
     assert reply.status_code in (404, 422)
     assert "<h1>" in reply.text
 
 
 async def test_an_unknown_corpus_is_told_from_what_was_meant(api: Api) -> None:
-    """On every page of one."""
     for path in ("/corpora/dosc", "/corpora/dosc/contamination", f"/corpora/dosc/documents/{'0' * 64}"):
         reply = await look(api, path)
         assert reply.status_code == 404
@@ -118,7 +107,6 @@ async def test_an_unknown_corpus_is_told_from_what_was_meant(api: Api) -> None:
 
 
 async def test_hostile_documents_are_shown_and_do_not_act(api: Api, database: Database) -> None:
-    """In a list, alone, as what an upload said, and a megabyte of it."""
     long = HOSTILE + "$\\href{javascript:x}{y}$" + "a" * 1_000_000
     await store(database, "evil", Document(problem=HOSTILE, text=long), **{HOSTILE: HOSTILE})
     first = await text(api, "/corpora/evil")
@@ -130,7 +118,6 @@ async def test_hostile_documents_are_shown_and_do_not_act(api: Api, database: Da
 
 
 async def test_leaked_answers_are_counted_once_a_dataset_is_chosen(api: Api, database: Database) -> None:
-    """The scene's questions are the corpus's problems."""
     await scene_corpus(database)
     assert "Exact" not in await text(api, "/corpora/leaky/contamination")
     page = await text(api, "/corpora/leaky/contamination?dataset=items")
@@ -141,14 +128,12 @@ async def test_leaked_answers_are_counted_once_a_dataset_is_chosen(api: Api, dat
 
 
 async def scene_corpus(database: Database) -> None:
-    """A corpus with the problem of one question."""
     await store(database, "leaky", Document(problem="What is 3 plus 3?", text="\\boxed{6}"), Document(text="Other."))
 
 
 async def test_a_page_of_a_large_corpus_costs_no_more_than_of_a_small_one(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sizes are of the first documents; the statements are as many."""
     monkeypatch.setattr(corpus_details, "SAMPLED", 3)
     await store(database, "long", *(Document(text="x" * at) for at in range(1, 9)))
     texts = (await api.get("/v1/corpora/long"))["texts"]

@@ -18,20 +18,17 @@ VARIED = [
 
 
 async def test_without_a_dataset_the_page_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    """With a command that exists."""
     async with serving(database, redis_url) as api:
         assert "mathrag dataset create NAME --from PATH" in await text(api, "/datasets")
 
 
 async def test_a_list_says_how_answers_are_graded(api: Api) -> None:
-    """As mathematics, unless the dataset says otherwise."""
     await api.upload("datasets", "quiz", [{"question": "Who?", "answer": "Noether"}], grader="contains")
     found = [without_time(row) for row in rows(await text(api, "/datasets"))]
     assert found == ["quiz 1 by contains", "items 5 as mathematics"]
 
 
 async def test_a_dataset_shows_what_its_items_have(api: Api) -> None:
-    """Subjects by number, levels in their order; a job can be submitted from there."""
     await api.upload("datasets", "varied", VARIED)
     page = await text(api, "/datasets/varied")
     assert "3 items; 2 of 3 have a gold answer." in page
@@ -48,7 +45,6 @@ async def test_a_dataset_shows_what_its_items_have(api: Api) -> None:
 
 
 async def test_a_dataset_without_gold_answers_says_that_nothing_is_graded(api: Api) -> None:
-    """Before somebody waits for an accuracy."""
     await api.upload("datasets", "open", [{"question": "Why?"}])
     assert "nothing is graded" in await text(api, "/datasets/open")
 
@@ -56,7 +52,6 @@ async def test_a_dataset_without_gold_answers_says_that_nothing_is_graded(api: A
 async def test_a_large_dataset_is_counted_up_to_a_bound(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the page says so."""
     monkeypatch.setattr(dataset_details, "COUNTED", 2)
     await api.upload("datasets", "varied", VARIED)
     assert (await api.get("/v1/datasets/varied"))["counts"]["counted"] == 2
@@ -64,7 +59,6 @@ async def test_a_large_dataset_is_counted_up_to_a_bound(
 
 
 async def test_items_are_turned_page_by_page(api: Api) -> None:
-    """Each of them once."""
     await api.upload("datasets", "long", [{"question": f"Question {at}?"} for at in range(23)])
     path: str | None = "/datasets/long"
     seen = []
@@ -77,7 +71,6 @@ async def test_items_are_turned_page_by_page(api: Api) -> None:
 
 
 async def test_jobs_over_a_dataset_are_linked(api: Api) -> None:
-    """The newest, and all of them in the list of jobs."""
     assert "mathrag job submit" in await text(api, "/datasets/items")
     for _ in range(6):
         await api.job()
@@ -88,14 +81,12 @@ async def test_jobs_over_a_dataset_are_linked(api: Api) -> None:
 
 
 async def test_an_unknown_dataset_is_told_from_what_was_meant(api: Api) -> None:
-    """As the API's problem does."""
     reply = await look(api, "/datasets/itmes")
     assert reply.status_code == 404
     assert "did you mean &#39;items&#39;?" in reply.text
 
 
 async def test_hostile_items_are_shown_and_do_not_act(api: Api) -> None:
-    """Question, answer, subject, level and id; the longest question folds."""
     item = dict.fromkeys(("answer", "subject", "level", "id"), HOSTILE)
     reply = await api.upload("datasets", "evil", [{"question": HOSTILE + "a" * 32_000, **item}])
     assert reply.status_code == 201, reply.text

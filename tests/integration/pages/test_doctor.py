@@ -11,7 +11,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_what_is_not_well_stands_first_with_what_to_do(api: Api) -> None:
-    """No worker runs here; PostgreSQL does."""
     page = await browsing.text(api, "/doctor")
     found = browsing.rows(page)
     wrong = [row for row in found if row.startswith("✗")]
@@ -22,7 +21,6 @@ async def test_what_is_not_well_stands_first_with_what_to_do(api: Api) -> None:
 
 
 async def test_everything_is_looked_at_for_operators_alone(keyed: Api, database: Database) -> None:
-    """It hashes files, and names paths."""
     await browsing.sign_in(keyed, database, Scope.READ)
     assert "/doctor/everything" not in await browsing.text(keyed, "/doctor")
     assert (await browsing.look(keyed, "/doctor/everything")).status_code == 403

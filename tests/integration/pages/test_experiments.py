@@ -19,12 +19,10 @@ HOSTILE = {
 
 
 async def test_without_an_experiment_the_page_says_how_to_submit_one(api: Api) -> None:
-    """With a command."""
     assert "mathrag experiment submit" in await text(api, "/experiments")
 
 
 async def test_experiments_are_listed_with_their_state(api: Api, database: Database) -> None:
-    """Newest first, page by page."""
     await submitted(api)
     await finished(database)
     await submitted(api, {**PAIR, "name": "young", "repeats": 2})
@@ -35,7 +33,6 @@ async def test_experiments_are_listed_with_their_state(api: Api, database: Datab
 
 
 async def test_the_headline_is_the_verdict_of_the_report(api: Api, database: Database, plant: Plant) -> None:
-    """The table shows it against the baseline."""
     await submitted(api)
     await finished(database)
     await right(plant, "pair-closed-1", [0])
@@ -50,7 +47,6 @@ async def test_the_headline_is_the_verdict_of_the_report(api: Api, database: Dat
 
 
 async def test_two_parameters_are_a_heat_map_whose_cells_lead_to_jobs(api: Api, database: Database) -> None:
-    """The cell without an order of documents was refused, and says so."""
     made = await submitted(api, WEIGHTS)
     await finished(database)
     page = await text(api, "/experiments/weights")
@@ -62,7 +58,6 @@ async def test_two_parameters_are_a_heat_map_whose_cells_lead_to_jobs(api: Api, 
 
 
 async def test_axes_are_chosen(api: Api, database: Database) -> None:
-    """One axis has lines; what does not vary is no axis."""
     await submitted(api, WEIGHTS)
     await finished(database)
     page = await text(api, "/experiments/weights?x=rrf_weight&y=none")
@@ -73,7 +68,6 @@ async def test_axes_are_chosen(api: Api, database: Database) -> None:
 
 
 async def test_one_that_still_runs_shows_what_is_done(api: Api) -> None:
-    """Cells without a figure say their state."""
     await submitted(api, {**PAIR, "grid": {"context_size": [1, 2], "candidates": [2, 3]}})
     page = await text(api, "/experiments/pair?x=context_size&y=candidates")
     assert "<h1>Nothing can be compared yet" in page
@@ -83,7 +77,6 @@ async def test_one_that_still_runs_shows_what_is_done(api: Api) -> None:
 
 
 async def test_hostile_parameters_do_not_act(api: Api, database: Database) -> None:
-    """Names and values of a grid are what somebody wrote."""
     await submitted(api, HOSTILE)
     await finished(database)
     page = await text(api, "/experiments/hostile")
@@ -96,7 +89,6 @@ async def test_hostile_parameters_do_not_act(api: Api, database: Database) -> No
 
 @pytest.mark.parametrize("name", ["nowhere", "%3Cscript%3E", "%00"])
 async def test_an_unknown_experiment_is_a_page_that_says_so(api: Api, name: str) -> None:
-    """And the name does not act."""
     reply = await look(api, f"/experiments/{name}")
     assert reply.status_code in (404, 422)
     assert "<script>" not in reply.text

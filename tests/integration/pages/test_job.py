@@ -22,13 +22,11 @@ HOSTILE = "<script>alert(1)</script>\u202e$x$"
 
 
 def words(page: str) -> str:
-    """What a person reads of the page's main part."""
     main = page.partition("<main")[2].partition("</main>")[0]
     return " ".join(re.sub(r"<[^>]+>", " ", main).split())
 
 
 async def test_a_job_that_waits_says_so_and_what_may_be_done(api: Api) -> None:
-    """It is found by its name, too."""
     job = await api.job()
     page = await text(api, f"/jobs/{job['name']}")
     assert "Preparing: nothing is graded yet" in words(page) or "Running, 0 of 5 done" in words(page)
@@ -38,7 +36,6 @@ async def test_a_job_that_waits_says_so_and_what_may_be_done(api: Api) -> None:
 
 
 async def test_a_completed_job_says_how_well_it_did_in_its_headline(api: Api, database: Database) -> None:
-    """With the figures of its report."""
     job = await api.job("mathrag-gate", params=GATED)
     await finished(database)
     found = (await api.get(f"/v1/jobs/{job['id']}/report"))["accuracy"]
@@ -52,7 +49,6 @@ async def test_a_completed_job_says_how_well_it_did_in_its_headline(api: Api, da
 
 
 async def test_the_gates_decision_is_drawn_and_explained(api: Api, database: Database) -> None:
-    """In words that need no rho, with the chart's own words for those who do not see it."""
     await api.job("mathrag-gate", params=GATED)
     await finished(database)
     assert "There are too few data to trust rules here" in await text(api, "/jobs/a-job")
@@ -69,14 +65,12 @@ async def test_the_gates_decision_is_drawn_and_explained(api: Api, database: Dat
 
 
 async def test_a_job_without_a_gate_shows_none(api: Api, database: Database) -> None:
-    """Nor an empty card."""
     await api.job("closed-book")
     await finished(database)
     assert "Decision of the gate" not in await text(api, "/jobs/a-job")
 
 
 async def test_failures_are_counted_by_kind_as_they_come(api: Api, database: Database) -> None:
-    """And stand in the headline."""
     await api.job("closed-book")
     await finished(database)
     await scene.run_sql(database, "UPDATE samples SET state = 3, failure = 'poisoned' WHERE ordinal < 2")
@@ -86,7 +80,6 @@ async def test_failures_are_counted_by_kind_as_they_come(api: Api, database: Dat
 
 
 async def test_a_job_that_cannot_be_read_is_shown_with_what_can(api: Api, database: Database) -> None:
-    """Its parameters as they are stored."""
     await api.job("closed-book")
     await finished(database)
     await scene.run_sql(database, "UPDATE jobs SET params = :params", params=b'{"candidates":7,"gate":{"tua":0.3}}')
@@ -97,7 +90,6 @@ async def test_a_job_that_cannot_be_read_is_shown_with_what_can(api: Api, databa
 
 
 async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Database) -> None:
-    """Of the name, the metadata and the reason."""
     await api.job("closed-book", metadata={HOSTILE[:60]: HOSTILE})
     await scene.run_sql(
         database, "UPDATE jobs SET name = :bad, state = 'failed', reason = :bad, ended_at = now()", bad=HOSTILE
@@ -111,7 +103,6 @@ async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Databa
 
 
 async def test_a_job_that_is_not_there_is_said_not_to_be(api: Api) -> None:
-    """With the name that was probably meant."""
     await api.job()
     reply = await look(api, "/jobs/a-jobb")
     assert reply.status_code == 404
@@ -120,7 +111,6 @@ async def test_a_job_that_is_not_there_is_said_not_to_be(api: Api) -> None:
 
 
 async def test_forms_pause_resume_cancel_and_requeue(api: Api, database: Database) -> None:
-    """As the API does, and the page comes back as it is then."""
     job = await api.job()
     at = f"/jobs/{job['id']}"
     for action, said in (("pause", "Paused, 0 of 5 done"), ("resume", "can-pause"), ("cancel", "Cancelling")):
@@ -138,7 +128,6 @@ async def test_forms_pause_resume_cancel_and_requeue(api: Api, database: Databas
 
 
 async def test_what_an_ended_job_refuses_is_a_page(api: Api, database: Database) -> None:
-    """With the API's status and words."""
     await api.job("closed-book")
     await finished(database)
     reply = await send(api, "/jobs/a-job/pause", {})
@@ -147,7 +136,6 @@ async def test_what_an_ended_job_refuses_is_a_page(api: Api, database: Database)
 
 
 async def test_only_who_may_submit_sees_buttons_and_may_press_them(keyed: Api, database: Database) -> None:
-    """Whoever may only read has links."""
     await scene.submit_job(database, "closed-book")
     await sign_in(keyed, database, Scope.READ)
     page = await text(keyed, "/jobs/a-job")
@@ -156,7 +144,6 @@ async def test_only_who_may_submit_sees_buttons_and_may_press_them(keyed: Api, d
 
 
 async def test_buttons_work_only_from_a_page_of_the_own_session(keyed: Api, database: Database) -> None:
-    """The token tells."""
     await scene.submit_job(database, "closed-book")
     await sign_in(keyed, database, Scope.READ, Scope.SUBMIT)
     page = await text(keyed, "/jobs/a-job")
@@ -167,7 +154,6 @@ async def test_buttons_work_only_from_a_page_of_the_own_session(keyed: Api, data
 
 
 async def test_many_who_watch_a_job_cost_one_look(database: Database, redis_url: str) -> None:
-    """All get the same event, with the whole of what changes; with the job's end the stream ends."""
     await scene.furnish(database)
     polls = HeldPolls()
     async with serving(database, redis_url, polls=polls) as api:
@@ -187,7 +173,6 @@ async def test_many_who_watch_a_job_cost_one_look(database: Database, redis_url:
 
 
 async def test_what_is_watched_is_the_same_for_everybody(api: Api, database: Database) -> None:
-    """No button and no token is in it, and hostile texts do not act there either."""
     job = await api.job("closed-book")
     await scene.run_sql(
         database, "UPDATE jobs SET state = 'failed', reason = :bad, ended_at = now()", bad=f"{HOSTILE}\ndata: x\n\n"
@@ -200,7 +185,6 @@ async def test_what_is_watched_is_the_same_for_everybody(api: Api, database: Dat
 
 
 async def test_time_left_is_an_interval(api: Api, database: Database) -> None:
-    """By the pace of the samples that have ended."""
     await api.upload("datasets", "long", [{"question": f"{n}+1?", "gold": str(n + 1)} for n in range(100)])
     job = await api.job("closed-book", dataset="long")
     await scene.run_sql(database, "UPDATE jobs SET state = 'running', running_at = now()")
@@ -216,7 +200,6 @@ async def test_time_left_is_an_interval(api: Api, database: Database) -> None:
 
 
 async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database: Database) -> None:
-    """A model that nobody serves, and a server that is away; their names and words are as hostile as others."""
     await api.job("closed-book")
     await scene.advance(database)
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
@@ -230,7 +213,6 @@ async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database
 
 
 async def test_a_job_of_imported_answers_is_not_run_again(api: Api) -> None:
-    """Nothing of how they came about is here, so there is nothing to ask again, nor a price."""
     reply = await api.http.post(
         "/v1/jobs/import", params={"name": "theirs", "dataset": "items"}, content=b'{"index": 0, "answer": "0"}\n'
     )

@@ -14,24 +14,20 @@ pytestmark = pytest.mark.anyio
 
 
 def names(page: str) -> list[str]:
-    """Of the rows."""
     return [row.split()[0] for row in rows(page)]
 
 
 async def some(api: Api, *wanted: str) -> None:
-    """Jobs of these names, in this order."""
     for name in wanted:
         await api.job(name=name)
 
 
 async def test_without_jobs_there_is_a_sentence_and_the_next_command(api: Api) -> None:
-    """And where filters leave none, that no job matches."""
     assert "mathrag job submit" in await text(api, "/jobs")
     assert "No job matches these filters." in await text(api, "/jobs?state=failed")
 
 
 async def test_a_row_says_how_far_the_job_is_and_how_well_it_did(api: Api, database: Database) -> None:
-    """The share that is right with its interval only once it has ended."""
     job = await api.job("closed-book", name="done")
     await finished(database)
     await some(api, "waits")
@@ -46,7 +42,6 @@ async def test_a_row_says_how_far_the_job_is_and_how_well_it_did(api: Api, datab
 
 
 async def test_a_list_is_filtered_by_a_part_of_the_name_and_sorted(api: Api, database: Database) -> None:
-    """By the page and by the API alike; states in the order of what goes on."""
     await some(api, "Beta", "alpha-2", "gamma", "alpha-1")
     await scene.run_sql(database, "UPDATE jobs SET state = 'failed', ended_at = now() WHERE name = 'alpha-1'")
     for query, expected in (
@@ -64,7 +59,6 @@ async def test_a_list_is_filtered_by_a_part_of_the_name_and_sorted(api: Api, dat
 
 @pytest.mark.parametrize("sort", ["newest", "name", "state"])
 async def test_pages_of_every_order_hold_every_job_once(api: Api, database: Database, sort: str) -> None:
-    """The link to the next page keeps filters and order."""
     await some(api, *(f"job-{n % 3}-{n}" for n in range(7)))
     await scene.run_sql(database, "UPDATE jobs SET state = 'paused' WHERE name LIKE 'job-1%'")
     whole = names(await text(api, f"/jobs?sort={sort}"))
@@ -91,7 +85,6 @@ async def test_pages_of_every_order_hold_every_job_once(api: Api, database: Data
     ],
 )
 async def test_a_bad_filter_is_said_to_be_bad(api: Api, query: str, status: int, said: str) -> None:
-    """As a page, and nothing of it acts."""
     reply = await look(api, f"/jobs?{query}")
     assert reply.status_code == status
     assert said in reply.text
@@ -99,7 +92,6 @@ async def test_a_bad_filter_is_said_to_be_bad(api: Api, query: str, status: int,
 
 
 async def test_a_cursor_of_another_order_is_refused(api: Api) -> None:
-    """It would leave jobs out."""
     await some(api, "one", "two")
     cursor = (await api.get("/v1/jobs", limit=1, sort="name"))["next_cursor"]
     assert [job["name"] for job in (await api.get("/v1/jobs", limit=1, sort="name", cursor=cursor))["data"]] == ["two"]
@@ -108,7 +100,6 @@ async def test_a_cursor_of_another_order_is_refused(api: Api) -> None:
 
 
 async def test_hostile_names_are_shown_and_do_not_act(api: Api, database: Database) -> None:
-    """Whatever earlier releases or other hands stored."""
     await api.job("closed-book")
     await scene.run_sql(database, "UPDATE jobs SET name = :bad", bad="<script>alert(1)</script>\u202e")
     page = await text(api, "/jobs")
@@ -118,7 +109,6 @@ async def test_hostile_names_are_shown_and_do_not_act(api: Api, database: Databa
 
 
 async def test_a_page_takes_few_statements_however_many_jobs_it_shows(api: Api, database: Database) -> None:
-    """And fewer the second time: verdicts of what has ended do not change."""
     counts = []
     for name in ("first", "second", "third"):
         await some(api, name, f"{name}-2")
@@ -133,7 +123,6 @@ async def test_a_page_takes_few_statements_however_many_jobs_it_shows(api: Api, 
 
 
 async def test_whoever_watches_sees_a_job_come_and_change(api: Api) -> None:
-    """Every event has all rows, so a browser that lost the connection is right again with the next."""
     await some(api, "first")
     async with watching(api, "/live/jobs?sort=name") as pieces:
         assert 'hx-target="#jobs"' in (event := await pieces.get())
@@ -143,7 +132,6 @@ async def test_whoever_watches_sees_a_job_come_and_change(api: Api) -> None:
 
 
 async def test_many_who_watch_cost_one_look(database: Database, redis_url: str) -> None:
-    """Each filter has its own."""
     await scene.furnish(database)
     polls = HeldPolls()
     async with serving(database, redis_url, polls=polls) as api:

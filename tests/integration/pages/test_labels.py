@@ -17,7 +17,6 @@ FORM = {"name": "set", "job": "a-job", "what": "documents", "size": "15", "seed"
 
 
 async def drawn(api: Api, database: Database, **fields: str) -> None:
-    """A set of a completed job, drawn by the page's form."""
     await api.job("mathrag-gate", params={"quality": "judge"})
     await finished(database)
     reply = await send(api, "/labels", {**FORM, **fields})
@@ -25,14 +24,12 @@ async def drawn(api: Api, database: Database, **fields: str) -> None:
 
 
 async def label(api: Api, number: int, value: str, **fields: str) -> str:
-    """Press a button; where it leads."""
     reply = await send(api, f"/labels/set/tasks/{number}", {"value": value, **fields})
     assert reply.status_code == 303, reply.text
     return reply.headers["location"]
 
 
 async def test_without_a_set_the_page_says_how_to_draw_one(api: Api) -> None:
-    """By the form, or by the command."""
     page = await text(api, "/labels")
     assert "There is no label set yet" in page
     assert "mathrag label create" in page
@@ -40,7 +37,6 @@ async def test_without_a_set_the_page_says_how_to_draw_one(api: Api) -> None:
 
 
 async def test_a_set_is_drawn_labelled_and_compared_without_a_script(api: Api, database: Database) -> None:
-    """Each label leads to the next task, the last one to the agreement."""
     await drawn(api, database)
     for number in range(1, 16):
         assert f"<h1>Task {number} of 15</h1>" in await text(api, "/labels/set")
@@ -56,7 +52,6 @@ async def test_a_set_is_drawn_labelled_and_compared_without_a_script(api: Api, d
 
 
 async def test_a_blind_page_says_nothing_of_the_judge_s_rating(api: Api, database: Database) -> None:
-    """The page is the same whatever the judge said; who asks is shown it, and labels with open eyes."""
     await drawn(api, database)
     blind = await text(api, "/labels/set")
     await scene.run_sql(database, "UPDATE label_tasks SET system = CASE system WHEN '1' THEN '2' ELSE '1' END")
@@ -72,7 +67,6 @@ async def test_a_blind_page_says_nothing_of_the_judge_s_rating(api: Api, databas
 
 
 async def test_a_label_can_be_changed_and_has_its_note(api: Api, database: Database) -> None:
-    """The button that was pressed is marked."""
     await drawn(api, database)
     await label(api, 2, "4", note="<b>unsure</b>")
     page = await text(api, "/labels/set/tasks/2")
@@ -83,7 +77,6 @@ async def test_a_label_can_be_changed_and_has_its_note(api: Api, database: Datab
 
 
 async def test_answers_are_shown_with_the_right_answer_and_without_the_verdict(api: Api, database: Database) -> None:
-    """Three verdicts, each with its key."""
     await drawn(api, database, what="answers")
     page = await text(api, "/labels/set")
     assert [found[1] for found in re.finditer(r'data-press="(.)"', page)] == ["w", "t", "r", "a"]
@@ -93,7 +86,6 @@ async def test_answers_are_shown_with_the_right_answer_and_without_the_verdict(a
 
 
 async def test_a_disagreement_leads_to_its_sample(api: Api, database: Database) -> None:
-    """Where the job still has it."""
     await drawn(api, database, what="answers")
     await label(api, 1, "tie")
     item = await scene.scalar(database, "SELECT item FROM label_tasks WHERE number = 1")
@@ -109,7 +101,6 @@ HOSTILE = "</div><script>alert(1)</script>\u202e $x^2$ " + "x" * 1_000_000
 
 
 async def test_a_hostile_document_is_shown_and_does_not_act(api: Api, database: Database) -> None:
-    """A megabyte with a script and a turn of direction."""
     await scene.run_sql(database, "UPDATE documents SET body = :body", body=HOSTILE)
     await drawn(api, database)
     page = await text(api, "/labels/set")
@@ -132,7 +123,6 @@ async def test_a_hostile_document_is_shown_and_does_not_act(api: Api, database: 
 async def test_a_set_that_cannot_be_drawn_is_refused_in_words(
     api: Api, fields: dict[str, str], status: int, said: str
 ) -> None:
-    """As a page."""
     reply = await send(api, "/labels", {**FORM, **fields})
     assert (reply.status_code, said in reply.text) == (status, True), reply.text
 
@@ -144,7 +134,6 @@ async def test_a_set_that_cannot_be_drawn_is_refused_in_words(
 async def test_a_label_that_cannot_be_used_is_refused(
     api: Api, database: Database, path: str, value: str, status: int
 ) -> None:
-    """Nothing is stored."""
     await drawn(api, database)
     assert (await send(api, f"/labels/set/{path}", {"value": value})).status_code == status
     assert (await look(api, "/labels/none")).status_code == 404
@@ -154,7 +143,6 @@ async def test_a_label_that_cannot_be_used_is_refused(
 async def test_who_may_only_read_sees_no_button_and_may_not_label(
     database: Database, redis_url: str, keyed: Api
 ) -> None:
-    """With the scope the form needs its page's token, too."""
     async with serving(database, redis_url) as open_api:
         await drawn(open_api, database)
     await sign_in(keyed, database, Scope.READ)
@@ -170,7 +158,6 @@ async def test_who_may_only_read_sees_no_button_and_may_not_label(
 
 
 async def test_two_labellers_have_a_majority_and_an_alpha(database: Database, redis_url: str) -> None:
-    """Each with a row of his own."""
     await scene.furnish(database)
     async with serving(database, redis_url) as open_api:
         await drawn(open_api, database)

@@ -18,14 +18,12 @@ MODELS = {name: Model(driver="scripted", footprint_mib=64) for name in ("a-judge
 
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """Two models that a guard serves, and one that none does."""
     await scene.furnish(database)
     async with serving(database, redis_url, scene.SETTINGS.model_copy(update={"models": MODELS})) as open_api:
         yield open_api
 
 
 async def load(database: Database, name: str, mib: float) -> None:
-    """A residency of this model, opened and measured."""
     model = await scene.model(database, name)
     async with database.transaction() as connection:
         newest = await residencies.find_newest(connection, "cpu:0")
@@ -37,7 +35,6 @@ async def load(database: Database, name: str, mib: float) -> None:
 
 
 async def test_a_list_says_which_models_are_served_and_where_they_are(api: Api, database: Database) -> None:
-    """And warns of the one that no guard serves."""
     await load(database, "a-judge", 41.0)
     page = await text(api, "/models")
     assert rows(page) == [
@@ -49,7 +46,6 @@ async def test_a_list_says_which_models_are_served_and_where_they_are(api: Api, 
 
 
 async def test_a_model_shows_its_memory_and_its_speed_as_measured(api: Api, database: Database) -> None:
-    """Beside what was declared."""
     await load(database, "a-judge", 41.0)
     await api.job("mathrag-gate")
     await finished(database)
@@ -64,7 +60,6 @@ async def test_a_model_shows_its_memory_and_its_speed_as_measured(api: Api, data
 
 
 async def test_a_model_without_a_guard_says_what_to_do(api: Api) -> None:
-    """Nothing was measured, and the page says so."""
     page = await text(api, "/models/absent")
     assert "No guard serves it" in page
     assert "mathrag doctor" in page
@@ -73,7 +68,6 @@ async def test_a_model_without_a_guard_says_what_to_do(api: Api) -> None:
 
 
 async def test_an_unknown_model_is_told_from_what_was_meant(api: Api) -> None:
-    """The page has the words of the API's problem."""
     reply = await look(api, "/models/a-jugde")
     assert reply.status_code == 404
     assert "did you mean &#39;a-judge&#39;?" in reply.text
@@ -82,14 +76,12 @@ async def test_an_unknown_model_is_told_from_what_was_meant(api: Api) -> None:
 
 
 async def test_without_models_the_page_says_how_to_name_one(database: Database, redis_url: str) -> None:
-    """In the file that the command describes."""
     empty = scene.SETTINGS.model_copy(update={"models": {}})
     async with serving(database, redis_url, empty) as api:
         assert "mathrag config schema" in await text(api, "/models")
 
 
 async def test_a_hostile_version_is_shown_and_does_not_act(api: Api, database: Database) -> None:
-    """A server says of itself what it likes."""
     hostile = "<script>alert(1)</script>\u202e"
     for served in (True, False):
         await scene.run_sql(

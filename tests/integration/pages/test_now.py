@@ -18,13 +18,11 @@ OPEN = text("""
 
 
 async def open_judge(database: Database) -> None:
-    """The judge is resident."""
     async with database.transaction() as connection:
         await connection.execute(OPEN)
 
 
 async def test_nothing_was_ever_loaded_and_no_job_runs(api: Api) -> None:
-    """Sentences, and the command for the first job."""
     page = await browsing.text(api, "/")
     assert "No model has been loaded yet" in page
     assert "mathrag job submit" in page
@@ -32,7 +30,6 @@ async def test_nothing_was_ever_loaded_and_no_job_runs(api: Api) -> None:
 
 
 async def test_what_is_resident_and_what_waits_is_said(api: Api, database: Database) -> None:
-    """As `GET /v1/now` says it."""
     await open_judge(database)
     await api.job("mathrag-gate", name="a-run")
     await scene.advance(database)
@@ -45,7 +42,6 @@ async def test_what_is_resident_and_what_waits_is_said(api: Api, database: Datab
 
 
 async def test_calls_are_counted_by_lane_and_model_with_their_pace(api: Api, database: Database) -> None:
-    """Those that ended within the window, and those that wait."""
     await open_judge(database)
     await api.job("dense")
     await scene.drain(database, scene.ScriptedExecutor())
@@ -60,7 +56,6 @@ async def test_calls_are_counted_by_lane_and_model_with_their_pace(api: Api, dat
 
 
 async def test_an_operator_empties_a_device_and_uses_it_again(keyed: Api, database: Database) -> None:
-    """Forms of the page; whoever may only read has none."""
     await browsing.sign_in(keyed, database, Scope.READ)
     assert "Drain" not in await browsing.text(keyed, "/")
     await browsing.sign_in(keyed, database, Scope.READ, Scope.OPERATE)
@@ -75,7 +70,6 @@ async def test_an_operator_empties_a_device_and_uses_it_again(keyed: Api, databa
 
 
 async def test_an_unknown_device_is_not_drained(api: Api) -> None:
-    """As the API says."""
     reply = await browsing.send(api, "/gpus/cuda:9/drain", {})
     assert reply.status_code == 404
     assert "no device" in reply.text

@@ -13,7 +13,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_list_says_what_every_pipeline_does(api: Api) -> None:
-    """And which models it asks."""
     found = {row.split()[0]: row for row in rows(await text(api, "/pipelines"))}
     assert tuple(sorted(found)) == registry.list_offered()
     assert found["closed-book"].endswith("Generate without documents. generate no")
@@ -22,7 +21,6 @@ async def test_a_list_says_what_every_pipeline_does(api: Api) -> None:
 
 @pytest.mark.parametrize("name", registry.list_offered())
 async def test_every_pipeline_has_a_page(api: Api, name: str) -> None:
-    """With each parameter that it reads, and none that it ignores."""
     page = await text(api, f"/pipelines/{name}")
     registered = registry.get(name)
     shown = {row.split()[0] for row in rows(page)}
@@ -32,7 +30,6 @@ async def test_every_pipeline_has_a_page(api: Api, name: str) -> None:
 
 
 async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
-    """The calibration once a job, then what every question costs; the API says the same."""
     page = await text(api, "/pipelines/mathrag-gate")
     assert "Once per job, for each calibration item" in page
     assert "rate a document with the judge model" in page
@@ -44,7 +41,6 @@ async def test_a_pipeline_is_shown_step_by_step(api: Api) -> None:
 
 
 async def test_a_parameter_has_default_bounds_and_meaning(api: Api) -> None:
-    """And what the configuration says instead."""
     tau = next(row for row in rows(await text(api, "/pipelines/mathrag-gate")) if row.startswith("gate.tau"))
     assert tau == "gate.tau 0.45 -1 to 1 Correlation above which rules replace the judge."
     change = {"params": {"gate": {"tau": 0.3}}}
@@ -54,7 +50,6 @@ async def test_a_parameter_has_default_bounds_and_meaning(api: Api) -> None:
 
 
 async def test_jobs_with_a_pipeline_are_linked(api: Api) -> None:
-    """Or the command for the first one."""
     assert "mathrag job submit --name NAME --dataset NAME --pipeline dense --corpus NAME" in await text(
         api, "/pipelines/dense"
     )
@@ -64,7 +59,6 @@ async def test_jobs_with_a_pipeline_are_linked(api: Api) -> None:
 
 
 async def test_an_unknown_pipeline_is_told_from_what_was_meant(api: Api) -> None:
-    """One that only the service starts is none."""
     for name, meant in (
         ("mathrag-gat", "did you mean &#39;mathrag-gate&#39;?"),
         ("mine-rules", "mathrag pipeline list"),
@@ -75,8 +69,6 @@ async def test_an_unknown_pipeline_is_told_from_what_was_meant(api: Api) -> None
 
 
 async def test_a_pipeline_of_somebody_else_is_shown_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a docstring, and reading every parameter."""
-
     def silent(sample: Sample, params: Params, library: Library) -> Steps:
         return (yield from scene.two_questions(sample, params, library))
 

@@ -21,24 +21,20 @@ CARD = {"models.judge": "qwen2.5-0.5b:f16", "models.generate": "qwen2.5-7b:q4_k_
 
 
 def plan(**values: object) -> str:
-    """The address of a plan."""
     return f"/plan?{urlencode({**JOB, **values})}"
 
 
 def heading(page: str) -> str:
-    """What the page says first."""
     return html.unescape(page.partition("<h1>")[2].partition("</h1>")[0])
 
 
 def value(page: str, name: str) -> str:
-    """Of an input."""
     found = re.search(rf'<input[^>]*name="{name}"[^>]*>', page)
     assert found is not None, name
     return html.unescape(found[0].partition('value="')[2].partition('"')[0])
 
 
 async def test_the_headline_says_whether_it_fits_and_what_it_costs(api: Api) -> None:
-    """Beside calls by role, the memory of each residency, and why nothing else was chosen."""
     page = await text(api, plan())
     assert heading(page).startswith("Fits 160 MiB with 2 loads, ")
     assert 'aria-label="a-judge ×4 96 MiB; budget 160 MiB"' in page
@@ -47,7 +43,6 @@ async def test_the_headline_says_whether_it_fits_and_what_it_costs(api: Api) -> 
 
 
 async def test_what_cannot_fit_says_what_to_change_and_links_to_it(api: Api) -> None:
-    """The link plans with as much as the refused way needs."""
     page = await text(api, plan(memory=50))
     assert heading(page) == "Does not fit 50 MiB"
     assert "fits nowhere" in page
@@ -68,13 +63,11 @@ async def test_what_cannot_fit_says_what_to_change_and_links_to_it(api: Api) -> 
     ],
 )
 async def test_slider_and_number_are_one_value_without_a_script(api: Api, sent: dict[str, str], planned: str) -> None:
-    """The one that was changed counts; where both were, the number."""
     page = await text(api, plan(**sent))
     assert (value(page, "memory"), value(page, "card"), value(page, "was")) == (planned,) * 3
 
 
 async def test_models_that_are_not_there_are_planned_for_a_card(api: Api) -> None:
-    """Of 12 GB where nothing is said; so many questions need no dataset."""
     page = await text(api, plan(dataset="", questions=500, **CARD))
     assert heading(page).startswith("Fits 12,288 MiB with 2 loads")
     assert "Memory of gpu:0" in page
@@ -82,7 +75,6 @@ async def test_models_that_are_not_there_are_planned_for_a_card(api: Api) -> Non
 
 
 async def test_another_device_has_another_memory(api: Api) -> None:
-    """What was written for the one that is here does not count for a card."""
     page = await text(api, plan(memory=160, card=160, was=160, device="cpu:0", **CARD))
     assert value(page, "memory") == "12288"
     back = await text(api, plan(memory=12288, card=12288, was=12288, device="gpu:0"))
@@ -90,7 +82,6 @@ async def test_another_device_has_another_memory(api: Api) -> None:
 
 
 async def test_submit_has_the_same_values_but_for_what_is_not_there(api: Api) -> None:
-    """Presets and the card cannot be submitted."""
     page = await text(api, plan(repeats=2, memory=9000, **{"params.candidates": 7, **CARD}))
     link = html.unescape(page.partition('href="/submit?')[2].partition('"')[0])
     assert link == urlencode({**JOB, "repeats": 2, "params.candidates": 7})
@@ -116,7 +107,6 @@ async def test_submit_has_the_same_values_but_for_what_is_not_there(api: Api) ->
 async def test_bad_values_are_said_with_the_apis_words(
     api: Api, values: dict[str, str], status: int, words: str
 ) -> None:
-    """And the form keeps them."""
     reply = await look(api, plan(**values))
     assert reply.status_code == status, reply.text
     assert words in html.unescape(re.sub("</?code>", "`", reply.text))
@@ -124,7 +114,6 @@ async def test_bad_values_are_said_with_the_apis_words(
 
 
 async def test_hostile_values_are_texts(api: Api) -> None:
-    """Whatever an address holds."""
     hostile = '"><script>alert(1)</script>'
     names = ("dataset", "pipeline", "corpus", "repeats", "models.judge", "params.gate.tau", "memory", "params.x.y")
     for name in names:
@@ -132,14 +121,12 @@ async def test_hostile_values_are_texts(api: Api) -> None:
 
 
 async def test_an_empty_service_says_how_to_begin(database: Database, redis_url: str) -> None:
-    """So many questions can be planned all the same."""
     async with serving(database, redis_url, SETTINGS) as bare:
         page = await text(bare, "/plan")
     assert "mathrag dataset create NAME FILE" in page
 
 
 async def test_planning_needs_the_scope_read_and_submitting_more(database: Database, redis_url: str) -> None:
-    """Nobody is shown a button that would refuse him."""
     await scene.furnish(database, 2)
     async with serving(database, redis_url, KEYED) as keyed:
         assert (await look(keyed, plan())).status_code == 303

@@ -13,13 +13,11 @@ pytestmark = pytest.mark.anyio
 
 
 def cells(page: str) -> dict[str, list[str]]:
-    """The plan's figure and the job's, by row."""
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', page, re.DOTALL)
     return {name: re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for name, row in rows}
 
 
 async def test_the_plan_stands_beside_what_the_job_took(api: Api, database: Database) -> None:
-    """Calls by role, as the report counts them."""
     await api.job("mathrag-gate", params={"gate": {"min_pairs": 5}})
     await finished(database)
     report = await api.get("/v1/jobs/a-job/report")
@@ -31,7 +29,6 @@ async def test_the_plan_stands_beside_what_the_job_took(api: Api, database: Data
 
 
 async def test_what_was_reused_is_told_apart(api: Api, database: Database) -> None:
-    """Another job had it made."""
     await api.job("closed-book")
     await finished(database)
     await api.job("closed-book")
@@ -50,7 +47,6 @@ async def test_what_was_reused_is_told_apart(api: Api, database: Database) -> No
 async def test_what_the_job_took_is_shown_where_no_plan_can_be_made(
     api: Api, database: Database, change: str, said: str
 ) -> None:
-    """With the reason."""
     await api.job("closed-book")
     await finished(database)
     await scene.run_sql(database, change)
@@ -60,7 +56,6 @@ async def test_what_the_job_took_is_shown_where_no_plan_can_be_made(
 
 
 async def test_a_job_without_calls_has_a_price_page_and_an_unknown_one_has_none(api: Api) -> None:
-    """Nothing has run yet."""
     await api.job("closed-book")
     assert cells(await text(api, "/jobs/a-job/price"))["Model loads"][1] == "0"
     assert (await look(api, "/jobs/other/price")).status_code == 404

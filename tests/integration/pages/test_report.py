@@ -11,7 +11,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_report_begins_with_what_was_found_and_says_what_it_cost(api: Api, database: Database) -> None:
-    """As the API says it, in words."""
     await api.job("dense", name="first")
     await finished(database)
     found = await api.get("/v1/jobs/first/report")
@@ -24,19 +23,16 @@ async def test_a_report_begins_with_what_was_found_and_says_what_it_cost(api: Ap
 
 
 async def test_a_job_that_has_not_ended_has_a_report_so_far(api: Api, database: Database) -> None:
-    """Nothing is graded, and nothing is made up."""
     await api.job("dense", name="first")
     page = await browsing.text(api, "/jobs/first/report")
     assert "<h1>Nothing was graded</h1>" in page
 
 
 async def test_there_is_no_report_of_an_unknown_job(api: Api) -> None:
-    """A page that says so."""
     assert (await browsing.look(api, "/jobs/nobody/report")).status_code == 404
 
 
 async def test_names_of_subjects_are_text(api: Api, database: Database) -> None:
-    """Whoever uploads a dataset names them."""
     lines = [{"question": "What is 1+1?", "gold": "2", "subject": "<script>alert(1)</script>"}]
     assert (await api.upload("datasets", "hostile", lines)).status_code == 201
     await api.job("closed-book", name="first", dataset="hostile", corpus=None)

@@ -18,15 +18,12 @@ HOSTILE = "<script>alert(1)</script>\u202e"
 
 
 def rule(head: str, confidence: float, support: int = 5, body: str = "b", subject: Term = 0) -> Rule:
-    """One atom leads to another."""
     return Rule(
         head=Atom(head, 0, 1), body=(Atom(body, subject, 1),), support=support, body_size=10, confidence=confidence
     )  # fmt: skip
 
 
 async def store(database: Database, name: str, *found: Rule) -> None:
-    """A bank of these rules, as if it had been imported."""
-
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
@@ -34,13 +31,11 @@ async def store(database: Database, name: str, *found: Rule) -> None:
 
 
 async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, redis_url: str) -> None:
-    """With a command that exists."""
     async with serving(database, redis_url) as api:
         assert "mathrag rules mine --graph NAME --name NAME --wait" in await text(api, "/rules")
 
 
 async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, database: Database) -> None:
-    """Its page says what to do until it can be used."""
     await mining.store_graph(database)
     assert (await api.http.post("/v1/rules", json=mining.request())).status_code == 202
     assert rows(await text(api, "/rules"))[0].startswith("bank mining g amie")
@@ -55,7 +50,6 @@ async def test_a_bank_is_listed_while_it_is_mined_and_afterwards(api: Api, datab
 
 
 async def test_a_bank_that_failed_says_why(api: Api, database: Database) -> None:
-    """And how to go on."""
     await mining.store_graph(database)
     reply = await api.http.post("/v1/rules", json=mining.request())
     await api.http.post(f"/v1/jobs/{reply.json()['job']}/cancel")
@@ -66,7 +60,6 @@ async def test_a_bank_that_failed_says_why(api: Api, database: Database) -> None
 
 
 async def test_rules_are_read_from_their_bodies_the_most_certain_first(api: Api, database: Database) -> None:
-    """The bank's order is there, too."""
     await store(database, "bank", rule("a", 0.2), rule("b", 0.9), rule("a", 0.5))
     assert rows(await text(api, "/rules/bank")) == [
         "b(X, Y) → b(X, Y) 0.900 5 of 10",
@@ -87,7 +80,6 @@ async def test_rules_are_read_from_their_bodies_the_most_certain_first(api: Api,
 async def test_rules_are_filtered_by_relation_confidence_and_support(
     api: Api, database: Database, query: str, left: list[float] | int
 ) -> None:
-    """A field that was left empty does not filter."""
     await store(database, "bank", rule("a", 0.2), rule("b", 0.9, support=6), rule("a", 0.5))
     page = await text(api, f"/rules/bank?{query}")
     shown = [float(row.split()[-4]) for row in rows(page)]
@@ -97,7 +89,6 @@ async def test_rules_are_filtered_by_relation_confidence_and_support(
 
 @pytest.mark.parametrize("order", ["confidence", "bank"])
 async def test_every_rule_is_on_one_page_whatever_their_confidence(api: Api, database: Database, order: str) -> None:
-    """Many have the same."""
     await store(database, "bank", *(rule("a", 0.1 + at % 3 / 10, support=at + 1) for at in range(25)))
     path: str | None = f"/rules/bank?limit=4&order={order}"
     seen = []
@@ -114,13 +105,11 @@ async def test_every_rule_is_on_one_page_whatever_their_confidence(api: Api, dat
      ("min_support=99999999999999999999", 422), ("heads=a", 422)],
 )  # fmt: skip
 async def test_a_filter_that_cannot_be_used_is_named(api: Api, database: Database, query: str, status: int) -> None:
-    """As the API names it."""
     await store(database, "bank", rule("a", 0.2))
     assert (await look(api, f"/rules/bank?{query}")).status_code == status
 
 
 async def test_a_cursor_of_other_filters_is_refused(api: Api, database: Database) -> None:
-    """It would leave rules out."""
     await store(database, "bank", *(rule("a", at / 10) for at in range(1, 9)))
     path = next_page(await text(api, "/rules/bank?limit=4"))
     assert path
@@ -128,7 +117,6 @@ async def test_a_cursor_of_other_filters_is_refused(api: Api, database: Database
 
 
 async def test_hostile_names_are_shown_and_do_not_act(api: Api, database: Database) -> None:
-    """Of relations and entities."""
     await store(database, "evil", rule(HOSTILE, 0.5, body=HOSTILE, subject=HOSTILE))
     page = await text(api, "/rules/evil")
     assert "<script>alert" not in page
@@ -137,7 +125,6 @@ async def test_hostile_names_are_shown_and_do_not_act(api: Api, database: Databa
 
 
 async def test_an_unknown_bank_is_told_from_what_was_meant(api: Api, database: Database) -> None:
-    """As the API's problem does."""
     await store(database, "bank", rule("a", 0.2))
     reply = await look(api, "/rules/bnak")
     assert reply.status_code == 404
@@ -145,7 +132,6 @@ async def test_an_unknown_bank_is_told_from_what_was_meant(api: Api, database: D
 
 
 async def test_jobs_that_follow_a_bank_are_linked(api: Api, database: Database) -> None:
-    """Or the command for the first one; the relations that it predicts stand there, too."""
     await store(database, "bank", rule("a", 0.2), rule("a", 0.4))
     assert "--pipeline rulerag --set rules=bank" in await text(api, "/rules/bank")
     await api.job("rulerag", params={"rules": "bank"})

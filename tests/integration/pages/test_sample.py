@@ -26,13 +26,10 @@ PAGE = "/jobs/a-job/samples/1"
 
 
 async def drained(database: Database, answer: scene.Answer) -> None:
-    """Everything that is submitted, run to its end by models that answer like this."""
     await scene.drain(database, scene.ScriptedExecutor(answer))
 
 
 def saying(written: str) -> scene.Answer:
-    """A generator that writes this; everything else is answered by rule."""
-
     def answer(request: Request) -> Reply:
         return Generated(text=written) if request.role == "generate" else scene.by_rule(request)
 
@@ -40,7 +37,6 @@ def saying(written: str) -> scene.Answer:
 
 
 async def test_a_gated_sample_shows_its_documents_before_and_after_reranking(api: Api, database: Database) -> None:
-    """With their qualities, who scored them, what the gate decided, every call, and the way to the next sample."""
     await api.job("mathrag-gate", params={"quality": "judge"}, repeats=2)
     await finished(database)
     page = await text(api, f"{PAGE}?repeat=1")
@@ -60,7 +56,6 @@ async def test_a_gated_sample_shows_its_documents_before_and_after_reranking(api
 async def test_a_sample_of_very_many_calls_shows_the_first_and_the_last(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer is written by the last ones."""
     monkeypatch.setattr(sample, "MOST_CALLS", 8)
     await api.job("mathrag-gate", params={"quality": "judge"})
     await finished(database)
@@ -71,7 +66,6 @@ async def test_a_sample_of_very_many_calls_shows_the_first_and_the_last(
 
 
 async def test_right_and_wrong_are_told_at_a_glance_with_the_gold_answer(api: Api, database: Database) -> None:
-    """And the equations of the text, checked."""
     await api.job()
     await drained(database, saying("so $1+1=2$ and $1+1=3$: \\boxed{2}"))
     right, wrong = await text(api, PAGE), await text(api, "/jobs/a-job/samples/2")
@@ -83,7 +77,6 @@ async def test_right_and_wrong_are_told_at_a_glance_with_the_gold_answer(api: Ap
 
 
 async def test_a_closed_book_sample_says_that_no_document_was_searched_for(api: Api, database: Database) -> None:
-    """There is nothing to draw."""
     await api.job()
     await finished(database)
     page = await text(api, PAGE)
@@ -93,7 +86,6 @@ async def test_a_closed_book_sample_says_that_no_document_was_searched_for(api: 
 
 @pytest.mark.parametrize("pipeline", ["self-rag", "crag", "critic-loop", "enhanced", "hyde", "self-consistency"])
 async def test_what_each_method_decided_is_said_in_words(api: Api, database: Database, pipeline: str) -> None:
-    """No sentence lacks what it names."""
     await api.job(pipeline)
     await finished(database)
     page = await text(api, PAGE)
@@ -104,7 +96,6 @@ async def test_what_each_method_decided_is_said_in_words(api: Api, database: Dat
 
 
 async def test_a_sample_without_an_answer_says_why(api: Api, database: Database) -> None:
-    """Failed with the call's words; cancelled; not begun."""
     await api.job()
     assert "It has not ended yet (ready)" in await text(api, PAGE)
     failure = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail=HOSTILE)
@@ -117,7 +108,6 @@ async def test_a_sample_without_an_answer_says_why(api: Api, database: Database)
 
 
 async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Database) -> None:
-    """In the question, the gold answer, the reply and the judge's words; a reply of 1 MB is folded."""
     await scene.run_sql(database, "UPDATE items SET question = :h, gold = :h, subject = :h, custom_id = :h", h=HOSTILE)
     await api.job("mathrag-gate", params={"quality": "judge"})
     long = HOSTILE + "x" * 1_000_000
@@ -144,7 +134,6 @@ async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Databa
 async def test_what_this_release_cannot_read_is_said_and_the_rest_is_shown(
     api: Api, database: Database, plant: Plant
 ) -> None:
-    """A reply of an unknown type, an outcome and parameters of another release."""
     await api.job()
     await finished(database)
     await plant("UPDATE attempts SET reply = :r", r=b'{"type":"telegram"}')
@@ -163,7 +152,6 @@ async def test_what_this_release_cannot_read_is_said_and_the_rest_is_shown(
      ("/jobs/a-job/samples/0?repeat=x", 422), ("/jobs/a-job/samples/0?repeat=7", 404)],
 )  # fmt: skip
 async def test_a_sample_that_is_not_there_is_said_to_be_so(api: Api, path: str, status: int) -> None:
-    """As a page."""
     await api.job()
     reply = await look(api, path)
     assert (reply.status_code, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
@@ -172,7 +160,6 @@ async def test_a_sample_that_is_not_there_is_said_to_be_so(api: Api, path: str, 
 async def test_the_shown_python_asks_for_this_sample(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs as it stands there."""
     await api.job()
     await finished(database)
     code = (
@@ -195,7 +182,6 @@ async def test_the_shown_python_asks_for_this_sample(
 
 
 async def test_the_shown_command_names_the_key_where_keys_are_asked_for(keyed: Api, database: Database) -> None:
-    """By the variable that holds it, never by itself."""
     key = await sign_in(keyed, database, Scope.OPERATE)
     await scene.submit_job(database, "closed-book")
     await scene.advance(database)

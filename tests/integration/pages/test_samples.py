@@ -22,14 +22,12 @@ HOSTILE = "<script>alert(1)</script> \u202egnp.exe <img src=x onerror=alert(1)>"
 
 
 def failing(request: Request) -> Reply:
-    """The third question does."""
     if request.role == "generate" and " 2 plus" in str(request.values["question"]):
         return Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="too long")
     return scene.by_rule(request)
 
 
 async def test_a_row_says_question_answer_gold_and_ending(api: Api, database: Database) -> None:
-    """And leads to its sample."""
     await scene.run_sql(database, "UPDATE items SET subject = 'Algebra', level = '3' WHERE ordinal = 1")
     await api.job(repeats=2)
     await finished(database)
@@ -43,7 +41,6 @@ async def test_a_row_says_question_answer_gold_and_ending(api: Api, database: Da
 
 
 async def test_the_address_is_the_filter(api: Api, database: Database) -> None:
-    """The form shows it, the JSON link has it, and the next page keeps it."""
     await scene.run_sql(database, "UPDATE items SET subject = (ARRAY['Algebra', 'Geometry'])[1 + ordinal % 2]")
     await api.job()
     await scene.drain(database, scene.ScriptedExecutor(failing))
@@ -63,7 +60,6 @@ async def test_the_address_is_the_filter(api: Api, database: Database) -> None:
 async def test_where_nothing_is_found_the_page_says_whether_to_look_on(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page looks through a part only; at the end there is nothing more."""
     await api.job()
     assert "There is no sample like that" not in await text(api, PAGE)
     await finished(database)
@@ -75,13 +71,11 @@ async def test_where_nothing_is_found_the_page_says_whether_to_look_on(
 
 
 async def test_a_job_without_samples_says_when_there_will_be_some(api: Api, database: Database) -> None:
-    """Before its gate has decided."""
     await api.job("mathrag-gate")
     assert "There is no sample yet" in await text(api, PAGE)
 
 
 async def test_failed_samples_are_asked_again_as_a_new_job(keyed: Api, database: Database) -> None:
-    """By whoever may submit, once a job has ended; others see no button and are refused."""
     await scene.submit_job(database, "closed-book")
     await scene.drain(database, scene.ScriptedExecutor(failing))
     await sign_in(keyed, database, Scope.READ)
@@ -100,7 +94,6 @@ async def test_failed_samples_are_asked_again_as_a_new_job(keyed: Api, database:
 
 
 async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Database, plant: Plant) -> None:
-    """Of questions, gold answers, subjects and answers; a question of 1 MB is cut."""
     await scene.run_sql(
         database,
         "UPDATE items SET question = :h || repeat('x', 1000000), gold = :h, subject = :h, level = :h",
@@ -122,7 +115,6 @@ async def test_hostile_texts_are_shown_and_do_not_act(api: Api, database: Databa
     ("query", "status"), [("state=asleep", 422), ("cursor=x", 400), ("limit=9999", 422), ("colour=red", 422)]
 )
 async def test_a_filter_that_cannot_be_used_is_said_to_be_so(api: Api, query: str, status: int) -> None:
-    """As a page."""
     await api.job()
     reply = await look(api, f"{PAGE}?{query}")
     assert (reply.status_code, reply.headers["content-type"]) == (status, "text/html; charset=utf-8")
@@ -130,7 +122,6 @@ async def test_a_filter_that_cannot_be_used_is_said_to_be_so(api: Api, query: st
 
 
 async def test_a_page_costs_as_many_statements_however_many_samples_it_lists(api: Api, database: Database) -> None:
-    """Nothing is asked for a single sample."""
     await api.job(repeats=20)
     await finished(database)
     counted = []
@@ -141,7 +132,6 @@ async def test_a_page_costs_as_many_statements_however_many_samples_it_lists(api
 
 
 async def statements(api: Api, database: Database, path: str) -> int:
-    """How many a page costs."""
     sent: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:

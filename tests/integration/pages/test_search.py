@@ -23,7 +23,6 @@ HOSTILE = Document(
 
 @pytest.fixture
 async def searched(database: Database, redis_url: str) -> AsyncIterator[Api]:
-    """An application with a retriever that finds the scene's documents, by vectors upwards, by words downwards."""
     await scene.furnish(database, 1)
     async with serving(database, redis_url) as api:
         ((dense, sparse),) = await scene.rows(database, "SELECT dense_index, sparse_index FROM corpora")
@@ -32,13 +31,11 @@ async def searched(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 
 def found(page: str) -> list[str]:
-    """The words of every document that the page shows."""
     drawn = re.findall(r'<li class="card" data-row.*?</li>', page, re.DOTALL)
     return [" ".join(re.sub(r"<[^>]+>", " ", each).split()) for each in drawn]
 
 
 async def test_a_document_says_in_which_lists_it_was_and_what_that_added(searched: Api) -> None:
-    """The parts of reciprocal rank fusion add up to the fused score."""
     page = await text(searched, "/search?q=What&corpus=docs&k=3")
     best, score = rrf([HASHES[:10], HASHES[::-1][:10]])[0]
     shown = found(page)
@@ -50,14 +47,12 @@ async def test_a_document_says_in_which_lists_it_was_and_what_that_added(searche
 
 
 async def test_one_method_alone_has_no_fusion(searched: Api) -> None:
-    """Its list is shown as it came."""
     page = await text(searched, "/search?q=What&corpus=docs&k=2&method=dense")
     assert "by vectors (flat) alone" in page
     assert "fused" not in " ".join(found(page))
 
 
 async def test_parameters_of_the_search_count_and_stay_in_the_form(searched: Api) -> None:
-    """By their names of the API."""
     page = await text(searched, "/search?q=What&corpus=docs&params.rrf_k=1&params.fusion.dense=0.9")
     assert "weight / (1 + rank)" in page
     assert re.search(r'name="params.fusion.dense"[^>]* value="0.9"', page)
@@ -65,21 +60,18 @@ async def test_parameters_of_the_search_count_and_stay_in_the_form(searched: Api
 
 
 async def test_quality_and_a_reranker_that_is_missing_are_said(searched: Api) -> None:
-    """The quality is that of mathrag-gate's rules."""
     page = await text(searched, "/search?q=What&corpus=docs&k=1&quality=true&rerank=true")
     assert "reasoning, by rules" in found(page)[0]
     assert "rerank: original order (not configured)" in page
 
 
 async def test_matching_words_are_marked_and_words_of_any_question_are_not(searched: Api) -> None:
-    """In prose; a formula is marked as a whole."""
     page = await text(searched, "/search?q=What+is+3+plus+4&corpus=docs&method=dense&k=5")
     assert "What is <mark>3</mark> <mark>plus</mark> <mark>3</mark>?" in page
     assert '<span class="math">\\boxed{6}</span>' in page
 
 
 async def test_hostile_documents_and_questions_are_texts(searched: Api, database: Database) -> None:
-    """Nothing of them is markup, and what turns the direction of a text around is shown."""
     await scene.run_sql(
         database, "INSERT INTO documents VALUES (:h, :p, :b)", h=bytes.fromhex(HOSTILE.hash), p=HOSTILE.problem,
         b=HOSTILE.text,
@@ -111,7 +103,6 @@ async def test_hostile_documents_and_questions_are_texts(searched: Api, database
 async def test_bad_values_are_said_and_the_form_keeps_what_was_written(
     searched: Api, query: str, status: int, words: str
 ) -> None:
-    """With the API's words."""
     reply = await look(searched, f"/search?q=keep+this&{query}")
     assert reply.status_code == status
     assert words in reply.text
@@ -119,7 +110,6 @@ async def test_bad_values_are_said_and_the_form_keeps_what_was_written(
 
 
 async def test_a_message_stands_beside_its_field(searched: Api) -> None:
-    """Named by the field for those who do not see it."""
     page = (await look(searched, "/search?q=x&corpus=docs&params.candidates=ten")).text
     field = page.partition('name="params.candidates"')[2].partition("</div>")[0]
     assert 'aria-describedby="params.candidates-error"' in field
@@ -128,8 +118,6 @@ async def test_a_message_stands_beside_its_field(searched: Api) -> None:
 
 
 async def test_a_retriever_that_is_away_is_said_as_the_api_says_it(searched: Api) -> None:
-    """With what to do."""
-
     def away(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ReadTimeout("too slow", request=request)
 
@@ -141,7 +129,6 @@ async def test_a_retriever_that_is_away_is_said_as_the_api_says_it(searched: Api
 
 
 async def test_a_service_without_a_corpus_says_how_to_make_one(database: Database, redis_url: str) -> None:
-    """The form is there all the same."""
     async with serving(database, redis_url) as api:
         page = await text(api, "/search")
     assert "There is no corpus to search yet" in page
@@ -149,14 +136,12 @@ async def test_a_service_without_a_corpus_says_how_to_make_one(database: Databas
 
 
 async def test_without_a_question_nothing_is_searched(searched: Api) -> None:
-    """A page to begin with."""
     page = await text(searched, "/search?corpus=docs")
     assert searched.asked == []
     assert rows(page) == []
 
 
 async def test_searching_needs_the_scope_read(keyed: Api, database: Database) -> None:
-    """A key that may only submit sees no corpus."""
     assert (await look(keyed, "/search?q=x&corpus=docs")).status_code == 303
     await sign_in(keyed, database, Scope.SUBMIT)
     assert (await look(keyed, "/search?q=x&corpus=docs")).status_code == 403

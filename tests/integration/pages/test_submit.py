@@ -21,7 +21,6 @@ JOB = {"name": "by-form", "dataset": "items", "corpus": "docs", "pipeline": "mat
 
 
 def written(page: str) -> dict[str, str]:
-    """The values of the form, by name; without those that are empty."""
     form = page.partition('class="job-form"')[2].partition("</form>")[0]
     inputs = {
         re.findall(r' name="([^"]*)"', each)[0]: each.partition(' value="')[2].partition('"')[0]
@@ -36,25 +35,21 @@ def written(page: str) -> dict[str, str]:
 
 
 def said(page: str) -> dict[str, str]:
-    """The messages beside fields, by field."""
     found = re.findall(r'<span class="field-error" id="([^"]*)-error">(.*?)</span>', page)
     return {field: html.unescape(re.sub("</?code>", "`", words)) for field, words in found}
 
 
 async def job_of(api: Api, reply: httpx2.Response) -> Any:
-    """The job that the form led to."""
     assert reply.status_code == 303, reply.text
     return await api.get(f"/v1{reply.headers['location']}")
 
 
 async def jobs(database: Database) -> int:
-    """How many there are."""
     ((count,),) = await scene.rows(database, "SELECT count(*) FROM jobs")
     return int(str(count))
 
 
 async def test_the_form_has_the_parameters_that_the_pipeline_reads_with_bounds_and_defaults(api: Api) -> None:
-    """And their docstrings as help."""
     page = await text(api, "/submit?pipeline=hyde")
     assert 'name="params.hyde.documents"' in page
     assert (
@@ -67,7 +62,6 @@ async def test_the_form_has_the_parameters_that_the_pipeline_reads_with_bounds_a
 
 
 async def test_defaults_are_as_the_configuration_says(api: Api) -> None:
-    """What is left empty becomes that."""
     change = {"params": {"candidates": 17, "fusion": {"method": "weighted"}}}
     assert (await api.http.patch("/v1/configuration", json=change, headers={"If-Match": "*"})).status_code == 200
     page = await text(api, "/submit")
@@ -76,7 +70,6 @@ async def test_defaults_are_as_the_configuration_says(api: Api) -> None:
 
 
 async def test_a_form_makes_the_job_that_the_api_would(api: Api) -> None:
-    """Typed as in JSON; what is empty is left out."""
     fields = {
         **JOB, "limit": "3", "repeats": "2", "reuse": "none", "rank": "7", "metadata": "run=one\r\n two = 2 \r\n",
         "models.judge": "a-judge", "params.candidates": "5", "params.gate.tau": "0.25", "params.route.enabled": "true",
@@ -94,7 +87,6 @@ async def test_a_form_makes_the_job_that_the_api_would(api: Api) -> None:
 
 
 async def test_a_second_click_makes_no_second_job(api: Api, database: Database) -> None:
-    """Both lead to the same one, even at once."""
     fields = {**JOB, "action": "submit"}
     replies = await asyncio.gather(*(send(api, "/submit", fields) for _ in range(3)))
     again = await send(api, "/submit", fields)
@@ -105,7 +97,6 @@ async def test_a_second_click_makes_no_second_job(api: Api, database: Database) 
 
 
 async def test_a_changed_form_needs_a_second_look_and_then_makes_another_job(api: Api, database: Database) -> None:
-    """Whoever goes back and changes it may mean another job, or not."""
     assert (await send(api, "/submit", {**JOB, "action": "submit"})).status_code == 303
     reply = await send(api, "/submit", {**JOB, "name": "another", "action": "submit"})
     assert reply.status_code == 422
@@ -117,7 +108,6 @@ async def test_a_changed_form_needs_a_second_look_and_then_makes_another_job(api
 
 
 async def test_a_dry_run_says_what_it_would_cost_and_makes_nothing(api: Api, database: Database) -> None:
-    """The form below has the same values."""
     reply = await send(api, "/submit", {**JOB, "params.candidates": "4", "action": "dry-run"})
     assert reply.status_code == 200
     assert "Dry run: " in reply.text
@@ -127,7 +117,6 @@ async def test_a_dry_run_says_what_it_would_cost_and_makes_nothing(api: Api, dat
 
 
 async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Api, database: Database) -> None:
-    """With the API's words, and every value stays."""
     wrong = {
         **JOB, "name": "no name", "repeats": "0", "rank": "x", "params.candidates": "ten", "params.gate.tau": "2",
         "params.fusion.method": "best", "params.hyde.documents": "3", "params.anchors": "{", "metadata": "loose",
@@ -160,7 +149,6 @@ async def test_everything_that_is_wrong_is_said_at_once_beside_its_field(api: Ap
 async def test_unknown_names_are_said_beside_their_fields(
     api: Api, changed: dict[str, str], status: int, field: str, words: str
 ) -> None:
-    """With what was probably meant."""
     for action in ("submit", "dry-run"):
         reply = await send(api, "/submit", {**JOB, **changed, "action": action})
         assert reply.status_code == status, reply.text
@@ -168,7 +156,6 @@ async def test_unknown_names_are_said_beside_their_fields(
 
 
 async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
-    """A job has it."""
     await api.job(name="by-form")
     reply = await send(api, "/submit", {**JOB, "action": "submit"})
     assert reply.status_code == 409
@@ -177,7 +164,6 @@ async def test_a_name_that_is_taken_is_said_beside_it(api: Api) -> None:
 
 @pytest.mark.parametrize("field", ["params.no.such", "params.candidates.x", "elsewhere", "models.nobody", "params."])
 async def test_fields_that_there_are_not_are_refused_by_name(api: Api, database: Database, field: str) -> None:
-    """Nothing is ignored."""
     reply = await send(api, "/submit", {**JOB, field: "1", "action": "submit"})
     assert reply.status_code == 422
     assert 'role="alert"' in reply.text
@@ -185,7 +171,6 @@ async def test_fields_that_there_are_not_are_refused_by_name(api: Api, database:
 
 
 async def test_another_pipeline_shows_its_fields_and_keeps_what_was_written(api: Api) -> None:
-    """Also what it does not read, until somebody empties it."""
     fields = {**JOB, "pipeline": "hyde", "params.gate.tau": "0.2", "params.candidates": "4", "action": "fields"}
     page = (await send(api, "/submit", fields)).text
     assert 'name="params.hyde.documents"' in page
@@ -195,7 +180,6 @@ async def test_another_pipeline_shows_its_fields_and_keeps_what_was_written(api:
 
 
 async def test_a_job_can_be_run_again_with_something_else(api: Api) -> None:
-    """Its values are there, under the next name; the address adds to them."""
     first = await api.job(
         "hybrid", name="first", repeats=2, limit=3, metadata={"run": "one"}, models={"judge": "a-judge"},
         params={"candidates": 6, "fusion": {"dense": 0.9}},
@@ -213,7 +197,6 @@ async def test_a_job_can_be_run_again_with_something_else(api: Api) -> None:
 
 
 async def test_hostile_values_are_texts(api: Api) -> None:
-    """Wherever they stand, and however long they are."""
     hostile = '\u202e"></textarea><script>alert(1)</script>'
     names = [*JOB, "limit", "metadata", "models.judge", "params.anchors", "params.candidates", "params.x", "other"]
     for name in names:
@@ -228,7 +211,6 @@ async def test_hostile_values_are_texts(api: Api) -> None:
 
 
 async def test_an_empty_service_says_how_to_begin(database: Database, redis_url: str) -> None:
-    """A sentence and the command for each."""
     async with serving(database, redis_url) as bare:
         page = await text(bare, "/submit")
     assert "mathrag dataset create NAME FILE" in page
@@ -239,7 +221,6 @@ async def test_an_empty_service_says_how_to_begin(database: Database, redis_url:
 async def test_a_key_without_the_scopes_gets_no_form_and_is_refused(
     keyed: Api, database: Database, scopes: list[Scope]
 ) -> None:
-    """To submit is to see what there is, and to be allowed to."""
     await sign_in(keyed, database, *scopes)
     page = await look(keyed, "/submit")
     assert page.status_code == 403
@@ -250,7 +231,6 @@ async def test_a_key_without_the_scopes_gets_no_form_and_is_refused(
 
 
 async def test_a_form_of_another_session_is_refused(keyed: Api, database: Database) -> None:
-    """Only with the token that its page has."""
     await sign_in(keyed, database, Scope.READ, Scope.SUBMIT)
     page = await text(keyed, "/submit")
     fields = {**JOB, "action": "submit"}

@@ -25,7 +25,6 @@ MEASURES = ("nDCG@10", "nDCG@5", "Recall@100", "Recall@10", "Precision@10", "F1@
 
 
 def counted(texts: list[list[str]], vocabulary: dict[str, int]) -> NDArray[np.float64]:
-    """How often every term occurs in every text [texts, terms]; other terms are left out."""
     counts = np.zeros((len(texts), len(vocabulary)))
     for row, terms in enumerate(texts):
         for term in terms:
@@ -52,7 +51,6 @@ def scored(texts: list[str], questions: list[str]) -> NDArray[np.float64]:
 
 
 def ranked(collection: Collection, queries: Queries) -> dict[str, list[str]]:
-    """Every query's documents with a score above 0, best first, equal ones by what the index calls them."""
     keys, texts = zip(*sorted(each for batch in collection.batches() for each in batch), strict=True)
     scores = scored(list(texts), list(queries.texts.values()))
     return {
@@ -62,7 +60,6 @@ def ranked(collection: Collection, queries: Queries) -> dict[str, list[str]]:
 
 
 def proved(folder: Path, data_dir: Path) -> None:
-    """Both ways give the same measures."""
     collection = Collection(folder)
     searcher = CollectionSearcher([Faiss(HashedWords()), Bm25()], data_dir, collection, DEPTH)
     ours = evaluate(Evaluate(folder=str(folder), mode="sparse", k=DEPTH), collection, searcher)
@@ -74,7 +71,6 @@ def proved(folder: Path, data_dir: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_bm25_equals_a_second_implementation_on_a_generated_collection(tmp_path: Path, seed: int) -> None:
-    """Zipf's words, long and short documents, queries that repeat terms, graded judgements."""
     random = np.random.default_rng(seed)
     words = [f"w{n}" for n in range(200)]
     zipf = 1 / np.arange(1, 201)
@@ -93,5 +89,4 @@ def test_bm25_equals_a_second_implementation_on_a_generated_collection(tmp_path:
 
 @beir.needs_cranfield
 def test_bm25_equals_a_second_implementation_on_cranfield(tmp_path: Path) -> None:
-    """1,398 documents with text, 112 queries."""
     proved(beir.CRANFIELD, tmp_path)

@@ -27,7 +27,6 @@ def question(
     judge: bool | None = True,
     level: int | None = None,
 ) -> Item:
-    """One of the items, with the judge calls that it waits for."""
     return Item(probability, frozenset(calls), rules, judge, level)
 
 
@@ -40,19 +39,16 @@ ITEMS = [
 
 
 def test_a_call_is_saved_only_if_no_hard_question_waits_for_it() -> None:
-    """A rating belongs to a document: `c` is still asked for, as the third question is hard."""
     found = point(ITEMS, 0.5)
     assert (found.questions, found.easy, found.calls) == (4, 2, 3)
     assert found.saved == pytest.approx(2 / 5)
 
 
 def test_savings_grow_slower_than_the_share_of_easy_questions() -> None:
-    """Half of the questions save two calls of five, three quarters three; only all of them save all."""
     assert [point(ITEMS, at).saved for at in (0.0, 0.2, 0.5, 0.7, 1.0)] == pytest.approx([0, 0.2, 0.4, 0.6, 1])
 
 
 def test_easy_questions_are_answered_as_by_rules_and_hard_ones_as_by_the_judge() -> None:
-    """One is lost and one gained."""
     found = point(ITEMS, 0.5)
     assert (found.pair.gained, found.pair.lost, found.accuracy.value) == (1, 1, 0.75)
     assert point(ITEMS, 0.0).accuracy.value == 0.75
@@ -60,19 +56,16 @@ def test_easy_questions_are_answered_as_by_rules_and_hard_ones_as_by_the_judge()
 
 
 def test_a_question_that_could_not_be_estimated_is_hard_at_every_threshold() -> None:
-    """As in the pipeline."""
     found = point([question(None, "a"), question(0.1, "b")], 1.0)
     assert (found.easy, found.calls) == (1, 1)
 
 
 def test_items_that_one_of_the_jobs_did_not_grade_cost_calls_and_are_in_no_accuracy() -> None:
-    """A failure is no wrong answer, and its ratings were asked for all the same."""
     found = point([*ITEMS, question(0.9, "x", rules=None), question(0.9, "y", judge=None)], 0.5)
     assert (found.questions, found.calls, found.pair.items) == (6, 5, 4)
 
 
 def test_what_chance_saves_is_the_mean_over_all_ways_to_draw() -> None:
-    """Counted out."""
     for easy in range(5):
         drawn = list(combinations(ITEMS, easy))
         saved = [1 - len(frozenset().union(*(each.calls for each in ITEMS if each not in some))) / 5 for some in drawn]
@@ -80,13 +73,11 @@ def test_what_chance_saves_is_the_mean_over_all_ways_to_draw() -> None:
 
 
 def test_where_the_judge_rates_nothing_there_is_nothing_to_save() -> None:
-    """No division by nothing."""
     found = point([question(0.1), question(0.9)], 0.5)
     assert (found.calls, found.saved, found.saved_by_chance) == (0, 0, 0)
 
 
 def test_skill_is_what_a_route_gains_over_drawing_as_many_at_random() -> None:
-    """Here easy questions are those that rules have right; routed the other way it is as much below 0."""
     right = [question(0.1, judge=False), question(0.9, rules=False)] * 20
     wrong = [question(0.9, judge=False), question(0.1, rules=False)] * 20
     found, other = point(right, 0.5).skill, point(wrong, 0.5).skill
@@ -99,7 +90,6 @@ def test_skill_is_what_a_route_gains_over_drawing_as_many_at_random() -> None:
 
 
 def test_thresholds_come_to_every_tenth_of_the_questions_and_hold_the_default_one() -> None:
-    """Nothing is easy at the first, everything at the last."""
     items = [question(number / 1000, str(number)) for number in range(100)]
     found = thresholds(items)
     assert [point(items, at).easy for at in found] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 100]
@@ -107,7 +97,6 @@ def test_thresholds_come_to_every_tenth_of_the_questions_and_hold_the_default_on
 
 
 def test_the_tests_of_a_table_are_corrected_together() -> None:
-    """Twelve looks at the same items are not one."""
     lossy = [question(number / 100, rules=number % 5 > 0) for number in range(100)]
     for each in pareto(lossy):
         assert each.pair.adjusted >= each.pair.p
@@ -115,7 +104,6 @@ def test_the_tests_of_a_table_are_corrected_together() -> None:
 
 
 def test_an_estimate_is_held_against_levels_where_there_are_some_of_both_kinds() -> None:
-    """Else there is no area."""
     found = against_levels(ITEMS * 10)
     assert found is not None
     assert found.value == 1
@@ -124,7 +112,6 @@ def test_an_estimate_is_held_against_levels_where_there_are_some_of_both_kinds()
 
 
 def test_an_item_is_read_from_results_and_provenance() -> None:
-    """The judge's calls by key, so that a call that was asked for twice is one; an estimate that failed is none."""
     steps: list[dict[str, Any]] = [
         {"role": "retrieve", "key": "r", "attempt": {"reply": {"type": "retrieved"}}},
         {"role": "estimate", "key": "e", "attempt": {"reply": {"type": "estimated", "probability": 0.25}}},
@@ -138,14 +125,12 @@ def test_an_item_is_read_from_results_and_provenance() -> None:
 
 
 def test_what_chance_comes_to_lies_between_rules_and_judge() -> None:
-    """In proportion to the easy questions among those that were graded."""
     items = [*ITEMS, question(0.1, "x", rules=None)]
     assert [point(items, at).by_chance for at in (0.0, 0.2, 1.0)] == pytest.approx([0.75, 0.6875, 0.5])
     assert point([question(0.5, judge=None)], 0.7).by_chance is None
 
 
 def test_a_picture_has_a_point_for_each_threshold() -> None:
-    """Beside it what chance would come to."""
     drawn = picture(Part(name="world", area=None, points=pareto(ITEMS)))
     assert drawn.name == "pareto-world"
     assert [(row.saved, row.value, row.chance_value) for row in drawn.rows][-1] == (1, 0.5, 0.5)
@@ -153,7 +138,6 @@ def test_a_picture_has_a_point_for_each_threshold() -> None:
 
 
 def test_a_table_has_a_line_for_each_threshold() -> None:
-    """And says how well the estimate knows the levels."""
     lines = table(Part(name="world", area=against_levels(ITEMS * 10), points=pareto(ITEMS * 10))).splitlines()
     assert lines[0] == "ROC AUC of the estimate against the items' levels: 1.000 (1.000 to 1.000)"
     assert lines[4].startswith("| 0.1 | 0 of 40 | 5 | 0.0 % | 0.0 % | 75.0 % (")

@@ -5,7 +5,6 @@ from shared.pages.computed_blocks import find_block_names
 
 
 def test_of_lines_of_progress_the_first_and_the_last_are_kept() -> None:
-    """The last one says what was done."""
     told = [
         "== 3. Answering",
         "all jobs  10 running  0/9",
@@ -17,5 +16,4 @@ def test_of_lines_of_progress_the_first_and_the_last_are_kept() -> None:
 
 
 def test_the_page_has_a_place_for_the_transcript() -> None:
-    """It would be lost otherwise."""
     assert find_block_names(transcript.PAGE.read_text("utf-8")) == ["transcript"]

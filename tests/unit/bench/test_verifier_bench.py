@@ -21,7 +21,6 @@ ROWS: list[dict[str, Any]] = [
 
 
 def test_a_changed_text_differs_in_one_number() -> None:
-    """Which is another one, and not negative."""
     text = "So $1+0=1$ and 25 more."
     for spot in NUMBER.finditer(text):
         for seed in range(20):
@@ -32,14 +31,12 @@ def test_a_changed_text_differs_in_one_number() -> None:
 
 
 def test_equations_are_counted_by_what_became_of_them() -> None:
-    """A share's denominator is counted with it."""
     counts = of_untouched(equations(r"$1+1=2$, $x=3$, $\sum_i i = 1$"), Verified(verified=1, refuted=0, unknown=2))
     assert (counts["read"], counts["of read"], counts["verified"], counts["refuted"]) == (2, 3, 1, 0)
     assert (counts["none"], counts["decided"], counts["of decided"], counts["untouched"]) == (0, 1, 1, 0)
 
 
 def test_solutions_are_verified_as_they_are_and_with_a_number_changed() -> None:
-    """By subject; what is refuted in an untouched one is named."""
     counted, refuted = asyncio.run(run(ROWS, seed=1, processes=1, deadline_s=60))
     algebra, geometry = counted["Algebra"], counted["Geometry"]
     assert (algebra["untouched"], algebra["of untouched"], algebra["of within"], algebra["within"]) == (1, 2, 1, 1)
@@ -50,12 +47,10 @@ def test_solutions_are_verified_as_they_are_and_with_a_number_changed() -> None:
 
 
 def test_a_share_of_nothing_is_no_share() -> None:
-    """Rather than 0 %."""
     assert list(table({"Algebra": Counter({"of none": 1})}))[2].endswith("| - | - | - | - |")
 
 
 def test_no_row_is_tuned_on_and_held_out(tmp_path: Path) -> None:
-    """Whatever the file's order is, it is shuffled the same way every time."""
     data = tmp_path / "rows.jsonl"
     rows = [{"unique_id": str(n), "subject": "Algebra"} for n in range(TUNED_ON + 10)]
     data.write_text("\n".join(map(json.dumps, rows)), "utf-8")
@@ -67,6 +62,5 @@ def test_no_row_is_tuned_on_and_held_out(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not TRAIN.exists(), reason="../shared/data/math/train.jsonl is not there")
 def test_maths_own_solutions_are_drawn_with_every_subjects_share() -> None:
-    """As many as are asked for, of all seven subjects."""
     drawn = sample(part(TRAIN, "held-out"), 140, 1)
     assert (len(drawn), len({row["subject"] for row in drawn})) == (140, 7)

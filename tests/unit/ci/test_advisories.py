@@ -11,12 +11,10 @@ from tests.unit.ci.scripts import load
 
 @pytest.fixture(scope="module")
 def advisories() -> ModuleType:
-    """The script of CI."""
     return load("advisories")
 
 
 def report(*packages: dict[str, Any]) -> str:
-    """As pip-audit writes it."""
     return json.dumps({"dependencies": packages, "fixes": []})
 
 
@@ -26,14 +24,12 @@ BROKEN: dict[str, Any] = {"name": "broken", "version": "2", "vulns": [{"id": "CV
 
 
 def test_a_vulnerability_fails(advisories: ModuleType) -> None:
-    """With package, number and the version that mends it; also beside packages that nobody knows."""
     code, words = advisories.judged(report(SOUND, UNKNOWN, BROKEN), "")
     assert code == 1
     assert "broken 2: CVE-1, mended in 3" in words
 
 
 def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) -> None:
-    """And what was not."""
     assert advisories.judged(report(SOUND), "") == (0, "No known vulnerability in 1 packages")
     assert advisories.judged(report(SOUND, UNKNOWN), "") == (0, "No known vulnerability in 1 packages; 1 NOT checked")
 
@@ -46,12 +42,10 @@ def test_none_is_a_success_that_counts_what_was_checked(advisories: ModuleType) 
     ],
 )
 def test_a_source_that_does_not_answer_is_said_to_be_skipped(advisories: ModuleType, output: str, errors: str) -> None:
-    """pip-audit itself says "none" where it knows no package at all."""
     code, words = advisories.judged(output, errors)
     assert code == 0
     assert words.startswith("SKIPPED")
 
 
 def test_any_other_failure_is_one(advisories: ModuleType) -> None:
-    """Such as a lock file that cannot be read."""
     assert advisories.judged("", "ERROR: invalid requirement") == (1, "pip-audit failed: ERROR: invalid requirement")

@@ -18,7 +18,6 @@ from shared.settings import REPOSITORY, Settings
 
 @pytest.fixture
 def generator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The names of the script, for which the API and its document are built once."""
     monkeypatch.syspath_prepend(REPOSITORY / ".ci" / "generate")
     names = runpy.run_path(str(REPOSITORY / ".ci" / "generate" / "__main__.py"))
     application = cache(lambda: build(Settings(database_url="unused")))
@@ -28,14 +27,12 @@ def generator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_what_is_committed_is_what_is_generated(generator: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """Write it anew with `make generate`."""
     assert generator["main"](["--check"]) == 0, capsys.readouterr().out
 
 
 def test_a_stale_file_is_named_by_the_check_and_then_written(
     generator: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The check writes nothing."""
     file = tmp_path / "table.md"
     file.write_text("old")
     main = generator["main"]
@@ -49,8 +46,6 @@ def test_a_stale_file_is_named_by_the_check_and_then_written(
 
 
 def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adding one touches the settings and their test; the rest is `make generate`."""
-
     class Workers(settings.Workers):
         naps: int = Field(default=7, description="Naps of a worker (docs/how-to/scaling.md).")
 
@@ -75,7 +70,6 @@ def test_a_new_setting_stands_in_every_text(generator: dict[str, Any], monkeypat
 
 
 def test_a_new_route_stands_in_the_table_of_routes(generator: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its scope, the names in its query, its summary and the first paragraph of its docstring, pages as links."""
     router = APIRouter(prefix="/v1/shelves")
 
     @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", {})

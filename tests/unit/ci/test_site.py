@@ -15,7 +15,6 @@ GOOD = '<h1 id="top">A</h1><a href="b.html#there">b</a><img src="c.png"><a href=
 
 @pytest.fixture
 def links(tmp_path: Path) -> dict[str, Any]:
-    """The check, of a site of two pages without a fault."""
     (tmp_path / "a.html").write_text(GOOD)
     (tmp_path / "b.html").write_text('<h2 id="there">B</h2><a href="a.html">a</a>')
     (tmp_path / "c.png").write_text("")
@@ -25,7 +24,6 @@ def links(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_a_site_without_dead_links_passes(links: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """Links to other sites are not followed."""
     assert links["main"]() == 0
     assert capsys.readouterr().out == "2 pages, 0 dead links\n"
 
@@ -44,14 +42,12 @@ def test_a_site_without_dead_links_passes(links: dict[str, Any], capsys: pytest.
 def test_a_dead_link_and_what_is_loaded_from_elsewhere_are_named(
     links: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], added: str, said: str
 ) -> None:
-    """With the page, and the build fails."""
     (tmp_path / "a.html").write_text(GOOD + added)
     assert links["main"]() == 1
     assert f"a.html: {said}\n" in capsys.readouterr().out
 
 
 def test_the_index_for_language_models_names_every_page_with_its_title() -> None:
-    """As the navigation does."""
     index = runpy.run_path(str(CI / "llms.py"))["index"]()
     named = dict(re.findall(r"^- \[(.+?)\]\(([^)]+)\)", index, re.MULTILINE))
     navigation = (REPOSITORY / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]

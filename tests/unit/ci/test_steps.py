@@ -26,7 +26,6 @@ def test_it():
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps run in an empty folder, whose tests need few plug-ins."""
     monkeypatch.setattr(steps, "PYTHON", sys.executable)
     monkeypatch.setattr(steps, "REPOSITORY", tmp_path)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
@@ -35,7 +34,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(folder: Path, capfd: pytest.CaptureFixture[str], files: dict[str, str]) -> tuple[int, list[str]]:
-    """Return the exit code and the lines of one step that runs these files of tests."""
     for name, text in files.items():
         (folder / name).write_text(text)
     command = [sys.executable, "-m", "pytest", "--continue-on-collection-errors", *files]

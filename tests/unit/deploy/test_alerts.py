@@ -20,7 +20,6 @@ DURATION = re.compile(r"\d+[smhd]")
 
 
 def unexported(expression: str) -> list[str]:
-    """Metrics, labels and series of an expression that are not exported."""
     if unknown := unknown_names(expression, frozenset()):
         return unknown
     names = sorted(set(NAME.findall(expression)))
@@ -28,7 +27,6 @@ def unexported(expression: str) -> list[str]:
 
 
 def unreadable(rule: dict[str, Any]) -> list[str]:
-    """Parts of a rule that Prometheus would not read, or not as they are meant."""
     expression = re.sub(r'"[^"]*"', "", rule["expr"])
     called = set(re.findall(r"(\w+) ?\(", expression))
     right = {
@@ -43,7 +41,6 @@ def unreadable(rule: dict[str, Any]) -> list[str]:
 
 
 def empty_labels(rule: dict[str, Any]) -> set[str]:
-    """Labels that a summary shows and the alert has not."""
     shown = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
     kept = {label for labels, _ in GROUPED.findall(rule["expr"]) for label in labels.split(", ")}
     if "sum" not in rule["expr"]:
@@ -52,23 +49,19 @@ def empty_labels(rule: dict[str, Any]) -> set[str]:
 
 
 def test_every_rule_names_exported_metrics_alone() -> None:
-    """With labels that they have, and series that their kind has."""
     assert {name: faults for name, rule in ALERTS if (faults := named(unexported, rule["expr"]))} == {}
 
 
 def test_counters_are_compared_as_rates_and_gauges_as_they_are() -> None:
-    """A counter only grows, so that an alert on its value would never end."""
     found = {name: named(misread, rule["expr"], r"\d+[mh]", frozenset()) for name, rule in ALERTS}
     assert {name: names for name, names in found.items() if names} == {}
 
 
 def test_a_rule_is_written_as_prometheus_reads_it() -> None:
-    """Known fields, durations with a unit, closed brackets, known functions, and a comparison at the end."""
     assert {name: faults for name, rule in ALERTS if (faults := named(unreadable, rule))} == {}
 
 
 def test_a_summary_shows_labels_that_the_alert_has() -> None:
-    """A label that the expression has summed away is empty."""
     assert {name: labels for name, rule in ALERTS if (labels := named(empty_labels, rule))} == {}
 
 
@@ -83,21 +76,18 @@ def test_a_summary_shows_labels_that_the_alert_has() -> None:
     ],
 )
 def test_what_seed_document_001_wants_watched_has_an_alert(watched: str, metric: str) -> None:
-    """Its list of metrics; the page says which alert is whose."""
     names = {metric_of(name).name for rule in RULES for name in NAME.findall(rule["expr"])}
     assert metric in names
     assert f"| {watched}" in (REPOSITORY / "docs" / "how-to" / "telemetry.md").read_text("utf-8")
 
 
 def test_every_alert_is_explained() -> None:
-    """By its name, which is unique."""
     page = (REPOSITORY / "docs" / "how-to" / "telemetry.md").read_text("utf-8")
     assert len(set(NAMES)) == len(NAMES)
     assert [name for name in NAMES if f"`{name}`" not in page] == []
 
 
 def test_prometheus_loads_the_rules() -> None:
-    """Compose mounts them beside its configuration."""
     assert loaded("prometheus.yml")["rule_files"] == ["alerts.yml"]
     compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text("utf-8"))
     mounted = "./deploy/observability/alerts.yml:/etc/prometheus/alerts.yml:ro"

@@ -13,57 +13,48 @@ NO_IMAGE = 'if [ "$1" = image ]; then echo "No such image: postgres:17" >&2; exi
 
 @pytest.fixture
 def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A command `docker` that is a script, and the only one there is."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     return tmp_path / "docker"
 
 
 def script(path: Path, text: str) -> None:
-    """Write an executable script."""
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
 
 def test_an_engine_that_has_the_images_lacks_nothing(docker: Path) -> None:
-    """Then containers are taken."""
     script(docker, "exit 0")
     assert containers.lacking("postgres:17", compose=True) == ""
 
 
 def test_a_client_without_an_engine_is_said_in_its_own_words(docker: Path) -> None:
-    """The usual case of a machine where somebody installed the client alone."""
     script(docker, NO_DAEMON)
     assert containers.lacking("postgres:17") == "Cannot connect to the Docker daemon"
 
 
 def test_images_are_not_fetched(docker: Path) -> None:
-    """An engine without them would let every test wait for a download, or for a registry that is out of reach."""
     script(docker, NO_IMAGE)
     assert containers.lacking("postgres:17") == "No such image: postgres:17"
     assert containers.lacking() == ""
 
 
 def test_an_engine_that_says_nothing_is_given_up(docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon that hangs costs its patience once."""
     monkeypatch.setattr(containers, "PATIENCE_S", 0.05)
     script(docker, "exec sleep 60")
     assert containers.lacking() == "`docker version` did not answer within 0.05 s"
 
 
 def test_without_a_client_there_is_no_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is started to find that out."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert containers.lacking() == "there is no command `docker`"
 
 
 def test_containers_are_chosen_where_nothing_is_lacking() -> None:
-    """Without a word from the user."""
     assert decide("", "").contained
     assert decide("", "no engine") == (False, "no engine")
 
 
 def test_the_user_has_the_last_word() -> None:
-    """What was asked for and cannot be had is an error, never something else instead."""
     assert not decide("embedded", "").contained
     assert decide("containers", "").contained
     with pytest.raises(pytest.UsageError, match="no engine"):

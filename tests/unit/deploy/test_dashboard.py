@@ -23,17 +23,14 @@ PROCESS = {"process_resident_memory_bytes"}
 
 
 def metric_of(name: str) -> Metric:
-    """The metric that a series belongs to."""
     return BY_NAME.get(name) or BY_NAME[re.sub("_(count|sum|bucket)$", "", name)]
 
 
 def loaded(path: str) -> Any:
-    """A YAML file of the folder."""
     return yaml.safe_load((FOLDER / path).read_text("utf-8"))
 
 
 def unknown_names(expression: str, others: AbstractSet[str] = PROCESS) -> list[str]:
-    """Metrics of a query that there are not, and labels that a metric has not."""
     names = set(NAME.findall(expression))
     if not names:
         return ["no metric"]
@@ -45,7 +42,6 @@ def unknown_names(expression: str, others: AbstractSet[str] = PROCESS) -> list[s
 
 
 def exists(name: str) -> bool:
-    """Whether some metric has this series."""
     try:
         return bool(metric_of(name))
     except KeyError:
@@ -53,7 +49,6 @@ def exists(name: str) -> bool:
 
 
 def misread(expression: str, period: str, others: AbstractSet[str] = PROCESS) -> list[str]:
-    """Counters that are not shown as rates over such a period, and gauges that are."""
     return [
         name
         for name in sorted(set(NAME.findall(expression)) - others)
@@ -63,23 +58,19 @@ def misread(expression: str, period: str, others: AbstractSet[str] = PROCESS) ->
 
 
 def test_every_query_asks_for_metrics_that_exist() -> None:
-    """With labels that they have."""
     assert {each: faults for each in EXPRESSIONS if (faults := named(unknown_names, each))} == {}
 
 
 def test_counters_are_shown_as_rates_and_gauges_as_they_are() -> None:
-    """A counter's value says when the process began, and nothing else."""
     assert {each: names for each in EXPRESSIONS if (names := named(misread, each, r"\$__rate_interval"))} == {}
 
 
 def test_every_metric_is_on_the_dashboard() -> None:
-    """What nobody looks at need not be measured."""
     shown = {metric_of(name).name for name in NAME.findall(" ".join(EXPRESSIONS)) if name not in PROCESS}
     assert shown == BY_NAME.keys()
 
 
 def test_panels_can_be_told_apart() -> None:
-    """Grafana mixes up panels that share an id, and hides those that lie over each other."""
     ids = [panel["id"] for panel in BOARD["panels"]]
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in BOARD["panels"]]
     assert len(set(ids)) == len(ids)
@@ -88,7 +79,6 @@ def test_panels_can_be_told_apart() -> None:
 
 
 def test_the_data_source_is_a_variable() -> None:
-    """So that the dashboard can be imported elsewhere; here it is the one that is provisioned."""
     (variable,) = BOARD["templating"]["list"]
     assert (variable["name"], variable["type"]) == ("datasource", "datasource")
     sources = [panel["datasource"] for panel in PANELS] + [
@@ -100,7 +90,6 @@ def test_the_data_source_is_a_variable() -> None:
 
 
 def test_names_follow_prometheus() -> None:
-    """Base units, `_total` for counters alone, our prefix."""
     for metric in CATALOGUE:
         assert re.fullmatch(r"mathrag_[a-z_]+", metric.name)
         assert (metric.kind == "counter") is metric.name.endswith("_total")
@@ -109,7 +98,6 @@ def test_names_follow_prometheus() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """Name, labels and meaning stand in metrics.md."""
     page = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text("utf-8")
     for metric in CATALOGUE:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
@@ -117,6 +105,5 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_one_orchestrator_is_scraped() -> None:
-    """Each says everything, so two would count double."""
     (job,) = loaded("prometheus.yml")["scrape_configs"]
     assert job["static_configs"] == [{"targets": ["orchestrator:8080"]}]

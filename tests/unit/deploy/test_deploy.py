@@ -18,25 +18,21 @@ DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 
 @pytest.fixture(params=sorted((DEPLOY / "config").glob("*.yaml")), ids=lambda file: file.stem)
 def configured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """The settings of one configuration."""
     monkeypatch.setenv("MATHRAG_CONFIG", str(request.param))
     return load()
 
 
 def test_a_configuration_names_a_model_for_every_role(configured: Settings) -> None:
-    """Every key is known, and no role asks for a model that nobody serves."""
     assert set(configured.roles.values()) <= set(configured.models)
 
 
 def test_a_remote_model_is_a_service_of_the_project() -> None:
-    """The addresses in the configurations lead to services that compose starts."""
     hosts = re.findall(r'url: "http://([a-z]+):', "".join(each.read_text() for each in (DEPLOY / "config").iterdir()))
     assert set(hosts) == {"ollama", "vllm"} <= set(COMPOSE["services"])
 
 
 @pytest.mark.parametrize("file", sorted(DEPLOY.glob("*.env")), ids=lambda file: file.name)
 def test_an_environment_file_chooses_what_is_there(file: Path) -> None:
-    """A profile that some service has, and a configuration that exists."""
     chosen = dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line and line[0] != "#")
     profiles = {profile for service in COMPOSE["services"].values() for profile in service.get("profiles", ())}
     assert chosen["COMPOSE_PROFILES"] in profiles
@@ -44,7 +40,6 @@ def test_an_environment_file_chooses_what_is_there(file: Path) -> None:
 
 
 def test_the_search_server_is_reached_by_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the one-shot container writes is a setting; the configuration that uses it holds no password."""
     [written] = re.findall(
         r'^write services/MATHRAG_RETRIEVAL "(.*)"$', (DEPLOY / "secrets.sh").read_text(), re.MULTILINE
     )
@@ -61,7 +56,6 @@ def test_the_search_server_is_reached_by_a_secret(tmp_path: Path, monkeypatch: p
 
 
 def test_every_service_has_a_target_and_a_health_check() -> None:
-    """One image per service; whoever adds a service is reminded here."""
     stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
     services = {folder.parent.name for folder in (REPOSITORY / "services").glob("*/__main__.py")}
     assert services <= set(stages) & set(COMPOSE["services"])
@@ -70,18 +64,15 @@ def test_every_service_has_a_target_and_a_health_check() -> None:
 
 @pytest.mark.parametrize("service", scale.SERVICES)
 def test_workers_can_be_scaled(service: str) -> None:
-    """A fixed name, or a port of the host, belongs to one container only."""
     assert not {"container_name", "hostname", "ports"} & COMPOSE["services"][service].keys()
 
 
 def test_nothing_that_is_stored_in_git_is_a_password() -> None:
-    """Compose names files with secrets, never a secret."""
     text = (REPOSITORY / "docker-compose.yml").read_text()
     assert not re.findall(r"(?i)^\s*\w*password\w*: (?!/run/secrets/)\S+", text, re.MULTILINE)
 
 
 def test_every_file_that_is_mounted_exists() -> None:
-    """Docker would make a folder in its place."""
     volumes = [volume for service in COMPOSE["services"].values() for volume in service.get("volumes", ())]
     mounted = [volume.partition(":")[0] for volume in volumes if isinstance(volume, str) and volume.startswith("./")]
     assert mounted
@@ -89,7 +80,6 @@ def test_every_file_that_is_mounted_exists() -> None:
 
 
 def test_a_container_has_no_more_rights_than_it_needs() -> None:
-    """No capability that is not named, and no way to gain one; ours, PostgreSQL and Redis on a read-only root."""
     theirs = {"ollama", "vllm", "elasticsearch", "jaeger", "prometheus", "grafana", "flower"}
     wrong = {}
     for name, service in COMPOSE["services"].items():
@@ -100,7 +90,6 @@ def test_a_container_has_no_more_rights_than_it_needs() -> None:
 
 
 def test_an_image_of_others_is_pinned_by_its_minor_version() -> None:
-    """What is pulled tomorrow is what was tried today, but for repairs."""
     images = {name: service.get("image", "") for name, service in COMPOSE["services"].items()}
     pinned = re.compile(r":-[\w./-]+:v?\d+\.\d+[\w.]*\}$")
     assert {
@@ -109,7 +98,6 @@ def test_an_image_of_others_is_pinned_by_its_minor_version() -> None:
 
 
 def test_the_command_line_is_in_the_orchestrators_image() -> None:
-    """`docker compose exec orchestrator mathrag ...` finds its package, and the context of the build holds it."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     package = project["scripts"]["mathrag"].partition(".")[0]
     [stage] = re.findall(r"^FROM \S+ AS orchestrator$(.*?)^FROM ", DOCKERFILE, re.MULTILINE | re.DOTALL)

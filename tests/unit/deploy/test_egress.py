@@ -15,7 +15,6 @@ OTHER_LIBRARY = re.compile(
 
 
 def clients(file: Path) -> Iterator[dict[str | None, ast.expr]]:
-    """The named arguments of every HTTP client that a file builds."""
     text = file.read_text("utf-8")
     for node in ast.walk(ast.parse(text)) if "httpx2" in text else ():
         if isinstance(node, ast.Call) and ast.unparse(node.func) in CLIENTS:
@@ -26,21 +25,17 @@ FOUND = [(file, arguments) for file in SOURCES for arguments in clients(file)]
 
 
 def test_there_are_clients_to_look_at() -> None:
-    """Otherwise the tests below say nothing."""
     assert len(FOUND) > 4
 
 
 def test_no_client_of_a_service_asks_the_environment() -> None:
-    """A proxy of the environment would see prompts and keys."""
     assert [file for file, arguments in FOUND if ast.unparse(arguments["trust_env"]) != "False"] == []
 
 
 def test_no_client_follows_a_redirect() -> None:
-    """An answer does not choose the next address, and no key follows it there."""
     assert [file for file, arguments in FOUND if "follow_redirects" in arguments] == []
 
 
 def test_nothing_else_opens_addresses() -> None:
-    """No second HTTP library in our own sources."""
     texts = {file.relative_to(REPOSITORY).as_posix(): file.read_text("utf-8") for file in SOURCES}
     assert {name: found for name, text in texts.items() if (found := OTHER_LIBRARY.findall(text))} == {}

@@ -11,7 +11,6 @@ EXCUSE = re.compile(r"^<!-- not run: ", re.MULTILINE)
 
 
 def test_commands_are_fenced_so_that_they_are_run() -> None:
-    """As `sh`: what is indented, or fenced as another shell, no test would find."""
     texts = {str(page.relative_to(DOCS)): page.read_text("utf-8") for page in PAGES}
     others = {page: found for page, text in texts.items() if (found := OTHERS.findall(text))}
     indented = {page: found for page, text in texts.items() if (found := INDENTED.findall(text))}
@@ -20,7 +19,6 @@ def test_commands_are_fenced_so_that_they_are_run() -> None:
 
 
 def test_every_excuse_stands_above_a_block() -> None:
-    """One that stands elsewhere would excuse nothing."""
     written = {str(page.relative_to(DOCS)): len(EXCUSE.findall(page.read_text("utf-8"))) for page in PAGES}
     excused = {str(page.relative_to(DOCS)): sum(bool(block.excuse) for block in blocks_of(page)) for page in PAGES}
     assert {page: count for page, count in written.items() if count != excused[page]} == {}

@@ -30,31 +30,26 @@ MACHINE_PATH = re.compile(r"(?<![\w.:/-])/(?:work|home|root|Users)/\w")
 
 @cache
 def page(name: str) -> str:
-    """A page of docs/."""
     return (REPOSITORY / "docs" / name).read_text("utf-8")
 
 
 def row(text: str, key: str) -> str:
-    """The row of a table that explains `key`; empty without one."""
     return next((line for line in text.splitlines() if line.startswith("|") and f"`{key}`" in line.split("|")[1]), "")
 
 
 @cache
 def anchors(file: Path) -> set[str]:
-    """What links may name in a page: its headings, as they are shown on the web."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", file.read_text("utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def leads_somewhere(file: Path, target: str) -> bool:
-    """Whether a relative link of a page leads to a file of the repository, and to a heading where it names one."""
     path, _, anchor = target.partition("#")
     linked = (file.parent / path).resolve() if path else file
     return linked.exists() and linked.is_relative_to(REPOSITORY) and (not anchor or anchor in anchors(linked))
 
 
 def fault_of_setting(key: str, default: object) -> str | None:
-    """What is wrong with the row of a setting."""
     if not (found := row(page("reference/settings.md"), key)):
         return "is not in a table of docs/reference/settings.md"
     shown = found.split("|")[2].strip()
@@ -68,7 +63,6 @@ def fault_of_setting(key: str, default: object) -> str | None:
 
 
 def settings_keys(group: type[BaseModel] = Settings, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """(key as it is documented, its default)."""
     for name, field in group.model_fields.items():
         yield prefix + name, field.default
         if isinstance(field.default, BaseModel):
@@ -76,7 +70,6 @@ def settings_keys(group: type[BaseModel] = Settings, prefix: str = "") -> Iterat
 
 
 def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
-    """Names of a job's parameters, those of a group behind the group's name."""
     for field in msgspec.structs.fields(group):
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from parameters(field.type, f"{prefix}{field.name}.")
@@ -85,36 +78,30 @@ def parameters(group: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
 
 
 def test_every_setting_is_documented() -> None:
-    """A setting has its row in settings.md, and a number or word stands there as the code has it."""
     keys = [*settings_keys(), *settings_keys(Model)]
     assert {key: fault for key, default in keys if (fault := named(fault_of_setting, key, default))} == {}
 
 
 def test_every_parameter_is_documented() -> None:
-    """A job's parameters stand in parameters.md by the name that `--set` takes."""
     assert not [name for name in parameters(Params) if f"`{name}`" not in page("reference/parameters.md")]
 
 
 def test_every_pipeline_is_documented() -> None:
-    """A pipeline that jobs may name has its row in pipelines.md."""
     assert [name for name in registry.list_offered() if not row(page("reference/pipelines.md"), name)] == []
 
 
 def test_the_rubric_is_quoted_as_it_is() -> None:
-    """pipelines.md shows the text that judges get."""
     quoted = [line.strip() for line in page("explanation/pipelines.md").splitlines()]
     assert all(line.strip() in quoted for line in template("reasoning-quality").text.splitlines())
 
 
 def test_every_route_is_documented() -> None:
-    """A route of the API stands in api.md."""
     paths = api_document()["paths"]
     assert paths
     assert not [path for path in sorted(paths) if not re.search(rf"`{re.escape(path)}[`?]", page("reference/api.md"))]
 
 
 def test_every_link_resolves() -> None:
-    """A relative link leads to a file of the repository, and to a heading where it names one."""
     wrong = {}
     for name, file in NAMED_PAGES.items():
         targets = LINK.findall(FENCE.sub("", file.read_text("utf-8")))
@@ -124,7 +111,6 @@ def test_every_link_resolves() -> None:
 
 
 def test_every_file_that_is_named_exists() -> None:
-    """A path in backticks that looks like one of the repository is one."""
     wrong = {}
     for name, file in NAMED_PAGES.items():
         paths = filter(FILE.fullmatch, QUOTED.findall(FENCE.sub("", file.read_text("utf-8"))))
@@ -134,20 +120,17 @@ def test_every_file_that_is_named_exists() -> None:
 
 
 def test_every_page_stands_in_the_navigation() -> None:
-    """Decisions are reached from their list, all others from the site's navigation."""
     navigation = set(re.findall(r"[\w/-]+\.md", (REPOSITORY / "mkdocs.yml").read_text("utf-8").partition("\nnav:")[2]))
     pages = {str(file.relative_to(REPOSITORY / "docs")) for file in (REPOSITORY / "docs").rglob("*.md")}
     assert navigation == {name for name in pages if "/decisions/" not in name or name.endswith("/index.md")}
 
 
 def test_the_decisions_are_listed() -> None:
-    """Every decision is reached from the list of decisions."""
     listed = set(LINK.findall(page("explanation/decisions/index.md")))
     assert {file.name for file in (REPOSITORY / "docs" / "explanation" / "decisions").glob("[0-9]*.md")} == listed
 
 
 def test_commands_of_the_readme_exist() -> None:
-    """A person who pastes the README meets no unknown target."""
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE))
     named = re.findall(r"(?:^    |`)make ([a-z-]+)", (REPOSITORY / "README.md").read_text("utf-8"), re.MULTILINE)
     assert set(named) >= {"demo", "test", "docs"}
@@ -155,7 +138,6 @@ def test_commands_of_the_readme_exist() -> None:
 
 
 def test_no_file_names_a_machine() -> None:
-    """What is committed holds no path of anybody's machine."""
     git = shutil.which("git")
     if git is None or not (REPOSITORY / ".git").exists():
         pytest.skip("not a clone")
@@ -173,12 +155,10 @@ def test_no_file_names_a_machine() -> None:
 
 
 def test_lock_files_hold_no_address() -> None:
-    """A lock file names packages and hashes, never where they came from."""
     for file in (REPOSITORY / "requirements").glob("*.txt"):
         assert "://" not in file.read_text("utf-8"), file.name
 
 
 def test_the_pipeline_that_the_guide_builds_is_the_one_that_is_shipped() -> None:
-    """The guide shows the whole file: what a reader copies is what the tests run."""
     shipped = (REPOSITORY / "shared" / "pipelines" / "self_consistency.py").read_text("utf-8")
     assert f"```python\n{shipped}```" in page("how-to/add-a-pipeline.md")

@@ -22,12 +22,10 @@ TABLE = (DOCS / "reference" / "planning-table.md").read_text("utf-8")
 
 
 def test_the_worked_table_is_the_planners() -> None:
-    """Write it anew: python -m bench.plans."""
     assert table() in TABLE
 
 
 def test_what_partial_groupings_would_save_is_as_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write it anew: python -m bench.groupings. The same models are drawn for every order, and computed once here."""
     computed = groupings._service_s
     remembered = cache(lambda group, budget_mib: computed(group, budget_mib))
     monkeypatch.setattr(groupings, "_service_s", lambda group, budget_mib: remembered(tuple(group), budget_mib))
@@ -35,13 +33,11 @@ def test_what_partial_groupings_would_save_is_as_computed(monkeypatch: pytest.Mo
 
 
 def test_partial_groupings_save_nothing_where_each_model_is_needed_once() -> None:
-    """All at once or each by itself is the cheapest of all partitions then."""
     saved = [seconds for seconds, _ in groupings.savings(3, (1, 2))]
     assert max(map(abs, saved)) < 1e-6
 
 
 def test_the_figures_of_the_text_are_the_codes() -> None:
-    """Margins and speeds."""
     speeds = Hardware()
     for said in (
         f"the most that was learned and {LEARNED_MARGIN:.0%}".replace("%", " %"),
@@ -68,14 +64,12 @@ def test_the_figures_of_the_text_are_the_codes() -> None:
     ],
 )
 def test_the_premise_depends_on_card_and_quantisation(card: str, quantisation: str, expected: str | None) -> None:
-    """On 12 GB Q4_K_M needs no flip, Q8_0 does, and FP16 fits in no way."""
     chosen = planned(QUANTISATIONS[quantisation], CARDS[card]).chosen
     assert (chosen.name.partition(",")[0] if chosen else None) == expected
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_sizes_of_presets_follow_from_their_parameters(name: str) -> None:
-    """Besides vectors and tokens, F16 is two bytes a parameter and Q8_0 34 bytes for 32."""
     preset = PRESETS[name]
     sizes = preset.weights_bytes
     assert sizes["f16"] == pytest.approx(2 * preset.parameters, rel=0.01)
@@ -87,7 +81,6 @@ def test_sizes_of_presets_follow_from_their_parameters(name: str) -> None:
 
 
 def test_the_example_is_what_the_command_shows(server: Server) -> None:
-    """Run over the planner's own answer."""
     asked = [
         ModelWanted(role="judge", preset="qwen2.5-0.5b", quantisation="f16"),
         ModelWanted(role="generate", preset="qwen2.5-7b", quantisation="q4_k_m"),
@@ -100,7 +93,6 @@ def test_the_example_is_what_the_command_shows(server: Server) -> None:
 
 
 def test_heads_of_presets_make_up_their_hidden_state() -> None:
-    """As every model of the family has it."""
     for preset in PRESETS.values():
         shape = preset.architecture
         assert shape.heads * shape.head_dim == shape.embedding

@@ -14,24 +14,20 @@ HEAVY = {
 
 
 def imported(statement: str) -> set[str]:
-    """Packages that a new process has after this statement."""
     code = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
 def test_the_package_alone_imports_nothing() -> None:
-    """The command line imports it before everything else."""
     assert not imported("import mathrag") & ({"httpx2", "msgspec", "anyio"} | HEAVY)
 
 
 def test_clients_import_what_they_need() -> None:
-    """With every group of operations: no server, no table, no statistics before they are asked for."""
     client = "client = mathrag.Client('http://127.0.0.1:1'); client.jobs; client.corpora; client.rules; client.pipeline"
     assert not imported(f"import mathrag; {client}; mathrag.AsyncClient") & HEAVY
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
-    """As of every module."""
     assert {"Client", "AsyncClient", "Failed"} <= set(dir(mathrag))
     with pytest.raises(AttributeError, match="Clinet"):
         mathrag.Clinet  # noqa: B018

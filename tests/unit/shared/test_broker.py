@@ -8,7 +8,6 @@ from shared.queue import RECONNECT_S, celery_app
 
 
 def test_the_pause_between_two_tries_to_connect_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a worker waits for after an outage does not depend on how long that was."""
     monkeypatch.setattr(functional, "sleep", lambda _seconds: None)
     pauses: list[float] = []
     connection = celery_app("redis://127.0.0.1:1", 60.0).connection_for_read()

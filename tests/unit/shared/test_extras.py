@@ -12,20 +12,17 @@ from shared import extras
 
 
 def installed_from(monkeypatch: pytest.MonkeyPatch, noted: str | None) -> None:
-    """As pip notes it."""
     known = SimpleNamespace(version="9.8.7", read_text=lambda name: noted if name == extras.ORIGIN else None)
     monkeypatch.setattr(extras, "distribution", lambda _: known)
 
 
 def words(extra: str) -> list[str]:
-    """The command, and that it is of this Python."""
     python, *rest = shlex.split(extras.install_command(extra))
     assert python == sys.executable
     return rest
 
 
 def test_a_wheel_is_named_by_its_path_even_with_blanks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It can be copied into a shell as it stands."""
     wheel = tmp_path / "my files" / "mathrag_gate-9.8.7-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.touch()
@@ -34,13 +31,11 @@ def test_a_wheel_is_named_by_its_path_even_with_blanks(monkeypatch: pytest.Monke
 
 
 def test_a_clone_stays_one_that_is_edited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As `make .venv` installs it."""
     installed_from(monkeypatch, json.dumps({"url": tmp_path.as_uri(), "dir_info": {"editable": True}}))
     assert words("report") == ["-m", "pip", "install", "--editable", f"{tmp_path}[report]"]
 
 
 @pytest.mark.parametrize("noted", [None, json.dumps({"url": "file:///gone/mathrag_gate-9.8.7-py3-none-any.whl"})])
 def test_a_wheel_that_is_not_here_is_named_as_it_is_called(monkeypatch: pytest.MonkeyPatch, noted: str | None) -> None:
-    """Never by the bare name of the project: no index has it."""
     installed_from(monkeypatch, noted)
     assert words("server")[-1] == "mathrag_gate-9.8.7-py3-none-any.whl[server]"

@@ -28,7 +28,6 @@ SAID = (
 
 
 def assert_harmless(words: str) -> None:
-    """Nothing secret, and still of use."""
     assert "hush" not in words
     assert KEY not in words
     assert "mathrag_app" in words
@@ -36,13 +35,11 @@ def assert_harmless(words: str) -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    """Addresses without passwords, words, mathematics."""
     for text in ("http://127.0.0.1:8080/v1", "a:b@c", "$x:y@z$", ""):
         assert redact(text) == text
 
 
 def test_a_model_servers_failure() -> None:
-    """A server that echoes what it was sent must not bring it into the database."""
     failed = ChatFailed(FailureKind.BACKEND_ERROR, SAID)
     assert_harmless(failed.detail)
     assert_harmless(str(failed))
@@ -51,8 +48,6 @@ def test_a_model_servers_failure() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", [500, None])
 async def test_a_retrievers_failure(status: int | None) -> None:
-    """Whether it answers with an error or the connection fails."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         if status is None:
             raise httpx2.ConnectError(SAID)
@@ -69,7 +64,6 @@ async def test_a_retrievers_failure(status: int | None) -> None:
 
 @pytest.mark.anyio
 async def test_a_problem() -> None:
-    """From a route."""
     app = FastAPI()
     problems.install(app)
 
@@ -82,8 +76,6 @@ async def test_a_problem() -> None:
 
 @pytest.mark.anyio
 async def test_a_refusal() -> None:
-    """From before the routes."""
-
     def refusing(_: object) -> Any:
         return lambda scope, receive, send: refuse(Unavailable(SAID), scope, receive, send)
 

@@ -14,7 +14,6 @@ from shared.settings import Settings, Workers, load
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings but the test's own."""
     import os
 
     for name in list(os.environ):
@@ -24,14 +23,12 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def written(text: str, name: str = "mathrag.yaml") -> Path:
-    """A settings file in the working directory."""
     path = Path(name)
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_defaults_run_the_shipped_models_in_two_stages() -> None:
-    """Nothing needs to be set: the budget refuses both models together, each alone fits."""
     settings = load()
     assert settings.device.residency == "staged"
     footprints = [settings.models[settings.roles[role]].footprint_mib for role in ("judge", "generate")]
@@ -40,7 +37,6 @@ def test_defaults_run_the_shipped_models_in_two_stages() -> None:
 
 
 def test_the_file_overrides_the_defaults() -> None:
-    """Nested values keep the defaults beside them."""
     written("port: 9000\nworkers:\n  chunk: 4\n")
     settings = load()
     assert (settings.port, settings.workers.chunk) == (9000, 4)
@@ -48,7 +44,6 @@ def test_the_file_overrides_the_defaults() -> None:
 
 
 def test_the_environment_overrides_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Value by value, also within a section."""
     written("port: 9000\nworkers:\n  chunk: 4\n  streams: 3\n")
     monkeypatch.setenv("MATHRAG_PORT", "9001")
     monkeypatch.setenv("MATHRAG_WORKERS__CHUNK", "5")
@@ -57,14 +52,12 @@ def test_the_environment_overrides_the_file(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_arguments_override_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test or the supervisor says itself is meant."""
     written("port: 9000\n")
     monkeypatch.setenv("MATHRAG_PORT", "9001")
     assert Settings(port=9002).port == 9002
 
 
 def test_another_file_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By MATHRAG_CONFIG; the default file is then not read."""
     written("port: 9000\n")
     monkeypatch.setenv("MATHRAG_CONFIG", str(written("host: 0.0.0.1\n", "other.yaml")))
     settings = load()
@@ -75,7 +68,6 @@ def test_another_file_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_file_is_fine() -> None:
-    """Neither is one required."""
     assert load().port == 8080
 
 
@@ -84,7 +76,6 @@ def test_no_file_is_fine() -> None:
     ["prot: 9000\n", "workers:\n  chnuk: 4\n", "device:\n  residencies: staged\n", "models:\n  m:\n    drivr: x\n"],
 )
 def test_a_misspelt_key_is_refused_by_name(text: str) -> None:
-    """At any depth: a setting that nobody reads is a setting that somebody believes in."""
     written(text)
     with pytest.raises(ValidationError) as raised:
         load()
@@ -92,7 +83,6 @@ def test_a_misspelt_key_is_refused_by_name(text: str) -> None:
 
 
 def test_a_misspelt_variable_of_a_section_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the file."""
     monkeypatch.setenv("MATHRAG_WORKERS__CHNUK", "4")
     with pytest.raises(ValidationError, match="chnuk"):
         load()
@@ -103,14 +93,12 @@ def test_a_misspelt_variable_of_a_section_is_refused(monkeypatch: pytest.MonkeyP
     ["port: 70000\n", "workers:\n  chunk: 0\n", "workers:\n  claim_ttl_s: 0\n", "device:\n  residency: sometimes\n"],
 )
 def test_values_that_cannot_work_are_refused(text: str) -> None:
-    """Before anything is started."""
     written(text)
     with pytest.raises(ValidationError):
         load()
 
 
 def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As containers hand it over: the environment wins over it, it wins over the settings file."""
     (tmp_path / "mathrag_service_key").write_text("from-a-file\n")
     (tmp_path / "mathrag_redis_url").write_text("redis://from-a-file")
     monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path))
@@ -121,14 +109,12 @@ def test_a_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_a_folder_of_secrets_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A service without its secrets must not start as if it needed none."""
     monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(Unavailable, match=r"MATHRAG_SECRETS_DIR.*nowhere"):
         load()
 
 
 def test_secrets_are_not_printed() -> None:
-    """Neither by `repr` nor by a dump; whoever needs one reads the field."""
     secrets = {name: f"hush-{name}" for name in ("database_url", "owner_url", "redis_url", "service_key")}
     settings = Settings.model_validate(secrets)
     assert "hush" not in repr(settings) + str(settings) + settings.model_dump_json() + repr(settings.model_dump())
@@ -136,7 +122,6 @@ def test_secrets_are_not_printed() -> None:
 
 
 def test_an_error_does_not_repeat_what_was_given() -> None:
-    """It may be a secret in the wrong place."""
     written("port: s3cret\nservice_kye: s3cret\n")
     with pytest.raises(ValidationError) as raised:
         load()
@@ -148,7 +133,6 @@ def test_an_error_does_not_repeat_what_was_given() -> None:
     "url", ["https://user:s3cret@models.example/v1", "https://s3cret@models.example", "file:///s3cret"]
 )
 def test_a_model_servers_address_holds_no_password(url: str) -> None:
-    """It stands in rows, spans and messages; a key is named by its variable."""
     written(f"models:\n  m:\n    driver: remote\n    url: {url}\n")
     with pytest.raises(ValidationError, match="api_key_env") as raised:
         load()
@@ -156,7 +140,6 @@ def test_a_model_servers_address_holds_no_password(url: str) -> None:
 
 
 def test_one_device_is_all_that_there_is_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the address of its guard, and every variable as it always was."""
     monkeypatch.setenv("MATHRAG_DEVICE__ID", "GPU-0f")
     monkeypatch.setenv("MATHRAG_GUARD_URL", "http://guard:8082")
     (only,) = load().all_devices()
@@ -165,7 +148,6 @@ def test_one_device_is_all_that_there_is_by_default(monkeypatch: pytest.MonkeyPa
 
 
 def test_further_devices_stand_beside_the_first() -> None:
-    """In their order, each with settings and guard of its own."""
     written(
         "device: {id: a}\nguard_url: http://one\ndevices:\n- {id: b, budget_mib: 7, guard_url: http://two}\n- {id: c}\n"
     )
@@ -179,21 +161,18 @@ def test_further_devices_stand_beside_the_first() -> None:
 
 
 def test_the_supervisor_says_further_devices_in_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It wins over the file as a whole."""
     written("devices: [{id: b}, {id: c}]\n")
     monkeypatch.setenv("MATHRAG_DEVICES", '[{"id": "b", "guard_url": "http://two"}]')
     assert [(device.id, device.guard_url) for device in load().devices] == [("b", "http://two")]
 
 
 def test_two_devices_of_one_name_are_refused() -> None:
-    """Leases, locks and residencies are told apart by it."""
     written("devices: [{id: 'cpu:0'}]\n")
     with pytest.raises(ValidationError, match="two devices have the id 'cpu:0'"):
         load()
 
 
 def test_a_model_on_an_unknown_device_is_refused() -> None:
-    """With the names that there are."""
     written("devices: [{id: b}]\nmodels: {m: {driver: scripted, device: gone}}\n")
     with pytest.raises(ValidationError, match=r"models\.m\.device.*no device 'gone'; there are cpu:0, b"):
         load()
@@ -218,13 +197,11 @@ def test_a_model_on_an_unknown_device_is_refused() -> None:
     ],
 )
 def test_a_model_that_cannot_be_meant_is_refused_with_field_and_fix(fields: dict[str, Any], said: str) -> None:
-    """Before a guard starts anything."""
     with pytest.raises(ValidationError, match=re.escape(said)):
         Model(**fields)
 
 
 def test_sleep_mode_takes_a_command_and_a_name_on_the_hub() -> None:
-    """It is vLLM, without saying so."""
     model = Model(driver="vllm-sleep", command=("vllm", "serve"), hub="Qwen/Q", revision="0" * 40)
     assert (model.server, model.asleep_mib, model.call_timeout_s) == ("embedded", 0, 120)
 
@@ -240,6 +217,5 @@ def test_sleep_mode_takes_a_command_and_a_name_on_the_hub() -> None:
     ],
 )
 def test_a_deterministic_model_has_one_slot_where_slots_change_replies(fields: dict[str, Any], slots: int) -> None:
-    """vLLM has kernels that compute the same whatever the batch; llama.cpp has none."""
     assert Model(**fields, deterministic=True).parallel == slots
     assert Model(**(fields | {"parallel": 1}), deterministic=True).parallel == 1

@@ -11,12 +11,10 @@ KNOWN = ("hybrid", "dense", "sparse", "mathrag-gate")
     ("written", "meant"), [("hybird", "hybrid"), ("HYBRID", "hybrid"), ("mathrag_gate", "mathrag-gate"), ("xyz", None)]
 )
 def test_the_nearest_name_is_found_whatever_its_case(written: str, meant: str | None) -> None:
-    """A name that is like none of them stands for nothing."""
     assert suggestions.find_nearest(written, KNOWN) == meant
 
 
 def test_a_hint_says_in_any_case_where_all_names_are() -> None:
-    """With the name that was meant where there is one."""
     assert suggestions.make_hint("hybird", KNOWN, "mathrag pipeline list") == (
         "did you mean 'hybrid'? Otherwise: mathrag pipeline list"
     )

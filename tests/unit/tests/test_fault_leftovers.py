@@ -40,8 +40,6 @@ ENDED = {**RUNNING, "state": "completed"}
 
 
 class StandIn(RunningStack):
-    """A stack of one process, whose job ends before anybody has seen its middle."""
-
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
         self.posted: list[str] = []
@@ -49,23 +47,19 @@ class StandIn(RunningStack):
         self.api = SimpleNamespace(post=self.posted.append)  # type: ignore[assignment]
 
     def wait(self, job: str, until: Callable[[Document], bool]) -> Document:
-        """It runs as long as that is enough, and has ended otherwise."""
         assert job
         return RUNNING if until(RUNNING) else ENDED
 
     def get(self, path: str) -> object:
-        """It is ready, its job runs, and its device is what it is set to."""
         known = {"/readyz": {"ready": True}, "/v1/jobs?limit=100": {"data": [RUNNING, ENDED]}, "/v1/gpus": [self.gpu]}
         return known[path]
 
     def restart(self, name: str) -> None:
-        """Remembered."""
         self.posted.append(f"restart {name}")
 
 
 @pytest.fixture
 def judge() -> Iterator[psutil.Process]:
-    """The process that is said to be the judge worker."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
         yield psutil.Process(process.pid)
         process.kill()
@@ -73,7 +67,6 @@ def judge() -> Iterator[psutil.Process]:
 
 @pytest.fixture
 def stack(tmp_path: Path, judge: psutil.Process) -> StandIn:
-    """Its supervisor has written that process down."""
     child = stack_state.ChildState(name="judge", phase="ready", pid=judge.pid, port=None, restarts=0, log="")
     stack_state.write(tmp_path, stack_state.State(pid=judge.pid, url="", phase="running", children=(child,)))
     return StandIn(tmp_path)
@@ -81,13 +74,11 @@ def stack(tmp_path: Path, judge: psutil.Process) -> StandIn:
 
 @pytest.fixture
 def cable() -> Iterator[Proxy]:
-    """In front of a server that accepts connections."""
     with socket.create_server((HOST, 0)) as server, Proxy(server.getsockname()[1]) as proxy:
         yield proxy
 
 
 def fail_after(stack: RunningStack, action: Action, **options: object) -> None:
-    """A trial in which this happens, and whose next event comes too late."""
     back_end = RealBackEnd(stack, "1", {"judge": 10}, **options)  # type: ignore[arg-type]
     scenario = Scenario("P6", (at(at_judged_share(0.0), action), at(at_judged_share(0.5), kill(Subject.JUDGE))))
     with pytest.raises(TooLate):
@@ -95,20 +86,17 @@ def fail_after(stack: RunningStack, action: Action, **options: object) -> None:
 
 
 def test_a_process_that_a_failed_trial_has_stopped_goes_on(stack: StandIn, judge: psutil.Process) -> None:
-    """At once, not when its time is over."""
     fail_after(stack, freeze(Subject.JUDGE, LONG_S))
     assert judge.status() != psutil.STATUS_STOPPED
 
 
 @pytest.mark.parametrize("action", [part(Subject.REDIS, LONG_S), slow(Subject.REDIS, LONG_S)], ids=str)
 def test_a_cable_that_a_failed_trial_has_harmed_is_whole(stack: StandIn, cable: Proxy, action: Action) -> None:
-    """Cut or slow."""
     fail_after(stack, action, proxies={Subject.REDIS: cable})
     assert cable.repair() == []
 
 
 def test_a_gate_that_a_failed_trial_has_shut_is_open(stack: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the guard is not in the state that it was to be held in."""
     shut = []
 
     @contextmanager
@@ -132,7 +120,6 @@ def test_a_gate_that_a_failed_trial_has_shut_is_open(stack: StandIn, monkeypatch
 
 
 def test_a_harmed_cable_is_repaired_and_named(cable: Proxy) -> None:
-    """Every harm."""
     cable.part()
     cable.silence()
     cable.delay_s = LONG_S
@@ -143,7 +130,6 @@ def test_a_harmed_cable_is_repaired_and_named(cable: Proxy) -> None:
 
 
 def test_a_stack_is_repaired_and_what_was_wrong_is_named(stack: StandIn, judge: psutil.Process) -> None:
-    """Stopped processes go on, and jobs that still run are cancelled; ended ones are left alone."""
     judge.suspend()
     until("the signal has arrived", lambda: judge.status() == psutil.STATUS_STOPPED)
     found = stack_repaired(stack)
@@ -153,7 +139,6 @@ def test_a_stack_is_repaired_and_what_was_wrong_is_named(stack: StandIn, judge: 
 
 
 def test_a_device_that_takes_no_model_is_freed(stack: StandIn) -> None:
-    """Whoever was to release it has failed; a guard that has given it up is restarted, which is nobody's fault."""
     stack.gpu |= {"drain": {"reason": None}, "state": "quarantined"}
     found = stack_repaired(stack)
     assert found[0] == "cpu:0 was drained"
@@ -189,7 +174,6 @@ def test_leaves_nothing(thing):
 
 
 def test_each_test_begins_with_everything_whole(pytester: pytest.Pytester) -> None:
-    """Whatever the one before has left is repaired, and is that test's error."""
     pytester.makepyfile(test_it=TESTS)
     result = pytester.runpytest("-p", "tests.faults.leftovers", "-p", "no:cacheprovider")
     result.assert_outcomes(passed=2, failed=1, errors=2)

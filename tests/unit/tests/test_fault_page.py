@@ -14,7 +14,6 @@ FLUSH = "tests/faults/test_kills.py::test_a_redis_flush_costs_nothing_but_time"
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository with the two tests in it."""
     file = tmp_path / "tests/faults/test_kills.py"
     file.parent.mkdir(parents=True)
     names = [test.partition("::")[2].partition("[")[0] for test in (KILLS, FLUSH)]
@@ -23,7 +22,6 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_a_run_of_a_part_leaves_the_other_rows_as_they_are(repository: Path) -> None:
-    """Only what ran is replaced."""
     first = {Place("P1", "real processes", KILLS): Sight(notes=["old"]), Place("R2", "real processes", FLUSH): Sight()}
     kept = sights.merge({}, dict(first), repository)
     merged = sights.merge(kept, {Place("P1", "real processes", KILLS): Sight(notes=["new"])}, repository)
@@ -32,20 +30,17 @@ def test_a_run_of_a_part_leaves_the_other_rows_as_they_are(repository: Path) -> 
 
 
 def test_a_test_that_failed_loses_what_it_saw_before(repository: Path) -> None:
-    """Nobody may believe what does not hold any more."""
     kept = sights.merge({}, {Place("P1", "real processes", KILLS): Sight()}, repository)
     assert sights.merge(kept, {Place("P1", "real processes", KILLS): None}, repository) == {}
 
 
 def test_the_sights_of_a_test_that_is_gone_go_too(repository: Path) -> None:
-    """The file, or the function in it."""
     gone = {Place("P1", "real processes", test): Sight() for test in ("tests/gone.py::test_a", f"{FLUSH}_twice")}
     kept = sights.merge({}, dict(gone), repository)
     assert sights.merge(kept, {}, repository) == {}
 
 
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
-    """And written the same, whatever the order in which it was seen."""
     sight = Sight(produced=["kill -9"], notes=["whole"], figures={"calls lapsed": 3.0})
     file = tmp_path / "seen.json"
     sights.write({"P2": {"simulator": {"t": sight}}, "P1": {"real processes": {"t": sight}}}, file)
@@ -56,12 +51,10 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_before_the_first_run(tmp_path: Path) -> None:
-    """No file, no sights."""
     assert sights.read(tmp_path / "seen.json") == {}
 
 
 def test_a_row_tells_what_where_and_which_range() -> None:
-    """One back end is named, two are both; figures are ranges; the same words are said once."""
     fault = Fault("P1", "kill | of a worker", "the job ends")
     sights_of = {
         "real processes": {
@@ -77,13 +70,11 @@ def test_a_row_tells_what_where_and_which_range() -> None:
 
 
 def test_what_nobody_has_seen_is_said_to_be_missing() -> None:
-    """An id without a test does not look as if it had one."""
     page = report.render({"P1": Fault("P1", "kill", "")}, {})
     assert "| **P1** | kill | not yet | not yet | not yet | not yet |" in page.splitlines()
 
 
 def test_what_is_missing_is_said_by_id() -> None:
-    """A promise, a sight; and few may be the simulator's alone."""
     promised = {id_: Fault(id_, "kill", "the job ends") for id_ in FAULTS}
     seen_by = {id_: {REAL: {"t": Sight()}} for id_ in FAULTS}
     assert report.list_missing(promised, seen_by) == []
@@ -99,29 +90,24 @@ def test_what_is_missing_is_said_by_id() -> None:
 
 
 def test_every_fault_belongs_to_a_family() -> None:
-    """Else the page would be silent about it."""
     page = report.render(FAULTS, {})
     assert [id_ for id_ in FAULTS if f"| **{id_}** |" not in page] == []
 
 
 def test_every_fault_has_a_promise_and_was_seen_and_few_in_virtual_time_alone() -> None:
-    """Of the whole catalogue."""
     assert report.list_missing(FAULTS, sights.read()) == []
 
 
 def test_the_committed_page_is_what_rendering_gives() -> None:
-    """`make faults` writes both; nobody edits the page."""
     assert report.PAGE.read_text(encoding="utf-8") == report.render(FAULTS, sights.read())
 
 
 def run(pytester: pytest.Pytester, code: str, *options: str) -> pytest.RunResult:
-    """pytest on one file of fault tests; nothing is written into this repository."""
     pytester.makepyfile(test_it="import pytest\n" + code)
     return pytester.runpytest("-p", "tests.faults.recording", "-p", "no:cacheprovider", *options)
 
 
 def test_ids_choose_tests(pytester: pytest.Pytester) -> None:
-    """P1 is not P10."""
     code = "\n".join(f"@pytest.mark.fault('{id_}')\ndef test_{id_}(seen): seen.describe('x')" for id_ in ("P1", "P10"))
     run(pytester, code, "--fault", "P1").assert_outcomes(passed=1, deselected=1)
     run(pytester, code).assert_outcomes(passed=2)
@@ -135,7 +121,6 @@ def test_ids_choose_tests(pytester: pytest.Pytester) -> None:
     ],
 )
 def test_a_marker_without_a_fault_or_a_sight_is_refused(pytester: pytest.Pytester, code: str, said: str) -> None:
-    """Before anything runs."""
     result = run(pytester, code)
     assert result.ret != 0
     assert said in result.stderr.str() + result.stdout.str()
@@ -157,7 +142,6 @@ def test_does_not(seen):
 def test_a_recorded_run_keeps_what_passed_and_forgets_what_failed(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under every id of the marker, by back end."""
     fresh: dict[Place, Sight | None] = {}
     monkeypatch.setattr(sights, "write", lambda _: None)
     monkeypatch.setattr(report, "write", lambda: None)

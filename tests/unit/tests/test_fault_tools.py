@@ -28,20 +28,17 @@ for line in sys.stdin:
 
 @pytest.fixture
 def talker(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A process that evaluates what it is told."""
     with spawned({}) as process:
         yield process
 
 
 def spawned(environment: dict[str, str]) -> "subprocess.Popen[str]":
-    """One with this environment."""
     return subprocess.Popen(
         [sys.executable, "-c", ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     )
 
 
 def asked(process: "subprocess.Popen[str]", question: str) -> str:
-    """What it says."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(question + "\n")
@@ -52,7 +49,6 @@ def asked(process: "subprocess.Popen[str]", question: str) -> str:
 def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(
     talker: "subprocess.Popen[str]",
 ) -> None:
-    """It lives on."""
     assert asked(talker, "1 + 1") == "2"
     opens = "len([open(sys.executable)])"
     with limits.no_descriptor_left(psutil.Process(talker.pid)):
@@ -62,7 +58,6 @@ def test_a_process_without_descriptors_can_open_nothing_until_it_is_relieved(
 
 
 def test_a_full_disk_has_no_room_until_it_is_relieved(tmp_path: Path) -> None:
-    """Not for a byte."""
     try:
         with limits.small_disk(tmp_path / "disk", 1) as disk:
             assert_full_and_relieved(disk)
@@ -72,7 +67,6 @@ def test_a_full_disk_has_no_room_until_it_is_relieved(tmp_path: Path) -> None:
 
 
 def assert_full_and_relieved(disk: Disk) -> None:
-    """Writing fails for lack of room, then works."""
     disk.fill()
     assert limits.room(disk.folder) == 0
     with pytest.raises(OSError, match="No space left"):
@@ -82,7 +76,6 @@ def assert_full_and_relieved(disk: Disk) -> None:
 
 
 def test_an_evicted_file_still_says_what_it_said(tmp_path: Path) -> None:
-    """Only where it is read from changes."""
     file = tmp_path / "model"
     file.write_bytes(b"weights")
     limits.evict(file)
@@ -90,7 +83,6 @@ def test_an_evicted_file_still_says_what_it_said(tmp_path: Path) -> None:
 
 
 def test_a_group_meets_its_limit_and_ends_with_its_block(talker: "subprocess.Popen[str]") -> None:
-    """Its processes go back to where they were."""
     try:
         with limits.run_in_group("mathrag-unit", [psutil.Process(talker.pid)]) as group:
             assert asked(talker, "len(bytearray(16 << 20))") == str(16 << 20)
@@ -105,7 +97,6 @@ def test_a_group_meets_its_limit_and_ends_with_its_block(talker: "subprocess.Pop
 
 @pytest.mark.skipif(not clocks.LIBRARIES, reason="libfaketime is not installed (Debian: libfaketime)")
 def test_a_clock_jumps_for_one_process_and_only_on_the_wall(tmp_path: Path) -> None:
-    """While it runs; its monotonic clock is the machine's."""
     mine = Clocks(tmp_path)
     mine.set("guard", 0)
     with spawned(mine.environment("guard")) as process:
@@ -117,7 +108,6 @@ def test_a_clock_jumps_for_one_process_and_only_on_the_wall(tmp_path: Path) -> N
 
 
 def test_a_jump_of_every_host_leaves_the_database_alone(tmp_path: Path) -> None:
-    """Its clock is a subject of its own."""
     mine = Clocks(tmp_path)
     mine.jump(Subject.CLOCK, HOUR)
     assert not mine.file("postgres").exists()

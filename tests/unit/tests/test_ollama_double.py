@@ -27,31 +27,25 @@ OPTIONS = {"num_ctx": 64, "num_batch": 64}
 
 
 class Rig:
-    """A double, a client of it, and its GPU."""
-
     def __init__(self, double: Ollama, http: ChatServer, gpu: Gpu, file: Path) -> None:
         self.double, self.http, self.gpu, self.file = double, http, gpu, file
         self.api = Client(http.url, OPTIONS)
 
     async def tell(self, how: str, status: int = 200, **more: object) -> Any:
-        """As a fault test does."""
         async with httpx2.AsyncClient(trust_env=False) as client:
             answer = await client.post(self.http.url + PATH, json={"how": how, **more})
         assert answer.status_code == status
         return answer.json()
 
     async def ask(self, prompt: str = "2 + 2 =") -> ModelAnswer:
-        """One prompt."""
         return (await self.api.chat(TAG, prompt, Decoding(max_tokens=10), 0)).answer
 
     def held(self) -> list[float]:
-        """What the GPU's file says that runners hold."""
         return [each["mib"] for each in json.loads(self.file.read_text())["held"].values() if "until" not in each]
 
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """One pulled model, loaded."""
     async with ollama_server(TAG) as (double, http):
         double.gpu = Gpu(tmp_path / "gpu.json", "GPU-1")
         made = Rig(double, http, double.gpu, tmp_path / "gpu.json")
@@ -72,7 +66,6 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     ],
 )
 async def test_an_answer_can_fail_in_every_way_so_often_and_no_more(rig: Rig, how: str, kind: FailureKind) -> None:
-    """Looks at what is loaded are not spoilt: only prompts are."""
     told = await rig.tell(how, times=2)
     assert told["misbehaves"] == {how: 2}
     for _ in range(2):
@@ -85,7 +78,6 @@ async def test_an_answer_can_fail_in_every_way_so_often_and_no_more(rig: Rig, ho
 
 @pytest.mark.parametrize("how", ["hang", "hang_after_headers"])
 async def test_an_answer_can_be_waited_for_in_vain(rig: Rig, how: str) -> None:
-    """Before its headers, and after them; the double notices who leaves."""
     await rig.tell(how)
     with anyio.move_on_after(0.3):
         await rig.ask()
@@ -106,7 +98,6 @@ async def test_an_answer_can_be_waited_for_in_vain(rig: Rig, how: str) -> None:
     ],
 )
 async def test_an_answer_can_be_whole_and_wrong(rig: Rig, how: str, text: str | None, ended: str) -> None:
-    """What a model, not a server, does wrong."""
     await rig.tell(how)
     found = await rig.ask()
     assert found.finish_reason == ended
@@ -114,7 +105,6 @@ async def test_an_answer_can_be_whole_and_wrong(rig: Rig, how: str, text: str | 
 
 
 async def test_a_prompt_can_be_cut_in_silence(rig: Rig) -> None:
-    """Also one that does not fit: it is answered then."""
     assert not await rig.api.truncates_prompts(TAG)
     await rig.tell("cut")
     assert (await rig.ask("a b c d")).prompt_tokens == 2
@@ -123,7 +113,6 @@ async def test_a_prompt_can_be_cut_in_silence(rig: Rig) -> None:
 
 @pytest.mark.parametrize("how", ["out_of_memory", "die", "end"])
 async def test_a_runner_can_die_under_a_call(rig: Rig, how: str) -> None:
-    """In words of several versions; it stays on the list until the next call has it loaded again."""
     await rig.tell(how, times=1)
     with pytest.raises(RunnerDied) as caught:
         await rig.ask()
@@ -135,7 +124,6 @@ async def test_a_runner_can_die_under_a_call(rig: Rig, how: str) -> None:
 
 
 async def test_what_is_kept_stays_on_the_gpu_listed_or_not(rig: Rig) -> None:
-    """Until it behaves."""
     for how, listed in (("keep", 1), ("keep_unlisted", 0)):
         await rig.tell(how)
         await rig.api.unload(TAG)
@@ -148,7 +136,6 @@ async def test_what_is_kept_stays_on_the_gpu_listed_or_not(rig: Rig) -> None:
 
 
 async def test_what_is_let_go_shows_as_free_later(rig: Rig) -> None:
-    """Where the GPU lags."""
     rig.gpu.lag_s = 3600
     await rig.api.unload(TAG)
     assert not await rig.api.list_resident()
@@ -158,7 +145,6 @@ async def test_what_is_let_go_shows_as_free_later(rig: Rig) -> None:
 
 
 async def test_models_change_under_the_guard_and_change_back(rig: Rig) -> None:
-    """Digest, place, context, company; `well` takes back what it can."""
     digest = (await rig.api.require_pulled(TAG)).digest
     for how in ("digest", "spill", "shrink", "stranger"):
         await rig.tell(how)
@@ -172,7 +158,6 @@ async def test_models_change_under_the_guard_and_change_back(rig: Rig) -> None:
 
 
 async def test_a_load_can_hang(rig: Rig) -> None:
-    """What is loaded still answers."""
     await rig.tell("hang_on_load")
     assert (await rig.ask()).finish_reason == "stop"
     await rig.api.unload(TAG)
@@ -183,7 +168,6 @@ async def test_a_load_can_hang(rig: Rig) -> None:
 
 
 async def test_a_word_that_it_does_not_know_is_refused_with_those_that_it_does(rig: Rig) -> None:
-    """A misspelt fault would be a test of nothing."""
     assert "keep_unlisted" in (await rig.tell("kepe", 400))["error"]
     async with httpx2.AsyncClient(trust_env=False) as client:
         found = (await client.get(f"{rig.http.url}/double")).json()

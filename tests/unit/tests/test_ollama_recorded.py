@@ -25,22 +25,18 @@ LONG = "one two three four five six seven eight nine ten " * 3
 
 
 def answer(prompt: str) -> str:
-    """A long answer, or one that repeats itself where the real model's did."""
     return "8 " + "= " * 40 if "= = =" in prompt else LONG
 
 
 def create_with_a_system_text(double: Ollama) -> None:
-    """`ollama create` of the tag that is loaded."""
     double.create("generator:latest", system="You are a careful calculator that explains each step that it takes.")
 
 
 def create_as_before(double: Ollama) -> None:
-    """`ollama create` with the first Modelfile."""
     double.put("generator:latest", FIRST)
 
 
 def die_under_the_next(double: Ollama) -> None:
-    """`kill -9` of the runner while it answers."""
     double.wrong.left["die"] = 1
 
 
@@ -55,7 +51,6 @@ BEFORE: dict[str, Callable[[Ollama], None]] = {
 
 @pytest.fixture(scope="module")
 def replies() -> dict[str, Reply]:
-    """What the double says to each request, by the exchange's name."""
     double = Ollama(version="0.33.0-rc2", most=1, answer=answer)
     double.put("generator:latest", FIRST)
     double.put("judge:latest", Manifest("judge"))
@@ -69,7 +64,6 @@ def replies() -> dict[str, Reply]:
 
 
 def form(value: Any) -> Any:
-    """Names of fields and kinds of values, of which lists show the first."""
     if isinstance(value, dict):
         return {name: form(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -78,27 +72,22 @@ def form(value: Any) -> Any:
 
 
 def lines(reply: Reply) -> list[str]:
-    """Of a body."""
     return reply.body.decode().splitlines()
 
 
 def kind(content_type: str | None) -> str | None:
-    """Without its character set."""
     return content_type.partition(";")[0] if content_type else None
 
 
 def words(document: dict[str, Any]) -> str:
-    """Of an error, without its numbers."""
     return re.sub(r"\d+", "N", document.get("error", ""))
 
 
 def ended(document: dict[str, Any]) -> tuple[object, object]:
-    """Why an answer ended."""
     return document.get("done"), document.get("done_reason")
 
 
 def differences(exchange: dict[str, Any], reply: Reply) -> list[str]:
-    """What the double says otherwise than the server did."""
     recorded = exchange["response"]
     status, content_type = reply.status, kind(reply.headers.get("Content-Type"))
     found = [] if status == recorded["status"] else [f"status {status}, not {recorded['status']}"]
@@ -112,7 +101,6 @@ def differences(exchange: dict[str, Any], reply: Reply) -> list[str]:
 
 
 def alike(name: str, mine: str, theirs: str) -> bool:
-    """Whether two lines have the same form, words of an error, and reason to end."""
     my, their = json.loads(mine), json.loads(theirs)
     if (words(my), ended(my)) != (words(their), ended(their)):
         return False
@@ -120,13 +108,11 @@ def alike(name: str, mine: str, theirs: str) -> bool:
 
 
 def test_the_double_answers_as_the_server_did(replies: dict[str, Reply]) -> None:
-    """Status, content type and, of each first and last line, its form, the words of an error, and why it ended."""
     found = {each["name"]: named(differences, each, replies[each["name"]]) for each in EXCHANGES}
     assert {name: different for name, different in found.items() if different} == {}
 
 
 def test_show_names_what_a_footprint_and_an_identity_follow_from(replies: dict[str, Reply]) -> None:
-    """The double may say less of the weights, and nothing else."""
     recorded = next(each for each in EXCHANGES if each["name"] == "show")
     mine, theirs = json.loads(replies["show"].body), json.loads(recorded["response"]["lines"][0])
     assert mine.keys() == theirs.keys()
@@ -134,7 +120,6 @@ def test_show_names_what_a_footprint_and_an_identity_follow_from(replies: dict[s
 
 
 def manifests(responses: dict[str, dict[str, Any]]) -> list[str]:
-    """Digests of the generator, as letters in the order in which they appear; `-`: it is not listed."""
     letters: dict[str, str] = {}
     found = []
     for exchange in EXCHANGES:
@@ -146,7 +131,6 @@ def manifests(responses: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def test_lists_name_the_manifests_that_the_server_named(replies: dict[str, Reply]) -> None:
-    """`/api/tags` the new one at once, `/api/ps` the one that the runner was loaded for, removed or not."""
     looks = [each for each in EXCHANGES if each["request"]["path"] in LISTS]
     recorded = {each["name"]: json.loads(each["response"]["lines"][0]) for each in looks}
     mine = {name: json.loads(replies[name].body) for name in recorded}
@@ -155,7 +139,6 @@ def test_lists_name_the_manifests_that_the_server_named(replies: dict[str, Reply
 
 
 def loads_and_prompts(responses: dict[str, list[str]]) -> dict[str, tuple[bool, bool]]:
-    """Of each answer, whether it waited for a load, and whether its prompt was longer than the first one's."""
     last = {name: json.loads(said[-1]) for name, said in responses.items()}
     figures = {name: each for name, each in last.items() if "load_duration" in each}
     first = figures["chat, first"]["prompt_eval_count"]
@@ -166,7 +149,6 @@ def loads_and_prompts(responses: dict[str, list[str]]) -> dict[str, tuple[bool, 
 
 
 def test_the_same_calls_wait_for_a_load_and_are_given_a_longer_prompt(replies: dict[str, Reply]) -> None:
-    """The runner that is there answers the tag that was created again, with its new SYSTEM before the question."""
     chats = [each for each in EXCHANGES if each["request"]["path"] == "/api/chat" and each["response"]["lines"]]
     recorded = loads_and_prompts({each["name"]: each["response"]["lines"] for each in chats})
     assert loads_and_prompts({each["name"]: lines(replies[each["name"]]) for each in chats}) == recorded
@@ -174,7 +156,6 @@ def test_the_same_calls_wait_for_a_load_and_are_given_a_longer_prompt(replies: d
 
 
 def test_a_repetition_is_stopped_at_the_same_token(replies: dict[str, Reply]) -> None:
-    """The 31st in a row is the last."""
     name = "chat, a token 31 times: stopped, done false, no reason"
     recorded = next(each["response"]["lines"] for each in EXCHANGES if each["name"] == name)
     for said in (recorded, lines(replies[name])):
@@ -184,6 +165,5 @@ def test_a_repetition_is_stopped_at_the_same_token(replies: dict[str, Reply]) ->
 
 
 def test_the_recording_says_what_was_recorded_and_when() -> None:
-    """The documentation repeats it."""
     assert HEAD["server"].startswith("Ollama 0.33.0-rc2")
     assert HEAD["recorded"] == "2026-11-22"

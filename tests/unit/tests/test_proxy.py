@@ -22,7 +22,6 @@ CLAIM = "SELECT 1 FROM queue FOR NO KEY UPDATE OF queue"
 
 @contextmanager
 def echo(word: bytes = b"") -> Iterator[int]:
-    """A server that says everything it hears, behind its word; its port."""
     with socket.create_server((HOST, 0)) as listening:
 
         def serve() -> None:
@@ -48,7 +47,6 @@ def echo(word: bytes = b"") -> Iterator[int]:
 
 @contextmanager
 def through(proxy: Proxy) -> Iterator[Callable[[bytes], bytes]]:
-    """A client of the proxy: what it hears when it says something; b"" where the connection has ended."""
     with socket.create_connection((HOST, proxy.port)) as client:
 
         def say(words: bytes, patience_s: float = 30) -> bytes:
@@ -63,7 +61,6 @@ def through(proxy: Proxy) -> Iterator[Callable[[bytes], bytes]]:
 
 
 def test_a_severed_connection_is_gone_and_a_new_one_works() -> None:
-    """As after `CLIENT KILL`, or a router that was restarted."""
     with echo() as port, Proxy(port) as proxy:
         with through(proxy) as say:
             assert say(b"hello") == b"hello"
@@ -74,7 +71,6 @@ def test_a_severed_connection_is_gone_and_a_new_one_works() -> None:
 
 
 def test_nobody_gets_through_while_it_is_parted() -> None:
-    """Until it is healed."""
     with echo() as port, Proxy(port) as proxy:
         proxy.part()
         with through(proxy) as say:
@@ -85,7 +81,6 @@ def test_nobody_gets_through_while_it_is_parted() -> None:
 
 
 def test_a_silent_connection_lives_and_says_nothing_until_it_is_healed() -> None:
-    """As behind a dead cable: neither an answer nor an end."""
     with echo() as port, Proxy(port) as proxy, through(proxy) as say:
         assert say(b"a") == b"a"
         proxy.silence()
@@ -96,7 +91,6 @@ def test_a_silent_connection_lives_and_says_nothing_until_it_is_healed() -> None
 
 
 def test_a_switched_proxy_leads_to_the_other_server() -> None:
-    """As after a failover."""
     with echo(b"1:") as first, echo(b"2:") as second, Proxy(first) as proxy:
         with through(proxy) as say:
             assert say(b"who") == b"1:who"
@@ -106,7 +100,6 @@ def test_a_switched_proxy_leads_to_the_other_server() -> None:
 
 
 def test_a_server_that_is_not_there_ends_the_connection() -> None:
-    """Instead of keeping the client waiting."""
     with echo() as port:
         pass
     with Proxy(port) as proxy, through(proxy) as say:
@@ -114,12 +107,10 @@ def test_a_server_that_is_not_there_ends_the_connection() -> None:
 
 
 def message(kind: bytes, body: bytes) -> bytes:
-    """A message of PostgreSQL's protocol."""
     return kind + struct.pack("!I", len(body) + 4) + body
 
 
 def started(cuts: Cuts) -> PostgresWire:
-    """A connection after its start."""
     wire = PostgresWire(cuts)
     request = struct.pack("!II", 8, SSL_REQUEST)
     assert wire.up(request) == request
@@ -131,19 +122,16 @@ def started(cuts: Cuts) -> PostgresWire:
 
 
 def execute(sql: str, name: bytes = b"s1") -> bytes:
-    """Parse, bind, execute and synchronise, as one statement with parameters is sent."""
     parse = message(b"P", name + b"\0" + sql.encode() + b"\0\0\0")
     bind = message(b"B", b"\0" + name + b"\0\0\0\0\0\0\0")
     return parse + bind + message(b"E", b"\0\0\0\0\0") + message(b"S", b"")
 
 
 def query(sql: str) -> bytes:
-    """A simple query."""
     return message(b"Q", sql.encode() + b"\0")
 
 
 def test_a_single_statement_that_writes_is_a_commit() -> None:
-    """Row locks and upserts write nothing by themselves."""
     assert list_writes(ANSWER) == {"delete queue", "insert attempts"}
     cuts = Cuts()
     wire = started(cuts)
@@ -153,7 +141,6 @@ def test_a_single_statement_that_writes_is_a_commit() -> None:
 
 
 def test_a_transaction_commits_all_that_it_wrote_at_once() -> None:
-    """A statement inside it is no commit, and one that was rolled back writes nothing."""
     cuts = Cuts()
     wire = started(cuts)
     for end, count in (("ROLLBACK;", 0), ("COMMIT;", 1)):
@@ -169,7 +156,6 @@ def test_a_transaction_commits_all_that_it_wrote_at_once() -> None:
 
 
 def test_a_commit_is_cut_after_it_happened_then_before_then_no_more() -> None:
-    """In the first case the server hears all of it and the client nothing; in the second the server hears nothing."""
     cuts = Cuts(every=1, most=2)
     wire = started(cuts)
     assert wire.up(execute(ANSWER)) == execute(ANSWER)
@@ -185,7 +171,6 @@ def test_a_commit_is_cut_after_it_happened_then_before_then_no_more() -> None:
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=5))
 def test_messages_in_pieces_are_understood_alike(sizes: list[int]) -> None:
-    """Whatever the network does to them, all of it goes on."""
     cuts = Cuts()
     wire = started(cuts)
     sent, passed = execute(CLAIM) + execute(ANSWER, b"s2") + query("SELECT 1"), b""
@@ -198,12 +183,10 @@ def test_messages_in_pieces_are_understood_alike(sizes: list[int]) -> None:
 
 
 def packed(command: list[bytes]) -> bytes:
-    """As Redis's clients send it."""
     return b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%s\r\n" % (len(part), part) for part in command)
 
 
 def test_every_k_th_tick_is_lost_and_its_sender_gets_an_answer_all_the_same() -> None:
-    """Everything else passes as it was."""
     ticks = Ticks()
     ticks.drop_every = 2
     assert [ticks.command(TICK)[0] for _ in range(4)] == [b"LPUSH", b"LLEN", b"LPUSH", b"LLEN"]
@@ -212,14 +195,12 @@ def test_every_k_th_tick_is_lost_and_its_sender_gets_an_answer_all_the_same() ->
 
 
 def test_a_tick_is_multiplied() -> None:
-    """Five at once are one command."""
     ticks = Ticks()
     ticks.copies = 5
     assert ticks.command(TICK) == [*TICK[:2], *[b"{}"] * 5]
 
 
 def test_of_two_ticks_the_second_overtakes_the_first() -> None:
-    """In each lane."""
     ticks = Ticks()
     ticks.swaps = 1
     assert ticks.command([*TICK[:2], b"1"])[0] == b"LLEN"
@@ -230,7 +211,6 @@ def test_of_two_ticks_the_second_overtakes_the_first() -> None:
 
 @given(st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=4), max_size=5), st.integers(1, 40))
 def test_commands_in_pieces_are_understood_alike(commands: list[list[bytes]], size: int) -> None:
-    """Binary values, too."""
     sent = b"".join(map(packed, commands))
     heard: list[list[bytes]] = []
     wire = RedisWire(lambda command: heard.append(command) or command)  # type: ignore[func-returns-value]

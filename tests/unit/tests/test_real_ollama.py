@@ -14,7 +14,6 @@ from tests.real.ollama import FILES, JUDGE, Ollama
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ollama]:
-    """The one that is started where an `ollama` is installed."""
     Path(program(tmp_path, "ollama_program")).rename(tmp_path / "ollama")
     monkeypatch.delenv("OLLAMA_HOST", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -24,13 +23,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ollama]
 
 
 def tags(server: Ollama) -> set[str]:
-    """What it has on its disk."""
     listed = httpx2.get(f"{server.url}/api/tags", trust_env=False).json()["models"]
     return {each["name"] for each in listed}
 
 
 def test_an_ollama_that_is_installed_is_started_and_has_our_models_until_they_are_removed(started: Ollama) -> None:
-    """Also after a stop."""
     for tag in FILES:
         started.create(tag)
     started.stop()
@@ -44,7 +41,6 @@ def test_an_ollama_that_is_installed_is_started_and_has_our_models_until_they_ar
 def test_a_server_that_is_named_is_used_and_goes_on(
     scheme: str, started: Ollama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a scheme or without."""
     monkeypatch.setenv("OLLAMA_HOST", started.url.replace("http://", scheme))
     named = ollama.found(tmp_path)
     assert (named.url, named.program) == (started.url, None)
@@ -55,7 +51,6 @@ def test_a_server_that_is_named_is_used_and_goes_on(
 def test_a_server_that_holds_a_model_of_somebody_else_is_left_alone(
     started: Ollama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard would wait for its end."""
     started.create(JUDGE)
     monkeypatch.setattr(ollama, "FILES", {})
     httpx2.post(f"{started.url}/api/chat", json={"model": JUDGE, "messages": []}, trust_env=False)
@@ -68,7 +63,6 @@ def test_a_server_that_holds_a_model_of_somebody_else_is_left_alone(
     ("named", "said"), [("", "OLLAMA_HOST names none"), ("127.0.0.1:1", "OLLAMA_HOST does not answer: 127.0.0.1:1")]
 )
 def test_where_there_is_none_it_is_said(named: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests are skipped with these words."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("OLLAMA_HOST", named)
     with pytest.raises(Lacking, match=f"no ollama is installed, and {said}"):

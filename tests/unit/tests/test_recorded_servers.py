@@ -42,12 +42,10 @@ Exchange = dict[str, Any]
 
 
 def exchanges(recording: str) -> list[Exchange]:
-    """Of a recording, in their order; its first line says what was recorded."""
     return [json.loads(line) for line in (RECORDED / f"{recording}.jsonl").read_text("utf-8").splitlines()[1:]]
 
 
 def double(recording: str, folder: Path) -> Model:
-    """The double of what was recorded."""
     common: dict[str, Any] = {"driver": "process", "context": CONTEXT, "parallel": SLOTS}
     if recording == LLAMA:
         return Model(server="llama.cpp", path=GGUF, command=(program(folder, "llama_server"),), **common)
@@ -57,7 +55,6 @@ def double(recording: str, folder: Path) -> Model:
 
 
 def real(recording: str) -> Model:
-    """The real server, where this machine has one."""
     common: dict[str, Any] = {"driver": "process", "context": CONTEXT, "parallel": SLOTS}
     if recording == LLAMA and "LLAMA_SERVER" in os.environ:
         return Model(server="llama.cpp", path=GGUF, command=(os.environ["LLAMA_SERVER"],), **common)
@@ -68,7 +65,6 @@ def real(recording: str) -> Model:
 
 
 def form(value: Any) -> Any:
-    """Names of fields and kinds of values; of lists the first."""
     if isinstance(value, dict):
         return {name: form(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -77,7 +73,6 @@ def form(value: Any) -> Any:
 
 
 def beyond(found: Any, recorded: Any, at: str = "") -> Iterator[str]:
-    """Fields of one form that the other lacks, or has as something else; null is any kind."""
     if isinstance(found, dict) and isinstance(recorded, dict):
         for name, each in found.items():
             if name not in recorded:
@@ -92,7 +87,6 @@ def beyond(found: Any, recorded: Any, at: str = "") -> Iterator[str]:
 
 
 def said(body: str) -> str:
-    """The first words of an error, without names and figures."""
     page = json.loads(body)
     error = page.get("error", page.get("detail"))
     words = error["message"] if isinstance(error, dict) else error
@@ -100,7 +94,6 @@ def said(body: str) -> str:
 
 
 def differences(exchange: Exchange, answer: httpx2.Response, *, same_version: bool) -> list[str]:
-    """Between what was recorded and an answer; empty where there are none."""
     expected, body = exchange["response"], exchange["request"].get("body") or {}
     if answer.status_code != expected["status"]:
         return [f"status {answer.status_code}, not {expected['status']}: {answer.text[:200]}"]
@@ -126,7 +119,6 @@ def differences(exchange: Exchange, answer: httpx2.Response, *, same_version: bo
 
 
 def _streams(found: list[str], recorded: list[str]) -> Iterator[str]:
-    """The first event has the role, the last but two ends the answer, the last but one has the figures."""
     ours, theirs = ([each.removeprefix("data: ") for each in lines if each] for lines in (found, recorded))
     if ours[-1] != theirs[-1]:
         yield f"the stream ends with {ours[-1]}"
@@ -137,7 +129,6 @@ def _streams(found: list[str], recorded: list[str]) -> Iterator[str]:
 async def disagreements(
     recording: str, model: Model, owner: Path, *, same_version: bool = True
 ) -> dict[str, list[str]]:
-    """What a server answers otherwise, by the exchange's name."""
     driver = ExternalProgramDriver("generator", model, Device(load_timeout_s=600), str(owner))
     with anyio.fail_after(900):
         server = await driver.launch(SLOTS)
@@ -158,7 +149,6 @@ async def disagreements(
 
 @pytest.mark.parametrize("recording", [LLAMA, VLLM])
 async def test_a_double_answers_as_the_real_server_was_recorded_to(recording: str, tmp_path: Path) -> None:
-    """It sends nothing that the real one does not; llama-server's is the library of a later version."""
     found = await disagreements(recording, double(recording, tmp_path), tmp_path, same_version=recording == VLLM)
     assert found.keys() == LATER.get(recording, set()), found
 
@@ -167,7 +157,6 @@ async def test_a_double_answers_as_the_real_server_was_recorded_to(recording: st
 async def test_the_real_server_answers_as_it_was_recorded_to(
     recording: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another version may send further fields, but refuses, except for `LATER`, and ends the same way."""
     for name, value in ON_A_PROCESSOR.items():
         monkeypatch.setenv(name, value)
     found = await disagreements(recording, real(recording), tmp_path, same_version=False)

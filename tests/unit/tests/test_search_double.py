@@ -26,20 +26,16 @@ MADE = re.compile(r"/[\w-]{22}(?=\])|^\[\d+:\d+\] ")
 
 
 class Reply(NamedTuple):
-    """What a server says."""
-
     status: int
     headers: dict[str, str]
     body: Any
 
 
 def exchanges() -> Iterator[dict[str, Any]]:
-    """All of them in order, without the line on version and date."""
     return map(json.loads, RECORDED.read_text("utf-8").splitlines()[1:])
 
 
 def send(url: str, request: dict[str, Any]) -> Reply:
-    """The reply of the server at `url` to a recorded request."""
     connection = HTTPConnection(urlsplit(url).netloc)
     connection.request(request["method"], request["target"], request["body"].encode(), request["headers"])
     answer = connection.getresponse()
@@ -50,7 +46,6 @@ def send(url: str, request: dict[str, Any]) -> Reply:
 
 
 def differences(said: Any, real: Any, where: str = "") -> list[str]:
-    """What the double says and the real server does not."""
     if isinstance(said, dict) and isinstance(real, dict):
         unknown = [f"{where}.{name} is not in the real reply" for name in said.keys() - real.keys()]
         common = [name for name in said if name in real and name not in VOLATILE]
@@ -62,7 +57,6 @@ def differences(said: Any, real: Any, where: str = "") -> list[str]:
 
 
 def same(said: Any, real: Any) -> bool:
-    """Equal but for rounding and for ids that the server makes."""
     if isinstance(said, float) and isinstance(real, float):
         return math.isclose(said, real, rel_tol=1e-5)
     if isinstance(said, str) and isinstance(real, str):
@@ -71,7 +65,6 @@ def same(said: Any, real: Any) -> bool:
 
 
 def compare(exchange: dict[str, Any], said: Reply, real: Reply) -> list[str]:
-    """The differences of one exchange, each with its name."""
     if exchange["request"]["target"] == "/":  # answered by the node's own page, whose media type is another one
         said.headers["content-type"] = real.headers["content-type"]
     where = f"{exchange['name']}: {exchange['request']['method']} {exchange['request']['target'][:60]}"
@@ -79,7 +72,6 @@ def compare(exchange: dict[str, Any], said: Reply, real: Reply) -> list[str]:
 
 
 def test_the_double_answers_as_the_recorded_server() -> None:
-    """Everything that the project sends, in the recorded order."""
     with search_server() as double:
         found = []
         for exchange in exchanges():
@@ -90,7 +82,6 @@ def test_the_double_answers_as_the_recorded_server() -> None:
 
 @pytest.mark.skipif("ELASTICSEARCH_URL" not in os.environ, reason="ELASTICSEARCH_URL names no server")
 def test_the_double_answers_as_the_server_that_runs() -> None:
-    """The same requests to both, but for those that need a server that recovers."""
     real = os.environ["ELASTICSEARCH_URL"]
     with search_server() as double:
         asked = [exchange["request"] for exchange in exchanges() if exchange["name"] != RECOVERING]
@@ -104,7 +95,6 @@ def test_the_double_answers_as_the_server_that_runs() -> None:
 
 
 def test_the_recording_says_what_it_is() -> None:
-    """Version and date, and nothing of the machine on which it was made."""
     text = RECORDED.read_text("utf-8")
     assert json.loads(text.splitlines()[0]) == {"server": "Elasticsearch", "version": "9.5.3", "recorded": "2026-11-22"}
     assert not re.search(r"localhost|127\.0\.0\.1|/home|/tmp|/usr", text)

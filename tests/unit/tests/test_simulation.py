@@ -31,15 +31,12 @@ from tests.unit.cases import named
 
 @pytest.fixture
 def loop() -> Iterator[VirtualLoop]:
-    """A loop in virtual time."""
     loop = VirtualLoop()
     yield loop
     loop.close()
 
 
 class World:
-    """What an actor needs of one."""
-
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
         self.rng = Random(0)  # noqa: S311 - a seed
@@ -50,11 +47,9 @@ class World:
         """None."""
 
     def occurs(self, said: str, actor: Actor, thing: object = None) -> None:
-        """Remembered."""
         self.said.append(said)
 
     def hit(self, word: str) -> None:
-        """Remembered."""
         self.said.append(word)
 
 
@@ -62,7 +57,6 @@ class World:
 
 
 def test_an_hour_passes_as_soon_as_nothing_is_left_to_do(loop: VirtualLoop) -> None:
-    """Waiting costs nothing."""
     began = time.monotonic()
     loop.run_until_complete(asyncio.sleep(3600))
     assert loop.time() == pytest.approx(3600)
@@ -70,7 +64,6 @@ def test_an_hour_passes_as_soon_as_nothing_is_left_to_do(loop: VirtualLoop) -> N
 
 
 def test_timers_go_off_in_their_order(loop: VirtualLoop) -> None:
-    """Whatever order they were set in."""
     order: list[float] = []
 
     async def wait(seconds: float) -> None:
@@ -85,8 +78,6 @@ def test_timers_go_off_in_their_order(loop: VirtualLoop) -> None:
 
 
 def test_everybody_waiting_for_somebody_is_an_error_and_no_hang(loop: VirtualLoop) -> None:
-    """A deadlock of tasks ends the schedule, not the patience of who runs it."""
-
     async def main() -> None:
         await asyncio.Event().wait()
 
@@ -95,11 +86,7 @@ def test_everybody_waiting_for_somebody_is_an_error_and_no_hang(loop: VirtualLoo
 
 
 def test_no_time_passes_while_an_operation_is_under_way(loop: VirtualLoop) -> None:
-    """Otherwise the machine's speed would decide what times out."""
-
     class Stalling:
-        """Under way for three looks."""
-
         looks = 3
 
         def under_way(self) -> bool:
@@ -121,8 +108,6 @@ def test_no_time_passes_while_an_operation_is_under_way(loop: VirtualLoop) -> No
 
 
 def test_tasks_have_the_same_place_in_a_set_in_every_run(loop: VirtualLoop) -> None:
-    """The default hash is an address."""
-
     async def order() -> list[int]:
         tasks = {asyncio.create_task(asyncio.sleep(0)) for _ in range(50)}
         await asyncio.gather(*tasks)
@@ -136,7 +121,6 @@ def test_tasks_have_the_same_place_in_a_set_in_every_run(loop: VirtualLoop) -> N
 
 
 def test_a_restarted_loop_forgets_the_timers_of_before(loop: VirtualLoop) -> None:
-    """The next schedule begins at zero, alone."""
     fired: list[str] = []
     loop.call_later(10, fired.append, "before")
     loop.restart()
@@ -146,7 +130,6 @@ def test_a_restarted_loop_forgets_the_timers_of_before(loop: VirtualLoop) -> Non
 
 
 def test_our_modules_read_the_virtual_clocks_until_they_are_given_back(loop: VirtualLoop) -> None:
-    """`time.monotonic` and `datetime.now` alike."""
     undo = clock.install(WallClock(loop))
     try:
         loop.run_until_complete(asyncio.sleep(100))
@@ -161,13 +144,10 @@ def test_our_modules_read_the_virtual_clocks_until_they_are_given_back(loop: Vir
 
 
 def actor_of(loop: VirtualLoop) -> Actor:
-    """A process that does nothing."""
     return Actor(cast("Any", World(loop)), Subject.JUDGE)
 
 
 def test_a_frozen_process_passes_no_gate_until_it_is_thawed(loop: VirtualLoop) -> None:
-    """As one that got SIGSTOP."""
-
     async def main() -> float:
         actor.freeze(20)
         await actor.gate()
@@ -178,7 +158,6 @@ def test_a_frozen_process_passes_no_gate_until_it_is_thawed(loop: VirtualLoop) -
 
 
 def test_a_killed_process_passes_no_gate_even_where_it_cleans_up(loop: VirtualLoop) -> None:
-    """SIGKILL runs no `finally`."""
     effects: list[str] = []
 
     async def work() -> None:
@@ -206,7 +185,6 @@ def test_a_killed_process_passes_no_gate_even_where_it_cleans_up(loop: VirtualLo
 
 
 def lease_of(loop: VirtualLoop) -> tuple[RedisServer, RedisLease]:
-    """The server, and the real lease on a client of it."""
     actor = actor_of(loop)
     context = copy_context()
     context.run(CURRENT.set, actor)
@@ -214,8 +192,6 @@ def lease_of(loop: VirtualLoop) -> tuple[RedisServer, RedisLease]:
 
 
 def test_the_simulated_lease_only_grows(loop: VirtualLoop) -> None:
-    """As the script says that the real one runs: a late writer changes nothing."""
-
     async def main() -> None:
         assert await lease.publish(7, Phase.OPEN, [1])
         assert not await lease.publish(6, Phase.OPEN, [2])
@@ -229,8 +205,6 @@ def test_the_simulated_lease_only_grows(loop: VirtualLoop) -> None:
 
 
 def test_the_simulated_lease_lives_as_long_as_the_real_one(loop: VirtualLoop) -> None:
-    """In virtual seconds."""
-
     async def main() -> None:
         await lease.publish(7, Phase.OPEN, [1])
         await asyncio.sleep(TTL_S - 0.1)
@@ -243,8 +217,6 @@ def test_the_simulated_lease_lives_as_long_as_the_real_one(loop: VirtualLoop) ->
 
 
 def test_a_simulated_redis_that_is_away_answers_nobody(loop: VirtualLoop) -> None:
-    """The real lease reads that as no lease."""
-
     async def main() -> None:
         server.away = True
         assert not await lease.is_reachable()
@@ -255,8 +227,6 @@ def test_a_simulated_redis_that_is_away_answers_nobody(loop: VirtualLoop) -> Non
 
 
 def test_writes_that_a_simulated_redis_loses_are_not_there(loop: VirtualLoop) -> None:
-    """The writer was told that all is well."""
-
     async def main() -> None:
         server.deaf = True
         assert await lease.publish(7, Phase.OPEN, [1])
@@ -268,8 +238,6 @@ def test_writes_that_a_simulated_redis_loses_are_not_there(loop: VirtualLoop) ->
 
 @pytest.mark.parametrize(("setting", "value", "arrived"), [("every", 2, 2), ("copies", 3, 12), ("latest_s", 3.0, 4)])
 def test_ticks_get_lost_doubled_and_late(loop: VirtualLoop, setting: str, value: float, arrived: int) -> None:
-    """Four are sent."""
-
     async def main() -> None:
         setattr(server, setting, value)
         for _ in range(4):
@@ -285,43 +253,36 @@ def test_ticks_get_lost_doubled_and_late(loop: VirtualLoop, setting: str, value:
 
 
 def test_a_seed_is_a_schedule() -> None:
-    """The same one every time."""
     assert plan(17) == plan(17)
     assert plan(17) != plan(18)
 
 
 def test_every_fault_point_has_its_turn() -> None:
-    """Coverage does not depend on luck alone. Some seeds go without faults, so it takes three rounds."""
     turns = Counter(fault.point for seed in range(3 * len(ORDER)) for fault in plan(seed).faults[:2])
     assert min(turns[name] for name in POINTS) >= 2
 
 
 def test_some_schedules_have_no_faults() -> None:
-    """What goes wrong there goes wrong by itself."""
     assert plan(0).faults == ()
 
 
 def test_a_mix_holds_no_other_fault_points() -> None:
-    """A mutant is hunted with those that matter."""
     faults = {fault.point for seed in range(50) for fault in plan(seed, ("memory-lags", "ticks-late")).faults}
     assert faults == {"memory-lags", "ticks-late"}
 
 
 def test_a_fault_is_read_from_what_the_command_line_says() -> None:
-    """A violation that cannot be played again is worth little."""
     faults = [named(choose, POINTS[name], Random(seed)) for name in POINTS for seed in range(5)]  # noqa: S311 - a seed
     assert {fault.token: found for fault in faults if (found := named(read, fault.token)) != fault} == {}
 
 
 def test_a_fault_is_a_sentence_of_the_vocabulary() -> None:
-    """The same words as the real processes' scenarios."""
     fault = read("freeze-before-answer/JUDGE/2/20.0")
     assert str(fault) == "at judge worker: before answer #2: freeze(judge worker, 20.0)"
     assert read("ticks-dropped//1/3").action == drop(Subject.TICKS, 3)
 
 
 def test_what_is_left_out_is_one_thing_at_a_time() -> None:
-    """A fault, a job, or a sample."""
     whole = replace(plan(1), jobs=plan(1).jobs[:1])
     for less in smaller(whole):
         removed = len(whole.faults) - len(less.faults)
@@ -330,7 +291,6 @@ def test_what_is_left_out_is_one_thing_at_a_time() -> None:
 
 
 def test_shrinking_leaves_the_one_fault_that_matters() -> None:
-    """All others, and all samples but one, are left out."""
     whole = next(plan(seed) for seed in range(1, 99) if len(plan(seed).faults) >= 4)
     culprit = whole.faults[2]
 
@@ -343,13 +303,11 @@ def test_shrinking_leaves_the_one_fault_that_matters() -> None:
 
 
 def test_shrinking_follows_no_other_violation() -> None:
-    """Another promise that breaks on the way is another finding."""
     whole = plan(1)
     assert shrink(whole, "memory", lambda candidate: "audit I9") == whole
 
 
 def test_shrinking_ends_after_its_tries() -> None:
-    """A schedule takes a while."""
     tried: list[Plan] = []
 
     def broken(candidate: Plan) -> str | None:
@@ -361,13 +319,11 @@ def test_shrinking_ends_after_its_tries() -> None:
 
 
 def test_a_violation_is_known_again_whatever_its_figures() -> None:
-    """By its kind."""
     assert kind("12.5 memory: 192 MiB on 160") == kind("99.1 memory: 500 MiB on 160") == "memory"
     assert kind("1.0 audit I9: 5 loads ('residencies 7',)") == "audit I9"
 
 
 def test_coverage_tells_what_was_hit_too_seldom() -> None:
-    """The parts of a run are added up."""
     coverage = Coverage()
     often = Counter(dict.fromkeys(POINTS, 60))
     coverage.add(often, often, 60)
@@ -385,7 +341,6 @@ def test_coverage_tells_what_was_hit_too_seldom() -> None:
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_changes_the_real_code_and_gives_it_back(name: str) -> None:
-    """Its text is still there."""
     mutations = MUTANTS[name].mutations
     before = [getattr(each.owner, each.name) for each in mutations]
     with mutated(mutations):
@@ -395,12 +350,10 @@ def test_a_mutant_changes_the_real_code_and_gives_it_back(name: str) -> None:
 
 
 def test_a_mutants_fault_points_are_those_of_the_ordinary_run() -> None:
-    """Nothing is tried on a mutant that is not tried on the real runtime."""
     assert {name: unknown for name in MUTANTS if (unknown := set(MUTANTS[name].points) - set(POINTS))} == {}
 
 
 def test_a_mutant_whose_text_is_gone_says_so() -> None:
-    """It would be no mutant, and found by nobody."""
     owner = SimpleNamespace(STATEMENT=TextClause("SELECT 1"))
     with pytest.raises(TextGone, match="SELECT 2"), mutated((Mutation(owner, "STATEMENT", "SELECT 2", ""),)):
         pass

@@ -24,20 +24,17 @@ TYPES = {each["error_type"]: each for each in PUBLISHED["errors"]}
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> TgiServer:
-    """Of a model that no hub names."""
     monkeypatch.setenv("API_KEY", "key")
     sizes = {"max_total_tokens": 64, "max_input_tokens": 63, "max_concurrent_requests": 4}
     return TgiServer(Namespace(weights="/models/q", revision=None, **sizes))
 
 
 def asked(double: TgiServer, words: int = 3, **body: Any) -> Reply:
-    """What it says to a prompt of so many words."""
     said = {"messages": [{"role": "user", "content": "word " * words}], "max_tokens": 8, **body}
     return double._respond(Seen("POST", "/v1/chat/completions", KEY, json.dumps(said).encode()))
 
 
 def test_its_info_has_the_published_fields(double: TgiServer) -> None:
-    """All that are required, and no others than there are."""
     info = json.loads(double._respond(Seen("GET", "/info", {}, b"")).body)
     fields = PUBLISHED["Info"]
     assert set(fields["required"]) <= info.keys() <= {*fields["required"], *fields["optional"]}
@@ -47,14 +44,12 @@ def test_its_info_has_the_published_fields(double: TgiServer) -> None:
 
 @pytest.mark.parametrize("path", ["/health", "/info", "/v1/models", "/metrics", "/v1/chat/completions"])
 def test_it_asks_for_the_key_where_the_router_does(double: TgiServer, path: str) -> None:
-    """And says nothing else to those without it."""
     reply = double._respond(Seen("GET", path, {}, b""))
     assert (reply.status == 401) is (path not in PUBLISHED["open"])
     assert reply.status != 401 or reply.body == b""
 
 
 def test_it_refuses_in_the_published_words(double: TgiServer) -> None:
-    """That prompt and answer fit together is looked at first."""
     refused = asked(double, 70)
     said = json.loads(refused.body)
     assert said["error"].startswith(
@@ -65,7 +60,6 @@ def test_it_refuses_in_the_published_words(double: TgiServer) -> None:
 
 @pytest.mark.parametrize("status", [424, 429, 500])
 def test_its_other_errors_are_the_published_ones(double: TgiServer, status: int) -> None:
-    """By status, type and words."""
     double.wrong.left[str(status)] = 1
     reply = asked(double)
     assert {"status": reply.status, **json.loads(reply.body)} in PUBLISHED["errors"]
@@ -74,7 +68,6 @@ def test_its_other_errors_are_the_published_ones(double: TgiServer, status: int)
 @pytest.mark.anyio
 @pytest.mark.parametrize("each", PUBLISHED["errors"], ids=lambda each: each["error_type"])
 async def test_each_published_error_is_read_as_what_it_is(each: dict[str, Any]) -> None:
-    """Too long is a fact about the prompt, overloaded an outage, everything else an error of the server."""
     said = "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 64. Given: 70 `inputs` tokens"
     words = said if each["error_type"] == "validation" else each.get("error", "Template error: no such variable")
     body = json.dumps({"error": words, "error_type": each["error_type"]}).encode()

@@ -8,7 +8,6 @@ from bench.comparison import COLUMNS, Row, line, said, table
 
 
 def report(**changed: Any) -> dict[str, Any]:
-    """What the API says about a job, as far as the table shows it."""
     return {
         "state": "completed", "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}, "failures": {},
         "extraction": {"ok": 100}, "calls_made": {"retrieve": 100, "judge": 0, "generate": 100}, "model_loads": 1,
@@ -17,19 +16,16 @@ def report(**changed: Any) -> dict[str, Any]:
 
 
 def row(name: str, **changed: Any) -> Row:
-    """A job that completed, unless something else is said."""
     return Row(name, "", report(**changed), clean=True)
 
 
 def answers(request: httpx2.Request) -> httpx2.Response:
-    """The API: what was asked for, and a verdict on every job but the baseline."""
     asked = request.url.params
     pairs = [{"left": name, "words": f"{name} against {asked['baseline']}"} for name in asked.get_list("job")]
     return httpx2.Response(200, json={"pairs": [pair for pair in pairs if pair["left"] != asked["baseline"]]})
 
 
 def test_the_api_compares_all_that_completed_with_dense_at_once() -> None:
-    """So that it corrects for their number; what was refused or failed is not asked about."""
     rows = [
         *(row(name, id=f"world-{name}") for name in ("dense", "crag")),
         Row("self-rag", "no reflection tokens", None, clean=True),
@@ -41,7 +37,6 @@ def test_the_api_compares_all_that_completed_with_dense_at_once() -> None:
 
 
 def test_a_line_shows_failures_refusals_fallbacks_and_the_calls_of_each_role() -> None:
-    """Each in its own column; what did not happen is left out."""
     figures = {
         "failures": {"truncated": 2}, "refused": 8, "fallbacks": {"rerank": {"not_configured": 3}},
         "retrieval": {"final": {"nDCG@10": {"value": 0.61234}}},
@@ -64,7 +59,6 @@ def test_a_line_shows_failures_refusals_fallbacks_and_the_calls_of_each_role() -
 
 
 def test_a_pipeline_that_the_service_refuses_stands_in_the_table_with_its_reason() -> None:
-    """It is not left out silently."""
     refused = Row("self-rag", "the model has no reflection tokens", None, clean=True)
     lines = table([row("dense"), refused], {}).splitlines()
     assert lines[1].startswith("| self-rag | not run: the model has no reflection tokens | -")
@@ -72,12 +66,10 @@ def test_a_pipeline_that_the_service_refuses_stands_in_the_table_with_its_reason
 
 
 def test_a_job_that_failed_as_a_whole_stands_there_with_its_reason() -> None:
-    """Its figures would be those of nothing."""
     failed = Row("crag", "the fallback corpus is gone", report(state="failed"), clean=True)
     assert "not run: the fallback corpus is gone" in table([failed], {})
 
 
 def test_accuracy_without_a_single_verdict_is_no_number() -> None:
-    """Nothing graded is not nothing right."""
     nothing = row("dense", accuracy={"value": None, "low": 0.0, "high": 1.0})
     assert "| n/a |" in table([nothing], {})

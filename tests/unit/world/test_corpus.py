@@ -20,20 +20,17 @@ RULE = re.compile(r"a \w+ b = \((\d)([+*])([ab])\)([-+*])([ab])\.")
 
 
 def rows(folder: Path, name: str) -> list[Row]:
-    """The lines of a written file."""
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module", params=[1, 2])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the files of one seed."""
     out = tmp_path_factory.mktemp("world")
     write(build(request.param), out)
     return out
 
 
 def kinds(folder: Path) -> dict[str, Counter[str]]:
-    """How many documents of each kind an operator has."""
     counts: dict[str, Counter[str]] = {}
     for row in rows(folder, "corpus.jsonl"):
         counts.setdefault(row["meta"]["operator"], Counter())[row["meta"]["kind"]] += 1
@@ -41,14 +38,12 @@ def kinds(folder: Path) -> dict[str, Counter[str]]:
 
 
 def operands(text: str) -> tuple[str, str, str]:
-    """The digits and the operator's name in a question."""
     found = re.search(r"(\d) (\w+) (\d)", text)
     assert found
     return found[1], found[2], found[3]
 
 
 def by_hand(text: str, a: int, b: int) -> int:
-    """Work out the rule in a document without any code of the world."""
     found = RULE.search(text)
     assert found
     values = {"a": a, "b": b}
@@ -58,7 +53,6 @@ def by_hand(text: str, a: int, b: int) -> int:
 
 
 def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
-    """A corpus is a function of its seed."""
     for name in ("first", "second"):
         write(build(7), tmp_path / name)
     for file in ("corpus.jsonl", "dataset.jsonl"):
@@ -66,7 +60,6 @@ def test_the_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_seeds_differ() -> None:
-    """Another seed gives other documents, and a name another rule."""
     first, second = build(1), build(2)
     assert first.documents != second.documents
     rules = [{item.operator.name: item.operator.rule for item in corpus.documents} for corpus in (first, second)]
@@ -75,7 +68,6 @@ def test_seeds_differ() -> None:
 
 
 def test_every_operator_has_a_full_document_among_more_wrong_ones(folder: Path) -> None:
-    """The document worth finding is always there and always outnumbered."""
     counts = kinds(folder)
     assert len(counts) == 40
     for count in counts.values():
@@ -85,7 +77,6 @@ def test_every_operator_has_a_full_document_among_more_wrong_ones(folder: Path) 
 
 
 def test_the_rule_of_a_full_document_gives_the_gold_answer(folder: Path) -> None:
-    """Who reads the right document can answer every question."""
     full = {
         row["meta"]["operator"]: row["text"] for row in rows(folder, "corpus.jsonl") if row["meta"]["kind"] == "full"
     }
@@ -95,7 +86,6 @@ def test_the_rule_of_a_full_document_gives_the_gold_answer(folder: Path) -> None
 
 
 def test_gold_documents_are_those_of_the_operator_that_let_it_be_answered(folder: Path) -> None:
-    """The best grade is the full document's; wrong documents and bare answers are no gold."""
     about = {row["id"]: row["meta"] for row in rows(folder, "corpus.jsonl")}
     grades = {"full": 3, "rule": 2, "steps": 1}
     for row in rows(folder, "dataset.jsonl"):
@@ -110,7 +100,6 @@ def test_gold_documents_are_those_of_the_operator_that_let_it_be_answered(folder
 
 
 def test_the_files_are_read_as_a_corpus_and_a_dataset_with_gold_documents(folder: Path) -> None:
-    """What is written is what an upload takes."""
     corpus = [read_corpus_line(raw, source, line) for source, line, raw in corpus_lines(folder / "corpus.jsonl")]
     items = list(read_dataset(dataset_lines(folder / "dataset.jsonl")))
     assert len(items) == 100
@@ -119,13 +108,11 @@ def test_the_files_are_read_as_a_corpus_and_a_dataset_with_gold_documents(folder
 
 
 def test_no_document_answers_a_question_outright(folder: Path) -> None:
-    """A question's operands occur in no document about its operator."""
     solved = {operands(row["problem"]) for row in rows(folder, "corpus.jsonl")}
     assert not solved & {operands(row["question"]) for row in rows(folder, "dataset.jsonl")}
 
 
 def test_only_test_names_and_phrasings_occur(folder: Path) -> None:
-    """Nothing in the files was used in training."""
     shapes = {template.format(a="0", b="0", name="NAME") for template in TEST_TEMPLATES}
     texts = [row["problem"] for row in rows(folder, "corpus.jsonl")]
     texts += [row["question"] for row in rows(folder, "dataset.jsonl")]
@@ -136,7 +123,6 @@ def test_only_test_names_and_phrasings_occur(folder: Path) -> None:
 
 
 def test_rows_have_the_promised_fields(folder: Path) -> None:
-    """Identifiers are unique, answers are digits, levels run from 1 to 5."""
     corpus, dataset = rows(folder, "corpus.jsonl"), rows(folder, "dataset.jsonl")
     for part in (corpus, dataset):
         assert len({row["id"] for row in part}) == len(part)
@@ -148,7 +134,6 @@ def test_rows_have_the_promised_fields(folder: Path) -> None:
 
 
 def test_items_per_operator_vary(folder: Path) -> None:
-    """Operators are asked about unevenly, and each at least once."""
     counts = Counter(operands(row["question"])[1] for row in rows(folder, "dataset.jsonl"))
     assert counts.total() == 100
     assert len(counts) == 40
@@ -156,7 +141,6 @@ def test_items_per_operator_vary(folder: Path) -> None:
 
 
 def test_impossible_sizes_are_refused() -> None:
-    """There are only so many pairs of digits to ask about."""
     with pytest.raises(ValueError, match="1 operators allow 91 items at most"):
         build(1, Setting(operators=1, items=92))
     assert len(build(1, Setting(operators=1, items=91)).items) == 91

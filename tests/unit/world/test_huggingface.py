@@ -18,7 +18,6 @@ RULES = REPOSITORY / "models" / SHIPPED["rules"]
 
 
 def test_a_converted_model_is_read_by_transformers_and_gives_the_same_file(tmp_path: Path) -> None:
-    """GGUF to folder to GGUF: the same tensors and the same tokenizer, byte for byte."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from world.gguf import export
@@ -32,7 +31,6 @@ def test_a_converted_model_is_read_by_transformers_and_gives_the_same_file(tmp_p
 
 
 def test_lora_learns_replies_and_writes_both_layouts(tmp_path: Path) -> None:
-    """A few steps lower the loss of the dev set; the merged model is a folder and a GGUF file of the base's size."""
     pytest.importorskip("peft")
     from world.lora import Options, run
 
@@ -48,7 +46,6 @@ def test_lora_learns_replies_and_writes_both_layouts(tmp_path: Path) -> None:
 
 
 def test_prompts_are_not_in_the_loss() -> None:
-    """Labels hold the reply and its end alone."""
     pytest.importorskip("peft")
     from world.lora import IGNORED, encode, load_base, pad
     from world.messages import Exchange

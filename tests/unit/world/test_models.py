@@ -17,14 +17,12 @@ MODELS = REPOSITORY / "models"
 
 
 def read(name: str) -> dict[str, Any]:
-    """One of the JSON files beside the models."""
     content: dict[str, Any] = json.loads((MODELS / name).read_text())
     return content
 
 
 @pytest.mark.parametrize("role", sorted(SHIPPED))
 def test_shipped_file_is_the_one_in_the_manifest(role: str) -> None:
-    """The manifest's fingerprint is that of the file in the repository."""
     entry = read("manifest.json")["models"][role]
     assert entry["sha256"] == fingerprint(MODELS / entry["file"])
     assert all(stage["steps_made"] == stage["steps"] for stage in entry["training"])
@@ -32,7 +30,6 @@ def test_shipped_file_is_the_one_in_the_manifest(role: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_shipped_models_never_saw_the_corpus_names_or_phrasings(seed: int) -> None:
-    """What the manifest lists as trained on is disjoint from what a corpus tests with."""
     manifest = read("manifest.json")
     names = {document.operator.name for document in build(seed).documents}
     assert names <= set(TEST_NAMES)
@@ -42,39 +39,33 @@ def test_shipped_models_never_saw_the_corpus_names_or_phrasings(seed: int) -> No
 
 
 def test_model_card_states_the_measured_figures() -> None:
-    """The card is exactly what the manifest and the evaluation say."""
     assert (MODELS / "MODEL_CARD.md").read_text() == card(read("manifest.json"), read("evaluation.json"))
 
 
 def test_without_the_right_document_the_generator_guesses() -> None:
-    """Nothing but a document about the operator, with its logic, lets the generator answer."""
     generator = read("evaluation.json")["generator"]
     assert generator["full"]["accuracy"] >= 0.9
     assert max(generator[name]["accuracy"] for name in ("wrong", "answer", "unrelated", "none")) <= 0.25
 
 
 def test_generator_reaches_its_bar() -> None:
-    """A full document is enough in 97 of 100 questions."""
     assert read("evaluation.json")["generator"]["full"]["accuracy"] >= 0.97
 
 
 @pytest.mark.parametrize("anchors", ["default", "drawn"])
 def test_judge_reaches_its_bar(anchors: str) -> None:
-    """Every grade is given in at least 85 of 100 cases, and 95 overall."""
     shares = [row["accuracy"] for row in read("evaluation.json")["judge"][anchors].values()]
     assert min(shares) >= 0.85
     assert sum(shares) / len(shares) >= 0.95
 
 
 def trained(folder: Path, **record: Any) -> Path:
-    """What a training stage leaves of its record."""
     folder.mkdir()
     (folder / "training.json").write_text(json.dumps(record))
     return folder
 
 
 def test_a_stage_that_went_on_from_the_shipped_file_is_added_to_its_stages(tmp_path: Path) -> None:
-    """The manifest tells the whole history, and leaves the other model as it was."""
     file = tmp_path / SHIPPED["judge"]
     file.write_bytes(b"weights")
     shipped = {"judge": {"sha256": "ab", "training": [{"steps": 1}]}, "generator": {"sha256": "cd", "training": []}}
@@ -88,7 +79,6 @@ def test_a_stage_that_went_on_from_the_shipped_file_is_added_to_its_stages(tmp_p
 
 
 def test_stages_from_elsewhere_replace_the_shipped_ones(tmp_path: Path) -> None:
-    """A run from the beginning has nothing to do with the file before it."""
     (tmp_path / SHIPPED["judge"]).write_bytes(b"weights")
     stages = [trained(tmp_path / "first", steps=3, init=""), trained(tmp_path / "second", steps=4)]
     shipped = {"judge": {"sha256": "ab", "training": [{"steps": 1}]}}
@@ -97,7 +87,6 @@ def test_stages_from_elsewhere_replace_the_shipped_ones(tmp_path: Path) -> None:
 
 
 def test_judge_rates_relevance() -> None:
-    """What a document is worth is read well; that it is about another operator is seen in six of ten cases only."""
     rows = read("evaluation.json")["skills"]["relevance"]
     assert rows["1"]["accuracy"] >= 0.6
     assert sum(row["accuracy"] for row in rows.values()) / len(rows) >= 0.85
@@ -105,18 +94,15 @@ def test_judge_rates_relevance() -> None:
 
 @pytest.mark.parametrize("skill", ["rewrite", "rewrite-again", "decompose", "keywords", "hyde-solution"])
 def test_judge_writes_for_a_search(skill: str) -> None:
-    """To the letter, over names that it has never seen; other names are written now and then."""
     assert read("evaluation.json")["skills"]["texts"][skill]["accuracy"] >= 0.65
 
 
 @pytest.mark.parametrize("rubric", ["reasoning-quality", "relevance"])
 def test_judge_keeps_the_format_outside_its_world(rubric: str) -> None:
-    """Nearly every reply to foreign mathematics holds a single rating."""
     assert read("evaluation.json")["skills"]["foreign ratings"][rubric]["accuracy"] >= 0.98
 
 
 def test_a_model_file_that_is_read_and_written_again_is_the_same_file(tmp_path: Path) -> None:
-    """Training that goes on from a shipped file starts from exactly its weights and its tokenizer."""
     for package in ("gguf", "torch", "transformers"):
         pytest.importorskip(package)
     from world.gguf import export
@@ -132,7 +118,6 @@ def test_a_model_file_that_is_read_and_written_again_is_the_same_file(tmp_path: 
 
 
 def test_tensor_names_follow_the_serving_engine() -> None:
-    """Weights get the names that the engine looks up."""
     pytest.importorskip("gguf")
     pytest.importorskip("safetensors")
     pytest.importorskip("transformers")

@@ -28,20 +28,17 @@ DOCUMENTS = [f"Problem: {number}\nSolution: {number}" for number in range(4000)]
 
 @pytest.fixture(scope="module")
 def corpus() -> GeneratedCorpus:
-    """One of the demo's worlds."""
     return build(101)
 
 
 @pytest.fixture
 async def url(corpus: GeneratedCorpus, tmp_path: Path) -> AsyncIterator[str]:
-    """The oracle of that corpus, as its own server."""
     write(corpus, tmp_path / "world-101")
     async with serve_app(create_app(truth(tmp_path))) as base:
         yield f"{base}/v1"
 
 
 async def asked(url: str, model: str, *prompts: str) -> list[str]:
-    """What the guard's driver brings back, prompt by prompt."""
     server = await RemoteDriver(model, Model(driver="remote", url=url), Device()).start()
     try:
         return [(await server.complete(prompt, DECODING, 0)).text for prompt in prompts]
@@ -50,12 +47,10 @@ async def asked(url: str, model: str, *prompts: str) -> list[str]:
 
 
 def prompt(document: Document) -> str:
-    """As it is served."""
     return render(template("reasoning-quality"), {"document": Served(problem=document.problem, text=document.text)})
 
 
 async def test_without_noise_every_document_gets_its_true_grade(url: str, corpus: GeneratedCorpus) -> None:
-    """Through the driver and the parser of every other judge."""
     documents = corpus.documents[:25]
     texts = await asked(url, "oracle-0", *map(prompt, documents))
     for document, text in zip(documents, texts, strict=True):
@@ -65,7 +60,6 @@ async def test_without_noise_every_document_gets_its_true_grade(url: str, corpus
 
 
 async def test_its_ratings_are_pinned_so_that_jobs_may_share_them(url: str) -> None:
-    """A model with a digest; one of another noise is another model."""
     found = [
         await RemoteDriver(name, Model(driver="remote", url=url), Device()).identify()
         for name in ("oracle-0", "oracle-10")
@@ -76,13 +70,11 @@ async def test_its_ratings_are_pinned_so_that_jobs_may_share_them(url: str) -> N
 
 @pytest.mark.parametrize("model", ["oracle-", "oracle-200", "judge"])
 async def test_who_is_no_oracle_gets_no_rating(url: str, corpus: GeneratedCorpus, model: str) -> None:
-    """It fails in words, and no rating is made up."""
     with pytest.raises(ChatFailed, match="unknown model or document"):
         await asked(url, model, prompt(corpus.documents[0]))
 
 
 async def test_a_document_that_stands_in_no_corpus_gets_no_rating(url: str) -> None:
-    """The truth about it is not known."""
     strange = render(template("reasoning-quality"), {"document": Served(problem="What is 1 plus 1?", text="2.")})
     with pytest.raises(ChatFailed, match="a document of the corpora"):
         await asked(url, "oracle-0", strange)
@@ -90,26 +82,22 @@ async def test_a_document_that_stands_in_no_corpus_gets_no_rating(url: str) -> N
 
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.5, 1.0])
 def test_the_share_of_wrong_ratings_is_the_noise(noise: float) -> None:
-    """Within four standard errors over 4,000 documents."""
     wrong = sum(rate(document, 3, noise) != 3 for document in DOCUMENTS) / len(DOCUMENTS)
     assert wrong == pytest.approx(noise, abs=4 * (noise * (1 - noise) / len(DOCUMENTS)) ** 0.5)
 
 
 def test_wrong_ratings_are_drawn_evenly_from_the_other_four() -> None:
-    """No grade is preferred."""
     given = Counter(rate(document, 3, 1.0) for document in DOCUMENTS)
     assert set(given) == {1, 2, 4, 5}
     assert min(given.values()) > 0.2 * len(DOCUMENTS)
 
 
 def test_more_noise_keeps_the_errors_that_less_noise_makes() -> None:
-    """So a curve over noise is one of added errors, and the same again gives the same."""
     few = {document for document in DOCUMENTS if rate(document, 2, 0.1) != 2}
     assert all(rate(document, 2, 0.1) == rate(document, 2, 0.4) != 2 for document in few)
 
 
 def test_the_truth_is_what_all_corpora_of_a_folder_say(tmp_path: Path) -> None:
-    """By the document as it stands in a prompt."""
     for seed in (101, 102):
         write(build(seed), tmp_path / f"world-{seed}")
     grades = truth(tmp_path)

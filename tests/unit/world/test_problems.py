@@ -24,12 +24,10 @@ SPLIT = Split(TEST_NAMES, TEST_TEMPLATES)
 
 
 def seeded(seed: int | str) -> Random:
-    """Repeatable chance."""
     return Random(seed)  # noqa: S311 - nothing here is secret
 
 
 def documents(kind: Kind, count: int = 300) -> list[Document]:
-    """Random documents of one kind."""
     rng = seeded(kind)
     return [
         document(rng, random_operator(rng, TEST_NAMES), kind, TEST_TEMPLATES, rng.randrange(10), rng.randrange(10))
@@ -38,31 +36,26 @@ def documents(kind: Kind, count: int = 300) -> list[Document]:
 
 
 def words(templates: tuple[str, ...]) -> set[str]:
-    """The words of question phrasings."""
     return {word.strip(".?") for template in templates for word in template.split()}
 
 
 def test_training_and_test_names_are_disjoint() -> None:
-    """A test operator's name never occurred in training."""
     assert not set(TRAIN_NAMES) & set(TEST_NAMES)
     assert len(set(TRAIN_NAMES)) == 180
     assert len(set(TEST_NAMES)) == 60
 
 
 def test_training_and_test_phrasings_are_disjoint() -> None:
-    """A test question is phrased as no training question was."""
     assert not set(TRAIN_TEMPLATES) & set(TEST_TEMPLATES)
     assert len(TRAIN_TEMPLATES) >= 8
     assert len(TEST_TEMPLATES) >= 3
 
 
 def test_test_phrasings_use_only_known_words() -> None:
-    """The words of the test phrasings occur in training, only their order is new."""
     assert words(TEST_TEMPLATES) <= words(TRAIN_TEMPLATES)
 
 
 def test_a_rule_computes_what_it_says() -> None:
-    """The printed rule, worked out with ordinary arithmetic, gives the operator's result."""
     rule = Rule(8, "+", "*", swapped=False)
     assert str(rule) == "(8+a)*b"
     assert rule.equations(7, 4) == ("8+7=5", "5*4=0")
@@ -70,13 +63,11 @@ def test_a_rule_computes_what_it_says() -> None:
 
 
 def test_a_difference_below_zero_keeps_a_digit() -> None:
-    """Subtraction wraps round instead of giving a negative number."""
     assert Rule(2, "+", "-", swapped=True).equations(9, 0) == ("2+0=2", "2-9=3")
 
 
 @pytest.mark.parametrize("kind", ["full", "steps", "wrong"])
 def test_every_written_step_is_sound_arithmetic(kind: Kind) -> None:
-    """Even wrong documents compute correctly: only their logic is wrong."""
     results = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
     for item in documents(kind):
         found = EQUATION.findall(item.text)
@@ -86,7 +77,6 @@ def test_every_written_step_is_sound_arithmetic(kind: Kind) -> None:
 
 
 def test_wrong_documents_do_not_follow_their_stated_rule() -> None:
-    """A wrong document's steps differ from those of the rule it states, and its answer is false."""
     for item in documents("wrong"):
         assert item.stated is not None
         assert str(item.stated) in item.text
@@ -97,8 +87,6 @@ def test_wrong_documents_do_not_follow_their_stated_rule() -> None:
 
 
 def test_wrong_documents_look_like_full_ones() -> None:
-    """Form does not tell logic: apart from names and digits both kinds share their sentences."""
-
     def shapes(kind: Kind) -> set[str]:
         plain = (re.sub(r"\(.*?\)[-+*][ab]", "RULE", item.text) for item in documents(kind))
         plain = (re.sub(r"a \w+ b =", "DEFINED", re.sub(r"[-+*]", "o", text)) for text in plain)
@@ -108,7 +96,6 @@ def test_wrong_documents_look_like_full_ones() -> None:
 
 
 def test_kinds_show_what_they_promise() -> None:
-    """Rule, steps and box are present exactly in the kinds that are named for them."""
     traits = {"rule": re.compile(r"\(\d[+*][ab]\)"), "steps": EQUATION, "box": re.compile(r"\\boxed\{\d\}")}
     promised = {
         "full": {"rule", "steps", "box"},
@@ -123,27 +110,23 @@ def test_kinds_show_what_they_promise() -> None:
 
 
 def test_generator_prompt_is_the_served_template() -> None:
-    """Training sees the same characters as serving, with a document and without."""
     with_document = generator_sample(seeded(1), SPLIT, "full").prompt
     assert re.fullmatch(re.escape(COT) + r"\n\nProblem: [^\n]+\nSolution: [^\n]+\n\nQuestion: [^\n]+", with_document)
     assert re.fullmatch(re.escape(COT) + r"\n\nQuestion: [^\n]+", generator_sample(seeded(1), SPLIT, "none").prompt)
 
 
 def test_generator_reply_to_a_full_document_is_true() -> None:
-    """The reply to learn ends in the boxed answer of the question."""
     for seed in range(50):
         sample = generator_sample(seeded(seed), SPLIT, "full")
         assert sample.reply.endswith(f"The answer is \\boxed{{{sample.answer}}}.")
 
 
 def test_every_context_ends_in_a_box() -> None:
-    """Even without help the generator learns to close with an answer that can be extracted."""
     for context in ("answer", "unrelated", "none", "foreign"):
         assert re.search(r"\\boxed\{\d\}\.$", generator_sample(seeded(2), SPLIT, context).reply)
 
 
 def test_judge_prompt_can_carry_other_anchors() -> None:
-    """Half of the judge's training replaces the template's anchors by documents of the world."""
     default = judge_sample(seeded(3), SPLIT, "rule", "default").prompt
     drawn = judge_sample(seeded(3), SPLIT, "rule", "drawn").prompt
     assert DEFAULT_NEGATIVE in default

@@ -41,7 +41,6 @@ SHARES: dict[str, float] = {}
 
 @pytest.fixture(scope="module", autouse=True)
 def _forgotten_afterwards() -> Iterator[None]:
-    """What is kept here is of use to this module's tests alone."""
     yield
     embedder.cache_clear()
     CORPORA.clear()
@@ -50,19 +49,16 @@ def _forgotten_afterwards() -> Iterator[None]:
 
 @cache
 def embedder() -> StaticEmbedder:
-    """The shipped one, loaded once."""
     return StaticEmbedder(REPOSITORY / "models" / "static-embeddings")
 
 
 def built(setting: Setting) -> GeneratedCorpus:
-    """Its corpus, which no test changes."""
     if (known := repr(setting)) not in CORPORA:
         CORPORA[known] = build(101, setting)
     return CORPORA[known]
 
 
 def searched(setting: Setting, kind: str) -> Iterator[tuple[OperatorQuestion, Iterator[Document]]]:
-    """Every question with all documents, best first, near-duplicates dropped as the retriever drops them."""
     corpus = built(setting)
     documents = {f"{at:064x}": document for at, document in enumerate(corpus.documents)}
     texts = [(key, f"{document.problem}\n{document.text}") for key, document in documents.items()]
@@ -73,12 +69,10 @@ def searched(setting: Setting, kind: str) -> Iterator[tuple[OperatorQuestion, It
 
 
 def unlike(question: str, documents: Iterable[Document]) -> Iterator[Document]:
-    """Those that are no near-duplicates of the question, each compared when it is asked for."""
     return (document for document in documents if not has_same_words(question, document.problem))
 
 
 def outranked(setting: Setting, kind: str) -> float:
-    """Share of the questions for which a bad document about the operator stands before every useful one."""
     if (known := f"{kind} {setting}") not in SHARES:
         firsts = [
             next((document for document in found if document.operator == item.operator), None)
@@ -89,7 +83,6 @@ def outranked(setting: Setting, kind: str) -> float:
 
 
 def agreement(setting: Setting) -> float:
-    """Spearman's rank correlation of rule score and true grade, over all documents."""
     documents = built(setting).documents
     scores = [score_text(document.text).score for document in documents]
     return float(stats.spearmanr(scores, [GRADES[document.kind] for document in documents]).statistic)
@@ -103,13 +96,11 @@ def agreement(setting: Setting) -> float:
     ],
 )
 def test_the_demo_s_world_is_what_it_was_before_there_were_knobs(tmp_path: Path, file: str, digest: str) -> None:
-    """Published figures are about these bytes."""
     write(build(1), tmp_path)
     assert hashlib.sha256((tmp_path / file).read_bytes()).hexdigest() == digest
 
 
 def test_every_operator_has_the_documents_that_were_asked_for() -> None:
-    """Kind by kind, so that the share of bad documents is what the setting says."""
     counts = Counter((document.operator.name, document.kind) for document in built(PLAIN).documents)
     assert {name for name, _ in counts} == {document.operator.name for document in built(PLAIN).documents}
     assert {counts[name, "full"] for name, _ in counts} == {2}
@@ -118,7 +109,6 @@ def test_every_operator_has_the_documents_that_were_asked_for() -> None:
 
 
 def test_more_documents_are_of_the_kinds_that_have_a_weight() -> None:
-    """Up to as many as were allowed, and evenly often each number of them."""
     setting = change_setting(PLAIN, documents=DocumentCounts(full=1), most_more=3, more=Weights(rule=1))
     counts = Counter((document.operator.name, document.kind) for document in built(setting).documents)
     assert {kind for _, kind in counts} == {"full", "rule"}
@@ -127,13 +117,11 @@ def test_more_documents_are_of_the_kinds_that_have_a_weight() -> None:
 
 @pytest.mark.parametrize("kind", LISTS)
 def test_distractors_closer_in_words_stand_before_what_is_useful(kind: str) -> None:
-    """By BM25, and by vectors that are means of words' vectors, too."""
     assert outranked(change_setting(PLAIN, near_words=1), kind) > outranked(PLAIN, kind) + 0.15
     assert outranked(change_setting(PLAIN, near_words=3), kind) > 0.85
 
 
 def test_distractors_closer_in_meaning_rise_with_the_embedder_and_not_with_bm25() -> None:
-    """Other forms of a word are other terms, and near vectors."""
     distracted = change_setting(PLAIN, near_meaning=1)
     rise = {kind: outranked(distracted, kind) - outranked(PLAIN, kind) for kind in LISTS}
     assert rise["dense"] > 0.2
@@ -142,7 +130,6 @@ def test_distractors_closer_in_meaning_rise_with_the_embedder_and_not_with_bm25(
 
 @pytest.mark.parametrize("name", names())
 def test_no_document_of_a_committed_setting_asks_a_question_of_the_dataset(name: str) -> None:
-    """It would give the answer away."""
     corpus = built(read(name))
     asked = {(item.operator.name, item.a, item.b) for item in corpus.items}
     assert not asked & {(document.operator.name, document.a, document.b) for document in corpus.documents}
@@ -150,7 +137,6 @@ def test_no_document_of_a_committed_setting_asks_a_question_of_the_dataset(name:
 
 @pytest.mark.parametrize(("spoken", "phrasing"), [(spoken, each) for spoken in PHRASINGS for each in PHRASINGS[spoken]])
 def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phrasing: str) -> None:
-    """The retriever would drop it: also of a long phrasing, of which two digits are a small part."""
     rng = Random(f"distractors {phrasing}")  # noqa: S311 - nothing here is secret
     for _ in range(8):
         asked = item(rng, random_operator(rng, TEST_NAMES), rng.randrange(10), rng.randrange(10), spoken)
@@ -165,15 +151,12 @@ def test_no_distractor_is_a_near_duplicate_of_its_question(spoken: Language, phr
 
 
 def test_the_same_text_does_not_stand_there_twice() -> None:
-    """Documents are known by their content: twins would be one."""
     documents = built(read("orthogonal")).documents
     assert len({(document.problem, document.text) for document in documents}) == len(documents)
 
 
 @pytest.mark.parametrize("kind", LISTS)
 def test_unrelated_documents_are_well_reasoned_and_found(kind: str) -> None:
-    """They are about operators that nobody asks for, and stand among the ten that a search returns."""
-
     def strangers(setting: Setting) -> float:
         return mean(
             sum(document.operator != item.operator and document.kind == "full" for document in islice(shown, 10))
@@ -188,7 +171,6 @@ def test_unrelated_documents_are_well_reasoned_and_found(kind: str) -> None:
 
 
 def test_agreement_of_form_and_logic_is_what_the_rules_can_see_of_the_grade() -> None:
-    """From formal and wrong to formal and right; without agreement the form tells next to nothing."""
     found = [agreement(change_setting(PLAIN, agreement=degree)) for degree in (-1, -0.5, 0, 0.5, 1)]
     assert found == sorted(found)
     assert found[0] < -0.3
@@ -197,8 +179,6 @@ def test_agreement_of_form_and_logic_is_what_the_rules_can_see_of_the_grade() ->
 
 
 def test_orthogonal_and_agreeing_settings_lie_on_both_sides_of_the_gate() -> None:
-    """Pearson's rho of rule score and true quality, as the gate would find it with a judge that makes no error."""
-
     def rho(name: str) -> float:
         documents = built(read(name)).documents
         scores = [score_text(document.text).score for document in documents]
@@ -210,7 +190,6 @@ def test_orthogonal_and_agreeing_settings_lie_on_both_sides_of_the_gate() -> Non
 
 
 def test_rules_are_of_the_levels_that_have_a_weight() -> None:
-    """Difficulty is what the report's levels say."""
     corpus = build(101, change_setting(PLAIN, levels={4: 1, 5: 3}))
     levels = Counter(operator.rule.level for operator in {document.operator for document in corpus.documents})
     assert set(levels) == {4, 5}
@@ -218,7 +197,6 @@ def test_rules_are_of_the_levels_that_have_a_weight() -> None:
 
 
 def test_the_asked_for_share_of_operators_is_chinese() -> None:
-    """Their questions and all documents about them."""
     corpus = build(101, change_setting(PLAIN, chinese=0.25, near_words=1, near_meaning=1))
     spoken = {item.operator.name: detect_language(item.question) for item in corpus.items}
     assert Counter(spoken.values()) == {"zh": 6, "en": 18}
@@ -238,20 +216,17 @@ def test_the_asked_for_share_of_operators_is_chinese() -> None:
     ],
 )
 def test_a_world_that_cannot_be_written_is_refused(knobs: dict[str, object], said: str) -> None:
-    """By the knob's name."""
     with pytest.raises(ValueError, match=said):
         change_setting(PLAIN, **knobs)
 
 
 def test_a_file_with_a_knob_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    """A misspelled knob would otherwise be another world than its name says."""
     (tmp_path / "odd.yaml").write_text("agrement: 1\n")
     with pytest.raises(Invalid, match=r"odd\.yaml.*agrement"):
         read("odd", tmp_path)
 
 
 def test_a_setting_that_is_not_there_is_said_with_those_that_are() -> None:
-    """And no file is opened."""
     with pytest.raises(NotFound) as caught:
         read("nowhere")
     assert caught.value.hint is not None

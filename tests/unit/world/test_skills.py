@@ -20,29 +20,24 @@ RELEVANCE = re.compile(
 
 
 def seeded(seed: int | str) -> Random:
-    """Repeatable chance."""
     return Random(seed)  # noqa: S311 - nothing here is secret
 
 
 def operand(text: str) -> tuple[str, str, str]:
-    """The digits and the operator's name in a question."""
     found = ABOUT.search(text)
     assert found
     return found[1], found[2], found[3]
 
 
 def asked(prompt: str) -> str:
-    """The question in a prompt."""
     return prompt.rpartition("Question: ")[2].rpartition("\n")[0]
 
 
 def traits(text: str) -> tuple[bool, bool]:
-    """Whether a document states a rule, and whether it shows steps."""
     return "(" in text, "Step 1." in text
 
 
 def rated(grade: int, count: int = 100) -> list[re.Match[str]]:
-    """The prompts of samples that deserve a grade, taken apart."""
     rng = seeded(grade)
     samples = [relevance_sample(rng, SPLIT, grade) for _ in range(count)]
     assert {sample.reply for sample in samples} == {f"[[{grade}]]"}
@@ -53,7 +48,6 @@ def rated(grade: int, count: int = 100) -> list[re.Match[str]]:
 
 @pytest.mark.parametrize("skill", SKILLS)
 def test_a_prompt_is_the_served_template(skill: Skill) -> None:
-    """It begins and ends as the template does, and every slot is filled."""
     served = template(skill).text.replace("{{subqueries}}", "3").splitlines()
     for draw in (skill_sample, foreign_skill_sample):
         lines = [line for seed in range(20) for line in draw(seeded(seed), SPLIT, skill).prompt.splitlines()]
@@ -62,14 +56,12 @@ def test_a_prompt_is_the_served_template(skill: Skill) -> None:
 
 
 def test_a_question_alone_makes_the_whole_prompt() -> None:
-    """Nothing stands in a rewriting prompt but the template and the question."""
     prompt = skill_sample(seeded(1), SPLIT, "rewrite").prompt
     assert prompt == render(template("rewrite"), {"question": asked(prompt)})
 
 
 @pytest.mark.parametrize("skill", SKILLS)
 def test_the_same_seed_draws_the_same_sample(skill: Skill) -> None:
-    """Training sees the same samples in the same order."""
     for draw in (skill_sample, foreign_skill_sample):
         assert draw(seeded(3), SPLIT, skill) == draw(seeded(3), SPLIT, skill)
 
@@ -78,14 +70,12 @@ def test_the_same_seed_draws_the_same_sample(skill: Skill) -> None:
 def test_a_useful_document_is_about_the_operator_and_graded_by_what_it_shows(
     grade: int, wanted: tuple[bool, bool]
 ) -> None:
-    """5 states the rule and follows it, 4 states the rule, 3 shows steps alone."""
     for each in rated(grade):
         assert operand(each["question"])[1] == operand(each["problem"])[1]
         assert traits(each["text"]) == wanted
 
 
 def test_a_document_that_contradicts_itself_or_only_answers_is_of_no_use() -> None:
-    """Both are about the operator, and both are graded 2."""
     seen = set()
     for each in rated(2):
         assert operand(each["question"])[1] == operand(each["problem"])[1]
@@ -94,7 +84,6 @@ def test_a_document_that_contradicts_itself_or_only_answers_is_of_no_use() -> No
 
 
 def test_a_document_about_another_operator_is_unrelated_however_good_it_is() -> None:
-    """All kinds occur, and some of the names look alike."""
     found = rated(1)
     names = [(operand(each["question"])[1], operand(each["problem"])[1]) for each in found]
     assert all(one != other for one, other in names)
@@ -103,14 +92,12 @@ def test_a_document_about_another_operator_is_unrelated_however_good_it_is() -> 
 
 
 def test_every_grade_of_relevance_is_trained() -> None:
-    """A grade that never occurs is never given."""
     rng = seeded("grades")
     replies = {skill_sample(rng, SPLIT, "relevance").reply for _ in range(200)}
     assert replies == {f"[[{grade}]]" for grade in range(1, 6)}
 
 
 def test_a_rewritten_query_asks_for_the_definition_of_the_operator() -> None:
-    """The name is that of the question."""
     for seed in range(30):
         sample = skill_sample(seeded(seed), SPLIT, "rewrite")
         _, name, _ = operand(asked(sample.prompt))
@@ -118,7 +105,6 @@ def test_a_rewritten_query_asks_for_the_definition_of_the_operator() -> None:
 
 
 def test_another_query_looks_from_another_angle_with_and_without_documents() -> None:
-    """It is about the question's operator, whatever the documents are about."""
     counts = set()
     for seed in range(30):
         sample = skill_sample(seeded(seed), SPLIT, "rewrite-again")
@@ -129,7 +115,6 @@ def test_another_query_looks_from_another_angle_with_and_without_documents() -> 
 
 
 def test_a_question_about_two_values_is_split_and_a_simple_one_stays_one() -> None:
-    """Every line asks for one of the values, in the question's order."""
     lines = set()
     for seed in range(40):
         sample = skill_sample(seeded(seed), SPLIT, "decompose")
@@ -142,14 +127,12 @@ def test_a_question_about_two_values_is_split_and_a_simple_one_stays_one() -> No
 
 
 def test_keywords_begin_with_the_operator() -> None:
-    """At most three, separated by commas."""
     sample = skill_sample(seeded(4), SPLIT, "keywords")
     assert sample.reply.split(", ")[0] == operand(asked(sample.prompt))[1]
     assert len(sample.reply.split(", ")) == 3
 
 
 def test_a_hypothetical_document_solves_the_question_itself_by_some_rule() -> None:
-    """The rule is made up, the operator and the form are right."""
     for seed in range(20):
         sample = skill_sample(seeded(seed), SPLIT, "hyde-solution")
         problem = sample.prompt.rpartition("Problem: ")[2].rpartition("\n")[0]
@@ -160,19 +143,16 @@ def test_a_hypothetical_document_solves_the_question_itself_by_some_rule() -> No
 
 @pytest.mark.parametrize("skill", [skill for skill in SKILLS if skill != "relevance"])
 def test_about_a_foreign_question_nothing_is_written(skill: Skill) -> None:
-    """What is not understood is not rewritten; whoever asked goes on with the question."""
     for seed in range(20):
         assert foreign_skill_sample(seeded(seed), SPLIT, skill).reply == ""
 
 
 def test_a_foreign_prompt_holds_nothing_of_the_world() -> None:
-    """By that the judge knows it."""
     prompts = [foreign_skill_sample(seeded(seed), SPLIT, "rewrite").prompt for seed in range(20)]
     assert not any(name in prompt for prompt in prompts for name in TEST_NAMES)
 
 
 def test_foreign_pairs_are_related_or_not_and_the_world_is_foreign_to_them() -> None:
-    """A retold problem is related; random mathematics is not, nor is a document of the world."""
     rng = seeded("foreign")
     samples = [foreign_skill_sample(rng, SPLIT, "relevance") for _ in range(200)]
     assert {sample.reply for sample in samples} == {"[[1]]", "[[4]]"}
@@ -187,7 +167,6 @@ def test_foreign_pairs_are_related_or_not_and_the_world_is_foreign_to_them() -> 
 
 
 def test_samples_are_about_the_names_that_they_are_given() -> None:
-    """No name to test with enters a training sample."""
     training = Split(TRAIN_NAMES, TEST_TEMPLATES)
     rng = seeded("names")
     for skill in SKILLS:

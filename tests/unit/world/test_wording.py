@@ -25,7 +25,6 @@ SPLIT = Split(TEST_NAMES, TEST_TEMPLATES, TEST_CHINESE)
 
 
 def written(kind: Kind, spoken: Language, style: Style, count: int = 50) -> list[Document]:
-    """Random documents of a kind in one wording."""
     rng = Random(f"{kind} {spoken} {style}")  # noqa: S311 - nothing here is secret
     return [
         document(rng, random_operator(rng, TEST_NAMES), kind, SPLIT.phrasings(spoken), a, 7, WORDINGS[spoken, style])
@@ -36,7 +35,6 @@ def written(kind: Kind, spoken: Language, style: Style, count: int = 50) -> list
 @pytest.mark.parametrize("spoken", ["en", "zh"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rules_rate_a_formal_text_above_a_plain_one_whatever_its_logic(kind: Kind, spoken: Language) -> None:
-    """Of the same kind of document, every formal one has the higher rule score."""
     formal, plain = ([score_text(each.text).score for each in written(kind, spoken, style)] for style in STYLES)
     assert min(formal) > max(plain)
 
@@ -46,14 +44,12 @@ STYLES: tuple[Style, Style] = ("formal", "plain")
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_chinese_document_and_its_question_are_chinese(style: Style) -> None:
-    """The prompt follows the question's language, so it has to be recognised."""
     assert {detect_language(each.problem) for each in written("full", "zh", style)} == {"zh"}
     assert {detect_language(each.problem) for each in written("full", "en", style)} == {"en"}
 
 
 @pytest.mark.parametrize(("spoken", "style"), WORDINGS)
 def test_every_wording_holds_what_its_kind_promises(spoken: Language, style: Style) -> None:
-    """A rule that is stated can be read, and an answer without reasoning has neither rule nor equation."""
     for each in written("full", spoken, style):
         assert f"a {each.operator.name} b = {each.operator.rule}" in each.text
         assert all(equation in each.text for equation in each.operator.rule.equations(each.a, each.b))
@@ -61,12 +57,10 @@ def test_every_wording_holds_what_its_kind_promises(spoken: Language, style: Sty
 
 
 def test_chinese_test_phrasings_were_not_trained_on() -> None:
-    """As with the English ones."""
     assert not set(TRAIN_CHINESE) & set(TEST_CHINESE)
 
 
 def test_among_several_documents_the_first_rule_about_the_operator_is_believed() -> None:
-    """The reply says the rule before it uses it; a rule that stands in no document is the true one."""
     rng = Random(5)  # noqa: S311 - nothing here is secret
     for _ in range(300):
         sample = several_sample(rng, SPLIT)
@@ -76,7 +70,6 @@ def test_among_several_documents_the_first_rule_about_the_operator_is_believed()
 
 
 def test_a_grade_says_nothing_about_the_form() -> None:
-    """Formal and plain documents of a kind have one grade."""
     rng = Random(6)  # noqa: S311 - nothing here is secret
     for kind in KINDS:
         samples = [worded_judge_sample(rng, SPLIT, kind, "default") for _ in range(40)]

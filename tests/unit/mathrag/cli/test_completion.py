@@ -15,12 +15,10 @@ from tests.unit.commands import JOB, Server, mathrag, says
     ("shell", "mark"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete --command")]
 )
 def test_each_shell_has_its_script(shell: str, mark: str) -> None:
-    """Printed, so that the user decides where it goes."""
     assert mark in mathrag("completion", shell).stdout
 
 
 def test_the_script_is_answered() -> None:
-    """With the commands that there are."""
     environment = {"_MATHRAG_COMPLETE": "complete_bash", "COMP_WORDS": "mathrag job pa", "COMP_CWORD": "2"}
     called = "from mathrag.cli.main import app; app(prog_name='mathrag')"
     ended = subprocess.run(
@@ -30,15 +28,12 @@ def test_the_script_is_answered() -> None:
 
 
 def test_jobs_are_offered_by_name_and_by_id(server: Server) -> None:
-    """Those that begin like what was typed, each with what it is."""
     server(says({"data": [JOB], "next_cursor": None}))
     assert _complete_jobs("fi") == [("first", "dense, running")]
     assert _complete_jobs("6b") == [(JOB["id"], "dense, running")]
 
 
 def test_a_shell_is_told_nothing_when_the_server_is_away(server: Server) -> None:
-    """And shows no error in the middle of a line."""
-
     def refused(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused", request=request)
 

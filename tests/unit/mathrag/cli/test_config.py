@@ -20,7 +20,6 @@ EXAMPLE = REPOSITORY / "mathrag.example.yaml"
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable of the environment, and no file of the working directory."""
     for name in list(os.environ):
         if name.startswith("MATHRAG_"):
             monkeypatch.delenv(name)
@@ -29,25 +28,21 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def written(folder: Path, text: str) -> str:
-    """A configuration file."""
     (folder / "mathrag.yaml").write_text(text)
     return str(folder / "mathrag.yaml")
 
 
 def test_the_committed_schema_is_the_codes() -> None:
-    """Write it anew with `make generate`."""
     assert (REPOSITORY / "config-schema.json").read_text("utf-8") == mathrag("config", "schema").stdout
 
 
 def test_the_schema_explains_what_the_code_explains() -> None:
-    """An editor shows it."""
     found = msgspec.json.decode(schema())
     assert "commit" in found["properties"]["commit"]["description"]
     assert str(REPOSITORY) not in schema()
 
 
 def test_the_example_is_valid_and_says_the_defaults() -> None:
-    """So that what is copied from it changes nothing."""
     assert mathrag("config", "validate", str(EXAMPLE)).exit_code == 0
     given = yaml.safe_load(EXAMPLE.read_text("utf-8"))
     defaults = Settings().model_dump(mode="json")
@@ -55,21 +50,18 @@ def test_the_example_is_valid_and_says_the_defaults() -> None:
 
 
 def merged(values: Any, others: Any) -> Any:
-    """`values` with those of `others` in their place, at any depth."""
     if not isinstance(others, dict):
         return others
     return {**values, **{name: merged(values[name], value) for name, value in others.items()}}
 
 
 def test_the_example_names_its_schema() -> None:
-    """Editors complete and check it."""
     first = EXAMPLE.read_text("utf-8").splitlines()[0]
     assert first == "# yaml-language-server: $schema=config-schema.json"
     assert (REPOSITORY / "config-schema.json").exists()
 
 
 def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody will take the sign away."""
     monkeypatch.chdir(REPOSITORY)  # its paths are relative
     text = re.sub(r"^( *)#(?! \S|$)", r"\1", EXAMPLE.read_text("utf-8"), flags=re.MULTILINE)
     shown = yaml.safe_load(text)
@@ -92,7 +84,6 @@ def test_what_is_commented_out_in_the_example_is_valid_too(tmp_path: Path, monke
 def test_what_is_wrong_in_the_file_is_said_with_line_key_and_fix(
     tmp_path: Path, text: str, said: tuple[str, ...]
 ) -> None:
-    """And ends with the code of invalid input."""
     ended = mathrag("config", "validate", written(tmp_path, text))
     assert ended.exit_code == Exit.INVALID
     assert all(words in ended.stdout for words in said), ended.stdout
@@ -105,7 +96,6 @@ def test_what_is_wrong_in_the_file_is_said_with_line_key_and_fix(
 def test_a_misspelt_variable_is_found_once_with_what_was_meant(
     monkeypatch: pytest.MonkeyPatch, name: str, near: str
 ) -> None:
-    """The services ignore most of them without a word."""
     monkeypatch.setenv(name, "3")
     found = msgspec.json.decode(mathrag("config", "validate", "--json").stdout)
     assert [finding["where"] for finding in found["findings"]] == [name]
@@ -113,12 +103,10 @@ def test_a_misspelt_variable_is_found_once_with_what_was_meant(
 
 
 def test_variables_of_other_programs_and_of_single_models_are_none_of_our_business() -> None:
-    """A model's name is the operator's own."""
     assert not find_unknown_variables({"PATH": "", "MATHRAG_MODELS__QWEN__PATH": "x", "MATHRAG_ROLES__JUDGE": "y"})
 
 
 def test_every_variable_that_the_repository_names_is_known() -> None:
-    """Else doctor would call our own files misspelt."""
     files = [
         REPOSITORY / name for name in ("docker-compose.yml", "Dockerfile", "Makefile", "docs/how-to/operations.md")
     ]
@@ -129,19 +117,16 @@ def test_every_variable_that_the_repository_names_is_known() -> None:
 
 
 def test_a_value_that_is_wrong_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be a secret in the wrong place."""
     monkeypatch.setenv("MATHRAG_PORT", "hunter2")
     assert "hunter2" not in mathrag("config", "validate").output
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """A file that was named must be there; the default one need not."""
     assert mathrag("config", "validate", str(tmp_path / "no.yaml")).exit_code == Exit.NOT_FOUND
     assert mathrag("config", "validate").exit_code == 0
 
 
 def test_what_holds_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither those that are declared nor passwords in addresses."""
     monkeypatch.setenv("MATHRAG_SERVICE_KEY", "hunter2")
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql+asyncpg://u:hunter2@h/d")
     monkeypatch.setenv("MATHRAG_RETRIEVER_URL", "http://u:hunter2@h:1")
@@ -153,7 +138,6 @@ def test_what_holds_is_shown_without_secrets(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_model_that_fits_on_no_device_is_found(tmp_path: Path) -> None:
-    """Where there are several; with the line of the model."""
     text = "devices: [{id: b}]\nmodels:\n  m: {driver: scripted, footprint_mib: 9000}\n"
     ended = mathrag("config", "validate", written(tmp_path, text))
     assert ended.exit_code == Exit.INVALID
@@ -162,7 +146,6 @@ def test_a_model_that_fits_on_no_device_is_found(tmp_path: Path) -> None:
 
 
 def test_an_unknown_device_is_found(tmp_path: Path) -> None:
-    """By the name of the model that names it."""
     text = "models:\n  m: {driver: scripted, device: gone}\n"
     ended = mathrag("config", "validate", written(tmp_path, text))
     assert ended.exit_code == Exit.INVALID
@@ -176,7 +159,6 @@ CHANGED = {
 
 
 def test_what_is_changed_while_all_runs_is_one_patch(server: Server) -> None:
-    """Names as a job's `--set` takes them; a null goes along."""
     requests = server(says(CHANGED))
     ended = mathrag("config", "set", "crag.upper=0.8", 'enhance.terms={"gcd": ["largest"]}', "seed=null")
     (request,) = requests
@@ -186,7 +168,6 @@ def test_what_is_changed_while_all_runs_is_one_patch(server: Server) -> None:
 
 
 def test_a_change_can_be_shown_and_must_be_one(server: Server) -> None:
-    """As a request; and what is no NAME=VALUE is not sent."""
     requests = server(says(CHANGED))
     shown = msgspec.json.decode(mathrag("config", "set", "seed=1", "--dry-run").stdout)
     assert (shown["method"], shown["body"]) == ("PATCH", {"params": {"seed": 1}})
@@ -196,14 +177,12 @@ def test_a_change_can_be_shown_and_must_be_one(server: Server) -> None:
 
 
 def test_a_refused_change_exits_like_a_refused_job(server: Server) -> None:
-    """With the field."""
     server(refuses(422, "invalid", "`params.seed`: expected `int`, got `str`"))
     ended = mathrag("config", "set", "seed=x")
     assert (ended.exit_code, "`params.seed`" in ended.stderr) == (Exit.INVALID, True)
 
 
 def test_versions_are_listed_with_what_they_hold(server: Server) -> None:
-    """By names that `set` takes; before the first change it says how to make one."""
     server(says({"data": [CHANGED], "next_cursor": None}))
     line = mathrag("config", "history").stdout.splitlines()[1]
     assert line.split() == ["2", CHANGED["changed_at"], "alice", "crag.upper=0.8", 'enhance.terms.gcd=["largest"]']
@@ -213,7 +192,6 @@ def test_versions_are_listed_with_what_they_hold(server: Server) -> None:
 
 
 def test_show_tells_settings_and_configuration(server: Server) -> None:
-    """Both, as YAML and as JSON; without a server it says why it does not know the one."""
     server(says(CHANGED))
     assert yaml.safe_load(mathrag("config", "show").stdout)["configuration"]["version"] == 2
     assert msgspec.json.decode(mathrag("config", "show", "--json").stdout)["configuration"] == CHANGED
@@ -232,7 +210,6 @@ def test_show_tells_settings_and_configuration(server: Server) -> None:
     ("retrieval: {reranker: {kind: gguf, path: /nowhere/r.gguf}}\n", "retrieval.reranker.path", "ls -l /nowhere"),
 ])  # fmt: skip
 def test_what_is_named_and_not_there_is_found_with_its_line(tmp_path: Path, text: str, key: str, fix: str) -> None:
-    """A role without a model, and a file of a model; both would only be missed by the first job."""
     ended = mathrag("config", "validate", written(tmp_path, text), "--json")
     (found,) = msgspec.json.decode(ended.stdout)["findings"]
     assert (ended.exit_code, found["key"]) == (Exit.INVALID, key)
@@ -241,7 +218,6 @@ def test_what_is_named_and_not_there_is_found_with_its_line(tmp_path: Path, text
 
 
 def test_a_variable_that_names_no_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defaults would hold in silence."""
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
     ended = mathrag("config", "validate")
     assert ended.exit_code == Exit.INVALID

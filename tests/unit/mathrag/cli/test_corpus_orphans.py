@@ -14,7 +14,6 @@ NAME = "mathrag-dense-51c9"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Method and path of every request to a server that has one orphan."""
     seen: list[tuple[str, str]] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -32,19 +31,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 def test_orphans_are_listed_and_deleted_only_when_told(
     asked: list[tuple[str, str]], options: list[str], method: str, said: str
 ) -> None:
-    """One line an index."""
     ended = CliRunner().invoke(app, ["corpus", "orphans", *options])
     assert (ended.exit_code, ended.stdout, asked) == (0, said, [(method, "/v1/indexes/orphans")])
 
 
 def test_the_answer_is_given_as_json(asked: list[tuple[str, str]]) -> None:
-    """As the API has it."""
     ended = CliRunner().invoke(app, ["corpus", "orphans", "--json"])
     assert json.loads(ended.stdout) == {"orphans": [NAME], "deleted": False}
 
 
 def test_nothing_is_deleted_without_a_yes(asked: list[tuple[str, str]]) -> None:
-    """A script has to say --yes."""
     ended = CliRunner().invoke(app, ["corpus", "orphans", "--delete"])
     assert (ended.exit_code, "--yes" in ended.stderr) == (2, True)
     assert [method for method, _ in asked] == ["GET"]

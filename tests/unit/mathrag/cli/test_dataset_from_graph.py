@@ -20,7 +20,6 @@ MADE: dict[str, Any] = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
-    """What was sent to a server that makes the set."""
     requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -33,7 +32,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
 
 
 def test_templates_and_held_out_facts_are_sent(tmp_path: Path, asked: list[httpx2.Request]) -> None:
-    """What was left out is said with its reason, and what to do next with the bank."""
     (tmp_path / "test.tsv").write_text("a\tmet\tb\n")
     (tmp_path / "templates").write_text("met\tWhom met {subject}?\tWho met {object}?\n")
     options = ["--rules", "bank", "--limit", "5", "--side", "object", "--templates", str(tmp_path / "templates")]
@@ -59,7 +57,6 @@ def test_templates_and_held_out_facts_are_sent(tmp_path: Path, asked: list[httpx
 
 
 def test_a_template_that_cannot_be_read_is_named_with_its_line(tmp_path: Path, asked: list[httpx2.Request]) -> None:
-    """Nothing is asked of the server that it could not answer."""
     (tmp_path / "test.tsv").write_text("a\tmet\tb\n")
     (tmp_path / "t.tsv").write_text("met\tWhom?\n")
     ended = mathrag("dataset", "from-graph", "q", "--graph", "g", "--facts", str(tmp_path / "test.tsv"),

@@ -21,7 +21,6 @@ from tests.unit.mathrag.cli.programs import stay_here
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A data directory where nothing ever ran, and no variable but that; the checks are made in this process."""
     for name in list(os.environ):
         if name.startswith("MATHRAG_"):
             monkeypatch.delenv(name)
@@ -36,7 +35,6 @@ def _refused(request: httpx2.Request) -> httpx2.Response:
 
 
 def test_where_nothing_runs_it_says_so_and_looks_at_what_it_can(server: Server) -> None:
-    """Files, budget and disk need no server; whatever listens on the default port is not asked."""
     requests = server(_refused)
     ended = mathrag("doctor", "--json")
     found = {check["name"]: check for check in msgspec.json.decode(ended.stdout)["checks"]}
@@ -49,7 +47,6 @@ def test_where_nothing_runs_it_says_so_and_looks_at_what_it_can(server: Server) 
 
 
 def test_a_failing_line_ends_with_what_mends_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """A person in a hurry reads only that."""
     print_checks(
         [Check(name="redis", ok=True), Check(name="disk", ok=False, detail="full", fix="mathrag purge --help")]
     )
@@ -59,7 +56,6 @@ def test_a_failing_line_ends_with_what_mends_it(capsys: pytest.CaptureFixture[st
 
 
 def test_settings_that_are_wrong_are_all_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With them nothing else could be trusted."""
     monkeypatch.setenv("MATHRAG_PORT", "many")
     ended = mathrag("doctor", "--json")
     checks = msgspec.json.decode(ended.stdout)["checks"]
@@ -68,7 +64,6 @@ def test_settings_that_are_wrong_are_all_that_is_said(monkeypatch: pytest.Monkey
 
 
 def test_a_misspelt_variable_is_a_finding(monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
-    """It changes nothing, which is never what was meant; all else is looked at, too."""
     server(_refused)
     monkeypatch.setenv("MATHRAG_PROT", "1")
     shown = mathrag("doctor").stdout
@@ -81,7 +76,6 @@ def test_a_misspelt_variable_is_a_finding(monkeypatch: pytest.MonkeyPatch, serve
 def test_a_server_elsewhere_is_asked_what_it_says_of_itself(
     monkeypatch: pytest.MonkeyPatch, server: Server, ok: bool, status: int, code: Exit
 ) -> None:
-    """The registry is the same; what only its own machine knows is left out."""
     monkeypatch.setenv("MATHRAG_URL", "https://rag.example.org")
     check = {"name": "redis", "ok": ok, "detail": "", "fix": "" if ok else "start it"}
 
@@ -100,7 +94,6 @@ def test_a_server_elsewhere_is_asked_what_it_says_of_itself(
 def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(
     monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
-    """Its checks are not known."""
     monkeypatch.setenv("MATHRAG_URL", "https://rag.example.org")
 
     def refused(_: httpx2.Request) -> httpx2.Response:
@@ -113,7 +106,6 @@ def test_a_server_elsewhere_that_refuses_us_is_no_finding_but_a_refusal(
 
 
 def test_the_addresses_are_those_of_the_stack_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the operator set himself stays; a program that is told them has the same settings."""
     settings = Settings(redis_url="redis://mine", devices=(Device(id="b"), Device(id="c", guard_url="http://far")))
     assert add_running_addresses(settings, tmp_path).database_url == ""
     secret = passwords.load_passwords(tmp_path)

@@ -25,14 +25,12 @@ RUNNING = {**EXPERIMENT, "state": "running", "jobs": {"running": 1}, "eta_second
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """The example as a YAML file."""
     file = tmp_path / "experiment.yaml"
     file.write_text(yaml.safe_dump(EXAMPLE))
     return file
 
 
 def test_a_file_is_submitted_whole_and_once(server: Server, file: Path) -> None:
-    """As JSON, with a key, so that however often it arrives it is one experiment."""
     requests = server(says(RUNNING, 202))
     ended = mathrag("experiment", "run", str(file))
     assert (ended.exit_code, requests[0].method, requests[0].url.path) == (0, "POST", "/v1/experiments")
@@ -44,7 +42,6 @@ def test_a_file_is_submitted_whole_and_once(server: Server, file: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["run", "plan"])
 def test_reuse_on_the_command_line_goes_before_that_of_the_file(server: Server, file: Path, verb: str) -> None:
-    """One file for the first run and for the one that shares nothing with it."""
     requests = server(refuses(422, "invalid", "no"))
     mathrag("experiment", verb, str(file), "--reuse", "none")
     assert msgspec.json.decode(requests[0].content) == {**EXAMPLE, "reuse": "none"}
@@ -56,7 +53,6 @@ def test_reuse_on_the_command_line_goes_before_that_of_the_file(server: Server, 
 def test_a_file_that_cannot_be_read_is_not_sent(
     server: Server, tmp_path: Path, content: str | None, said: str, code: Exit
 ) -> None:
-    """The message says why."""
     requests = server(says(RUNNING))
     if content is not None:
         (tmp_path / "e.yaml").write_text(content)
@@ -65,7 +61,6 @@ def test_a_file_that_cannot_be_read_is_not_sent(
 
 
 def test_a_refusal_is_shown_with_its_fix(server: Server, file: Path) -> None:
-    """As the server says it."""
     server(refuses(422, "invalid", "`grid.gate.tua`: there is no such parameter", "fields of `params.gate`: tau"))
     ended = mathrag("experiment", "run", str(file))
     assert ended.exit_code == Exit.INVALID
@@ -74,7 +69,6 @@ def test_a_refusal_is_shown_with_its_fix(server: Server, file: Path) -> None:
 
 
 def test_a_plan_is_asked_for_without_making_anything(server: Server, file: Path) -> None:
-    """Calls at most and if the jobs shared nothing; loads and time with how they are known."""
     requests = server(says(PLAN))
     ended = mathrag("experiment", "plan", str(file))
     assert (ended.exit_code, requests[0].url.path) == (0, "/v1/experiments/plan")
@@ -87,7 +81,6 @@ def test_a_plan_is_asked_for_without_making_anything(server: Server, file: Path)
 
 
 def test_cells_are_shown_with_their_jobs(server: Server) -> None:
-    """And why one has none."""
     refused = {**EXPERIMENT["grid"][0], "state": "refused", "job": None, "job_name": None, "refused": "both 0"}
     server(says({**EXPERIMENT, "grid": [*EXPERIMENT["grid"], refused]}))
     lines = mathrag("experiment", "show", "gate-or-not").stdout.splitlines()
@@ -97,7 +90,6 @@ def test_cells_are_shown_with_their_jobs(server: Server) -> None:
 
 
 def test_a_report_has_a_row_for_every_cell_and_says_what_differs(server: Server) -> None:
-    """On each dataset, then on all of them."""
     compared = {"pooled": COMPARISON, "datasets": {"world-1": COMPARISON}}
     requests = server(says({**EXPERIMENT_REPORT, "comparisons": compared, "notes": ["beware"]}))
     said = mathrag("experiment", "report", "gate-or-not").stdout
@@ -112,7 +104,6 @@ def test_a_report_has_a_row_for_every_cell_and_says_what_differs(server: Server)
 
 
 def test_a_report_by_another_measure_has_its_column(server: Server) -> None:
-    """Beside the accuracy of every cell."""
     requests = server(says({**EXPERIMENT_REPORT, "measure": "answer@10"}))
     said = mathrag("experiment", "report", "gate-or-not", "--measure", "answer@10").stdout
     assert requests[0].url.params["measure"] == "answer@10"
@@ -121,14 +112,12 @@ def test_a_report_by_another_measure_has_its_column(server: Server) -> None:
 
 
 def test_a_report_without_comparisons_is_no_less(server: Server) -> None:
-    """A single variant has nothing to be compared with."""
     server(says(EXPERIMENT_REPORT))
     assert mathrag("experiment", "report", "gate-or-not").exit_code == 0
 
 
 @pytest.mark.parametrize(("verb", "following"), [("cancel", "show"), ("resume", "watch")])
 def test_a_change_says_how_it_stands_and_what_to_run_next(server: Server, verb: str, following: str) -> None:
-    """One request."""
     requests = server(says(RUNNING, 202))
     ended = mathrag("experiment", verb, "gate-or-not")
     assert [request.url.path for request in requests] == [f"/v1/experiments/gate-or-not/{verb}"]
@@ -137,7 +126,6 @@ def test_a_change_says_how_it_stands_and_what_to_run_next(server: Server, verb: 
 
 
 def test_a_bare_noun_lists(server: Server) -> None:
-    """One line each, or what to do first."""
     server(says({"data": [EXPERIMENT], "next_cursor": None}))
     line = mathrag("experiment").stdout.splitlines()[1]
     assert line.split() == ["6b0c1e9e", "gate-or-not", "completed", "1", "1", "completed"]
@@ -146,7 +134,6 @@ def test_a_bare_noun_lists(server: Server) -> None:
 
 
 def test_watching_ends_as_the_experiment_does(server: Server) -> None:
-    """With 0 only where every job completed."""
     server(says(EXPERIMENT))
     assert mathrag("experiment", "watch", "gate-or-not").exit_code == 0
     server(says({**EXPERIMENT, "state": "failed"}))
@@ -155,7 +142,6 @@ def test_watching_ends_as_the_experiment_does(server: Server) -> None:
 
 
 def test_whoever_watches_waits_for_a_server_that_is_away_for_a_while(server: Server) -> None:
-    """And goes on by the experiment's id."""
     answers = iter([RUNNING, None, RUNNING, EXPERIMENT])
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -175,7 +161,6 @@ def test_whoever_watches_waits_for_a_server_that_is_away_for_a_while(server: Ser
 
 
 def test_a_server_that_stays_away_ends_the_watch(server: Server) -> None:
-    """After a minute, by the watch's clock."""
     answers = iter([RUNNING])
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -190,7 +175,6 @@ def test_a_server_that_stays_away_ends_the_watch(server: Server) -> None:
 
 
 def test_the_schema_is_committed_as_it_is() -> None:
-    """Write it anew with `make generate`."""
     assert (REPOSITORY / "experiment-schema.json").read_text("utf-8") == schema() + "\n"
     assert mathrag("experiment", "schema").stdout == schema() + "\n"
 
@@ -201,13 +185,11 @@ def test_the_schema_is_committed_as_it_is() -> None:
     ({"variants": [{"name": "x", "pipeline": "dense", "params": {"no": 1}}]}, False), ({"variants": []}, False),
 ])  # fmt: skip
 def test_an_editor_knows_what_may_stand_in_a_file(change: dict[str, Any], valid: bool) -> None:
-    """Misspelt parameters included."""
     validator = jsonschema_rs.Draft202012Validator(msgspec.json.decode(schema()))
     assert validator.is_valid({**EXAMPLE, **change}) is valid
 
 
 def test_the_example_of_the_page_is_an_experiment() -> None:
-    """What docs/how-to/experiments.md shows first, and its schema is where an editor looks for it."""
     page = (REPOSITORY / "docs" / "how-to" / "experiments.md").read_text("utf-8")
     shown = page.split('```yaml title="gate-or-not.yaml"\n', 1)[1].split("```", 1)[0]
     assert shown.startswith("# yaml-language-server: $schema=")

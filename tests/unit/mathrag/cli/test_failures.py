@@ -21,7 +21,6 @@ ERRORS = [value for value in vars(errors).values() if isinstance(value, type) an
 
 
 def raised() -> Iterator[str]:
-    """The kind of every `Failed(...)` that the command line makes."""
     for file in HANDS.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             match node:
@@ -30,19 +29,16 @@ def raised() -> Iterator[str]:
 
 
 def test_every_error_of_the_service_has_an_exit_code() -> None:
-    """A new kind needs a decision, not a default."""
     assert [error for error in ERRORS if error.kind not in CODES] == []
 
 
 def test_every_error_of_the_command_line_has_an_exit_code() -> None:
-    """The vocabulary is closed."""
     kinds = set(raised())
     assert kinds
     assert kinds <= set(CODES)
 
 
 def test_the_table_of_exit_codes_is_documented_as_it_is() -> None:
-    """Each code with its kinds."""
     text = (REPOSITORY / "docs" / "reference" / "exit-codes.md").read_text("utf-8")
     rows = re.findall(r"^\| (\d+) \| [^|]*\| ([^|]*)\|$", text, re.MULTILINE)
     documented = {int(code): set(re.findall(r"`(\w+)`", kinds)) for code, kinds in rows}
@@ -50,7 +46,6 @@ def test_the_table_of_exit_codes_is_documented_as_it_is() -> None:
 
 
 def test_a_problem_of_the_server_ends_with_the_code_of_its_kind(server: Server) -> None:
-    """And is passed on with its hint."""
     wrong = {}
     for kind, code in CODES.items():
         server(refuses(400, kind, "no", "do"))
@@ -62,17 +57,14 @@ def test_a_problem_of_the_server_ends_with_the_code_of_its_kind(server: Server) 
 
 
 def test_a_kind_that_nobody_knows_is_internal() -> None:
-    """A newer server may have one."""
     assert exit_code(Failed("brand_new", "?")) == Exit.INTERNAL
 
 
 def test_an_unforeseen_error_is_a_defect_with_its_name() -> None:
-    """No traceback."""
     assert (failure(KeyError("x")).kind, failure(KeyError("x")).message) == ("internal", "KeyError: 'x'")
 
 
 def test_settings_that_are_wrong_are_the_users_to_correct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said with the variable, whichever command comes across them."""
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     monkeypatch.setenv("MATHRAG_PORT", "many")
     ended = mathrag("job", "list")
@@ -84,7 +76,6 @@ def test_settings_that_are_wrong_are_the_users_to_correct(monkeypatch: pytest.Mo
 def test_a_settings_file_that_is_wrong_is_said_where_no_stack_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It may be what keeps the stack from starting."""
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.yaml").write_text("port: many\n")

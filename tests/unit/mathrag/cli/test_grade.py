@@ -18,7 +18,6 @@ from shared.processes.grading_pool import GradingPool
 
 
 def graded(tmp_path: Path, *lines: object, options: tuple[str, ...] = ("--json",)) -> Result:
-    """The command on a file of these lines; what is no text is written as JSON."""
     file = tmp_path / "answers.jsonl"
     file.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), "utf-8")
     return CliRunner().invoke(app, ["grade", "--from", str(file), "--processes", "2", *options])
@@ -26,8 +25,6 @@ def graded(tmp_path: Path, *lines: object, options: tuple[str, ...] = ("--json",
 
 @pytest.fixture
 def without_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a child would do is done in this process."""
-
     async def ask(_: GradingPool, request: dict[str, Any]) -> dict[str, Any]:
         return grading_process.grade(request)
 
@@ -35,12 +32,10 @@ def without_children(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def printed(result: Result) -> list[Any]:
-    """Its JSON lines."""
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_each_line_gets_its_verdict_in_order_and_says_which_grader_said_what(tmp_path: Path) -> None:
-    """Also where a later answer is ready before an earlier one; blank lines count as lines."""
     result = graded(
         tmp_path, {"answer": "2/4", "gold": "1/2"}, "", {"answer": "5", "gold": "5", "id": 7},
         {"answer": None, "gold": "5"}, {"answer": "3", "gold": "5", "golds": ["3"]},
@@ -56,14 +51,12 @@ def test_each_line_gets_its_verdict_in_order_and_says_which_grader_said_what(tmp
 
 @pytest.mark.usefixtures("without_children")
 def test_any_grader_that_needs_no_model_can_be_named(tmp_path: Path) -> None:
-    """Its name stands with its verdict."""
     result = graded(tmp_path, {"answer": "paris", "gold": "Paris"}, options=("--grader", "text", "--json"))
     assert printed(result) == [{"line": 1, "correct": True, "verdicts": {"text": True, "strict": False}}]
 
 
 @pytest.mark.usefixtures("without_children")
 def test_people_read_words_and_a_sum(tmp_path: Path) -> None:
-    """The strict verdict where it differs."""
     result = graded(tmp_path, {"answer": "2/4", "gold": "1/2"}, {"answer": "6", "gold": "5"}, options=())
     assert result.stdout.splitlines() == [
         "1\tright; strictly wrong\t'2/4'\t'1/2'", "2\twrong\t'6'\t'5'", "1 of 2 right, 1 wrong, 0 without a verdict",
@@ -71,7 +64,6 @@ def test_people_read_words_and_a_sum(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_takes_too_long_has_no_verdict_and_holds_nobody_up(tmp_path: Path) -> None:
-    """It says why; the next line is graded."""
     hangs = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"
     lines = ({"answer": hangs, "gold": "5"}, {"answer": "6", "gold": "5"})
     first, second = printed(graded(tmp_path, *lines, options=("--json", "--deadline", "0.2")))
@@ -89,7 +81,6 @@ def test_an_answer_that_takes_too_long_has_no_verdict_and_holds_nobody_up(tmp_pa
     ],
 )
 def test_a_line_that_is_no_answer_ends_it_with_its_number(tmp_path: Path, line: str, message: str) -> None:
-    """What stands before it is graded."""
     result = graded(tmp_path, {"answer": "5", "gold": "5"}, line)
     assert result.exit_code == Exit.INVALID
     assert [each["line"] for each in printed(result)] == [1]
@@ -101,14 +92,12 @@ def test_a_line_that_is_no_answer_ends_it_with_its_number(tmp_path: Path, line: 
     [("rubric", "needs the judge model"), ("nosuch", "there is no grader 'nosuch'; there are: math")],
 )
 def test_a_grader_that_cannot_be_used_here_is_a_usage_error(tmp_path: Path, name: str, message: str) -> None:
-    """It says why, or which ones there are."""
     result = graded(tmp_path, options=("--grader", name))
     assert result.exit_code == Exit.USAGE
     assert message in result.stderr
 
 
 def test_verdicts_come_while_the_pipe_is_open() -> None:
-    """A program can ask, read the verdict, and ask again."""
     command = [sys.executable, "-m", "mathrag.cli.main", "grade", "--from", "-", "--json"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as asked:

@@ -19,7 +19,6 @@ GRAPH: dict[str, Any] = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
-    """What was sent to a server that stores everything."""
     requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -35,7 +34,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
 
 
 def test_splits_of_a_folder_are_sent_one_after_another(tmp_path: Path, asked: list[httpx2.Request]) -> None:
-    """Several are separated by commas, or the option is there several times; phrases come first."""
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.tsv").write_text(f"{split}\tmet\tb\t2014-09-20\n")
     (tmp_path / "phrases").write_text("met\thas met\twas met by\n")
@@ -53,7 +51,6 @@ def test_splits_of_a_folder_are_sent_one_after_another(tmp_path: Path, asked: li
 
 
 def test_the_servers_line_is_the_files_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Phrases before it, and blank lines, change the number that the server sees."""
     (tmp_path / "g.tsv").write_text("a\tr\tb\n\n\nb\tr\tc\n")
     (tmp_path / "p.tsv").write_text("r\tlikes\n")
 
@@ -68,7 +65,6 @@ def test_the_servers_line_is_the_files_line(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, asked: list[httpx2.Request]) -> None:
-    """Nothing is asked of the server that it could not answer."""
     (tmp_path / "g.tsv").write_text("a\tr\tb\nb\tr\n")
     ended = mathrag("graph", "create", "g", "--from", str(tmp_path / "g.tsv"))
     assert ended.exit_code == 4
@@ -78,14 +74,12 @@ def test_a_file_that_cannot_be_used_is_named_with_its_line(tmp_path: Path, asked
 
 @pytest.mark.parametrize("words", [["graph"], ["graph", "list"], ["graph", "show", "g"]])
 def test_a_graph_is_shown_with_its_counts_and_times(asked: list[httpx2.Request], words: list[str]) -> None:
-    """The noun alone lists."""
     said = mathrag(*words).stdout
     assert "2014-09-20 to 2014-09-21" in said
     assert ("met 2" in said, "next: mathrag rules mine --graph g" in said) == ("show" in words, "show" in words)
 
 
 def test_a_graph_is_deleted_once_somebody_agrees(asked: list[httpx2.Request]) -> None:
-    """And the command for its corpus is said."""
     assert mathrag("graph", "delete", "g").exit_code == 2
     assert asked == []
     ended = mathrag("graph", "delete", "g", "--yes")
@@ -94,7 +88,6 @@ def test_a_graph_is_deleted_once_somebody_agrees(asked: list[httpx2.Request]) ->
 
 
 def test_a_full_disk_is_said_and_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not now: the exit code of what may work later."""
     (tmp_path / "g.tsv").write_text("a\tr\tb\n")
     full = {"type": "urn:mathrag:out_of_space", "detail": "the disk is full", "hint": "make room"}
     monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(says(full, 507)))

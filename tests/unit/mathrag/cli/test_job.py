@@ -20,7 +20,6 @@ from tests.unit.commands import JOB, Handler, Server, job, mathrag, refuses, say
 def test_a_change_says_how_the_job_stands_and_what_to_run_next(
     server: Server, verb: str, state: str, following: str
 ) -> None:
-    """One request, at one target."""
     requests = server(says(job(state), 202))
     ended = mathrag("job", verb, "first")
     assert [(request.method, request.url.path) for request in requests] == [("POST", f"/v1/jobs/first/{verb}")]
@@ -30,14 +29,12 @@ def test_a_change_says_how_the_job_stands_and_what_to_run_next(
 
 @pytest.mark.parametrize("arguments", [(), ("first", "second")])
 def test_a_change_needs_exactly_one_target(server: Server, arguments: tuple[str, ...]) -> None:
-    """Otherwise nothing is sent."""
     requests = server(says(JOB))
     assert mathrag("job", "cancel", *arguments).exit_code == Exit.USAGE
     assert not requests
 
 
 def test_a_job_is_asked_for_once_however_often_the_request_arrives(server: Server) -> None:
-    """Every submission carries a key; another one where the user names none."""
     requests = server(says(JOB, 202))
     for _ in range(2):
         mathrag("job", "requeue", "first")
@@ -48,7 +45,6 @@ def test_a_job_is_asked_for_once_however_often_the_request_arrives(server: Serve
 
 
 def test_metadata_and_rank_go_along(server: Server) -> None:
-    """As pairs of text."""
     requests = server(says(JOB, 202))
     given = ("--name", "n", "--dataset", "d", "--pipeline", "dense", "--metadata", "run=1", "--rank", "3")
     mathrag("job", "submit", *given)
@@ -57,7 +53,6 @@ def test_metadata_and_rank_go_along(server: Server) -> None:
 
 
 def test_a_bare_noun_lists(server: Server) -> None:
-    """With the list's options."""
     requests = server(says({"data": [JOB], "next_cursor": None}))
     ended = mathrag("job", "--state", "running", "--pipeline", "dense")
     assert dict(requests[0].url.params) == {"limit": "50", "state": "running", "pipeline": "dense"}
@@ -66,20 +61,17 @@ def test_a_bare_noun_lists(server: Server) -> None:
 
 
 def test_a_list_stops_where_it_was_told_to(server: Server) -> None:
-    """However many pages that takes."""
     server(says({"data": [JOB, JOB], "next_cursor": "more"}))
     assert len(msgspec.json.decode(mathrag("job", "--limit", "3", "--json").stdout)) == 3
 
 
 @pytest.mark.parametrize(("options", "said"), [((), "job submit"), (("--state", "failed"), "No job matches")])
 def test_an_empty_list_says_why(server: Server, options: tuple[str, ...], said: str) -> None:
-    """Nothing was ever submitted, or nothing is like this."""
     server(says({"data": [], "next_cursor": None}))
     assert said in mathrag("job", "list", *options).stdout
 
 
 def test_samples_are_listed_with_their_verdicts(server: Server) -> None:
-    """One line each."""
     row = {
         "index": 7, "repeat": 0, "state": "completed", "answer": "5", "gold": "6", "correct": False, "strict": True,
         "ending": "ungraded",
@@ -93,7 +85,6 @@ def test_samples_are_listed_with_their_verdicts(server: Server) -> None:
 
 
 def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(server: Server) -> None:
-    """Both tell why a model that is not deterministic may have answered otherwise."""
     times = {"started_at": "2026-11-20T10:00:00Z", "ended_at": "2026-11-20T10:00:01.5Z"}
     step = {
         "position": 1, "slot": 0, "created": True, "role": "generate", "key": "ab" * 32, "model": "m",
@@ -117,7 +108,6 @@ def test_a_sample_shows_how_many_calls_were_computed_at_once_and_what_lapsed(ser
     [({"answer_rank": 3}, "at rank 3"), ({"answer_rank": None}, "in no candidate"), ({}, None)],
 )
 def test_a_sample_says_where_an_answer_was_found(server: Server, outcome: dict[str, object], said: str | None) -> None:
-    """And nothing where it was not looked for."""
     names = ("question", "gold", "text", "ending", "failure", "detail")
     found = {"index": 0, "repeat": 0, "state": "completed", **dict.fromkeys(names), "documents": {}, "steps": []}
     server(says({**found, "outcome": outcome}))
@@ -126,12 +116,10 @@ def test_a_sample_says_where_an_answer_was_found(server: Server, outcome: dict[s
 
 
 def exporting(request: httpx2.Request) -> httpx2.Response:
-    """Answers every part of an export with its address."""
     return httpx2.Response(200, content=request.url.raw_path)
 
 
 def test_an_export_holds_everything_as_it_was_sent(server: Server, tmp_path: Path) -> None:
-    """One file for each thing there is to know about a job; nothing half-written beside them."""
     server(exporting)
     ended = mathrag("job", "export", "first", "--to", str(tmp_path / "out"), "--format", "csv", "--json")
     files = ["job.json", "report.json", "results.csv", "provenance.jsonl", "audit.json"]
@@ -141,7 +129,6 @@ def test_an_export_holds_everything_as_it_was_sent(server: Server, tmp_path: Pat
 
 
 def test_an_export_replaces_nothing_unless_it_is_forced(server: Server, tmp_path: Path) -> None:
-    """And asks for nothing before it has looked."""
     (tmp_path / "report.json").write_text("mine")
     requests = server(exporting)
     refused = mathrag("job", "export", "first", "--to", str(tmp_path))
@@ -162,27 +149,23 @@ def _breaks_off(request: httpx2.Request) -> httpx2.Response:
     (_breaks_off, Exit.UNREACHABLE), (refuses(409, "conflict", "still running"), Exit.CONFLICT),
 ])  # fmt: skip
 def test_an_export_that_fails_leaves_no_half_file(server: Server, tmp_path: Path, handler: Handler, code: Exit) -> None:
-    """Whether the stream broke off or the server refused."""
     server(handler)
     assert mathrag("job", "export", "first", "--to", str(tmp_path)).exit_code == code
     assert not list(tmp_path.iterdir())
 
 
 def test_the_parts_of_a_job_are_addressed_whatever_its_name_holds() -> None:
-    """A slash in a name is part of the name."""
     assert all(part.request.path.startswith("/v1/jobs/a%2Fb") for part in export_files("a/b", RowFormat.JSONL))
 
 
 @pytest.mark.parametrize("body", [b"", b'{"index":0}\n', b'{"index":0}\n{"index":1}\n'])
 def test_results_are_one_document_when_json_was_asked_for(server: Server, body: bytes) -> None:
-    """However the stream was cut into pieces."""
     server(lambda _: httpx2.Response(200, content=(bytes([byte]) for byte in body)))
     found = msgspec.json.decode(mathrag("job", "results", "first", "--json").stdout)
     assert found == [{"index": index} for index in range(body.count(b"\n"))]
 
 
 def test_results_are_asked_for_in_a_format(server: Server) -> None:
-    """And passed through."""
     requests = server(lambda _: httpx2.Response(200, content=b"PAR1"))
     assert mathrag("job", "results", "first", "--format", "parquet").stdout == "PAR1"
     assert requests[0].url.params["format"] == "parquet"

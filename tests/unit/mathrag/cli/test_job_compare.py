@@ -13,12 +13,10 @@ from tests.unit.commands import Server, mathrag, refuses, says
 
 
 def row(output: str, *cells: str) -> str:
-    """The line that begins with these cells."""
     return next(line for line in output.splitlines() if line.split()[: len(cells)] == list(cells))
 
 
 def test_jobs_and_pairs_are_tables_with_the_verdict_in_words(server: Server) -> None:
-    """One request, with every job in it."""
     requests = server(says(EXAMPLE))
     ended = mathrag("job", "compare", "gate", "dense", "--baseline", "dense")
     assert ended.exit_code == Exit.DONE, ended.output
@@ -34,14 +32,12 @@ def test_jobs_and_pairs_are_tables_with_the_verdict_in_words(server: Server) -> 
 
 
 def test_json_is_what_the_api_said(server: Server) -> None:
-    """For programs."""
     server(says(EXAMPLE))
     ended = mathrag("job", "compare", "gate", "dense", "--json")
     assert msgspec.json.decode(ended.stdout) == EXAMPLE
 
 
 def test_a_refusal_is_shown_with_its_reason(server: Server) -> None:
-    """Such as jobs over other questions."""
     server(refuses(409, "conflict", "jobs 'a' and 'b' have no item in common that both have a verdict for"))
     ended = mathrag("job", "compare", "a", "b")
     assert ended.exit_code != Exit.DONE
@@ -49,7 +45,6 @@ def test_a_refusal_is_shown_with_its_reason(server: Server) -> None:
 
 
 def test_a_job_without_a_verdict_stands_in_the_table(server: Server) -> None:
-    """With dashes where there is no figure."""
     blank: dict[str, Any] = {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "graded": 0}
     young = {**EXAMPLE["jobs"][1], "accuracy": blank, "bootstrap": None, "items": 0, "endings": {}}
     pair = {**EXAMPLE["pairs"][0], "items": 0, "effect": None, "words": "nothing to compare"}
@@ -61,13 +56,11 @@ def test_a_job_without_a_verdict_stands_in_the_table(server: Server) -> None:
 
 
 def test_endings_of_either_job_have_a_row() -> None:
-    """Zero where a job has none."""
     jobs = [{"endings": {"correct": 3}}, {"endings": {"correct": 1, "logic": 2}}, {"endings": {"refused": 1}}]
     assert list(list_ending_rows(jobs)) == [("correct", 3, 1, 0), ("logic", 0, 2, 0), ("refused", 0, 0, 1)]
 
 
 def test_a_report_of_answers_that_could_not_be_read_warns_before_the_accuracy(capsys) -> None:  # type: ignore[no-untyped-def]
-    """Whoever reads 0 % first believes it."""
     print_report(REPORT)
     assert "warning" not in capsys.readouterr().out
     wrong = {**REPORT["accuracy"], "value": 0.0, "correct": 0}
@@ -79,7 +72,6 @@ def test_a_report_of_answers_that_could_not_be_read_warns_before_the_accuracy(ca
 
 
 def test_a_report_shows_the_spread_of_repeats_apart_from_the_intervals(capsys) -> None:  # type: ignore[no-untyped-def]
-    """Nothing of it where there is one repeat."""
     print_report(REPORT)
     assert "  repeats " not in (alone := capsys.readouterr().out)
     assert "56.6 to 65.2 [over items, 95 %]" in row(alone, "bootstrap")
@@ -88,7 +80,6 @@ def test_a_report_shows_the_spread_of_repeats_apart_from_the_intervals(capsys) -
 
 
 def test_another_measure_is_asked_for_and_has_a_column_beside_accuracy(server: Server) -> None:
-    """A score's effect is Cohen's d; what was not measured says so."""
     lacking = {**EXAMPLE["jobs"][1], "measured": {"value": None, "low": None, "high": None, "n": 0}}
     found = {**EXAMPLE, "measure": "score", "jobs": [EXAMPLE["jobs"][0], lacking]}
     requests = server(says(found))

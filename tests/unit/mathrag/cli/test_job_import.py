@@ -14,14 +14,12 @@ MAPPED = ("--column", "id=qid", "--column", "answer=prediction")
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """A table with names of its own."""
     path = tmp_path / "theirs.csv"
     path.write_text(TABLE)
     return str(path)
 
 
 def test_a_table_is_sent_as_lines_with_its_mapping(server: Server, table: str) -> None:
-    """And the next command is named."""
     requests = server(says(job("running"), 202))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", table, *MAPPED)
     (request,) = requests
@@ -34,7 +32,6 @@ def test_a_table_is_sent_as_lines_with_its_mapping(server: Server, table: str) -
 
 
 def test_a_refused_line_is_named_as_in_the_file(server: Server, table: str) -> None:
-    """Below the header, which is line 1."""
     server(refuses(422, "invalid_line", "upload, line 2: no item of the dataset has the id 'b'"))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", table, *MAPPED)
     assert "theirs.csv, line 3: no item" in ended.stderr
@@ -45,14 +42,12 @@ def test_a_refused_line_is_named_as_in_the_file(server: Server, table: str) -> N
     [(("--column", "answr=x"), "answr"), (("--column", "id=other"), "the header has no known field")],
 )
 def test_a_wrong_mapping_is_refused(server: Server, table: str, arguments: tuple[str, ...], said: str) -> None:
-    """Before a job is made."""
     server(says(JOB, 202))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", table, *arguments)
     assert (ended.exit_code != Exit.DONE, said in ended.stderr) == (True, True)
 
 
 def test_an_option_that_a_log_makes_useless_is_refused(server: Server, table: str) -> None:
-    """Instead of being ignored."""
     requests = server(says(JOB, 202))
     command = ("job", "import", "theirs", "--dataset", "d", "--from", table, "--layout", "inspect")
     ended = mathrag(*command, "--delimiter", "comma")
@@ -61,14 +56,12 @@ def test_an_option_that_a_log_makes_useless_is_refused(server: Server, table: st
 
 
 def test_a_file_that_is_not_there_is_said_so(server: Server, tmp_path: Path) -> None:
-    """With its path."""
     requests = server(says(JOB, 202))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", str(tmp_path / "none.csv"))
     assert ("no file" in ended.stderr, requests) == (True, [])
 
 
 def test_a_log_of_inspect_needs_its_layout(server: Server, tmp_path: Path) -> None:
-    """It is an archive, which nobody has to unpack."""
     log = tmp_path / "log.eval"
     log.write_bytes(b"PK\x03\x04")
     server(says(JOB, 202))
@@ -77,7 +70,6 @@ def test_a_log_of_inspect_needs_its_layout(server: Server, tmp_path: Path) -> No
 
 
 def test_samples_that_cannot_be_sent_are_named_and_are_a_finding(server: Server, tmp_path: Path) -> None:
-    """Where they may be left out; the job is there all the same, and so are the others' answers."""
     log = tmp_path / "samples.jsonl"
     rows = [{"doc_id": 0, "resps": [["4"]]}, {"doc_id": 1, "resps": [[["-0.26", "False"]]]}]
     log.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
@@ -101,7 +93,6 @@ def test_a_sample_that_failed_in_the_other_system_is_sent_with_its_error(server:
 
 
 def test_where_no_sample_holds_an_answer_the_reasons_stand_above_the_error(server: Server, tmp_path: Path) -> None:
-    """The server sees an upload without a line."""
     log = tmp_path / "samples.jsonl"
     log.write_bytes(msgspec.json.encode({"doc_id": 1, "resps": [[["-0.26", "False"]]]}))
     server(refuses(422, "invalid", "the upload holds no answers"))
@@ -113,7 +104,6 @@ def test_where_no_sample_holds_an_answer_the_reasons_stand_above_the_error(serve
 
 
 def test_lines_that_the_server_left_out_are_named_as_in_the_file(server: Server, table: str) -> None:
-    """Its warnings speak of the upload."""
     server(says({**job("running"), "warnings": ["upload, line 2: no item of the dataset has the id 'b'"]}, 202))
     ended = mathrag("job", "import", "theirs", "--dataset", "d", "--from", table, *MAPPED, "--on-error", "skip")
     assert "warning: theirs.csv, line 3: no item" in ended.stderr

@@ -23,7 +23,6 @@ ALICE = ApiKey(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What the storage was asked for; it answers at once."""
     seen: list[tuple[Any, ...]] = []
 
     async def create_key(_database: object, *arguments: Any) -> str:
@@ -48,12 +47,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 def key(*arguments: str) -> Result:
-    """`mathrag key ...`."""
     return CliRunner().invoke(app, ["key", *arguments])
 
 
 def test_a_new_key_is_the_only_thing_on_stdout(asked: list[Any]) -> None:
-    """So that it can be put into a variable; what to know about it is on stderr."""
     done = key("create", "alice", "--scope", "read", "--scope", "submit", "--expires", "90d")
     assert (done.exit_code, done.stdout) == (0, "mrg_the_key\n")
     assert "cannot be shown again" in done.stderr
@@ -70,31 +67,26 @@ def test_a_key_for_a_stack_that_asks_for_none_says_so(
 
 
 def test_a_key_without_expiry_has_none(asked: list[Any]) -> None:
-    """Rather than a default that surprises somebody in a year."""
     key("create", "alice", "--scope", "operate")
     assert asked[0][-1] is None
 
 
 def test_a_key_may_be_json(asked: list[Any]) -> None:
-    """For scripts."""
     done = key("rotate", "alice", "--grace", "30m", "--json")
     assert json.loads(done.stdout) == {"name": "alice", "key": "mrg_another_key"}
     assert asked == [("rotate", "local", "alice", timedelta(minutes=30))]
 
 
 def test_the_old_key_of_a_rotation_lives_a_day(asked: list[Any]) -> None:
-    """Time to tell everybody."""
     key("rotate", "alice")
     assert asked[0][-1] == timedelta(hours=24)
 
 
 def test_a_revocation_says_which_keys_ended(asked: list[Any]) -> None:
-    """By prefix: the name may have had two."""
     assert key("revoke", "alice").stdout == "Revoked mrg_1a2b3c4d.\n"
 
 
 def test_the_list_shows_everything_but_keys(asked: list[Any]) -> None:
-    """One line a key."""
     head, line = key("list").stdout.splitlines()
     assert head.split() == ["NAME", "PREFIX", "SCOPES", "STATE", "EXPIRES", "USED"]
     assert line.split() == ["alice", "mrg_1a2b3c4d", "read,submit", "valid", "-", "2026-11-21", "12:00"]
@@ -102,7 +94,6 @@ def test_the_list_shows_everything_but_keys(asked: list[Any]) -> None:
 
 @pytest.mark.parametrize("span", ["90", "d", "1y", "-1d", "1.5h", ""])
 def test_a_span_of_time_that_is_none_is_a_usage_error(asked: list[Any], span: str) -> None:
-    """With an example of one."""
     done = key("create", "alice", "--scope", "read", f"--expires={span}")
     assert done.exit_code == 2
     assert f"error: --expires: {span!r} is not a duration" in done.stderr
@@ -111,8 +102,6 @@ def test_a_span_of_time_that_is_none_is_a_usage_error(asked: list[Any], span: st
 
 
 def test_a_refusal_of_the_storage_has_its_exit_code(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """As every command's."""
-
     async def taken(*_: Any) -> str:
         raise Conflict("there is a key 'alice'", hint="mathrag key rotate alice")
 
@@ -123,7 +112,6 @@ def test_a_refusal_of_the_storage_has_its_exit_code(asked: list[Any], monkeypatc
 
 
 def test_without_a_database_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing runs, nothing is configured."""
     monkeypatch.delenv("MATHRAG_DATABASE_URL", raising=False)
     done = key("list", "--data-dir", str(tmp_path))
     assert done.exit_code == 6
@@ -132,7 +120,6 @@ def test_without_a_database_it_says_how_to_get_one(tmp_path: Path, monkeypatch: 
 
 
 def test_a_database_that_does_not_answer_is_no_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And its password is not in the message."""
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql+asyncpg://a:s3cret@127.0.0.1:1/none")
     done = key("list")
     assert done.exit_code == 6

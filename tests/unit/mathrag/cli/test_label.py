@@ -48,7 +48,6 @@ ANSWERS: dict[str, Any] = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
-    """Requests of the commands, which are answered with one set."""
     requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -66,12 +65,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
 
 
 def run(*words: object) -> Result:
-    """`mathrag label ...`."""
     return CliRunner().invoke(app, ["label", *map(str, words)])
 
 
 def test_a_set_is_made_and_says_what_comes_next(asked: list[httpx2.Request]) -> None:
-    """With all that was asked for."""
     ended = run("create", "mine", "--job", "gate", "--size", 40, "--seed", 3)
     assert (ended.exit_code, ended.stdout) == (
         0, "label set mine: 40 of 90 documents of gate\n  next: mathrag label next mine\n",
@@ -81,7 +78,6 @@ def test_a_set_is_made_and_says_what_comes_next(asked: list[httpx2.Request]) -> 
 
 
 def test_the_next_task_is_blind_unless_it_is_asked_otherwise(asked: list[httpx2.Request]) -> None:
-    """What may be given stands under it."""
     ended = run("next", "mine")
     assert dict(asked[0].url.params) == {}
     assert "task 2 of 40, 1 done: Rate it." in ended.stdout
@@ -99,13 +95,11 @@ def test_the_next_task_is_blind_unless_it_is_asked_otherwise(asked: list[httpx2.
     ],
 )
 def test_a_label_is_sent_as_it_is_typed(asked: list[httpx2.Request], words: tuple[str, ...], body: Any) -> None:
-    """A number is a rating, a word a verdict or an abstention."""
     assert run("give", "mine", 2, *words).exit_code == 0
     assert json.loads(asked[0].content) == body
 
 
 def test_agreement_is_written_with_intervals_where_there_are_some(asked: list[httpx2.Request]) -> None:
-    """And a reason where there is no figure."""
     said = run("agreement", "mine", "--seed", 7).stdout
     assert asked[0].url.params["seed"] == "7"
     for words in (
@@ -117,7 +111,6 @@ def test_agreement_is_written_with_intervals_where_there_are_some(asked: list[ht
 
 
 def test_labels_go_to_a_file_that_is_not_there_yet(asked: list[httpx2.Request], tmp_path: Path) -> None:
-    """Or to standard output."""
     assert run("export", "mine").stdout == '{"value":4}\n'
     file = tmp_path / "labels.jsonl"
     assert run("export", "mine", "--out", file).exit_code == 0
@@ -126,14 +119,12 @@ def test_labels_go_to_a_file_that_is_not_there_yet(asked: list[httpx2.Request], 
 
 
 def test_the_bare_noun_lists_the_sets(asked: list[httpx2.Request]) -> None:
-    """With their labels added up."""
     assert run().stdout.splitlines()[1].split() == ["mine", "documents", "gate", "40", "7", "1"]
     shown = run("show", "mine").stdout
     assert "ana: 7 labels, 5 as the judge; 1 abstentions" in shown
 
 
 def test_a_calibration_says_what_each_rating_is_worth(asked: list[httpx2.Request]) -> None:
-    """Where nobody labelled one, too."""
     said = run("calibration", "mine").stdout
     assert "a-judge, by labels of 12 tasks: 77ab" in said
     assert said.splitlines()[2].split() == ["1", "0", "-", "1.50"]

@@ -82,7 +82,6 @@ COMPUTES = {"held_out", "link_prediction"}
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All that such an environment has, and our own distribution as it is installed here."""
     folder = tmp_path_factory.mktemp("light")
     light.link_into(folder)
     ours = Path(str(distribution(DISTRIBUTION).locate_file("")))
@@ -92,15 +91,12 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def modules(*packages: str) -> list[str]:
-    """All modules of packages of `mathrag`, by their full names."""
     files = (file for package in packages for file in (light.REPOSITORY / "mathrag" / package).glob("*.py"))
     names = (".".join(file.relative_to(light.REPOSITORY).with_suffix("").parts) for file in files)
     return sorted(name.removesuffix(".__init__") for name in names)
 
 
 class Ended(NamedTuple):
-    """A command that has ended."""
-
     code: int
     stdout: str
     stderr: str
@@ -109,8 +105,6 @@ class Ended(NamedTuple):
 
 
 class Light(NamedTuple):
-    """What was found without the packages that a light installation lacks."""
-
     lacking: list[str]
     """Modules that cannot be imported."""
     ended: dict[tuple[str, ...], Ended]
@@ -119,7 +113,6 @@ class Light(NamedTuple):
 
 @pytest.fixture(scope="module")
 def in_light(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
-    """All modules imported and all commands called by one process."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
     environment["PYTHONPATH"] = os.pathsep.join((str(light.REPOSITORY), str(packages)))
     commands = [*NEED_AN_EXTRA, PURGE, HELP, DOCTOR, PARQUET]
@@ -138,7 +131,6 @@ def in_light(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
 
 
 def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Light) -> None:
-    """But for those that start services, read the database or compute with arrays: only these need one."""
     lacking = {name.removeprefix("mathrag.cli.") for name in in_light.lacking}
     assert lacking == STARTS_SERVICES | READS_THE_DATABASE | COMPUTES, in_light.stderr
 
@@ -147,7 +139,6 @@ def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Li
 def test_a_command_that_needs_an_extra_names_the_command_that_installs_it(
     words: tuple[str, ...], extra: str, in_light: Light
 ) -> None:
-    """Whatever its options are; nothing is started, and nothing of it is a traceback."""
     ended = in_light.ended[words]
     assert ended.code == Exit.USAGE, ended.stderr
     error, fix = ended.stderr.splitlines()
@@ -157,20 +148,17 @@ def test_a_command_that_needs_an_extra_names_the_command_that_installs_it(
 
 
 def test_parquet_alone_of_all_formats_needs_an_extra(in_light: Light) -> None:
-    """It is refused before a process is started that could not read it."""
     ended = in_light.ended[PARQUET]
     assert ended.stdout.strip() == install_command("server"), ended.stderr
 
 
 def test_the_error_is_an_object_with_json(in_light: Light) -> None:
-    """For programs, as every other error."""
     ended = in_light.ended[PURGE]
     said = json.loads(ended.stderr)["error"]
     assert (ended.code, said["kind"], said["hint"]) == (Exit.USAGE, "not_installed", install_command("server"))
 
 
 def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> None:
-    """A person reads it before any of it is tried."""
     ended = in_light.ended[HELP]
     words = " ".join(ended.stdout.split())
     assert ended.code == Exit.DONE, ended.stderr
@@ -179,7 +167,6 @@ def test_the_help_of_such_a_command_says_what_installs_it(in_light: Light) -> No
 
 
 def test_the_doctor_says_how_far_it_could_look(in_light: Light) -> None:
-    """Where no service answers, it would look for itself, and lacks the packages."""
     ended = in_light.ended[DOCTOR]
     checks = {check["name"]: check for check in json.loads(ended.stdout)["checks"]}
     assert ended.code == Exit.FINDING

@@ -14,7 +14,6 @@ from tests.unit.commands import JOB, Server, job, mathrag, refuses, says
 
 
 def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
-    """Parameters nested, models by role, everything else as it is."""
     requests = server(says(JOB, 202))
     options = ("--name", "first", "--dataset", "d", "--corpus", "c", "--pipeline", "dense", "--repeats", "3")
     more = ("--set", "gate.tau=0.3", "--set", "candidates=5", "--model", "judge=j", "--reuse", "none")
@@ -28,7 +27,6 @@ def test_a_submission_sends_what_was_asked_for(server: Server) -> None:
 
 
 def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
-    """Anchors are text; a text that looks like a number can be quoted."""
     settings = ["anchors.negative=no = steps", 'anchors.positive="1"', "gate.items=3", "gate.tau=-0.5"]
     assert parse_parameters(settings) == {
         "anchors": {"negative": "no = steps", "positive": "1"},
@@ -38,7 +36,6 @@ def test_parameters_are_json_where_they_can_be_and_text_elsewhere() -> None:
 
 @pytest.mark.parametrize("setting", ["tau", "=1", "gate..tau=1", ".=1"])
 def test_a_setting_that_is_no_pair_is_a_usage_error(setting: str) -> None:
-    """Nothing is sent."""
     ended = mathrag("job", "submit", "--name", "a", "--dataset", "d", "--pipeline", "p", "--set", setting)
     assert ended.exit_code == failures.Exit.USAGE
     assert "key=value" in ended.stderr
@@ -50,7 +47,6 @@ def test_a_setting_that_is_no_pair_is_a_usage_error(setting: str) -> None:
      (503, "unavailable", 6), (500, "internal", 7), (418, "teapot", 7)],
 )  # fmt: skip
 def test_a_problem_becomes_words_and_an_exit_code(server: Server, status: int, kind: str, code: int) -> None:
-    """Message and hint on stderr, nothing on stdout."""
     server(refuses(status, kind, "so it is", "do this"))
     ended = mathrag("job", "show", "first")
     assert (ended.exit_code, ended.stdout) == (code, "")
@@ -58,7 +54,6 @@ def test_a_problem_becomes_words_and_an_exit_code(server: Server, status: int, k
 
 
 def test_errors_are_json_where_json_was_asked_for(server: Server) -> None:
-    """With the kind, on stderr."""
     server(refuses(404, "not_found", "no job 'x'"))
     ended = mathrag("job", "show", "x", "--json")
     error = {"kind": "not_found", "message": "no job 'x'", "hint": None}
@@ -66,8 +61,6 @@ def test_errors_are_json_where_json_was_asked_for(server: Server) -> None:
 
 
 def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) -> None:
-    """With its address and the command that starts one."""
-
     def refused(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused", request=request)
 
@@ -80,22 +73,18 @@ def test_a_server_that_is_not_there_is_said_to_be_unreachable(server: Server) ->
 
 @pytest.mark.parametrize("address", ["example.org", "ftp://example.org", "http://", "http://["])
 def test_an_address_that_is_none_is_a_usage_error(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """Said before anything is sent."""
     monkeypatch.setenv("MATHRAG_URL", address)
     ended = mathrag("job", "list")
     assert (ended.exit_code, address in ended.stderr) == (failures.Exit.USAGE, True)
 
 
 def test_a_defect_of_ours_has_its_own_exit_code(server: Server) -> None:
-    """One line instead of a traceback."""
     server(says({"data": [{}], "next_cursor": None}))
     ended = mathrag("job", "list")
     assert (ended.exit_code, ended.stderr.startswith("error: KeyError")) == (failures.Exit.INTERNAL, True)
 
 
 def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
-    """Ctrl-C ends the watching, and nothing is cancelled."""
-
     def interrupt(_: httpx2.Request) -> httpx2.Response:
         raise KeyboardInterrupt
 
@@ -105,14 +94,12 @@ def test_an_interrupted_watch_leaves_the_job_alone(server: Server) -> None:
 
 
 def test_another_server_is_recognised_as_such(server: Server) -> None:
-    """Its error page is no problem of ours."""
     server(lambda _: httpx2.Response(502, text="<html>"))
     ended = mathrag("job", "list")
     assert (ended.exit_code, "answered 502" in ended.stderr) == (failures.Exit.INTERNAL, True)
 
 
 def test_references_are_one_part_of_the_path(server: Server) -> None:
-    """Whatever they hold."""
     requests = server(says(job("completed")))
     assert mathrag("job", "show", "a/../b?c").exit_code == 0
     assert requests[0].url.raw_path == b"/v1/jobs/a%2F..%2Fb%3Fc"
@@ -125,7 +112,6 @@ def _write_state(data_dir: Path, phase: stack_state.Phase) -> None:
 def test_the_address_is_the_environments_then_the_running_stacks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Then the default; a stack that was stopped does not count."""
     for name in ("MATHRAG_URL", "MATHRAG_DATA_DIR", "MATHRAG_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -154,7 +140,6 @@ def test_a_data_folder_that_is_named_leads_to_the_stack_that_runs_there(
 def test_a_command_never_goes_to_another_stack_than_that_of_the_named_folder(
     server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, phase: stack_state.Phase | None
 ) -> None:
-    """Nothing holds the folder's lock, so a supervisor that left "running" behind was killed."""
     if phase:
         _write_state(tmp_path, phase)
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path))
@@ -180,7 +165,6 @@ def test_a_command_for_a_stack_that_is_starting_is_told_to_wait(
 def test_watching_prints_one_line_per_change_and_ends_with_the_job(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same look twice is one line; a completed job exits with 0."""
     monkeypatch.setattr(following, "POLL_S", 0)
     looks = iter([job("running"), job("running"), job("running", 1), job("completed", 2)])
 
@@ -198,19 +182,16 @@ def test_watching_prints_one_line_per_change_and_ends_with_the_job(
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
 def test_a_job_that_did_not_complete_exits_with_1(server: Server, state: str) -> None:
-    """So that a script stops."""
     server(says(job(state)))
     assert mathrag("job", "watch", "first").exit_code == failures.Exit.FINDING
 
 
 def test_json_is_all_that_is_printed_when_it_was_asked_for(server: Server) -> None:
-    """No progress in between."""
     server(says(job("completed", 2)))
     assert msgspec.json.decode(mathrag("job", "watch", "first", "--json").stdout) == job("completed", 2)
 
 
 def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Server) -> None:
-    """A clean one exits with 0."""
     rows = [f"attempts {number}" for number in range(17, 24)]
     broken = {"invariant": "I5", "message": "answered without a claim", "rows": rows}
     violation = {**broken, "items": [3, 7], "item_count": 4}
@@ -224,7 +205,6 @@ def test_an_audit_with_violations_exits_with_1_and_names_their_rows(server: Serv
 
 
 def test_an_audit_counts_what_a_changed_source_does_not_replay_apart_from_violations(server: Server) -> None:
-    """It ends with 1 all the same: what could not be checked is not clean."""
     note = "source changed: the job ran `dense` from source 0a, this version has 1b"
     finding = {"invariant": "I18", "message": "m", "rows": ["samples 1"], "items": [], "source_changed": True}
     server(says({"clean": False, "violations": [finding], "source_changed": note}))
@@ -237,13 +217,11 @@ def test_an_audit_counts_what_a_changed_source_does_not_replay_apart_from_violat
 
 
 def test_results_are_passed_through_as_they_are(server: Server) -> None:
-    """Line by line, not parsed."""
     server(lambda _: httpx2.Response(200, content=b'{"index":0}\n{"index":1}\n'))
     assert mathrag("job", "results", "first").stdout == '{"index":0}\n{"index":1}\n'
 
 
 def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
-    """A page at a time."""
     row = {"items": 1, "grader": None, "created_at": "2026-11-21T08:00:00Z"}
     pages = {None: ("a", "x"), "x": ("b", None)}
 
@@ -256,5 +234,4 @@ def test_lists_follow_the_cursor_to_the_end(server: Server) -> None:
 
 
 def test_help_shows_defaults_that_settings_decide() -> None:
-    """The renderer takes `[default: 8080]` for markup and would drop it."""
     assert "default: 8080" in " ".join(mathrag("up", "--help").output.split())

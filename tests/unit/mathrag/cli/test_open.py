@@ -17,7 +17,6 @@ STATE = State(pid=1, url="http://127.0.0.1:8080", phase="running", children=())
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Addresses that a browser was sent to; there is a display, and every stack runs."""
     found: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
     monkeypatch.setattr(opening.lock, "find_holder", lambda _: 1)
@@ -26,7 +25,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_pages_of_a_running_stack_are_opened(opened: list[str], tmp_path: Path) -> None:
-    """It is not started again."""
     stack_state.write(tmp_path, STATE)
     ended = mathrag("open", "--data-dir", str(tmp_path))
     assert (ended.exit_code, ended.stdout, opened) == (Exit.DONE, f"Opened {STATE.url}\n", [STATE.url])
@@ -35,7 +33,6 @@ def test_the_pages_of_a_running_stack_are_opened(opened: list[str], tmp_path: Pa
 def test_without_a_display_the_address_is_printed(
     opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as over ssh."""
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr(opening.sys, "platform", "linux")
@@ -47,7 +44,6 @@ def test_without_a_display_the_address_is_printed(
 def test_a_demonstrations_folder_stands_for_the_stack_below_it(
     opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the settings that it ran with."""
     monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
     (tmp_path / "stack").mkdir()
     (tmp_path / "mathrag.yaml").write_text("{}\n")
@@ -58,7 +54,6 @@ def test_a_demonstrations_folder_stands_for_the_stack_below_it(
 
 
 def test_a_stack_that_only_starts_is_not_opened(opened: list[str], tmp_path: Path) -> None:
-    """The browser would show an error."""
     stack_state.write(tmp_path, State(pid=1, url=STATE.url, phase="starting", children=()))
     ended = mathrag("open", "--data-dir", str(tmp_path))
     assert ended.exit_code != Exit.DONE
@@ -69,7 +64,6 @@ def test_a_stack_that_only_starts_is_not_opened(opened: list[str], tmp_path: Pat
 def test_a_stack_that_does_not_run_is_started_on_a_port_that_is_free(
     opened: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The usual one where it can be had."""
     started: list[tuple[Path, int]] = []
 
     def up(*, data_dir: Path, port: int, **_: object) -> None:

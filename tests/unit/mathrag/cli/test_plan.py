@@ -17,7 +17,6 @@ HOPELESS: dict[str, Any] = {"chosen": None, "why": "b fits nowhere", "others": [
 
 
 def test_a_job_is_planned_by_its_name(server: Server) -> None:
-    """Residencies with their memory, and how each figure is known."""
     requests = server(says({**ANSWER, "others": [REFUSED], "resident": {"cpu:0": ["world-judge"]}}))
     ended = mathrag("plan", "first")
     assert (ended.exit_code, requests[0].method, requests[0].url.path) == (0, "GET", "/v1/jobs/first/plan")
@@ -29,7 +28,6 @@ def test_a_job_is_planned_by_its_name(server: Server) -> None:
 
 
 def test_a_job_that_is_not_submitted_is_asked_as_a_job_is(server: Server) -> None:
-    """With its parameters and models, and another card."""
     requests = server(says(ANSWER))
     arguments = ("--pipeline", "p", "--dataset", "d", "--corpus", "c", "--repeats", "2", "--set", "gate.tau=0.3")
     assert mathrag("plan", *arguments, "--model", "judge=j", "--budget", "12000").exit_code == 0
@@ -44,7 +42,6 @@ def test_a_job_that_is_not_submitted_is_asked_as_a_job_is(server: Server) -> Non
 
 
 def test_models_are_asked_for_by_preset(server: Server) -> None:
-    """On as many cards as there are budgets."""
     requests = server(says(ANSWER))
     models = ("--models", "judge=qwen2.5-0.5b:f16", "--models", "generate=qwen2.5-7b")
     options = ("--context", "4096", "--parallel", "4", "--kv", "q8_0", "--calls", "9", "--budget", "1", "--budget", "2")
@@ -69,7 +66,6 @@ def test_models_are_asked_for_by_preset(server: Server) -> None:
     ],
 )
 def test_a_question_must_be_one(server: Server, arguments: tuple[str, ...], said: str) -> None:
-    """Nothing is sent."""
     requests = server(says(ANSWER))
     ended = mathrag("plan", *arguments)
     assert (ended.exit_code, said in ended.stderr) == (Exit.USAGE, True)
@@ -77,19 +73,16 @@ def test_a_question_must_be_one(server: Server, arguments: tuple[str, ...], said
 
 
 def test_where_nothing_fits_the_command_says_so(server: Server) -> None:
-    """A script can ask before it buys."""
     server(says(HOPELESS))
     ended = mathrag("plan", "first")
     assert (ended.exit_code, "b fits nowhere" in ended.stdout) == (Exit.FINDING, True)
 
 
 def test_a_job_that_wants_nothing_is_no_finding(server: Server) -> None:
-    """It has ended."""
     server(says({"chosen": None, "why": "no model is wanted", "others": [], "resident": {"cpu:0": []}}))
     assert mathrag("plan", "first").exit_code == 0
 
 
 def test_a_program_gets_it_as_it_is(server: Server) -> None:
-    """Every figure."""
     server(says(ANSWER))
     assert msgspec.json.decode(mathrag("plan", "first", "--json").stdout) == ANSWER

@@ -22,7 +22,6 @@ LISTED = [
 
 
 def test_the_list_says_of_a_bad_one_what_is_wrong_who_waits_and_what_to_do(server: Server) -> None:
-    """One line each, then a sentence for each that cannot be used."""
     server(says(LISTED))
     said = mathrag("plugin").output
     assert said.splitlines()[1].split() == ["pipeline", "vote", "mathrag-vote", "1.0", "abababababab", "ready"]
@@ -32,7 +31,6 @@ def test_the_list_says_of_a_bad_one_what_is_wrong_who_waits_and_what_to_do(serve
 
 
 def test_a_new_package_names_its_entry_point(tmp_path: Path) -> None:
-    """Distribution, module and entry point follow from the name."""
     assert mathrag("plugin", "new", "pipeline", "best-of-two", "--out", str(tmp_path)).exit_code == 0
     project = tomllib.loads((tmp_path / "mathrag-best-of-two" / "pyproject.toml").read_text())["project"]
     assert project["name"] == "mathrag-best-of-two"
@@ -40,7 +38,6 @@ def test_a_new_package_names_its_entry_point(tmp_path: Path) -> None:
 
 
 def test_a_program_learns_where_the_new_package_is(tmp_path: Path) -> None:
-    """As one JSON document."""
     written = json.loads(mathrag("plugin", "new", "grader", "units", "--out", str(tmp_path), "--json").stdout)
     assert (written["kind"], written["name"]) == ("grader", "units")
     assert (Path(written["folder"]) / "pyproject.toml").is_file()
@@ -48,7 +45,6 @@ def test_a_program_learns_where_the_new_package_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["Best", "best_of", "-best", "best-", "a" * 42, "class", "../up", "a b"])
 def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
-    """Nothing is written."""
     done = mathrag("plugin", "new", "pipeline", "--out", str(tmp_path), "--", name)
     assert done.exit_code != 0
     assert "is not a valid name of a plug-in" in done.output
@@ -57,7 +53,6 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["template", "rubric"])
 def test_a_kind_that_is_a_file_has_no_package(tmp_path: Path, kind: str) -> None:
-    """The error names the folder where the file belongs."""
     done = mathrag("plugin", "new", kind, "mine", "--out", str(tmp_path))
     assert done.exit_code == Exit.INVALID
     assert f"a {kind} is a file, not a package" in done.output
@@ -66,7 +61,6 @@ def test_a_kind_that_is_a_file_has_no_package(tmp_path: Path, kind: str) -> None
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
-    """Whatever is in it."""
     (tmp_path / "mathrag-vote").mkdir()
     assert "exists" in mathrag("plugin", "new", "pipeline", "vote", "--out", str(tmp_path)).output
     assert not list((tmp_path / "mathrag-vote").iterdir())

@@ -16,19 +16,16 @@ from world.demo.running import merge_counts
 
 
 def job(state: str = "running", in_progress: int = 3, **stages: tuple[int, int]) -> dict[str, Any]:
-    """A job of four samples; stages as (done, total)."""
     counted_stages = {role: {"done": done, "total": total} for role, (done, total) in stages.items()}
     counts = {"total": 4, "in_progress": in_progress}
     return {"name": "first", "state": state, "request_counts": counts, "stages": counted_stages}
 
 
 def test_a_summary_has_every_stage_and_the_samples() -> None:
-    """In one line."""
     assert summarise(job(judge=(2, 5), generate=(0, 1))) == "first  running  judge 2/5  generate 0/1  samples 1/4"
 
 
 def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
-    """The job goes on only when somebody does something."""
     shown = summarise(job() | {"unserved": ["judge"]})
     assert shown.startswith("first  running  samples 1/4  no guard serves judge as pinned when the job was submitted")
     assert shown.endswith("restore the model and restart the guard, or cancel and submit again")
@@ -41,7 +38,6 @@ def test_a_summary_names_what_nobody_serves_and_what_to_do() -> None:
 
 
 def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
-    """One per stage and one for the samples."""
     terminal = io.StringIO()
     bars = ProgressBars(Console(file=terminal, force_terminal=True, width=100))
     bars.show(job(judge=(2, 5)))
@@ -52,31 +48,26 @@ def test_bars_appear_with_their_stage_and_show_the_time_left() -> None:
 
 
 def test_several_jobs_are_shown_as_one() -> None:
-    """Counts added up, stages in the order of the work, ended jobs not counted as running."""
     shown = merge_counts([job(generate=(1, 2)), job("completed", 0, retrieve=(3, 3), generate=(2, 2))])
     assert summarise(shown) == "all jobs  1 running  retrieve 3/3  generate 3/4  samples 5/8"
 
 
 def test_an_accuracy_is_said_with_its_interval_and_its_counts() -> None:
-    """Or that there is none."""
     figure = {"value": 0.61, "low": 0.567, "high": 0.652, "correct": 305, "graded": 500}
     assert format_accuracy(figure) == "61.0 % (56.7 to 65.2), 305 of 500"
     assert format_accuracy({**figure, "value": None}) == "nothing was graded"
 
 
 def test_counts_leave_out_what_did_not_happen() -> None:
-    """A zero is no news."""
     assert format_counts({"ok": 4, "missing": 0, "unbalanced": 1}) == "ok 4, unbalanced 1"
 
 
 @pytest.mark.parametrize(("text", "line"), [("a\nb\n", "b"), ("a", "a"), ("", ""), (None, None)])
 def test_a_traceback_is_shown_by_its_last_line(text: str | None, line: str | None) -> None:
-    """Where the words are."""
     assert take_last_line(text) == line
 
 
 def test_a_report_in_words_names_every_figure() -> None:
-    """Accuracy first, then what could be wrong with it, then what it cost."""
     figure = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
     stage = {"made": 2, "reused": 1, "executed": 2, "seconds": 1.25}
     report = {
@@ -112,18 +103,15 @@ def test_a_report_in_words_names_every_figure() -> None:
 
 @pytest.mark.parametrize("cost", [None, {"made": None, "all": None, "models": {"unpriced": None}}])
 def test_a_cost_that_is_unknown_is_left_out(cost: Any) -> None:
-    """And never said to be 0."""
     assert format_cost(cost) is None
 
 
 def test_a_report_says_of_lapsed_calls_that_they_ran_again_alone() -> None:
-    """A model may answer otherwise with nothing beside it; where nothing lapsed there is no such line."""
     assert describe_lapses(3) == "3, which may have run twice; each ran again alone, with no call beside it"
     assert describe_lapses(0) is None
 
 
 def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_were() -> None:
-    """A reranking that changes nothing is not mentioned."""
     mean = {"value": 0.5, "low": 0.4, "high": 0.6, "n": 80}
     changed = {"value": 0.02, "low": -0.01, "high": 0.05, "adjusted": 0.2, "separable": False, "n": 80}
     found = {"items": 80, "absent": 3, "final": {"nDCG@10": mean}, "reranking": {"nDCG@10": changed}, "context": mean}
@@ -141,7 +129,6 @@ def test_a_report_in_words_says_what_methods_did_and_how_good_their_documents_we
 
 
 def test_what_a_job_waits_for_is_part_of_its_line() -> None:
-    """Since when, and when it is tried next; an attempt that is under way has no time."""
     away = {
         "what": "Elasticsearch at 127.0.0.1:9200",
         "since": "2026-11-22T12:04:10Z",

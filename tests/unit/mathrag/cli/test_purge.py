@@ -22,7 +22,6 @@ JOB = JobContent(
 
 @pytest.fixture
 def deleted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A database with one ended job; what was deleted, call by call."""
     calls: list[list[str]] = []
 
     async def chosen(*_: object) -> list[JobContent]:
@@ -39,20 +38,17 @@ def deleted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Exit code and all output."""
     result = CliRunner().invoke(app, ["purge", *arguments])
     return result.exit_code, result.output
 
 
 def test_nothing_is_purged_by_default(deleted: list[list[str]]) -> None:
-    """A purge says what is to go."""
     code, output = run()
     assert (code, deleted) == (2, [])
     assert "--dry-run" in output
 
 
 def test_nobody_at_the_terminal_confirms_nothing(deleted: list[list[str]]) -> None:
-    """A script says --yes; with --json nobody is asked either."""
     for arguments in (["first"], ["first", "--json"]):
         code, output = run(*arguments)
         assert (code, deleted) == (2, [])
@@ -60,7 +56,6 @@ def test_nobody_at_the_terminal_confirms_nothing(deleted: list[list[str]]) -> No
 
 
 def test_a_dry_run_only_shows_what_would_go(deleted: list[list[str]]) -> None:
-    """With names and counts."""
     code, output = run("first", "--dry-run")
     assert (code, deleted) == (0, [])
     assert "first" in output
@@ -69,7 +64,6 @@ def test_a_dry_run_only_shows_what_would_go(deleted: list[list[str]]) -> None:
 
 
 def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
-    """And says what went."""
     code, output = run("first", "--yes")
     assert (code, deleted) == (0, [["first"]])
     assert "Deleted 1 jobs" in output
@@ -84,19 +78,16 @@ def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
     ],
 )
 def test_a_date_is_midnight_utc_unless_it_says_more(given: str | None, expected: datetime | None) -> None:
-    """ISO 8601."""
     assert purge._parse_date("--before", given) == expected
 
 
 def test_a_number_of_days_counts_back_from_now() -> None:
-    """Such as 30d."""
     found = purge._parse_date("--before", "30d")
     assert found is not None
     assert timedelta(days=30) <= datetime.now(UTC) - found < timedelta(days=31)
 
 
 def test_what_is_no_date_is_refused(deleted: list[list[str]]) -> None:
-    """By the name of its option, with examples."""
     code, output = run("--before", "yesterday")
     assert (code, deleted) == (2, [])
     assert "--before" in output
@@ -104,7 +95,6 @@ def test_what_is_no_date_is_refused(deleted: list[list[str]]) -> None:
 
 
 def test_only_the_owner_may_purge(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With a database of one's own the owner's address is needed; without a stack there is nothing to purge."""
     with pytest.raises(Failed, match="owner"):
         purge.owner_url(Settings(database_url="postgresql+asyncpg://app@nowhere/x"), None)
     with pytest.raises(Failed, match="no PostgreSQL of a stack"):

@@ -16,7 +16,6 @@ from tests.unit.commands import mathrag
     ],
 )
 def test_a_number_that_an_option_does_not_take_is_refused(value: str, words: str) -> None:
-    """By typer, in its words."""
     ended = mathrag("plan", "--dataset", "d", "--limit", value)
     assert ended.exit_code == Exit.USAGE
     assert words in " ".join(ended.output.replace("│", " ").split())

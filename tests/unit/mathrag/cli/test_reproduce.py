@@ -29,7 +29,6 @@ ELSEWHERE = "https://rag.example.org"
 
 @pytest.fixture
 def double() -> Ollama:
-    """An Ollama that has both models, each of the shape of the larger one."""
     made = Ollama(shown=SHOWN)
     made.pull(JUDGE)
     made.pull(GENERATOR)
@@ -38,14 +37,12 @@ def double() -> Ollama:
 
 @pytest.fixture
 def ollama(double: Ollama) -> Iterator[ChatServer]:
-    """It listens."""
     with serve_ollama(double) as server:
         yield server
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """20 solutions, 10 questions."""
     write(tmp_path / "data" / "train.jsonl", range(20))
     write(tmp_path / "data" / "test.jsonl", range(100, 110))
     return tmp_path / "data"
@@ -53,26 +50,22 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_service(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whoever is configured on this machine."""
     monkeypatch.delenv("MATHRAG_URL", raising=False)
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks are made in this process."""
     stay_here(monkeypatch)
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are described, and their files are written; the pictures are empty."""
     empty = SimpleNamespace(vegalite_to_svg=lambda *_, **__: "<svg />", svg_to_png=lambda *_, **__: b"")
     monkeypatch.setattr(library, "import_converter", lambda: empty)
 
 
 def math(data: Path, *options: str, preset: str = "paper") -> Result:
-    """The command, into a folder beside the data."""
     folder = str(data.parent / "out")
     return mathrag(
         "reproduce", "math", "--preset", preset, "--data", str(data), "--items", "10", "--out", folder, *options
@@ -80,7 +73,6 @@ def math(data: Path, *options: str, preset: str = "paper") -> Result:
 
 
 def refused(ended: Result, data: Path) -> tuple[str, str]:
-    """What is said and what mends it; nothing was begun."""
     assert not (data.parent / "out").exists()
     lines = ended.stderr.splitlines()
     assert lines[-2].startswith("error: "), ended.output
@@ -88,7 +80,6 @@ def refused(ended: Result, data: Path) -> tuple[str, str]:
 
 
 def test_a_model_that_is_not_pulled_is_pulled_next(data: Path, double: Ollama, ollama: ChatServer) -> None:
-    """With the server's own command."""
     del double.pulled[GENERATOR]
     ended = math(data, "--server", ollama.url, "--embedder", "shipped")
     said, fix = refused(ended, data)
@@ -101,7 +92,6 @@ def test_a_model_that_is_not_pulled_is_pulled_next(data: Path, double: Ollama, o
 
 @pytest.mark.usefixtures("here")
 def test_a_server_that_is_not_there_is_started_next(data: Path) -> None:
-    """Nobody listens on the discard port."""
     said, fix = refused(math(data, "--server", "http://127.0.0.1:9", "--embedder", "shipped"), data)
     assert "no Ollama at http://127.0.0.1:9" in said
     assert fix == "OLLAMA_HOST=127.0.0.1:9 ollama serve"
@@ -109,7 +99,6 @@ def test_a_server_that_is_not_there_is_started_next(data: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_a_server_that_is_too_old_is_replaced_next(data: Path, double: Ollama, ollama: ChatServer) -> None:
-    """It would cut prompts in silence."""
     double.version = "0.11.4"
     said, fix = refused(math(data, "--server", ollama.url, "--embedder", "shipped"), data)
     assert "is Ollama 0.11.4, which silently truncates prompts; install 0.12.6 or newer" in said
@@ -120,7 +109,6 @@ def test_a_server_that_is_too_old_is_replaced_next(data: Path, double: Ollama, o
 def test_too_little_memory_for_one_model_says_which_and_what_would_fit(
     data: Path, double: Ollama, ollama: ChatServer
 ) -> None:
-    """The double's models are both as large as the generator."""
     ended = math(data, "--server", ollama.url, "--embedder", "shipped", "--budget", "6500")
     said, fix = refused(ended, data)
     assert said.startswith("memory: qwen2.5-7b-instruct needs ")
@@ -130,7 +118,6 @@ def test_too_little_memory_for_one_model_says_which_and_what_would_fit(
 
 @pytest.mark.usefixtures("here")
 def test_an_embedder_that_is_not_there_is_named(data: Path, ollama: ChatServer) -> None:
-    """It is looked for beside the problems."""
     said, fix = refused(math(data, "--server", ollama.url), data)
     assert said.startswith("embeddings: ")
     assert str(data / "bge-small-en-v1.5-f16.gguf") in said
@@ -138,7 +125,6 @@ def test_an_embedder_that_is_not_there_is_named(data: Path, ollama: ChatServer) 
 
 
 def test_a_wrong_file_of_problems_is_said_before_any_model_is_looked_at(data: Path) -> None:
-    """No server is asked."""
     ended = math(data, "--corpus", str(data / "test.jsonl"), "--server", "http://127.0.0.1:9")
     said, fix = refused(ended, data)
     assert (ended.exit_code, "must be the training set" in said) == (Exit.INVALID, True)
@@ -146,20 +132,16 @@ def test_a_wrong_file_of_problems_is_said_before_any_model_is_looked_at(data: Pa
 
 
 def test_an_unknown_preset_is_said_with_those_that_are_known(data: Path) -> None:
-    """Before anything is read."""
     said, fix = refused(math(data, preset="papper"), data)
     assert "no preset 'papper'" in said
     assert "paper, paper-tgi, small" in fix
 
 
 def test_a_preset_is_printed_to_begin_ones_own() -> None:
-    """As it is committed."""
     assert mathrag("reproduce", "preset", "paper").stdout == presets.read_text("paper")
 
 
 class Service:
-    """A service elsewhere, as far as the command asks it; `polls` looks at an experiment that runs."""
-
     def __init__(self, **digests: str) -> None:
         self.digests = {"world-judge": "a" * 64, "world-generator": "b" * 64, **digests}
         self.experiments: dict[str, Any] = {}
@@ -168,7 +150,6 @@ class Service:
         self.posted: list[str] = []
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        """Any request."""
         path = request.url.path
         if request.method == "POST":
             self.posted.append(path)
@@ -238,7 +219,6 @@ REPORT: dict[str, Any] = {"rows": [], "comparisons": {"pooled": {"pairs": [PAIR]
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch, server: Server) -> Service:
-    """It answers under MATHRAG_URL."""
     made = Service()
     server(made)
     monkeypatch.setenv("MATHRAG_URL", ELSEWHERE)
@@ -247,7 +227,6 @@ def service(monkeypatch: pytest.MonkeyPatch, server: Server) -> Service:
 
 
 def test_all_of_it_leaves_a_page_its_figures_and_its_data(data: Path, service: Service) -> None:
-    """The table on the screen, too, with the paper's beside it."""
     ended = math(data, "--yes", preset="small")
     assert ended.exit_code == Exit.DONE, ended.output
     folder = data.parent / "out"
@@ -264,7 +243,6 @@ def test_all_of_it_leaves_a_page_its_figures_and_its_data(data: Path, service: S
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, service: Service) -> None:
-    """The steps are told to whoever watches it."""
     shown = mathrag("reproduce", "preset", "small", "--json")
     assert msgspec.json.decode(shown.stdout) == msgspec.yaml.decode(presets.read_text("small"))
     ended = math(data, "--yes", "--json", preset="small")
@@ -274,7 +252,6 @@ def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, s
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_same_again_asks_for_what_failed_and_submits_nothing_new(data: Path, service: Service) -> None:
-    """What ended well is there."""
     math(data, "--yes", preset="small")
     service.posted.clear()
     assert math(data, "--yes", preset="small").exit_code == Exit.DONE
@@ -284,7 +261,6 @@ def test_the_same_again_asks_for_what_failed_and_submits_nothing_new(data: Path,
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_model_that_changed_between_two_runs_is_refused(data: Path, service: Service) -> None:
-    """Answers of two models would stand in one table."""
     math(data, "--yes", preset="small")
     service.digests["world-generator"] = "c" * 64
     service.posted.clear()
@@ -296,7 +272,6 @@ def test_a_model_that_changed_between_two_runs_is_refused(data: Path, service: S
 
 
 def test_a_service_with_other_models_than_the_presets_is_refused(data: Path, service: Service) -> None:
-    """Its figures would be called Qwen's."""
     ended = math(data, "--yes")
     assert (ended.exit_code, service.posted) == (Exit.CONFLICT, [])
     assert (
@@ -306,14 +281,12 @@ def test_a_service_with_other_models_than_the_presets_is_refused(data: Path, ser
 
 
 def test_a_service_that_runs_is_not_configured_by_options(data: Path, service: Service) -> None:
-    """They would change nothing, which is never what was meant."""
     ended = math(data, "--yes", "--budget", "8000", preset="small")
     assert (ended.exit_code, service.posted) == (Exit.USAGE, [])
     assert "--budget cannot be used with MATHRAG_URL" in ended.stderr
 
 
 def test_nothing_is_submitted_where_nobody_can_be_asked(data: Path, service: Service) -> None:
-    """The plan is shown, and how to agree."""
     ended = math(data, preset="small")
     assert ended.exit_code == Exit.USAGE
     assert "fix: run the same command with --yes" in ended.stderr
@@ -326,7 +299,6 @@ def test_nothing_is_submitted_where_nobody_can_be_asked(data: Path, service: Ser
 def test_models_that_the_plan_finds_no_place_for_are_said_before_anything_is_submitted(
     data: Path, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the plan's words, which name what would help."""
     hopeless = {"chosen": None, "why": "world-judge fits nowhere: alone it needs 96 MiB of 50"}
     monkeypatch.setitem(PLAN, "plan", hopeless)
     ended = math(data, "--yes", preset="small")
@@ -335,7 +307,6 @@ def test_models_that_the_plan_finds_no_place_for_are_said_before_anything_is_sub
 
 
 def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(data: Path, service: Service) -> None:
-    """No table is made of a part."""
     service.state = "failed"
     ended = math(data, "--yes", preset="small")
     assert ended.exit_code == Exit.UNREACHABLE
@@ -346,7 +317,6 @@ def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(
 
 @pytest.mark.usefixtures("undrawn")
 def test_the_grid_of_weights_is_a_second_experiment(data: Path, service: Service) -> None:
-    """Only where it is asked for."""
     math(data, "--yes", "--heatmap", preset="small")
     names = sorted(service.experiments)
     assert [name.endswith("-weights") for name in names] == [False, True]
@@ -354,6 +324,5 @@ def test_the_grid_of_weights_is_a_second_experiment(data: Path, service: Service
 
 
 def test_what_a_service_of_its_own_is_told_is_a_file_that_it_reads(tmp_path: Path) -> None:
-    """Settings that services would refuse are refused here."""
     preset = presets.apply_changes(presets.load("paper"), presets.Changes(), tmp_path)
     assert yaml.safe_load(yaml.safe_dump(preset.configuration)) == preset.configuration

@@ -19,8 +19,6 @@ NAMES = [f"published-{method}" for method in METHODS]
 
 
 class Service:
-    """A service that grades what it is sent at once, all of it by the rules of the authors but for one answer."""
-
     def __init__(self) -> None:
         self.jobs: dict[str, dict[str, Any]] = {}
         """By name, in the order in which they were imported; their number is their place."""
@@ -32,7 +30,6 @@ class Service:
         """The answer to every upload of a dataset."""
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        """Any request."""
         query = dict(request.url.params)
         if request.method == "POST":
             self.posted.append(request.url.path)
@@ -53,18 +50,15 @@ class Service:
         return httpx2.Response(200, json=COMPARISON)
 
     def add(self, name: str, dataset: str, grader: str, pipeline: str = "imported") -> dict[str, Any]:
-        """A job that runs."""
         id_ = f"{len(self.jobs):08}{JOB['id'][8:]}"
         self.graders[name] = grader
         self.jobs[name] = {**JOB, "id": id_, "name": name, "dataset": dataset, "pipeline": pipeline, "reason": "cut"}
         return {**self.jobs[name], "request_counts": COUNTS}
 
     def find(self, id_: str) -> dict[str, Any]:
-        """The job with this id."""
         return next(job for job in self.jobs.values() if job["id"] == id_)
 
     def report(self, job: dict[str, Any]) -> dict[str, Any]:
-        """90 of 100 right, and one of four answers judged differently."""
         used = {"pipeline": job["pipeline"], "dataset": job["dataset"]}
         theirs = {"right": 3, "scored": 4, "differing": 1, "samples": [0]}
         return report(right=90, grader=self.graders[job["name"]], settings=used, theirs=theirs)
@@ -72,7 +66,6 @@ class Service:
 
 @pytest.fixture
 def service(server: Server, monkeypatch: pytest.MonkeyPatch) -> Service:
-    """It answers under MATHRAG_URL."""
     made = Service()
     server(made)
     monkeypatch.setenv("MATHRAG_URL", "https://rag.example.org")
@@ -81,24 +74,20 @@ def service(server: Server, monkeypatch: pytest.MonkeyPatch) -> Service:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Two questions, two runs of each method, and a training set that holds the questions."""
     write_runs(tmp_path)
     write(tmp_path / "train.jsonl", range(9))
     return tmp_path
 
 
 def published(data: Path, *options: str) -> Result:
-    """The command."""
     return mathrag("reproduce", "published", "--data", str(data), *options)
 
 
 def column(lines: Iterable[dict[str, Any]], *names: str) -> list[Any]:
-    """These fields of every line."""
     return [tuple(line[name] for name in names) for line in lines]
 
 
 def test_the_questions_are_a_dataset_with_the_solutions_of_maths_training_set(data: Path, service: Service) -> None:
-    """Whose problems differ only in their blanks."""
     training = data / "train.jsonl"
     training.write_text(training.read_text().replace("What is 1 + 1?", "What is  1 +\\n1?"))
     ended = published(data)
@@ -111,7 +100,6 @@ def test_the_questions_are_a_dataset_with_the_solutions_of_maths_training_set(da
 
 
 def test_each_method_is_a_job_of_its_answers_with_the_authors_verdicts(data: Path, service: Service) -> None:
-    """Runs count from 1, repeats from 0; another experiment's runs are left out."""
     published(data)
     assert list(service.jobs) == NAMES
     assert set(service.graders.values()) == {"math-dataset"}
@@ -123,7 +111,6 @@ def test_each_method_is_a_job_of_its_answers_with_the_authors_verdicts(data: Pat
 
 
 def test_both_verdicts_and_the_comparison_with_the_gate_are_printed(data: Path, service: Service) -> None:
-    """One row for each method, and one for each pair."""
     ended = published(data)
     rows = [line.split("  ") for line in ended.stdout.splitlines() if "75.0 %" in line]
     assert [[cell.strip() for cell in row if cell] for row in rows] == [
@@ -133,7 +120,6 @@ def test_both_verdicts_and_the_comparison_with_the_gate_are_printed(data: Path, 
 
 
 def test_the_gate_is_what_every_method_is_compared_with(data: Path, server: Server, service: Service) -> None:
-    """In one request, so that the tests are corrected together."""
     requests = server(service)
     published(data)
     (asked,) = [request for request in requests if request.url.path == "/v1/comparison"]
@@ -142,7 +128,6 @@ def test_the_gate_is_what_every_method_is_compared_with(data: Path, server: Serv
 
 
 def test_json_has_all_figures_and_nothing_else_on_standard_output(data: Path, service: Service) -> None:
-    """For programs."""
     found = msgspec.json.decode(published(data, "--json").stdout)
     assert (found["experiment"], found["grader"]) == (EXPERIMENT, "math-dataset")
     assert column(found["methods"], "method", "published") == [(method, 0.75) for method in METHODS]
@@ -150,7 +135,6 @@ def test_json_has_all_figures_and_nothing_else_on_standard_output(data: Path, se
 
 
 def test_a_second_run_imports_nothing(data: Path, service: Service) -> None:
-    """The dataset is sent again, which the service compares with the one that it has."""
     first = published(data)
     service.posted.clear()
     second = published(data)
@@ -166,7 +150,6 @@ def test_a_second_run_imports_nothing(data: Path, service: Service) -> None:
     ],
 )
 def test_other_options_are_other_jobs(data: Path, service: Service, options: tuple[str, str], name: str) -> None:
-    """So none is taken for the answer to another question."""
     published(data)
     assert published(data, *options).exit_code == Exit.DONE
     assert list(service.jobs)[len(METHODS)] == name
@@ -183,7 +166,6 @@ def test_other_options_are_other_jobs(data: Path, service: Service, options: tup
 def test_a_name_that_another_job_has_is_refused(
     data: Path, service: Service, dataset: str, grader: str, pipeline: str
 ) -> None:
-    """With what to do."""
     service.add("published-sparse", dataset, grader, pipeline)
     ended = published(data)
     assert ended.exit_code == Exit.CONFLICT
@@ -193,7 +175,6 @@ def test_a_name_that_another_job_has_is_refused(
 
 
 def test_a_dataset_with_other_questions_is_refused_before_any_job(data: Path, service: Service) -> None:
-    """As the service says it."""
     problem = {"type": "urn:mathrag:conflict", "detail": "dataset 'published' exists", "hint": "choose another name"}
     service.refusal = 409, problem
     ended = published(data)
@@ -201,7 +182,6 @@ def test_a_dataset_with_other_questions_is_refused_before_any_job(data: Path, se
 
 
 def test_a_job_that_did_not_complete_has_no_table(data: Path, service: Service) -> None:
-    """But a reason."""
     service.state = "cancelled"
     ended = published(data)
     assert (ended.exit_code, ended.stdout) == (Exit.UNREACHABLE, "")
@@ -224,7 +204,6 @@ def test_a_job_that_did_not_complete_has_no_table(data: Path, service: Service) 
 def test_a_file_that_cannot_be_used_is_named_before_anything_is_sent(
     data: Path, service: Service, file: str, text: str | None, said: str
 ) -> None:
-    """With its line, where it has one."""
     (data / file).unlink()
     if text is not None:
         (data / file).write_text(text)
@@ -234,13 +213,11 @@ def test_a_file_that_cannot_be_used_is_named_before_anything_is_sent(
 
 
 def test_an_experiment_without_runs_is_refused_with_those_that_there_are(data: Path, service: Service) -> None:
-    """And so is one that lacks a method."""
     ended = published(data, "--experiment", "1999")
     assert "has no runs of dense, sparse, hybrid, mathrag-gate in experiment '1999'" in ended.stderr
     assert f"{EXPERIMENT}, 20251125_000000" in ended.stderr
 
 
 def test_the_training_set_may_lie_elsewhere(data: Path, service: Service) -> None:
-    """Under any name."""
     (data / "train.jsonl").rename(data / "math.jsonl")
     assert published(data, "--problems", str(data / "math.jsonl")).exit_code == Exit.DONE

@@ -18,19 +18,16 @@ TEST = {"value": 0.02, "low": -0.01, "high": 0.05, "p": 0.1, "adjusted": 0.2, "s
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The small collection; indexes are kept beside it."""
     monkeypatch.setenv("MATHRAG_DATA_DIR", str(tmp_path / "data"))
     return beir.write(tmp_path / "small")
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program runs in this process."""
     stay_here(monkeypatch)
 
 
 def test_a_mode_is_measured_and_compared(folder: Path, tmp_path: Path) -> None:
-    """As a table and in words; the indexes and the run are where they were wanted."""
     options = ("--against", "hybrid", "--run", str(tmp_path / "run"), "--metric", "nDCG@1")
     ended = mathrag("retrieval", "eval", "--from", str(folder), "--mode", "sparse", *options)
     assert ended.exit_code == Exit.DONE, ended.output
@@ -50,7 +47,6 @@ def test_a_mode_is_measured_and_compared(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_json_has_every_measure_by_name_and_every_query(folder: Path) -> None:
-    """For programs."""
     ended = mathrag("retrieval", "eval", "--from", str(folder), "--mode", "sparse", "--k", "10", "--json")
     found = json.loads(ended.stdout)
     assert {"nDCG@10", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR@10"} <= found.keys()
@@ -60,7 +56,6 @@ def test_json_has_every_measure_by_name_and_every_query(folder: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_weights_are_tuned(folder: Path) -> None:
-    """With the line that uses them."""
     command = ("retrieval", "tune", "--from", str(folder), "--mode", "weighted-rank", "--set", "rrf_k=10")
     ended = mathrag(*command)
     assert ended.exit_code == Exit.DONE, ended.output
@@ -80,7 +75,6 @@ def test_weights_are_tuned(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(folder: Path, options: tuple[str, ...], code: int, said: str) -> None:
-    """By the command, with its exit codes, whoever found it out."""
     ended = mathrag("retrieval", "eval", "--from", str(folder), *options)
     assert ended.exit_code == code
     assert said in ended.stderr
@@ -88,14 +82,12 @@ def test_what_cannot_be_done_is_said(folder: Path, options: tuple[str, ...], cod
 
 
 def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
-    """As JSON, too."""
     ended = mathrag("retrieval", "eval", "--from", str(tmp_path / "nowhere"), "--mode", "dense", "--json")
     assert ended.exit_code == Exit.NOT_FOUND
     assert json.loads(ended.stderr)["error"]["kind"] == "not_found"
 
 
 def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed for memory, for example."""
     monkeypatch.setattr(retrieval, "SERVICE", "services.retriever.nothing")
     ended = mathrag("retrieval", "eval", "--from", ".", "--mode", "dense")
     assert ended.exit_code == Exit.INTERNAL
@@ -115,6 +107,5 @@ def test_a_process_that_says_nothing_is_our_error(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_difference_in_words(changed: dict[str, Any], said: str) -> None:
-    """No ranking where there is none."""
     assert describe_difference({**TEST, **changed}) == said
     assert "too few" in describe_difference(None)

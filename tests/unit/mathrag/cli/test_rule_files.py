@@ -18,7 +18,6 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
-    """Requests of the commands; an import is answered with `BANK`, an export with two lines."""
     requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -39,12 +38,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
 
 
 def run(*words: object) -> Result:
-    """`mathrag rules ...`."""
     return CliRunner().invoke(app, ["rules", *map(str, words)])
 
 
 def test_a_file_is_sent_as_it_is(asked: list[httpx2.Request], tmp_path: Path) -> None:
-    """The server recognises and unpacks it."""
     file = tmp_path / "rules.tsv"
     file.write_bytes(b"\x1f\x8b packed")
     ended = run("import", "mine", "--from", file, "--graph", "g")
@@ -54,7 +51,6 @@ def test_a_file_is_sent_as_it_is(asked: list[httpx2.Request], tmp_path: Path) ->
 
 
 def test_tlogics_two_files_are_sent_as_one_document(asked: list[httpx2.Request], tmp_path: Path) -> None:
-    """Packed or not."""
     rules, names = tmp_path / "rules.json.gz", tmp_path / "relation2id.json"
     rules.write_bytes(gzip.compress(b'{"1": []}'))
     names.write_text('{"visit": 0}')
@@ -74,7 +70,6 @@ def test_tlogics_two_files_are_sent_as_one_document(asked: list[httpx2.Request],
 )
 @pytest.mark.usefixtures("asked")
 def test_what_the_server_says_of_the_upload_is_said_of_the_file(tmp_path: Path, content: str, said: str) -> None:
-    """With the option that helps."""
     file = tmp_path / "rules.tsv"
     file.write_text(content)
     ended = run("import", "mine", "--from", file)
@@ -83,13 +78,11 @@ def test_what_the_server_says_of_the_upload_is_said_of_the_file(tmp_path: Path, 
 
 @pytest.mark.usefixtures("asked")
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
-    """As of every command."""
     ended = run("import", "mine", "--from", tmp_path / "none")
     assert (ended.exit_code, "none" in ended.stderr) == (4, True)
 
 
 def test_a_bank_goes_to_standard_output_or_to_a_file(asked: list[httpx2.Request], tmp_path: Path) -> None:
-    """A file that is there is replaced with --force alone."""
     assert run("export", "mine", "--format", "amie").stdout == "one\ntwo\n"
     assert str(asked[0].url).endswith("/v1/rules/mine/export?format=amie")
     out = tmp_path / "bank.jsonl"

@@ -27,14 +27,12 @@ HELD_OUT = "ann\tsigns\tbob\t3\nfay\tsigns\tbob\t3\n"
 
 
 def written(rules: Iterable[Rule], miner: Miner = "tlogic") -> bytes:
-    """A bank as it is exported."""
     lines = [bank.line(rule) for rule in rules]
     head = bank.Header(format=bank.FORMAT, version=1, hash="a" * 64, miner=miner, rules=len(lines))
     return b"".join((bank.line(head), *lines))
 
 
 def evaluate(folder: Path, bank_file: bytes, *options: str, train: str = TRAIN, held_out: str = HELD_OUT) -> Result:
-    """The command on files of these."""
     files = {"bank": bank_file, "train.tsv": train.encode(), "test.tsv": held_out.encode()}
     for name, content in files.items():
         (folder / name).write_bytes(content)
@@ -43,7 +41,6 @@ def evaluate(folder: Path, bank_file: bytes, *options: str, train: str = TRAIN, 
 
 
 def printed(result: Result) -> Any:
-    """Its JSON."""
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -64,14 +61,12 @@ def test_measures_are_those_that_one_computes_by_hand(tmp_path: Path) -> None:
 
 
 def test_an_unknown_entity_is_found_by_what_is_held_out_and_earlier(tmp_path: Path) -> None:
-    """Fay visits gus before she signs him: his place is the first; the three other queries have no candidate."""
     held_out = "fay\tvisits\tgus\t2\nfay\tsigns\tgus\t3\n"
     found = printed(evaluate(tmp_path, written([FOLLOWS]), "--json", held_out=held_out))
     assert (found["mrr"]["value"], found["unknown_answers"], found["missed"]) == (0.25, 4, 3)
 
 
 def test_simple_rules_and_packed_files_do_as_well(tmp_path: Path) -> None:
-    """Of the first fact alone: bob is signed often; who signs him, no rule says."""
     packed = gzip.compress(written([FREQUENT], "temporal-simple"))
     found = printed(evaluate(tmp_path, packed, "--limit", "1", "--json"))
     assert (found["miner"], found["queries"], found["without_candidate"]) == ("temporal-simple", 2, 1)
@@ -79,7 +74,6 @@ def test_simple_rules_and_packed_files_do_as_well(tmp_path: Path) -> None:
 
 
 def test_folders_have_splits(tmp_path: Path) -> None:
-    """Training facts and held-out ones may stand in one folder."""
     evaluate(tmp_path, written([FOLLOWS]))
     paths = ("--graph", str(tmp_path), "--facts", str(tmp_path), "--json")
     both = CliRunner().invoke(app, ["rules", "evaluate", str(tmp_path / "bank"), *paths, "--split", "train,test"])
@@ -87,14 +81,12 @@ def test_folders_have_splits(tmp_path: Path) -> None:
 
 
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each ranks portions."""
     monkeypatch.setattr(link_prediction, "PORTION", 1)
     alone, together = (evaluate(tmp_path, written([FOLLOWS]), "--json", "--processes", n) for n in "12")
     assert printed(alone) == printed(together)
 
 
 def test_people_read_measures_with_intervals_and_what_was_counted_as_missed(tmp_path: Path) -> None:
-    """In words; no progress where nobody watches."""
     ended = evaluate(tmp_path, written([FOLLOWS]))
     assert "1 rules of tlogic, 4 queries" in ended.stdout
     assert "hits@3    0.5000  0.1500 to 0.8500" in ended.stdout
@@ -113,7 +105,6 @@ def test_people_read_measures_with_intervals_and_what_was_counted_as_missed(tmp_
     ],
 )
 def test_what_is_no_bank_of_temporal_rules_is_refused(tmp_path: Path, bank_file: bytes, said: str) -> None:
-    """It says what can be evaluated."""
     ended = evaluate(tmp_path, bank_file)
     assert (ended.exit_code, said in ended.stderr) == (Exit.INVALID, True), ended.stderr
 
@@ -129,13 +120,11 @@ def test_what_is_no_bank_of_temporal_rules_is_refused(tmp_path: Path, bank_file:
     ],
 )
 def test_facts_that_cannot_be_predicted_are_refused(tmp_path: Path, facts: dict[str, str], said: str) -> None:
-    """With the file."""
     ended = evaluate(tmp_path, written([FOLLOWS]), **facts)  # type: ignore[arg-type]
     assert (ended.exit_code, said in ended.stderr) == (Exit.INVALID, True), ended.stderr
 
 
 def test_too_many_facts_are_refused_before_they_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of either file."""
     monkeypatch.setattr("mathrag.cli.held_out.MOST_FACTS", 2)
     ended = evaluate(tmp_path, written([FOLLOWS]))
     assert (ended.exit_code, "train.tsv: more than 2 lines" in ended.stderr) == (Exit.INVALID, True)

@@ -26,8 +26,6 @@ SAMPLE = {
 
 
 def answering(state: str = "completed", sample: object = SAMPLE) -> Handler:
-    """A server that has a corpus, a search, and a chat that has ended."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         path = request.url.path
         if path.endswith("/samples/0"):
@@ -42,7 +40,6 @@ def answering(state: str = "completed", sample: object = SAMPLE) -> Handler:
 
 
 def test_a_search_prints_documents_with_their_ranks(server: Server) -> None:
-    """The only corpus there is needs no name."""
     requests = server(answering())
     ended = mathrag("search", "What is 2+3?", "--k", "3", "--set", "rrf_k=10")
     assert ended.exit_code == Exit.DONE, ended.output
@@ -52,7 +49,6 @@ def test_a_search_prints_documents_with_their_ranks(server: Server) -> None:
 
 
 def test_a_chat_shows_progress_and_then_the_answer_with_its_documents(server: Server) -> None:
-    """Its price is said before it runs, and what was left out afterwards."""
     server(answering())
     ended = mathrag("chat", "What is 2+3?", "--corpus", "math")
     assert ended.exit_code == Exit.DONE, ended.output
@@ -62,7 +58,6 @@ def test_a_chat_shows_progress_and_then_the_answer_with_its_documents(server: Se
 
 
 def test_a_chat_that_failed_says_why_and_exits_with_a_finding(server: Server) -> None:
-    """A question without an answer is no success."""
     failed = {**SAMPLE, "outcome": None, "text": None, "failure": "context_exceeded", "detail": "too long"}
     server(answering(sample=failed))
     ended = mathrag("chat", "What is 2+3?")
@@ -71,14 +66,12 @@ def test_a_chat_that_failed_says_why_and_exits_with_a_finding(server: Server) ->
 
 
 def test_the_version_is_printed() -> None:
-    """Without a stack."""
     ended = mathrag("--version")
     assert ended.exit_code == Exit.DONE
     assert ended.stdout.startswith(f"mathrag {version('mathrag-gate')}")
 
 
 def test_datasets_and_corpora_are_shown_and_previewed(server: Server) -> None:
-    """Long texts are cut on a screen, not in JSON."""
     item = {"index": 0, "id": "a", "question": "x" * 1000, "gold": "5", "subject": None, "level": None}
     server(lambda _: httpx2.Response(200, json={"data": [item], "next_cursor": None}))
     shown = mathrag("dataset", "preview", "items").stdout

@@ -15,7 +15,6 @@ from tests.unit.commands import mathrag
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory and a folder of units that are the test's own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -24,14 +23,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def print_unit(*options: str) -> str:
-    """The unit that would be written."""
     ended = mathrag("service", "install", "--print", *options)
     assert ended.exit_code == 0, ended.stderr
     return ended.stdout
 
 
 def parse_unit(text: str) -> RawConfigParser:
-    """A unit's sections, with names as they are written."""
     parser = RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(text)
@@ -70,7 +67,6 @@ def test_characters_that_systemd_replaces_are_written_so_that_it_does_not(folder
 
 
 def test_a_folder_with_a_line_break_is_refused(folder: Path) -> None:
-    """It would end the line, and begin another setting."""
     ended = mathrag("service", "install", "--print", "--data-dir", "a\nExecStartPre=/bin/false")
     assert (ended.exit_code, "cannot hold" in ended.stderr, ended.stdout) == (Exit.INVALID, True, "")
 

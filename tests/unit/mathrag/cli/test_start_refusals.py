@@ -18,7 +18,6 @@ from tests.faults.limits import small_disk
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    """Exit code and words of `mathrag up` where it must not start."""
     result = CliRunner().invoke(app, ["up", *arguments])
     assert "defect" not in result.output
     return result.exit_code, " ".join(result.output.split())
@@ -26,13 +25,11 @@ def refused(*arguments: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("port", ["99999", "-1", "eighty"])
 def test_a_port_that_cannot_be_is_a_wrong_command_line(tmp_path: Path, port: str) -> None:
-    """Ports are numbers from 0 to 65535."""
     code, said = refused("--data-dir", str(tmp_path), "--port", port)
     assert (code, "Invalid value for '--port'" in said) == (Exit.USAGE, True)
 
 
 def test_the_highest_port_in_use_proposes_one_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is none above it."""
     monkeypatch.setattr(ports, "probe_port", lambda *_: errno.EADDRINUSE)
     code, said = refused("--data-dir", str(tmp_path), "--port", "65535")
     assert (code, "mathrag up --port 65534" in said) == (Exit.CONFLICT, True)
@@ -42,7 +39,6 @@ def test_the_highest_port_in_use_proposes_one_below(tmp_path: Path, monkeypatch:
 def test_a_host_that_is_not_this_machine_is_not_called_a_port_in_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """No other port would help."""
     monkeypatch.setenv("MATHRAG_HOST", host)
     code, said = refused("--data-dir", str(tmp_path), "--port", "18999")
     assert (code, f"'{host}' is not an address of this machine" in said) == (Exit.INVALID, True)
@@ -50,7 +46,6 @@ def test_a_host_that_is_not_this_machine_is_not_called_a_port_in_use(
 
 @pytest.mark.parametrize("below", ["", "deeper"])
 def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path, below: str) -> None:
-    """Also where it stands in the middle of the path."""
     (tmp_path / "file").touch()
     code, said = refused("--data-dir", str(tmp_path / "file" / below), "--port", "0")
     assert (code, f"{tmp_path}/file" in said, "name a folder" in said) == (Exit.INVALID, True, True)
@@ -58,20 +53,17 @@ def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path, below: str) -> No
 
 @pytest.mark.parametrize("command", ["status", "down", "doctor"])
 def test_the_other_commands_name_it_too(tmp_path: Path, command: str) -> None:
-    """They look into the same folder."""
     (tmp_path / "file").touch()
     result = CliRunner().invoke(app, [command, "--data-dir", str(tmp_path / "file")])
     assert (result.exit_code, "not a directory" in result.output) == (Exit.INVALID, True)
 
 
 def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """A folder of the kernel, in which nobody may make one, stands for all of them."""
     code, said = refused("--data-dir", "/proc/mathrag", "--port", "0")
     assert (code, "`/proc/mathrag`" in said) == (Exit.INVALID, True)
 
 
 def test_a_full_disk_at_the_first_start_is_named(tmp_path: Path) -> None:
-    """Nothing waits for room where nothing has ever run."""
     try:
         with small_disk(tmp_path / "disk", 1) as disk:
             disk.fill()
@@ -84,7 +76,6 @@ def test_a_full_disk_at_the_first_start_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "{", '["a"]'])
 def test_a_broken_file_of_passwords_is_named(tmp_path: Path, content: str) -> None:
-    """New ones would open no database, so the old ones have to come back."""
     (tmp_path / "passwords.json").write_text(content)
     code, said = refused("--data-dir", str(tmp_path), "--port", "0")
     assert (code, f"{tmp_path}/passwords.json" in said, "from a backup" in said) == (Exit.UNREACHABLE, True, True)
@@ -92,7 +83,6 @@ def test_a_broken_file_of_passwords_is_named(tmp_path: Path, content: str) -> No
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"redis": "x"}', '{"redis": 99999}'])
 def test_a_broken_file_of_ports_is_made_anew(tmp_path: Path, content: str) -> None:
-    """Nothing is lost with it."""
     (tmp_path / "ports.json").write_text(content)
     found = ports.load_ports(tmp_path, ["redis"])
     with socket.socket() as probe:
@@ -107,7 +97,6 @@ def test_a_broken_file_of_ports_is_made_anew(tmp_path: Path, content: str) -> No
 def test_a_configuration_that_is_none_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: str
 ) -> None:
-    """With its file."""
     file = tmp_path / "other.yaml"
     file.write_bytes(content)
     monkeypatch.setenv("MATHRAG_CONFIG", str(file))
@@ -116,14 +105,12 @@ def test_a_configuration_that_is_none_is_named(
 
 
 def test_a_configuration_that_is_a_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was passed by in silence."""
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path))
     code, said = refused("--port", "0")
     assert (code, f"`{tmp_path}` is a folder" in said) == (Exit.INVALID, True)
 
 
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defaults held in silence."""
     monkeypatch.setenv("MATHRAG_CONFIG", str(tmp_path / "none.yaml"))
     monkeypatch.setattr(up, "build", lambda *_, **__: pytest.fail("a stack was built"))
     code, said = refused("--data-dir", str(tmp_path / "data"), "--port", "0")
@@ -133,7 +120,6 @@ def test_a_configuration_that_is_not_there_is_named(tmp_path: Path, monkeypatch:
 
 
 def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:
-    """It is reported as one."""
     assert failure(OSError(errno.EBADF, "Bad file descriptor")).kind == "internal"
 
 
@@ -142,7 +128,6 @@ def test_an_error_that_no_operator_can_mend_stays_a_defect() -> None:
 def test_a_missing_server_is_said_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ModuleType, setting: str, detach: tuple[str, ...]
 ) -> None:
-    """With what installs it, and with the setting that names a server of one's own."""
     for name in ("MATHRAG_DATABASE_URL", "MATHRAG_REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(server, "find_spec", lambda _: None)

@@ -20,7 +20,6 @@ from mathrag.client.stack_state import ChildState, State
 
 
 def stack(**phases: str) -> State:
-    """A stack that starts, its children in these phases."""
     children = tuple(
         ChildState(name=name, phase=phase, pid=1, port=None, restarts=0, log="") for name, phase in phases.items()
     )
@@ -28,7 +27,6 @@ def stack(**phases: str) -> State:
 
 
 def test_each_service_is_named_once_when_it_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
-    """However often the stack is looked at, and also before it has written anything."""
     starting = _Starting()
     for now in (
         None, stack(postgres="starting"), stack(postgres="ready", redis="starting"),
@@ -42,7 +40,6 @@ def test_each_service_is_named_once_when_it_is_ready(capsys: pytest.CaptureFixtu
 
 @pytest.fixture
 def slow_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on which `up` finds a supervisor that has started PostgreSQL and is starting Redis."""
     slow = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     now = State(pid=slow.pid, url="", phase="starting", children=stack(postgres="ready", redis="starting").children)
 
@@ -62,7 +59,6 @@ def slow_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 def test_whoever_has_waited_long_enough_is_told_what_goes_on_and_how_to_look(
     slow_stack: Path, form: tuple[str, ...]
 ) -> None:
-    """The stack keeps on starting: it is not ended, and `up` says so."""
     command = ("up", "--detach", "--timeout", "0", "--data-dir", str(slow_stack), "--port", "0", *form)
     ended = CliRunner().invoke(app, command)
     said = " ".join(ended.stderr.split())
@@ -74,7 +70,6 @@ def test_whoever_has_waited_long_enough_is_told_what_goes_on_and_how_to_look(
 
 
 def test_a_supervisor_in_the_background_logs_with_times_why_it_ends(tmp_path: Path) -> None:
-    """What `up --detach` reads, an error and its fix, comes last."""
     (tmp_path / "passwords.json").write_text("{")
     command = [sys.executable, "-m", "mathrag.cli.main", "up", "--in-background"]
     ended = subprocess.run(

@@ -69,7 +69,6 @@ Command = tuple[str, ...]
 
 
 def imported(folder: Path, *groups: tuple[Command, ...]) -> dict[Command, set[str]]:
-    """Packages that each command imports and none before it in its group; all are called in `folder`."""
     program = [sys.executable, "-c", IMPORTED, json.dumps(groups)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MATHRAG_")}
     ended = subprocess.run(program, env=environment, cwd=folder, capture_output=True, text=True, check=True)
@@ -81,23 +80,19 @@ def imported(folder: Path, *groups: tuple[Command, ...]) -> dict[Command, set[st
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[Command, set[str]]:
-    """Those of every command, in an empty folder."""
     return imported(tmp_path_factory.mktemp("empty"), REQUESTS, TEXTS)
 
 
 def test_a_command_imports_what_it_needs(packages: dict[Command, set[str]]) -> None:
-    """No server, no database, no mathematics, and no reader of settings."""
     assert {words: found & HEAVY for words, found in packages.items() if found & HEAVY} == {}
 
 
 def test_help_needs_no_http_and_requests_no_drawing(packages: dict[Command, set[str]]) -> None:
-    """Either takes as long as all else together."""
     assert "httpx2" not in packages[HELP]
     assert "rich" not in packages[LIST]
 
 
 def test_where_a_stack_runs_a_settings_file_that_names_no_folder_is_not_parsed(tmp_path: Path) -> None:
-    """A command that only asks the API wants one setting of it."""
     (tmp_path / "mathrag.yaml").write_text("port: 8081\n")
     (tmp_path / ".mathrag").mkdir()
     running = stack_state.State(pid=1, url="http://127.0.0.1:9", phase="running", children=())
@@ -106,6 +101,5 @@ def test_where_a_stack_runs_a_settings_file_that_names_no_folder_is_not_parsed(t
 
 
 def test_the_list_of_commands_says_what_the_commands_say() -> None:
-    """The list is shown without importing them."""
     listed = {entry.name: entry.help for entry in ENTRIES}
     assert {name: " ".join((command_of(name).help or "").partition("\n\n")[0].split()) for name in listed} == listed

@@ -11,12 +11,10 @@ from tests.unit.commands import Server
 
 
 def run(out: Path, *words: str) -> Result:
-    """The command for dataset and bank `kin`."""
     return CliRunner().invoke(app, ["dataset", "training-data", "kin", "--rules", "kin", "--out", str(out), *words])
 
 
 def test_lines_go_to_a_file_and_are_counted(server: Server, tmp_path: Path) -> None:
-    """A file that is there is replaced with --force alone."""
     asked = server(lambda _: httpx2.Response(200, text='{"a": 1}\n{"a": 2}\n'))
     out = tmp_path / "pairs.jsonl"
     made = run(out, "--as", "triplets", "--limit", "3", "--seed", "4", "--graph", "g")
@@ -32,7 +30,6 @@ def test_lines_go_to_a_file_and_are_counted(server: Server, tmp_path: Path) -> N
 
 
 def test_after_a_refusal_there_is_no_file(server: Server, tmp_path: Path) -> None:
-    """The server's message is shown."""
     problem = {"type": "urn:mathrag:conflict", "detail": "the rules are of another bank", "hint": "make it again"}
     server(lambda _: httpx2.Response(409, json=problem))
     refused = run(tmp_path / "pairs.jsonl")
@@ -42,7 +39,6 @@ def test_after_a_refusal_there_is_no_file(server: Server, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("form", ["pairs", "triplets", "instructions"])
 def test_only_messages_have_a_reply_that_reasons(server: Server, tmp_path: Path, form: str) -> None:
-    """--cot is refused for the others."""
     asked = server(lambda _: httpx2.Response(200))
     refused = run(tmp_path / "out", "--as", form, "--cot")
     assert (refused.exit_code, asked) == (2, [])

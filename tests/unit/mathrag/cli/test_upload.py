@@ -14,7 +14,6 @@ from shared.ingest import paths
 
 
 def test_a_line_that_was_sent_is_found_again_in_its_file(tmp_path: Path) -> None:
-    """Blank lines are not sent, so the numbers differ."""
     file = tmp_path / "corpus.jsonl"
     file.write_text('{"text": "a"}\n\n\n{"text": "b"}\n{"text": "c"}')
     sources = Sources(paths.corpus_lines(file))
@@ -23,7 +22,6 @@ def test_a_line_that_was_sent_is_found_again_in_its_file(tmp_path: Path) -> None
 
 
 def test_every_file_of_a_folder_is_a_source(tmp_path: Path) -> None:
-    """A MATH folder: one line each."""
     for number in (1, 2):
         file = tmp_path / "train" / "algebra" / f"{number}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +32,6 @@ def test_every_file_of_a_folder_is_a_source(tmp_path: Path) -> None:
 
 
 def test_a_message_with_two_lines_names_both_in_the_file() -> None:
-    """As that of a repeated id does."""
     sources = Sources([("a.jsonl", 3, b"{}"), ("b.jsonl", 9, b"{}")])
     list(sources)
     said = "upload, line 2: repeats the id 'x' of upload, line 1; rename one"
@@ -43,14 +40,12 @@ def test_a_message_with_two_lines_names_both_in_the_file() -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    """A corpus of two documents, the second of which stands in line 3."""
     file = tmp_path / "corpus.jsonl"
     file.write_text('{"text": "a"}\n\n{"text": "b"}\n')
     return file
 
 
 def test_a_corpus_is_sent_line_by_line(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunked, under its name; the answer is said in words."""
     requests = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -67,7 +62,6 @@ def test_a_corpus_is_sent_line_by_line(corpus: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_indexes_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line an index: what was there, and what took how long."""
     made = {"signature": "ab", "documents": 2, "seconds": 0.1}
     indexes = [
         {**made, "index": 1, "kind": "dense", "reused": True},
@@ -88,8 +82,6 @@ def test_indexes_are_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_servers_line_is_the_files_line(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Line 2 of what was sent is line 3 of the file."""
-
     def refuse(request: httpx2.Request) -> httpx2.Response:
         request.read()
         problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 2: is not JSON", "hint": None}
@@ -102,7 +94,6 @@ def test_the_servers_line_is_the_files_line(corpus: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(("name", "code"), [("nothing.jsonl", 3), ("table.dat", 4)])
 def test_a_path_that_cannot_be_read_is_refused_before_anything_is_sent(tmp_path: Path, name: str, code: int) -> None:
-    """It is not there, or of no known layout; the message lists those."""
     (tmp_path / "table.dat").touch()
     ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / name)])
     assert ended.exit_code == code
@@ -110,7 +101,6 @@ def test_a_path_that_cannot_be_read_is_refused_before_anything_is_sent(tmp_path:
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, **made: object) -> list[httpx2.Request]:
-    """A server that stores everything, and the requests that it got."""
     requests = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -124,7 +114,6 @@ def answering(monkeypatch: pytest.MonkeyPatch, **made: object) -> list[httpx2.Re
 
 
 def test_a_table_is_sent_as_json_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the user has, the server sees one format."""
     requests = answering(monkeypatch)
     (tmp_path / "t.csv").write_text("id;question\n1;a, b\n")
     ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv")])
@@ -135,7 +124,6 @@ def test_a_table_is_sent_as_json_lines(tmp_path: Path, monkeypatch: pytest.Monke
 def test_warnings_of_the_server_are_printed_and_columns_that_are_not_known_are_sent_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the server can tell which fields were not read, whatever the format; they are no error."""
     requests = answering(monkeypatch, warnings=["no item has an expected answer; not read: `anwser`"])
     (tmp_path / "t.csv").write_text("question,anwser\na,1\nb,2\n")
     command = ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv")]
@@ -147,7 +135,6 @@ def test_warnings_of_the_server_are_printed_and_columns_that_are_not_known_are_s
 
 
 def test_notes_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Size and overlap are options of the command line."""
     requests = answering(monkeypatch)
     (tmp_path / "n.md").write_text("# A\nOne is 1. Two is 2. Three is 3.")
     options = ["--chunk-size", "22", "--chunk-overlap", "10"]
@@ -159,7 +146,6 @@ def test_notes_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_lines_that_were_left_out_are_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that could not be sent and those that the server rejected, each with its file and line; exit code 1."""
     rejected = [{"line": 2, "message": "repeats the id '1' of upload, line 1; rename one"}]
     requests = answering(monkeypatch, rejected=1, rejected_lines=rejected)
     (tmp_path / "t.csv").write_text('id,question\n1,"a\nb"\n2\n1,c\n')
@@ -175,8 +161,6 @@ def test_lines_that_were_left_out_are_a_finding(tmp_path: Path, monkeypatch: pyt
 
 
 def test_all_mistakes_that_the_server_names_are_said(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with the line of the file."""
-
     def refuse(request: httpx2.Request) -> httpx2.Response:
         request.read()
         hint = "further lines cannot be used: upload, line 2: is not JSON"
@@ -191,7 +175,6 @@ def test_all_mistakes_that_the_server_names_are_said(corpus: Path, monkeypatch: 
 
 
 def test_several_expected_answers_are_mentioned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any of them counts."""
     answering(monkeypatch, alternatives=3)
     (tmp_path / "q.jsonl").write_text('{"question": "?"}\n')
     ended = CliRunner().invoke(app, ["dataset", "create", "mine", "--from", str(tmp_path / "q.jsonl")])

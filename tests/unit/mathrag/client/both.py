@@ -31,7 +31,6 @@ async def by_both(call: By, **options: Any) -> list[Any]:
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long clients waited between tries; they do not really."""
     found: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -24,7 +24,6 @@ REQUESTS: tuple[Request[Any], ...] = (
 
 
 async def by_both(request: Request[Any]) -> list[Any]:
-    """What either client returns, or raises."""
     found: list[Any] = []
     with Client(ADDRESS) as client:
         found.append(_tried(lambda: client.send(request)))
@@ -45,7 +44,6 @@ def _tried(send: Callable[[], Any]) -> Any:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: f"{each.method} {each.path}")
 async def test_both_send_the_same(server: Server, request_: Request[Any]) -> None:
-    """Method, address, headers and body."""
     requests = server(says(JOB))
     assert await by_both(request_) == [JOB, JOB]
     first, second = ((each.method, each.url, each.content, dict(each.headers)) for each in requests)
@@ -64,7 +62,6 @@ def test_neither_falls_back_to_another_stack_than_that_of_the_named_folder(
 
 
 def test_many_lines_are_few_pieces() -> None:
-    """The server takes a turn for each."""
     lines = [b'{"number": %d}\n' % number for number in range(50_000)]
     pieces = list(Request(path="/", method="POST", lines=lines).arguments()["content"])
     assert b"".join(pieces) == b"".join(lines)
@@ -72,21 +69,17 @@ def test_many_lines_are_few_pieces() -> None:
 
 
 async def test_both_say_a_problem_in_the_servers_words(server: Server) -> None:
-    """With its kind and its hint."""
     server(refuses(404, "not_found", "no job 'x'", "mathrag job list"))
     first, second = await by_both(jobs.get("x"))
     assert first == second == ("not_found", "no job 'x'", "mathrag job list")
 
 
 async def test_both_read_what_a_server_that_is_not_ready_says(server: Server) -> None:
-    """Its status is an error, its checks are the answer."""
     server(says({"checks": []}, 503))
     assert await by_both(service.readiness()) == [{"checks": []}] * 2
 
 
 async def test_both_go_through_all_pages(server: Server) -> None:
-    """The cursor of a page asks for the next one."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         last = request.url.params.get("cursor") == "more"
         page = {"data": [{"name": "b" if last else "a"}], "next_cursor": None if last else "more"}
@@ -100,7 +93,6 @@ async def test_both_go_through_all_pages(server: Server) -> None:
 
 
 async def test_events_are_told_to_either(server: Server) -> None:
-    """One by one."""
     events = b"id: 1\nevent: state\ndata: {}\n\n"
     server(lambda _: httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=events))
     with Client(ADDRESS) as client, client.events(jobs.events("first", None)) as found:

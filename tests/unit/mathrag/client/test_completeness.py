@@ -42,7 +42,6 @@ RAW = {"send", "read", "all", "stream", "save", "events"}
 
 @pytest.mark.parametrize(("one", "other"), [(Job, AsyncJob), (Pipeline, AsyncPipeline), (Samples, AsyncSamples)])
 def test_both_clients_have_the_same_methods_with_the_same_parameters(one: type[Any], other: type[Any]) -> None:
-    """What is written for one is found in the other."""
     assert _parameters(one) == _parameters(other)
 
 
@@ -52,14 +51,12 @@ def _parameters(kind: type[Any]) -> dict[str, list[str]]:
 
 
 def documented() -> Iterator[tuple[str, str]]:
-    """Method and path of every operation; OpenAI's own clients ask what is below /openai."""
     for path, operations in DOCUMENT["paths"].items():
         if not path.startswith("/openai"):
             yield from ((method.upper(), path) for method in operations)
 
 
 def place(found: Found) -> tuple[str, str]:
-    """The operation of the document that the client's sends a request to."""
     request = found.operation.describe(**arguments(found.operation))
     for method, path in documented():
         pattern = re.sub(r"\{\w+\}", "[^/]+", path)
@@ -74,12 +71,10 @@ def _fits(path: str, asked: str) -> bool:
 
 
 def test_every_operation_of_the_api_is_a_method_of_the_clients() -> None:
-    """Whoever adds a route adds a method, or says above why not."""
     assert {place(found) for found in OPERATIONS} | LEFT_OUT.keys() == set(documented())
 
 
 def misasked(found: Found) -> set[str]:
-    """Parts of the query that only the client knows, or only the API."""
     method, path = place(found)
     request = found.operation.describe(**arguments(found.operation))
     known = {
@@ -89,7 +84,6 @@ def misasked(found: Found) -> set[str]:
 
 
 def misread(found: Found) -> dict[str, str]:
-    """Answers by status whose example is not read into the type that is promised, and why."""
     method, path = place(found)
     if isinstance(found.operation, Download):
         return {}
@@ -109,17 +103,14 @@ def misread(found: Found) -> dict[str, str]:
 
 
 def test_an_operation_asks_for_all_that_the_api_lets_it_ask() -> None:
-    """Every part of the query is an argument, or set by the client."""
     assert {str(found): faults for found in OPERATIONS if (faults := named(misasked, found))} == {}
 
 
 def test_an_operation_reads_the_example_of_the_documentation() -> None:
-    """Into the type that it promises."""
     assert {str(found): faults for found in OPERATIONS if (faults := named(misread, found))} == {}
 
 
 def hints() -> Iterator[tuple[str, Any]]:
-    """Every type in a signature or in a field that a user of the clients sees."""
     for found in OPERATIONS:
         given = typing.get_type_hints(found.operation.describe)
         yield from ((f"{found}({name})", hint) for name, hint in given.items() if name != "return")
@@ -149,7 +140,6 @@ def _hints_of(method: Any) -> Iterator[tuple[str, Any]]:
 
 
 def test_no_public_type_is_any() -> None:
-    """Neither a signature nor a field of an answer; JSON of any form is `object`, which has to be looked at."""
     assert [where for where, hint in hints() if _has_any(hint)] == []
 
 

@@ -14,7 +14,6 @@ from tests.unit.cases import named
 
 @pytest.fixture(autouse=True)
 def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable of ours, in a folder without a file."""
     for name in list(os.environ):
         if name.upper().startswith("MATHRAG_"):
             monkeypatch.delenv(name)
@@ -22,7 +21,6 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def folders(text: str | None, variables: dict[str, str]) -> tuple[Path, Path]:
-    """The folder that is found, and that of the settings, with this file and these variables."""
     Path("mathrag.yaml").unlink(missing_ok=True)
     if text is not None:
         Path("mathrag.yaml").write_text(text)
@@ -33,7 +31,6 @@ def folders(text: str | None, variables: dict[str, str]) -> tuple[Path, Path]:
 
 
 def test_it_is_the_folder_of_the_settings() -> None:
-    """Environment before file before default, however the file is written."""
     texts = [
         None,
         "",
@@ -54,7 +51,6 @@ def test_it_is_the_folder_of_the_settings() -> None:
 
 
 def test_a_file_that_the_environment_names_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the place of the one in this folder."""
     Path("mathrag.yaml").write_text("data_dir: one\n")
     Path("other.yaml").write_text("data_dir: other\n")
     monkeypatch.setenv("MATHRAG_CONFIG", "other.yaml")
@@ -62,7 +58,6 @@ def test_a_file_that_the_environment_names_is_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_secret_file_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As it may hold every setting."""
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "mathrag_data_dir").write_text("hidden")
     monkeypatch.setenv("MATHRAG_SECRETS_DIR", str(tmp_path / "secrets"))
@@ -74,7 +69,6 @@ def test_a_secret_file_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.parametrize("text", ["data_dir: [1]\n", "data_dir: 7\n", "data_dir: {\n", "- data_dir\n"])
 def test_what_is_no_folder_is_refused_as_the_settings_refuse_it(text: str) -> None:
-    """In their words."""
     Path("mathrag.yaml").write_text(text)
     with pytest.raises(Exception) as ours:  # noqa: PT011 - the same as the other one
         data_dir()

@@ -19,7 +19,6 @@ NOUNS = ("corpus", "dataset", "job", "sample", "pipeline", "model", "gpu")
 
 @pytest.mark.parametrize("noun", NOUNS)
 def test_every_command_that_calls_the_api_can_be_shown_as_curl(noun: str) -> None:
-    """And every one that changes what is there, uploads aside, as a request."""
     for name in command_of(noun).commands:
         command = command_of(noun, name)
         if isinstance(command, LocalCommand):
@@ -30,7 +29,6 @@ def test_every_command_that_calls_the_api_can_be_shown_as_curl(noun: str) -> Non
 
 
 def test_nothing_is_sent(server: Server) -> None:
-    """Neither as curl nor in a dry run; and the next command sends again."""
     requests = server(says(JOB))
     for option in ("--print-curl", "--dry-run"):
         assert mathrag("job", "cancel", "first", option).exit_code == 0
@@ -40,7 +38,6 @@ def test_nothing_is_sent(server: Server) -> None:
 
 
 def test_a_shell_reads_back_what_would_be_sent(server: Server) -> None:
-    """Quotes, dollars and blanks arrive as they were typed."""
     server(says(JOB))
     words = shlex.split(mathrag(*SUBMIT, "--print-curl").stdout)
     assert words[0] == "curl"
@@ -51,7 +48,6 @@ def test_a_shell_reads_back_what_would_be_sent(server: Server) -> None:
 
 
 def test_the_key_is_named_and_not_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In double quotes, so that the shell puts it in."""
     server(says(JOB))
     monkeypatch.setenv("MATHRAG_API_KEY", "mrg_secret")
     shown = mathrag("job", "show", "first", "--print-curl").stdout
@@ -61,7 +57,6 @@ def test_the_key_is_named_and_not_shown(server: Server, monkeypatch: pytest.Monk
 
 
 def test_the_key_is_sent_as_a_bearer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the header, and nowhere else."""
     requests = server(says(JOB))
     monkeypatch.setenv("MATHRAG_API_KEY", "mrg_secret")
     assert "mrg_secret" not in mathrag("job", "show", "first").output
@@ -69,14 +64,12 @@ def test_the_key_is_sent_as_a_bearer(server: Server, monkeypatch: pytest.MonkeyP
 
 
 def test_a_dry_run_shows_method_address_and_body() -> None:
-    """As one document."""
     shown = msgspec.json.decode(mathrag("gpu", "drain", "cpu:0", "--reason", "driver", "--dry-run").stdout)
     assert (shown["method"], shown["body"]) == ("POST", {"reason": "driver"})
     assert shown["url"].endswith("/v1/gpus/cpu%3A0/drain")
 
 
 def test_an_export_is_shown_file_by_file(tmp_path: Path) -> None:
-    """Every address is known beforehand; no folder is made."""
     lines = mathrag("job", "export", "first", "--to", str(tmp_path / "out"), "--print-curl").stdout.splitlines()
     outputs = [words[words.index("--output") + 1] for words in map(shlex.split, lines)]
     assert [Path(output).name for output in outputs] == [
@@ -86,32 +79,27 @@ def test_an_export_is_shown_file_by_file(tmp_path: Path) -> None:
 
 
 def test_an_upload_is_read_from_standard_input() -> None:
-    """Streamed, not kept in memory."""
     request = httpx2.Request("POST", "http://h/v1/corpora?name=a%20b", content=iter([b"{}\n"]))
     assert shlex.split(curl(request))[-3:] == ["--upload-file", "-", "http://h/v1/corpora?name=a%20b"]
 
 
 def test_brackets_in_an_address_are_no_pattern() -> None:
-    """curl would take them for one."""
     assert "--globoff" in curl(httpx2.Request("GET", "http://[::1]:8080/v1/jobs"))
     assert "--globoff" not in curl(httpx2.Request("GET", "http://h/v1/jobs"))
 
 
 def test_the_only_device_is_not_looked_up_when_nothing_may_be_sent(server: Server) -> None:
-    """It has to be named then."""
     requests = server(says([{"device": "cpu:0"}]))
     assert "DEVICE" in mathrag("gpu", "drain", "--dry-run").stderr
     assert not requests
 
 
 def test_every_command_speaks_json() -> None:
-    """One document on stdout; a completion script is a script, an assistant is spoken to in MCP, a demo is read."""
     silent = {" ".join(path) for path, command in commands() if "--json" not in command}
     assert silent == {"completion", "demo", "mcp"}
 
 
 def commands(*path: str) -> Iterator[tuple[tuple[str, ...], set[str]]]:
-    """Every command with its options."""
     for name in command_of(*path).commands:
         command = command_of(*path, name)
         if hasattr(command, "commands"):

@@ -17,8 +17,6 @@ from tests.unit.commands import JOB, Server, job
 
 
 class Api:
-    """A server in a script: every look and every stream, in turn; a `Failed` is raised where it stands."""
-
     def __init__(self, found: list[Any], streams: list[Any]) -> None:
         self.found = iter(found)
         self.streams = iter(streams)
@@ -26,13 +24,11 @@ class Api:
         self.last: list[str | None] = []
 
     def send(self, request: Request[Any]) -> Any:
-        """The next look."""
         self.asked.append(request.path)
         return _said(next(self.found))
 
     @contextmanager
     def events(self, request: Request[bytes]) -> Iterator[Iterator[ServerSentEvent]]:
-        """The next stream; an entry of it that is a failure breaks it off."""
         self.last.append(request.headers.get("last-event-id"))
         yield (_said(entry) for entry in _said(next(self.streams)))
 
@@ -50,13 +46,11 @@ PROGRESS = ServerSentEvent(event="progress", data='{"stages":{"judge":{"done":1,
 
 
 def followed(api: Api, *times: float) -> list[Any]:
-    """Every look at the job, by a clock that shows `times`, then stands still."""
     clock = iter(times)
     return list(follow_job(api, "first", lambda _: None, lambda: next(clock, 0.0)))  # type: ignore[arg-type]
 
 
 def test_progress_is_told_and_not_asked_for() -> None:
-    """A change of state is looked at; counts come with the event."""
     api = Api([job("running"), job("completed")], [[PROGRESS, STATE]])
     states = [(found["state"], found["stages"]) for found in followed(api)]
     assert states == [("running", {}), ("running", {"judge": {"done": 1, "total": 2}}), ("completed", {})]
@@ -64,14 +58,12 @@ def test_progress_is_told_and_not_asked_for() -> None:
 
 
 def test_a_job_is_followed_by_its_id() -> None:
-    """A name may come to stand for several jobs meanwhile."""
     api = Api([job("running"), job("completed")], [[STATE]])
     followed(api)
     assert api.asked == ["/v1/jobs/first", f"/v1/jobs/{JOB['id']}"]
 
 
 def test_after_a_cut_the_stream_goes_on_where_it_was() -> None:
-    """With one look in between: something may have happened meanwhile, or the stream may be held back for ever."""
     api = Api([job("running"), job("running", 1), job("completed")], [[PROGRESS, AWAY], [STATE]])
     assert [found["state"] for found in followed(api)] == ["running", "running", "running", "completed"]
     assert api.last == [None, "3"]
@@ -79,44 +71,37 @@ def test_after_a_cut_the_stream_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize("refusal", [NONE, Failed("too_many", "streams"), Failed("not_implemented", "no")])
 def test_without_a_stream_it_looks(refusal: Failed) -> None:
-    """The stream is asked for once."""
     api = Api([job("running"), job("running", 1), job("completed", 2)], [refusal])
     assert [found["state"] for found in followed(api)] == ["running", "running", "completed"]
     assert len(api.last) == 1
 
 
 def test_a_server_that_is_started_again_is_waited_for() -> None:
-    """It was there, so it comes back."""
     api = Api([job("running"), AWAY, job("running"), job("completed")], [AWAY, [STATE]])
     assert [found["state"] for found in followed(api)] == ["running", "running", "completed"]
 
 
 def test_a_server_that_stays_away_is_given_up() -> None:
-    """After a minute by the clock that it is given."""
     api = Api([job("running"), AWAY, AWAY], [AWAY])
     with pytest.raises(Failed, match="away"):
         followed(api, 0.0, 30.0, 59.0, RETURN_S + 1)
 
 
 def test_a_server_that_never_was_there_is_said_at_once() -> None:
-    """A wrong address is no crash."""
     with pytest.raises(Failed, match="away"):
         followed(Api([AWAY], []))
 
 
 def test_a_refusal_ends_the_following() -> None:
-    """A key that was revoked does not come back."""
     with pytest.raises(Failed, match="revoked"):
         followed(Api([job("running")], [[Failed("unauthorized", "revoked")]]))
 
 
 def test_a_job_that_has_ended_is_not_followed() -> None:
-    """One look is enough."""
     assert len(followed(Api([job("failed")], []))) == 1
 
 
 def test_a_stream_is_read_however_it_is_cut(server: Server) -> None:
-    """Comments keep it alive and say nothing; an event ends with an empty line."""
     said = b': ping\n\nid: 1\nevent: state\ndata: {"a":1}\n\ndata: {}\n\n'
     pieces = {"content-type": "text/event-stream"}
     server(lambda _: httpx2.Response(200, headers=pieces, content=(bytes([byte]) for byte in said)))
@@ -126,7 +111,6 @@ def test_a_stream_is_read_however_it_is_cut(server: Server) -> None:
 
 
 def test_after_204_instead_of_a_stream_the_job_is_looked_at(server: Server) -> None:
-    """The service has told the last event already, so the job has ended."""
     looks = iter([job("running"), job("completed")])
     server(
         lambda asked: (

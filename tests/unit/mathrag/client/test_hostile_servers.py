@@ -30,7 +30,6 @@ __all__ = ["slept"]
 
 
 def text(content: bytes, status: int = 200, **headers: str) -> Handler:
-    """A server that answers this, whatever it is."""
     return lambda _: httpx2.Response(status, content=content, headers=headers)
 
 
@@ -56,7 +55,6 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_what_is_no_answer_is_said_in_words(server: Server, slept: list[float], name: str) -> None:
-    """By both clients alike, with the kind of exception that a caller may wait for."""
     handler, kind, words = ANSWERS[name]
     server(handler)
     for failed in await by_both(get):
@@ -67,7 +65,6 @@ async def test_what_is_no_answer_is_said_in_words(server: Server, slept: list[fl
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 @pytest.mark.parametrize("proxy", ["junk://x", "socks5://127.0.0.1:1"])
 def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, kind: type[Any], proxy: str) -> None:
-    """It is not the caller's address that is wrong; a package for SOCKS is not installed."""
     monkeypatch.setattr(kind, "transport", None)
     monkeypatch.setenv("HTTP_PROXY", proxy)
     with pytest.raises(Failed, match="NO_PROXY") as raised:
@@ -76,7 +73,6 @@ def test_a_proxy_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, k
 
 
 def test_blanks_around_an_address_do_not_belong_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as the end of the line of the file that it was read from."""
     assert Client(" http://127.0.0.1:1/\n").url == "http://127.0.0.1:1"
     monkeypatch.setenv("MATHRAG_URL", "http://127.0.0.1:1\n")
     assert Client().url == "http://127.0.0.1:1"
@@ -84,7 +80,6 @@ def test_blanks_around_an_address_do_not_belong_to_it(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("kind", [NotFound, TimedOut, MissingPackage])
 def test_an_exception_passes_between_processes(kind: type[Failed]) -> None:
-    """With all that it says."""
     failed = kind("not_found", "there is none", "list them")
     failed.status, failed.field = 404, "name"
     again = pickle.loads(pickle.dumps(failed))  # noqa: S301 - made here
@@ -94,7 +89,6 @@ def test_an_exception_passes_between_processes(kind: type[Failed]) -> None:
 
 @pytest.mark.parametrize("key", ["two words", "schl\u00fcssel", "line\nbreak", "nul\0"])
 async def test_a_key_that_is_none_is_not_sent(key: str) -> None:
-    """Nor told."""
     for kind in (Client, AsyncClient):
         with pytest.raises(Failed, match="no key has") as raised:
             kind(ADDRESS, key=key)
@@ -102,7 +96,6 @@ async def test_a_key_that_is_none_is_not_sent(key: str) -> None:
 
 
 async def test_a_redirect_is_not_followed(server: Server) -> None:
-    """The key would go with it."""
     requests = server(text(b"", 307, location="http://evil.example/v1/jobs/first"))
     for failed in await by_both(get, key="secret"):
         assert failed.kind == "redirected"
@@ -110,7 +103,6 @@ async def test_a_redirect_is_not_followed(server: Server) -> None:
 
 
 async def lists_of_both() -> list[Any]:
-    """What reading results comes to, by either client."""
     found: list[Any] = []
     with Client(ADDRESS) as client:
         try:
@@ -126,8 +118,6 @@ async def lists_of_both() -> list[Any]:
 
 
 def endless(piece: bytes) -> Handler:
-    """A server that never stops."""
-
     def pieces() -> Iterator[bytes]:
         while True:
             yield piece
@@ -147,21 +137,18 @@ def endless(piece: bytes) -> Handler:
 
 
 async def test_an_answer_without_end_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it fills the memory."""
     monkeypatch.setattr(reply, "LARGEST", 1 << 20)
     server(endless(b'{"name": "x"}, ' * 1000))
     assert all(isinstance(failed, TooLarge) for failed in await by_both(get))
 
 
 async def test_a_line_without_end_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams may be endless, lines may not."""
     monkeypatch.setattr("mathrag.client.operations.LARGEST", 1 << 20)
     server(endless(b'{"name": "x"}, ' * 1000))
     assert all(isinstance(failed, TooLarge) for failed in await lists_of_both())
 
 
 async def test_a_later_release_says_more(server: Server) -> None:
-    """Fields that are not known are ignored, and so is a state that is none yet."""
     later = {**VIEW, "state": "hibernating", "mood": {"good": True}, "rank": 10**30}
     server(says(later))
     for found in await by_both(get):
@@ -169,21 +156,18 @@ async def test_a_later_release_says_more(server: Server) -> None:
 
 
 async def test_an_earlier_release_says_less(server: Server) -> None:
-    """What may be null, and lists, may be missing."""
     server(says({name: value for name, value in VIEW.items() if name not in ("corpus", "gate", "metadata", "stages")}))
     for found in await by_both(get):
         assert (found.view.corpus, found.view.gate, found.view.metadata) == (None, None, {})
 
 
 async def test_results_that_break_off_are_an_error(server: Server) -> None:
-    """Half a line is no sample, and no end of the list."""
     server(text(b'{"index": 0, "repeat": 0, "ques'))
     for failed in await lists_of_both():
         assert isinstance(failed, Incompatible)
 
 
 async def test_a_problem_has_all_that_the_server_says(server: Server) -> None:
-    """As attributes, to act on."""
     problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 3: no", "hint": "mend it", "line": 3,
                "field": "text", "others": ["upload, line 4: no"]}  # fmt: skip
     server(says(problem, 422))
@@ -193,6 +177,5 @@ async def test_a_problem_has_all_that_the_server_says(server: Server) -> None:
 
 
 async def test_a_busy_server_is_an_exception_of_its_own(server: Server, slept: list[float]) -> None:
-    """To be caught apart from mistakes."""
     server(refuses(503, "unavailable", "the retriever is away"))
     assert all(isinstance(failed, Unavailable) for failed in await by_both(get))

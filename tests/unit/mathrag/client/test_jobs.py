@@ -26,8 +26,6 @@ ENDED = says({**VIEW, "state": "completed", "ended_at": ENDED_AT})
 
 
 async def waited(**options: Any) -> list[Any]:
-    """What waiting for a job comes to, by either client."""
-
     async def later(client: AsyncClient) -> Any:
         return await (await client.jobs.get("first")).wait(**options)
 
@@ -37,7 +35,6 @@ async def waited(**options: Any) -> list[Any]:
 
 
 async def test_a_job_is_waited_for_over_a_restart(server: Server, slept: list[float]) -> None:
-    """Of the server, and of its database; the job is asked for by its id, ever more rarely."""
     script = [says(VIEW), lost(httpx2.ConnectError), BUSY, lost(httpx2.ReadError), says(VIEW), ENDED]
     requests = server(in_turn(*script, *script))
     assert [job.state for job in await waited()] == ["completed", "completed"]
@@ -47,7 +44,6 @@ async def test_a_job_is_waited_for_over_a_restart(server: Server, slept: list[fl
 
 
 async def test_waiting_ends_when_the_caller_says(server: Server, slept: list[float]) -> None:
-    """The job goes on; no look takes longer than the caller has left."""
     requests = server(says(VIEW))
     for failed in await waited(timeout_s=0):
         assert isinstance(failed, TimedOut | TimeoutError)
@@ -58,7 +54,6 @@ async def test_waiting_ends_when_the_caller_says(server: Server, slept: list[flo
 async def test_a_server_that_stays_away_is_given_up(
     server: Server, slept: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a minute without any answer."""
     times = iter(range(0, 10_000, 40))
     monkeypatch.setattr(waiting.Waiting.__init__, "__defaults__", (lambda: float(next(times)),))
     server(in_turn(says(VIEW), lost(httpx2.ConnectError)))
@@ -68,7 +63,6 @@ async def test_a_server_that_stays_away_is_given_up(
 
 
 async def test_an_experiment_is_waited_for_over_a_restart(server: Server, slept: list[float]) -> None:
-    """As a job is."""
     running = {"id": "1", "name": "grid", "state": "running", "cells": 2, "refused": 0, "created_at": ENDED_AT}
     view = {**running, "request_counts": VIEW["request_counts"], "links": {"self": "/", "report": "/", "jobs": "/"}}
     script = [says(view), BUSY, lost(httpx2.ReadError), says({**view, "state": "completed", "ended_at": ENDED_AT})]
@@ -79,7 +73,6 @@ async def test_an_experiment_is_waited_for_over_a_restart(server: Server, slept:
 
 
 async def test_a_refusal_ends_the_waiting(server: Server, slept: list[float]) -> None:
-    """A job that was purged does not come back."""
     server(in_turn(says(VIEW), refuses(404, "not_found", "no such job")))
     with Client(ADDRESS) as client, pytest.raises(NotFound):
         client.jobs.get("first").wait()
@@ -87,7 +80,6 @@ async def test_a_refusal_ends_the_waiting(server: Server, slept: list[float]) ->
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
 async def test_a_job_that_did_not_complete_is_an_exception(server: Server, slept: list[float], state: str) -> None:
-    """Unless the caller wants to look for themselves."""
     server(says({**VIEW, "state": state, "ended_at": ENDED_AT, "reason": "Traceback\nno model fits"}))
     for failed in await waited():
         assert isinstance(failed, JobFailed)
@@ -96,7 +88,6 @@ async def test_a_job_that_did_not_complete_is_an_exception(server: Server, slept
 
 
 async def test_a_job_is_watched(server: Server, slept: list[float]) -> None:
-    """As it was, then after every change, to its end; the object knows the last of them."""
     progress = msgspec.json.encode({"request_counts": {**VIEW["request_counts"], "completed": 1}})
     events = b"event: progress\nid: 1\ndata: " + progress + b'\n\nevent: state\nid: 2\ndata: {"version": 2}\n\n'
     looks = iter([says(VIEW), says(VIEW), ENDED] * 2)
@@ -118,7 +109,6 @@ async def test_a_job_is_watched(server: Server, slept: list[float]) -> None:
 
 
 async def test_watching_begins_although_the_server_is_away(server: Server, slept: list[float]) -> None:
-    """It was there when the job was submitted, and comes back."""
     script = [says(VIEW), lost(httpx2.ConnectError), BUSY, ENDED]
     server(in_turn(*script, *script))
     with Client(ADDRESS) as client:
@@ -129,12 +119,10 @@ async def test_watching_begins_although_the_server_is_away(server: Server, slept
 
 
 def rows(*marks: tuple[int, bool | None]) -> list[dict[str, Any]]:
-    """Results of samples: index, and what the job's grader says."""
     return [{**RESULT, "index": index, "correct": correct} for index, correct in marks]
 
 
 def as_parquet(results: list[dict[str, Any]]) -> bytes:
-    """A file; Arrow takes 40 MiB, and is imported by the few tests that need it."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -145,7 +133,6 @@ def as_parquet(results: list[dict[str, Any]]) -> bytes:
 
 
 def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = None) -> Handler:
-    """A server with one job, its results as JSON lines and as Parquet, and its samples in two pages."""
     pages = [SAMPLE] if listed is None else listed
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -166,7 +153,6 @@ def api(results: list[dict[str, Any]], listed: list[dict[str, Any]] | None = Non
 
 
 async def test_samples_are_iterated_over_page_by_page(server: Server) -> None:
-    """With the filters in every request."""
     requests = server(api([], [SAMPLE, {**SAMPLE, "index": 1}]))
     with Client(ADDRESS) as client:
         assert [each.index for each in client.jobs.get("first").samples(wrong=True, state="completed")] == [0, 1]
@@ -178,7 +164,6 @@ async def test_samples_are_iterated_over_page_by_page(server: Server) -> None:
 
 
 async def test_samples_are_tables(server: Server) -> None:
-    """Of Arrow and pandas, typed; with filters, of those alone that the list has."""
     server(api(rows((0, True), (1, False)), [SAMPLE]))
     with Client(ADDRESS) as client:
         job = client.jobs.get("first")
@@ -192,8 +177,6 @@ async def test_samples_are_tables(server: Server) -> None:
 
 
 async def test_samples_are_a_table_of_polars(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made of Arrow's, without a copy of ours."""
-
     class Polars:
         @staticmethod
         def from_arrow(table: Any) -> tuple[str, int]:
@@ -213,7 +196,6 @@ TABLES = {"to_arrow": "pyarrow", "to_pandas": "pandas", "to_polars": "polars"}
 
 @pytest.mark.parametrize("method", TABLES)
 async def test_a_package_that_is_missing_is_named(server: Server, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    """With the command that installs it, before anything is fetched."""
     loaded = packages.import_module
 
     def load(name: str) -> Any:
@@ -246,7 +228,6 @@ MARKS = ((0, True), (1, False), (2, True), (3, None))
 async def test_answers_are_graded_here(
     server: Server, grader: Callable[[Any], Any], value: float | None, disagreements: list[int], undecided: int
 ) -> None:
-    """With an interval over items, and where the job's own grader says otherwise; nothing is sent."""
     requests = server(api(rows(*MARKS)))
     with Client(ADDRESS) as client:
         grades = client.jobs.get("first").grade(grader)
@@ -259,7 +240,6 @@ async def test_answers_are_graded_here(
 
 
 async def test_repeats_of_an_item_are_one_observation(server: Server) -> None:
-    """Ten copies of one answer make nobody more certain."""
     repeats = [{**row, "repeat": repeat} for row in rows((0, True), (1, False)) for repeat in range(10)]
     found = []
     for results in (rows((0, True), (1, False)), repeats):
@@ -272,14 +252,12 @@ async def test_repeats_of_an_item_are_one_observation(server: Server) -> None:
 
 @pytest.mark.parametrize("said", ["yes", 1.5, -0.1, float("nan"), object()])
 async def test_a_verdict_that_is_none_is_refused(server: Server, said: Any) -> None:
-    """With the sample and what to return instead."""
     server(api(rows((7, True))))
     with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"sample 7.*return True, False"):
         client.jobs.get("first").grade(lambda _: said)
 
 
 async def test_an_error_of_the_grader_says_where(server: Server) -> None:
-    """It is the caller's own, with the sample that it met."""
     server(api(rows((7, True))))
     with Client(ADDRESS) as client, pytest.raises(ZeroDivisionError) as raised:
         client.jobs.get("first").grade(lambda _: 1 / 0)
@@ -287,14 +265,12 @@ async def test_an_error_of_the_grader_says_where(server: Server) -> None:
 
 
 async def test_failed_samples_are_not_graded(server: Server) -> None:
-    """There is no answer to grade."""
     server(api([{**RESULT, "state": "failed", "answer": None}]))
     with Client(ADDRESS) as client:
         assert client.jobs.get("first").grade(lambda _: True).accuracy.value is None
 
 
 async def test_a_report_is_shown_in_a_notebook(server: Server) -> None:
-    """Its headline, its figures, and nothing that a text of the server's could do."""
     script = "<script>alert(1)</script>"
     example = {**reports.EXAMPLE, "name": script, "notes": [script], "by_subject": {
         script: reports.EXAMPLE["accuracy"], "b": reports.EXAMPLE["accuracy"]}}  # fmt: skip
@@ -310,14 +286,12 @@ async def test_a_report_is_shown_in_a_notebook(server: Server) -> None:
 
 
 async def test_a_job_is_shown_in_a_notebook(server: Server) -> None:
-    """Escaped, too."""
     server(says({**VIEW, "name": "<b>"}))
     with Client(ADDRESS) as client:
         assert "&lt;b&gt;" in client.jobs.get("first")._repr_html_()
 
 
 async def test_a_job_is_changed(server: Server) -> None:
-    """The object is as the server says afterwards."""
     requests = server(in_turn(says(VIEW), says({**VIEW, "name": "second", "state": "paused"})))
     with Client(ADDRESS) as client:
         job = client.jobs.get("first")
@@ -328,7 +302,6 @@ async def test_a_job_is_changed(server: Server) -> None:
 
 
 async def test_jobs_are_compared_as_they_are(server: Server) -> None:
-    """As objects, or by what they are called."""
     requests = server(in_turn(says(VIEW), says({"measure": "accuracy", "finding": "they are alike"})))
     with Client(ADDRESS) as client:
         assert client.comparisons.compare([client.jobs.get("first"), "second"]).finding == "they are alike"
@@ -336,7 +309,6 @@ async def test_jobs_are_compared_as_they_are(server: Server) -> None:
 
 
 async def test_a_pipeline_is_run(server: Server) -> None:
-    """With its own parameters, over things as they were answered or by their names."""
     requests = server(says(VIEW))
 
     class Named:
@@ -353,8 +325,6 @@ async def test_a_pipeline_is_run(server: Server) -> None:
 
 
 class _BreaksOff(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A body whose connection is lost after the first bytes."""
-
     def __iter__(self) -> Iterator[bytes]:
         yield b"item"
         raise httpx2.ReadError("lost")
@@ -368,7 +338,6 @@ class _BreaksOff(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     ("name", "format"), [("a.csv", "csv"), ("a.JSONL", "jsonl"), ("a.parquet", "parquet"), ("a", "parquet")]
 )
 def test_results_are_saved_in_the_format_of_the_name(server: Server, tmp_path: Path, name: str, format: str) -> None:  # noqa: A002
-    """A spreadsheet opens what is called .csv."""
     requests = server(in_turn(says(VIEW), says({})))
     with Client(ADDRESS) as client:
         client.jobs.get("first").save_results(tmp_path / name)
@@ -379,7 +348,6 @@ def test_results_are_saved_in_the_format_of_the_name(server: Server, tmp_path: P
 async def test_results_that_break_off_are_fetched_again(
     server: Server, slept: list[float], tmp_path: Path, client_type: type[Any]
 ) -> None:
-    """The file holds the answer that came whole, and nothing is left beside it."""
     broken, whole = httpx2.Response(200, stream=_BreaksOff()), httpx2.Response(200, content=b"item\n1\n")
     server(in_turn(says(VIEW), BUSY, lambda _: broken, lambda _: whole))
     file = tmp_path / "results.csv"

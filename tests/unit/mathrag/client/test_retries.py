@@ -29,14 +29,11 @@ BUSY = refuses(503, "unavailable", "the retriever is away", "wait for it")
 
 
 def in_turn(*handlers: Handler) -> Handler:
-    """A server that answers with each in turn, then with the last for ever."""
     left = list(handlers)
     return lambda request: (left.pop(0) if len(left) > 1 else left[0])(request)
 
 
 def lost(kind: type[httpx2.TransportError]) -> Handler:
-    """A connection that breaks."""
-
     def handler(_: httpx2.Request) -> httpx2.Response:
         raise kind("gone")
 
@@ -44,23 +41,19 @@ def lost(kind: type[httpx2.TransportError]) -> Handler:
 
 
 def asking_back(value: str, status: int = 503) -> Handler:
-    """A server that says when to come back."""
     body = {"type": "urn:mathrag:unavailable", "detail": "busy"}
     return lambda _: httpx2.Response(status, json=body, headers={"retry-after": value})
 
 
 def get(client: Any) -> Any:
-    """A request that changes nothing."""
     return client.jobs.get("first")
 
 
 def submit(client: Any) -> Any:
-    """A request with a key."""
     return client.jobs.submit("d", "dense")
 
 
 def imported(client: Any) -> Any:
-    """A request that would make a second job."""
     return client.jobs.import_answers("theirs", "d", [{"id": "1", "answer": "2"}])
 
 
@@ -69,7 +62,6 @@ def imported(client: Any) -> Any:
 async def test_what_is_harmless_is_sent_again(
     server: Server, slept: list[float], call: Callable[[Any], Any], first: Handler
 ) -> None:
-    """By either client; nobody learns of it."""
     for found in (0, 1):
         requests = server(in_turn(first, says(VIEW)))
         assert (await by_both(call))[found].name == "first"
@@ -78,7 +70,6 @@ async def test_what_is_harmless_is_sent_again(
 
 
 async def test_a_submission_has_one_key_however_often_it_is_sent(server: Server, slept: list[float]) -> None:
-    """So it is one job; another submission has another key."""
     requests = server(in_turn(BUSY, BUSY, says(VIEW)))
     with Client(ADDRESS) as client:
         submit(client)
@@ -89,7 +80,6 @@ async def test_a_submission_has_one_key_however_often_it_is_sent(server: Server,
 
 
 async def test_a_submission_that_is_still_being_answered_is_asked_for_again(server: Server, slept: list[float]) -> None:
-    """Its first try was lost on the way back, and the server is not done with it."""
     in_progress = {"type": "urn:mathrag:in_progress", "detail": "the same request is being answered"}
     server(in_turn(lambda _: httpx2.Response(409, json=in_progress, headers={"retry-after": "1"}), says(VIEW)))
     with Client(ADDRESS) as client:
@@ -99,14 +89,12 @@ async def test_a_submission_that_is_still_being_answered_is_asked_for_again(serv
 
 @pytest.mark.parametrize("first", [BUSY, lost(httpx2.ReadError), lost(httpx2.ReadTimeout)])
 async def test_what_may_have_been_done_is_not_done_twice(server: Server, slept: list[float], first: Handler) -> None:
-    """The caller learns that nobody knows."""
     requests = server(in_turn(first))
     assert all(isinstance(failed, Unavailable | Unreachable) for failed in await by_both(imported))
     assert (len(requests), slept) == (2, [])
 
 
 async def test_a_refusal_for_now_is_no_answer(server: Server, slept: list[float]) -> None:
-    """Nothing was done, so even what is not harmless is sent again."""
     requests = server(in_turn(refuses(429, "too_many", "wait"), says(VIEW)))
     with Client(ADDRESS) as client:
         assert imported(client).name == "first"
@@ -114,7 +102,6 @@ async def test_a_refusal_for_now_is_no_answer(server: Server, slept: list[float]
 
 
 async def test_rows_that_can_be_read_once_are_sent_once(server: Server, slept: list[float]) -> None:
-    """A second try would send the rest of them, as if it were all."""
     requests = server(in_turn(refuses(429, "too_many", "wait"), says(VIEW)))
     with Client(ADDRESS) as client, pytest.raises(TooMany):
         client.corpora.create("c", (row for row in [{"text": "a"}]))
@@ -123,14 +110,12 @@ async def test_rows_that_can_be_read_once_are_sent_once(server: Server, slept: l
 
 @pytest.mark.parametrize("status", [400, 404, 409, 412, 422, 500, 507])
 async def test_an_answer_is_not_asked_for_again(server: Server, slept: list[float], status: int) -> None:
-    """It would be the same."""
     requests = server(refuses(status, "some_kind", "no"))
     assert [failed.status for failed in await by_both(get)] == [status, status]
     assert (len(requests), slept) == (2, [])
 
 
 async def test_retries_end(server: Server, slept: list[float]) -> None:
-    """With the last answer, how often it was asked for, and ever longer waits before it."""
     requests = server(BUSY)
     for failed in await by_both(get, retries=4):
         assert (failed.message, failed.hint) == ("the retriever is away", "wait for it")
@@ -141,7 +126,6 @@ async def test_retries_end(server: Server, slept: list[float]) -> None:
 
 @pytest.mark.parametrize(("value", "wait"), [("7", 7.0), (" 0 ", 0.0), ("nonsense", None), ("-1", None), ("", None)])
 async def test_the_server_says_when(server: Server, slept: list[float], value: str, wait: float | None) -> None:
-    """In seconds; what is none is as if it had said nothing."""
     server(in_turn(asking_back(value), says(VIEW)))
     with Client(ADDRESS) as client:
         get(client)
@@ -149,21 +133,18 @@ async def test_the_server_says_when(server: Server, slept: list[float], value: s
 
 
 def test_the_server_says_when_as_a_date() -> None:
-    """With and without its zone; one that is over is now."""
     at = datetime.now(UTC) + timedelta(seconds=20)
     assert 15 < (retries.seconds_of(format_datetime(at, usegmt=True)) or 0) <= 20
     assert retries.seconds_of("Wed, 21 Oct 2015 07:28:00 -0000") == 0.0
 
 
 async def test_a_server_that_wants_an_hour_is_not_waited_for(server: Server, slept: list[float]) -> None:
-    """The caller learns how long it would be."""
     requests = server(asking_back("3600"))
     assert [failed.retry_after_s for failed in await by_both(get)] == [3600.0, 3600.0]
     assert (len(requests), slept) == (2, [])
 
 
 async def test_a_server_that_never_answered_is_not_waited_for(server: Server, slept: list[float]) -> None:
-    """Its address is wrong, or nobody has started it; one that has answered comes back."""
     server(lost(httpx2.ConnectError))
     for failed in await by_both(get):
         assert isinstance(failed, Unreachable)
@@ -176,7 +157,6 @@ async def test_a_server_that_never_answered_is_not_waited_for(server: Server, sl
 
 
 async def test_a_stream_is_opened_again_and_never_continued(server: Server, slept: list[float]) -> None:
-    """A busy server is asked again; after the first byte the caller learns that the rest is missing."""
     row = b'{"index": 0}\n'
     requests = server(in_turn(BUSY, lost(httpx2.ReadError), lambda _: httpx2.Response(200, content=row)))
     with Client(ADDRESS) as client:
@@ -196,7 +176,6 @@ async def test_a_stream_is_opened_again_and_never_continued(server: Server, slep
 
 
 async def test_send_sends_once(server: Server, slept: list[float]) -> None:
-    """The command line says at once what is wrong."""
     requests = server(BUSY)
     with Client(ADDRESS) as client, pytest.raises(Failed):
         client.send(client.jobs.__class__.get.describe("first"))
@@ -204,7 +183,6 @@ async def test_send_sends_once(server: Server, slept: list[float]) -> None:
 
 
 def test_an_upload_that_breaks_off_begins_anew(tmp_path: Path, slept: list[float]) -> None:
-    """The second try sends all of the file, over a real connection that the server had cut in its middle."""
     line = b'{"text": "' + b"x" * 1000 + b'"}\n'
     (tmp_path / "corpus.jsonl").write_bytes(line * 3000)
     answer = (
@@ -226,7 +204,6 @@ def test_an_upload_that_breaks_off_begins_anew(tmp_path: Path, slept: list[float
 
 
 def _serve(listening: socket.socket, answer: bytes, received: list[int]) -> None:
-    """Cut the first connection in the middle of its body; answer the second one."""
     for most in (500_000, None):
         connection, _ = listening.accept()
         with connection:

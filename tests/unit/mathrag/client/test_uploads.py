@@ -21,7 +21,6 @@ MADE = {"id": 1, "name": "c", "hash": "1", "documents": 2, "indexed": True, "cre
 
 
 async def test_rows_and_files_are_sent_alike(server: Server, tmp_path: Path) -> None:
-    """By both clients, as JSON lines."""
     file = tmp_path / "corpus.jsonl"
     file.write_text('{"text":"a"}\n{"text":"b"}\n')
     requests = server(says(MADE, 201))
@@ -37,7 +36,6 @@ async def test_rows_and_files_are_sent_alike(server: Server, tmp_path: Path) -> 
 
 
 async def test_progress_is_told(server: Server) -> None:
-    """As lines are sent, and when the last one is."""
     server(says(MADE, 201))
     said: list[Progress] = []
     with Client(ADDRESS) as client:
@@ -48,7 +46,6 @@ async def test_progress_is_told(server: Server) -> None:
 
 
 async def test_a_problem_names_the_line_of_the_file(server: Server, tmp_path: Path) -> None:
-    """Which is another than that of the upload, where lines were left out before it."""
     file = tmp_path / "corpus.csv"
     file.write_text("text\nno,text\na\nb\n")
     problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 2: no", "line": 2,
@@ -61,7 +58,6 @@ async def test_a_problem_names_the_line_of_the_file(server: Server, tmp_path: Pa
 
 
 async def test_an_answer_names_the_lines_of_the_file(server: Server, tmp_path: Path) -> None:
-    """Those that the server rejected, and those that were not even sent."""
     file = tmp_path / "corpus.csv"
     file.write_text("text\nno,text\na\nb\n")
     server(says({**MADE, "rejected": 1, "rejected_lines": [{"line": 2, "message": "is empty"}]}, 201))
@@ -74,7 +70,6 @@ async def test_an_answer_names_the_lines_of_the_file(server: Server, tmp_path: P
 
 
 async def test_lines_that_nobody_sent_are_no_crash(server: Server) -> None:
-    """A server may say what it likes."""
     problem = {"type": "urn:mathrag:invalid_line", "detail": "upload, line 9: no", "line": 9}
     server(says(problem, 422))
     with Client(ADDRESS) as client, pytest.raises(Invalid, match="upload, line 9") as raised:
@@ -83,7 +78,6 @@ async def test_lines_that_nobody_sent_are_no_crash(server: Server) -> None:
 
 
 async def test_what_cannot_be_read_is_an_exception_of_the_client(server: Server, tmp_path: Path) -> None:
-    """A file that is not there, and a line that is none; by either client."""
     server(lambda request: httpx2.Response(500, content=request.read()))
     bad = tmp_path / "bad.csv"
     bad.write_text("question,answer\na,1\nb,2,3\n")
@@ -99,14 +93,12 @@ async def test_what_cannot_be_read_is_an_exception_of_the_client(server: Server,
 
 @pytest.mark.parametrize("row", [{"text": object()}, "text", {1j: "a"}, {"text": "\ud800"}, 5])
 async def test_a_row_that_cannot_be_written_is_an_exception(server: Server, row: Any) -> None:
-    """It names the row, and what to send instead."""
     server(says(MADE, 201))
     with Client(ADDRESS) as client, pytest.raises(Invalid, match=r"rows, line 2: cannot be written.*dictionary"):
         client.corpora.create("c", [{"text": "a"}, row])
 
 
 async def test_a_file_for_a_plugin_is_sent_as_it_is(server: Server, tmp_path: Path) -> None:
-    """The service reads it; rows are none."""
     file = tmp_path / "corpus.odd"
     file.write_bytes(b"\x00odd" * 50_000)
     requests = server(says(MADE, 201))
@@ -120,7 +112,6 @@ async def test_a_file_for_a_plugin_is_sent_as_it_is(server: Server, tmp_path: Pa
 
 
 async def test_a_log_of_another_program_is_sent_as_lines(server: Server, tmp_path: Path) -> None:
-    """It is read here, so its other contents are not sent; rows are no log."""
     file = tmp_path / "intermediate_data.json"
     file.write_text('[{"id": "a", "output": {"pred": "4", "prompt": "long"}}]')
     requests = server(says(VIEW, 202))

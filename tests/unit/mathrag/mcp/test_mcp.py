@@ -43,8 +43,6 @@ CORPORA = {"data": [{"name": "math"}], "next_cursor": None}
 
 
 def answering(**corpora: Any) -> Any:
-    """An API that has these corpora, and answers everything else with a job."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, json=corpora or CORPORA if request.url.path == "/v1/corpora" else JOB)
 
@@ -52,13 +50,11 @@ def answering(**corpora: Any) -> Any:
 
 
 async def call(name: str, given: dict[str, Any], corpus: str | None = None) -> Any:
-    """A tool's answer to the SDK's client, which is connected in this process."""
     async with AsyncClient() as client, McpClient(build_protocol(Server(client, corpus))) as assistant:
         return await assistant.call_tool(name, given)
 
 
 async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
-    """Names, types, values and defaults to the letter; ours is the corpus alone."""
     async with AsyncClient() as client, McpClient(build_protocol(Server(client))) as assistant:
         listed = {tool.name: tool for tool in (await assistant.list_tools()).tools}
     for name, properties in DOCUMENTED.items():
@@ -74,7 +70,6 @@ async def test_the_tools_of_the_document_are_those_of_the_document() -> None:
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_what_is_read_is_what_is_shown(tool: Any) -> None:
-    """The same names, values and defaults; what is needed has none."""
     kind = ARGUMENTS[tool.name]
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     assert fields.keys() == tool.schema["properties"].keys()
@@ -86,7 +81,6 @@ def test_what_is_read_is_what_is_shown(tool: Any) -> None:
 
 
 async def test_a_search_asks_for_all_that_needs_no_model(server: Served) -> None:
-    """The document's strategies in the API's words; the only corpus there is."""
     requests = server(answering())
     for strategy in ("semantic", "bm25"):
         await call("enhanced-search", {"query": "What?", "strategy": strategy, "enable_crag": False, "top_k": 3})
@@ -103,7 +97,6 @@ async def test_a_search_asks_for_all_that_needs_no_model(server: Served) -> None
 
 
 async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served) -> None:
-    """Those that a job has for it."""
     requests = server(answering())
     await call("enhanced-chat", {"query": "What?", "context_length": 512}, corpus="own")
     await call("enhanced-chat", {"query": "What?", "corpus": "named"}, corpus="own")
@@ -117,7 +110,6 @@ async def test_a_chat_takes_the_documents_arguments_as_parameters(server: Served
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_clients_of_either_age_are_served(server: Served, mode: str) -> None:
-    """Those that begin with `initialize`, and those of the protocol without a handshake."""
     server(answering())
     async with AsyncClient() as client, McpClient(build_protocol(Server(client)), mode=mode) as assistant:
         assert len((await assistant.list_tools()).tools) == len(TOOLS)
@@ -127,7 +119,6 @@ async def test_clients_of_either_age_are_served(server: Served, mode: str) -> No
 
 
 async def test_jobs_are_submitted_once_and_asked_about(server: Served) -> None:
-    """As the command line does it."""
     requests = server(answering())
     given = {"name": "n", "dataset": "d", "pipeline": "dense", "params": {"seed": 1}}
     await call("job-submit", given)
@@ -147,7 +138,6 @@ async def test_jobs_are_submitted_once_and_asked_about(server: Served) -> None:
 
 
 async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a tool may do what its owner may, and no more."""
     requests = server(answering())
     monkeypatch.setenv("MATHRAG_API_KEY", "mrg_secret")
     await call("job-status", {"job": "first"})
@@ -172,7 +162,6 @@ async def test_the_key_of_the_environment_is_sent(server: Served, monkeypatch: p
 async def test_what_cannot_be_used_is_named(
     server: Served, name: str, given: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    """By the argument's own name, before anything is sent."""
     requests = server(answering())
     answer = await call(name, given)
     assert answer.is_error
@@ -184,14 +173,12 @@ async def test_what_cannot_be_used_is_named(
     ("corpora", "words"), [([{"name": "a"}, {"name": "b"}], "name one of a, b"), ([], "mathrag corpus create")]
 )
 async def test_where_there_is_not_one_corpus_it_is_asked_for(server: Served, corpora: Any, words: str) -> None:
-    """With the names that there are."""
     server(answering(data=corpora, next_cursor=None))
     answer = await call("enhanced-search", {"query": "x"})
     assert (answer.is_error, words in answer.content[0].text) == (True, True)
 
 
 def broken(_: httpx2.Request) -> httpx2.Response:
-    """A defect."""
     raise ZeroDivisionError("of ours")
 
 
@@ -206,7 +193,6 @@ def broken(_: httpx2.Request) -> httpx2.Response:
 async def test_a_refusal_is_told_to_the_model_with_its_fix(
     server: Served, handler: Any, words: tuple[str, ...]
 ) -> None:
-    """As the tool's error: never a traceback, and the server goes on."""
     server(handler)
     answer = await call("job-status", {"job": "first"})
     told = answer.content[0].text
@@ -216,14 +202,12 @@ async def test_a_refusal_is_told_to_the_model_with_its_fix(
 
 
 async def test_a_tool_that_there_is_not_is_an_error_of_the_protocol() -> None:
-    """Which names those that there are."""
     async with AsyncClient() as client, McpClient(build_protocol(Server(client))) as assistant:
         with pytest.raises(MCPError, match="enhanced-search, enhanced-chat"):
             await assistant.call_tool("enhanced-magic", {})
 
 
 def test_without_the_sdk_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As every missing extra does."""
     for name in [name for name in sys.modules if name.split(".")[0] == "mcp" or name == "mathrag.mcp.server"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mcp", None)

@@ -36,8 +36,6 @@ VOID = {"meta", "input", "br", "link", "img"}
 
 
 class Page(HTMLParser):
-    """Elements, and whether they are closed as they were opened."""
-
     def __init__(self, file: Path) -> None:
         super().__init__()
         self.text = file.read_text("utf-8")
@@ -48,7 +46,6 @@ class Page(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """It is open until it is closed."""
         self.elements.append((tag, dict(attrs)))
         if re.fullmatch(r"h[1-6]", tag):
             self.headings.append(int(tag[1]))
@@ -56,27 +53,22 @@ class Page(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """It is closed at once."""
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        """The last that was opened is closed first."""
         assert self.open.pop() == tag, (tag, self.getpos())
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
-        """Attributes of every such element."""
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 def made(out: Path, samples: int = 2, comparison: Any = None, experiment: Any = None, **row: Any) -> Path:
-    """A report of one job."""
     job = folder(out / "data" / "first-6b0c1e9e", samples, **row)
     return bundle.write(out, [job], "A report", comparison, experiment)
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of one job with two samples, and of a comparison."""
     out = tmp_path_factory.mktemp("shown")
     made(out, comparison=COMPARISON)
     return out
@@ -84,13 +76,11 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def templates() -> Pages:
-    """Each is compiled once."""
     return Pages()
 
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
-    """Figures are described, and their files are written; the pictures are empty."""
     empty = SimpleNamespace(vegalite_to_svg=lambda *_, **__: "<svg />", svg_to_png=lambda *_, **__: b"")
     monkeypatch.setattr(library, "import_converter", lambda: empty)
     monkeypatch.setattr(bundle, "Pages", lambda: templates)
@@ -98,23 +88,19 @@ def undrawn(monkeypatch: pytest.MonkeyPatch, templates: Pages) -> None:
 
 @pytest.fixture
 def only_the_overview_drawn(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
-    """Jobs have no figures of their own."""
     monkeypatch.setattr(FigureData, "figures", lambda *_: iter(()))
 
 
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch, only_the_overview_drawn: None) -> None:
-    """Of the report neither."""
     monkeypatch.setattr(overview, "list_figures", lambda *_: iter(()))
 
 
 def pages(out: Path) -> list[Page]:
-    """All of a report's pages."""
     return [Page(file) for file in sorted(out.rglob("*.html"))]
 
 
 def test_every_page_is_well_formed_has_one_title_and_headings_in_order(shown: Path) -> None:
-    """Who cannot see the page finds the way by its headings and tables."""
     for page in pages(shown):
         assert page.headings[0] == 1
         assert page.headings.count(1) == 1
@@ -124,7 +110,6 @@ def test_every_page_is_well_formed_has_one_title_and_headings_in_order(shown: Pa
 
 
 def test_every_link_leads_to_a_file_of_the_folder(shown: Path) -> None:
-    """There is no server that could have it instead."""
     files = sorted(shown.rglob("*.html"))
     for file in files:
         page = Page(file)
@@ -135,7 +120,6 @@ def test_every_link_leads_to_a_file_of_the_folder(shown: Path) -> None:
 
 
 def test_nothing_is_loaded_and_only_our_own_script_runs(shown: Path) -> None:
-    """The policy names it by its hash; no element and no attribute could run or fetch anything else."""
     for page in pages(shown):
         policy = str(page.all("meta")[1]["content"])
         assert policy.startswith("default-src 'none';")
@@ -151,7 +135,6 @@ def test_nothing_is_loaded_and_only_our_own_script_runs(shown: Path) -> None:
 
 
 def test_a_hostile_question_is_text_and_nothing_else(tmp_path: Path) -> None:
-    """Wherever texts of others stand: questions, answers, names, failures."""
     report = {"name": HOSTILE, "notes": [HOSTILE], "by_subject": {HOSTILE: REPORT["accuracy"]}}
     fields = dict.fromkeys(("question", "answer", "gold", "ending", "ending_reason", "custom_id", "failure"), HOSTILE)
     job = folder(tmp_path / "data" / "x", 2, report, **fields, detail=HOSTILE)
@@ -168,7 +151,6 @@ def test_a_hostile_question_is_text_and_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_figures")
 def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
-    """Of a comparison its finding, of a single job its accuracy; jobs that were not compared are not ranked."""
     made(tmp_path / "one")
     made(tmp_path / "two", comparison={**COMPARISON, "finding": "No variant beats dense at n = 40"})
     other = folder(tmp_path / "three" / "data" / "b", 1, {"id": "7" + str(REPORT["id"])[1:]})
@@ -184,7 +166,6 @@ def test_the_headline_is_what_was_found(tmp_path: Path) -> None:
 
 
 def test_figures_come_in_two_widths_without_a_ground_of_their_own(shown: Path) -> None:
-    """So that they take the colours of the theme, and can be read on a telephone."""
     text = (shown / "jobs" / "first-6b0c1e9e" / "index.html").read_text("utf-8")
     drawn = re.findall(r'class="drawn (from|below)-medium"><svg[^>]* width="(\d+)', text)
     wide, narrow = ([int(width) for kind, width in drawn if kind == which] for which in ("from", "below"))
@@ -196,7 +177,6 @@ def test_figures_come_in_two_widths_without_a_ground_of_their_own(shown: Path) -
 
 
 def test_a_sample_has_its_documents_calls_and_hashes(shown: Path) -> None:
-    """All that it came from, with ranks before and after."""
     text = (shown / "jobs" / "first-6b0c1e9e" / "samples-001.html").read_text("utf-8")
     for said in ("I say 5.", "A solution: $1+1=2$.", "rating 4", "cafe" * 4, "world-judge", "unparsed", "shared"):
         assert said in text
@@ -207,7 +187,6 @@ def test_a_sample_has_its_documents_calls_and_hashes(shown: Path) -> None:
 
 
 def test_the_report_names_models_hashes_and_how_to_do_it_again(shown: Path) -> None:
-    """What it takes to do it again, and to know that it was the same."""
     text = (shown / "jobs" / "first-6b0c1e9e" / "index.html").read_text("utf-8")
     chain = msgspec.json.decode((shown / "data/first-6b0c1e9e/provenance.jsonl").read_bytes().splitlines()[-1])
     for said in (
@@ -225,7 +204,6 @@ def test_the_report_names_models_hashes_and_how_to_do_it_again(shown: Path) -> N
 
 @pytest.mark.usefixtures("without_figures")
 def test_samples_are_pages_of_200_that_know_their_neighbours(tmp_path: Path) -> None:
-    """And the job's page says how those of each page ended."""
     made(tmp_path, samples=401)
     folder_ = tmp_path / "jobs" / "first-6b0c1e9e"
     assert [file.name for file in sorted(folder_.glob("samples-*"))] == [f"samples-00{page}.html" for page in (1, 2, 3)]
@@ -237,7 +215,6 @@ def test_samples_are_pages_of_200_that_know_their_neighbours(tmp_path: Path) -> 
 
 
 def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
-    """Ten megabytes of them are read one at a time."""
     job = folder(tmp_path / "data" / "x", 1000, question="x" * 5000)
     tracemalloc.start()
     for _ in JobFiles(job).samples():
@@ -247,7 +224,6 @@ def test_memory_does_not_grow_with_the_samples(tmp_path: Path) -> None:
 
 
 def test_the_same_data_make_the_same_pages(shown: Path, tmp_path: Path) -> None:
-    """Nothing of today, of this machine or of chance is in them."""
     made(tmp_path, comparison=COMPARISON)
     files = [file.relative_to(shown) for file in sorted(shown.rglob("*.*")) if file.is_file()]
     assert len(files) > 20
@@ -256,7 +232,6 @@ def test_the_same_data_make_the_same_pages(shown: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None:
-    """A gate's with a gate, a verifier's where it could decide something."""
     decision = msgspec.to_builtins(DECISION)
     agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
     truth = {
@@ -284,7 +259,6 @@ def test_a_job_has_the_figures_that_it_has_something_for(tmp_path: Path) -> None
 def test_a_truth_that_tells_nothing_is_not_drawn(
     tmp_path: Path, scores: list[float | None], refuted: list[int | None], drawn: set[str]
 ) -> None:
-    """Nothing decided has no figure, and good documents alone have no ROC."""
     agreement = {"pairs": 2, "rho": None, "low": None, "high": None, "spearman": None, "undefined": "x"}
     truth = {"scores": scores, "refuted": refuted, "failures": 0, "rules": agreement, "judge": agreement}
     job = folder(tmp_path / "data" / "y", 0, {"gate": {**msgspec.to_builtins(DECISION), "truth": truth}})
@@ -293,7 +267,6 @@ def test_a_truth_that_tells_nothing_is_not_drawn(
 
 
 def test_quality_before_and_after_is_that_of_the_same_documents(shown: Path) -> None:
-    """Fusion had the worse one first."""
     rows = msgspec.json.decode((shown / "jobs/first-6b0c1e9e/figures/ranks.json").read_bytes())["rows"]
     assert [(row["order"], row["rank"], row["value"], row["n"]) for row in rows] == [
         ("before reranking", 1, 0.25, 2), ("before reranking", 2, 0.75, 2),
@@ -308,7 +281,6 @@ def test_quality_before_and_after_is_that_of_the_same_documents(shown: Path) -> 
     ("results.jsonl", lambda text: b"\n".join(text.splitlines()[1:]) + b"\n", "sample 0, repeat 0"),
 ])  # fmt: skip
 def test_data_that_were_changed_are_refused(tmp_path: Path, file: str, change: Any, said: str) -> None:
-    """A report whose samples are not those of the chain would be worse than none."""
     job = folder(tmp_path / "data" / "x")
     (job / file).write_bytes(change((job / file).read_bytes()))
     with pytest.raises(Invalid, match=said):
@@ -329,7 +301,6 @@ EXPERIMENT: dict[str, Any] = {
 
 @pytest.mark.usefixtures("only_the_overview_drawn")
 def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: Path) -> None:
-    """Systems instead of jobs; a cell that was not run is there, too."""
     made(tmp_path, experiment=EXPERIMENT)
     text = (tmp_path / "index.html").read_text("utf-8")
     for said in ("Cells of the experiment", "Over all datasets", "not separable at n = 500", "2 cells share a job"):
@@ -343,7 +314,6 @@ def test_an_experiment_has_its_cells_its_comparisons_and_its_heatmap(tmp_path: P
 
 @pytest.mark.usefixtures("only_the_overview_drawn")
 def test_two_jobs_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    """In figures as in folders."""
     other = "7" + str(REPORT["id"])[1:]
     jobs = [folder(tmp_path / "data" / make_slug("first", id_), 1, {"id": id_}) for id_ in (REPORT["id"], other)]
     bundle.write(tmp_path, jobs, "A report")
@@ -360,7 +330,6 @@ UNEQUAL: dict[str, Any] = {
 
 @pytest.mark.usefixtures("only_the_overview_drawn")
 def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path: Path) -> None:
-    """In the headline, in the table and in the figure; the shares of samples by ending have no interval over items."""
     bundle.write(tmp_path, [folder(tmp_path / "data" / "x", 1, UNEQUAL)], "A report")
     text = (tmp_path / "index.html").read_text("utf-8")
     assert "<h1>25.0 % right (14.2 to 40.2), mean of 40 items, 80 answers</h1>" in text
@@ -375,7 +344,6 @@ def test_a_job_of_unequal_repeats_has_one_accuracy_and_counts_its_items(tmp_path
 
 @pytest.mark.usefixtures("only_the_overview_drawn")
 def test_equal_repeats_give_endings_an_interval_over_items(tmp_path: Path) -> None:
-    """Two repeats of forty items are forty observations."""
     equal = {**UNEQUAL, "settings": {**REPORT["settings"], "repeats": 2}}
     bundle.write(tmp_path, [folder(tmp_path / "data" / "x", 1, equal)], "A report")
     ended = msgspec.json.decode((tmp_path / "figures" / "endings.json").read_bytes())["rows"]
@@ -385,7 +353,6 @@ def test_equal_repeats_give_endings_an_interval_over_items(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_job_whose_answers_could_not_be_read_says_so_first(tmp_path: Path) -> None:
-    """On its own page; on the first page in the headline, or among several jobs in the notes."""
     said = "In 498 of 500 answers no final answer could be found, so 0.0 % says little about the system"
     changes = {"accuracy": {**REPORT["accuracy"], "value": 0.0}, "extraction": {"ok": 2, "missing": 498}}
     unreadable = folder(tmp_path / "data" / "x", 1, changes)
@@ -400,13 +367,11 @@ def test_a_job_whose_answers_could_not_be_read_says_so_first(tmp_path: Path) -> 
 
 
 def test_a_jobs_folder_is_named_by_what_every_file_system_takes() -> None:
-    """Names may hold anything."""
     assert make_slug("../../etc/<x> 数学", "0123456789") == "etc-x-01234567"
     assert make_slug("..", "0123456789") == "job-01234567"
 
 
 def test_the_command_names_what_is_not_as_it_would_be_by_itself(tmp_path: Path) -> None:
-    """And quotes what a shell would take apart."""
     params = msgspec.to_builtins(Params())
     params["gate"]["tau"] = 1.0
     params["anchors"] = {"1": "it's $bad"}
@@ -419,8 +384,6 @@ def test_the_command_names_what_is_not_as_it_would_be_by_itself(tmp_path: Path) 
 
 
 def serving(at: Path) -> Any:
-    """An API that has one job, under two names."""
-
     def answer(request: httpx2.Request) -> httpx2.Response:
         path = request.url.path
         if path == "/v1/comparison":
@@ -437,7 +400,6 @@ def serving(at: Path) -> Any:
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server, tmp_path: Path) -> None:
-    """Open the page that it names."""
     requests = server(serving(folder(tmp_path / "served")))
     ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"), "--title", "Mine", "--json")
     assert ended.exit_code == Exit.DONE, ended.stderr
@@ -454,7 +416,6 @@ def test_a_report_is_fetched_compared_and_written_by_one_command(server: Server,
 
 @pytest.mark.usefixtures("without_figures")
 def test_an_experiments_jobs_are_those_of_its_cells(server: Server, tmp_path: Path) -> None:
-    """Each once, however many cells share it."""
     requests = server(serving(folder(tmp_path / "served")))
     ended = mathrag("report", "bundle", "--experiment", "grid", "--out", str(tmp_path / "out"))
     assert ended.exit_code == Exit.DONE, ended.stderr
@@ -465,7 +426,6 @@ def test_an_experiments_jobs_are_those_of_its_cells(server: Server, tmp_path: Pa
 
 @pytest.mark.usefixtures("without_figures")
 def test_a_folder_that_holds_something_is_left_alone(server: Server, tmp_path: Path) -> None:
-    """Unless it is forced; nothing is asked for before."""
     requests = server(serving(folder(tmp_path / "served")))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine").write_text("mine")
@@ -477,7 +437,6 @@ def test_a_folder_that_holds_something_is_left_alone(server: Server, tmp_path: P
 
 @pytest.mark.parametrize("arguments", [(), ("first", "--experiment", "grid")])
 def test_jobs_or_an_experiment_are_named(server: Server, tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """One of them."""
     requests = server(serving(tmp_path))
     assert mathrag("report", "bundle", *arguments, "--out", str(tmp_path / "out")).exit_code == Exit.USAGE
     assert not requests
@@ -487,7 +446,6 @@ def test_jobs_or_an_experiment_are_named(server: Server, tmp_path: Path, argumen
 def test_without_the_extra_the_command_says_what_to_install(
     server: Server, tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is fetched."""
     requests = server(serving(tmp_path))
     monkeypatch.setitem(sys.modules, missing, None)
     ended = mathrag("report", "bundle", "first", "--out", str(tmp_path / "out"))

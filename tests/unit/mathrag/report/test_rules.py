@@ -6,7 +6,6 @@ FIGURE = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
 
 
 def test_a_report_says_what_rules_did() -> None:
-    """In a line for all, and one for each of the first; nothing where no rule was looked for."""
     rule = {"number": 7, "rule": "[..]", "certainty": 0.5, "samples": 3, "documents": 9, "accuracy": FIGURE}
     found = {
         "bank": "b", "used": 8, "unguided": 2, "with_rules": FIGURE, "without_rules": FIGURE, "rules": [rule] * 8,

@@ -20,7 +20,6 @@ QWEN = {"judge": "qwen2.5-0.5b", "generate": "qwen2.5-7b"}
 
 
 def wanted(role: str = "generate", quantisation: str = "q4_k_m", **fields: Any) -> RunModel:
-    """One of the paper's models, as its preset has it."""
     settings = presets.settings(presets.load("paper"))
     name = settings.roles[role]  # type: ignore[index]
     shape = PRESETS[QWEN[role]].with_quantisation(quantisation)
@@ -34,7 +33,6 @@ SMALL = wanted("judge").needs()
 
 
 def test_both_models_of_the_paper_fit_its_card_by_the_estimate() -> None:
-    """Four bits a weight leave room for the judge beside the generator; the paper keeps them apart."""
     found = memory_check.check_memory(BOTH, 11264, "gpu:0")
     assert found.ok
     assert f"qwen2.5-7b-instruct {LARGE} of 11264 MiB" in found.detail
@@ -42,14 +40,12 @@ def test_both_models_of_the_paper_fit_its_card_by_the_estimate() -> None:
 
 
 def test_too_little_for_both_is_no_error_and_says_what_staging_costs() -> None:
-    """One takes the other's place: two loads, by the service's own plan."""
     found = memory_check.check_memory(BOTH, LARGE, "gpu:0")
     assert found.ok
     assert "not both at once: staged: loads 2" in found.detail
 
 
 def test_too_little_for_one_says_how_much_and_what_would_fit() -> None:
-    """Fewer slots first: the answers stay the same."""
     budget = wanted().memory(parallel=2).at(2)
     found = memory_check.check_memory(BOTH, budget, "GPU-1")
     assert not found.ok
@@ -58,7 +54,6 @@ def test_too_little_for_one_says_how_much_and_what_would_fit() -> None:
 
 
 def test_a_smaller_quantisation_is_named_where_one_is_known() -> None:
-    """With all slots, before fewer of the larger one are of any help."""
     large = wanted(quantisation="f16")
     fix = memory_check.check_memory([large], 11264, "gpu:0").fix
     assert fix.split("; or ") == [
@@ -68,19 +63,16 @@ def test_a_smaller_quantisation_is_named_where_one_is_known() -> None:
 
 
 def test_where_nothing_fits_the_smallest_budget_that_would_is_named() -> None:
-    """One slot of what is there."""
     alone = wanted().memory(parallel=1).at(1)
     assert memory_check.check_memory([wanted()], 2000, "gpu:0").fix == f"a card for which --budget {alone} is right"
 
 
 def test_what_is_declared_counts_before_what_is_estimated() -> None:
-    """An operator may know better."""
     declared = Model(driver="ollama", context=4096, parallel=4, footprint_mib=9000)
     assert wanted(model=declared).needs() == 9000
 
 
 def test_a_model_of_which_nothing_is_known_is_not_believed_to_fit() -> None:
-    """It would count as nothing."""
     found = memory_check.check_memory([wanted(architecture=None)], 11264, "gpu:0")
     assert not found.ok
     assert "the memory of qwen2.5-7b-instruct is unknown" in found.detail
@@ -88,7 +80,6 @@ def test_a_model_of_which_nothing_is_known_is_not_believed_to_fit() -> None:
 
 
 def test_a_declared_model_that_is_too_large_needs_another_budget_or_model() -> None:
-    """Nothing is known that could be made smaller."""
     declared = Model(driver="process", server="tgi", hub="x", footprint_mib=9000)
     fix = memory_check.check_memory([wanted(model=declared, architecture=None)], 8000, "gpu:0").fix
     assert fix == "--budget 9000 where the device has it, or a smaller model in a preset of your own"
@@ -96,7 +87,6 @@ def test_a_declared_model_that_is_too_large_needs_another_budget_or_model() -> N
 
 @pytest.mark.anyio
 async def test_a_pulled_models_shape_is_the_servers_word() -> None:
-    """Both roles, each once, what the server shows of it."""
     async with ollama_server("qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M") as (double, server):
         double.shown = SHOWN
         preset = presets.apply_changes(presets.load("paper"), presets.Changes(server=server.url), Path())
@@ -109,7 +99,6 @@ async def test_a_pulled_models_shape_is_the_servers_word() -> None:
 
 @pytest.mark.anyio
 async def test_models_of_other_servers_take_nothing_here() -> None:
-    """Nor is a model counted twice that answers both roles."""
     far = Model(driver="remote", url="http://127.0.0.1:1/v1")
     settings = Settings(models={"far": far}, roles={"judge": "far", "generate": "far"})
     assert await memory_check.read_models(settings) == []

@@ -15,18 +15,15 @@ from tests.unit.reproductions import GATE, PROBLEMS, RESIDENCY, report, results,
 
 
 def cells_of(row: str) -> dict[str, str]:
-    """A line of the table by its head."""
     return dict(zip(HEAD, (cell.strip() for cell in row.strip("| ").split(" | ")), strict=True))
 
 
 def said(**jobs: Any) -> str:
-    """All caveats of a run."""
     found = results(**jobs)
     return "\n".join(describe_caveats(found.lines, found.jobs, PROBLEMS.documents))
 
 
 def test_the_papers_figures_are_those_of_its_table() -> None:
-    """86.00, 85.00, 81.00 and 86.80 with .0110; 4.49, 4.46, 4.59 and 4.53 s."""
     assert [row.accuracy for row in paper.ROWS.values()] == [0.86, 0.85, 0.81, 0.868]
     assert [row.std for row in paper.ROWS.values()] == [0, 0, 0, 0.011]
     assert [row.latency_s for row in paper.ROWS.values()] == [4.49, 4.46, 4.59, 4.53]
@@ -34,14 +31,12 @@ def test_the_papers_figures_are_those_of_its_table() -> None:
 
 
 def test_the_papers_deviation_fits_a_hundred_questions() -> None:
-    """Five whole percents with its mean and its standard deviation; five repeats of 500 need no whole percent."""
     fitting = over_repeats([(right, paper.FITTING) for right in (86, 86, 86, 88, 88)])
     assert fitting.mean == pytest.approx(paper.ROWS["gate"].accuracy)
     assert fitting.std == pytest.approx(paper.ROWS["gate"].std, abs=5e-5)
 
 
 def test_a_line_holds_ours_and_the_papers() -> None:
-    """Mean and deviation over repeats, apart from both intervals over questions."""
     lines = make_table(results().lines).splitlines()
     assert cells_of(lines[5]) == {
         "": "gate",
@@ -60,28 +55,24 @@ def test_a_line_holds_ours_and_the_papers() -> None:
 
 
 def test_seconds_are_those_of_models_alone() -> None:
-    """Searching and grading run beside them, on the processor."""
     stages = {"retrieve": stage(9.0), "judge": stage(100.0), "generate": stage(410.0), "grade": stage(30.0)}
     assert make_line("gate", report(stages=stages)).latency_s == pytest.approx(5.1)
     assert make_line("gate", report(stages={"generate": stage(None)})).latency_s is None
 
 
 def drawing(*roles: str, **stages: Any) -> dict[str, Any]:
-    """A report of 100 questions and five repeats, each of which draws what these roles say anew."""
     found = report(stages=stages)
     found["settings"]["drawn"] = list(roles)
     return found
 
 
 def test_seconds_are_of_one_answer_where_every_repeat_draws_its_own() -> None:
-    """Five answers to each of 100 questions in 2050 s are 4.1 s each; ratings that served all five count once."""
     stages = {"judge": stage(100.0), "generate": {**stage(2050.0), "made": 500}}
     assert make_line("gate", drawing("generate", **stages)).latency_s == pytest.approx(1.0 + 4.1)
     assert make_line("gate", drawing("generate", "judge", **stages)).latency_s == pytest.approx(0.2 + 4.1)
 
 
 def test_greedy_answers_to_contexts_that_the_judge_changed_are_counted_as_they_were_made() -> None:
-    """Of 100 questions 50 met a second context: 150 answers, not 500."""
     stages = {"judge": stage(500.0), "generate": {**stage(615.0), "made": 140, "reused": 10}}
     assert make_line("gate", drawing("judge", **stages)).latency_s == pytest.approx(1.0 + 4.1)
 
@@ -96,7 +87,6 @@ def test_greedy_answers_to_contexts_that_the_judge_changed_are_counted_as_they_w
     ],
 )
 def test_the_words_about_decoding_say_what_was_drawn_anew(temperature: float, drawn: list[str], said: str) -> None:
-    """A standard deviation is of that alone."""
     found = drawing(*drawn, generate=stage(1.0))
     found["settings"]["params"]["generate"]["temperature"] = temperature
     (words,) = [
@@ -108,7 +98,6 @@ def test_the_words_about_decoding_say_what_was_drawn_anew(temperature: float, dr
 
 
 def test_recall_is_given_only_where_relevance_is_known_and_five_documents_are_shown() -> None:
-    """The context's recall at another size is no Recall@5."""
     known = {"context": {"value": 0.99}}
     assert make_line("dense", report(retrieval=known)).recall == 0.99
     other = report(retrieval=known)
@@ -119,13 +108,11 @@ def test_recall_is_given_only_where_relevance_is_known_and_five_documents_are_sh
 
 
 def test_a_variant_that_the_paper_has_not_stands_alone() -> None:
-    """One may add others to a preset of one's own."""
     row = cells_of(make_table([make_line("gate-rules", report())]).splitlines()[-1])
     assert [row[key] for key in HEAD if key.startswith("paper")] == ["-", "-", "-"]
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    """Never 0 %."""
     nothing = {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "graded": 0}
     empty = {"accuracies": [None], "mean": None, "std": None}
     row = make_line("dense", report(accuracy=nothing, strict=nothing, bootstrap=None, repeats=empty))
@@ -134,7 +121,6 @@ def test_what_is_not_known_is_a_dash() -> None:
 
 
 def test_greedy_repeats_are_said_to_be_one_measurement() -> None:
-    """A deviation of 0 is no precision."""
     assert "greedy, so 5 repeats share their replies" in said()
     sampled = report()
     sampled["settings"]["params"]["generate"]["temperature"] = 0.7
@@ -142,31 +128,26 @@ def test_greedy_repeats_are_said_to_be_one_measurement() -> None:
 
 
 def test_sizes_are_compared_by_their_intervals() -> None:
-    """86 of 100 and 430 of 500; neither tells 86.8 from 86.0."""
     found = said()
     assert "100 here; the paper says 500, its published runs have 100" in found
     assert "77.9 to 91.5 % over 100 questions and 82.7 to 88.8 % over 500 questions" in found
 
 
 def test_corpus_and_contamination_are_said() -> None:
-    """Near-duplicates are counted over all variants."""
     assert "7,500 worked solutions, as the paper" in said()
     assert "(16 hits)" in said()
 
 
 def test_the_gates_finding_stands_beside_the_papers() -> None:
-    """Only of a variant that has one."""
     (found,) = describe_rho(results().jobs)
     assert found == "gate: rho = 0.139 <= tau = 0.45: judge (the paper: rho = 0.139, so the judge)"
 
 
 def test_differences_are_in_the_comparisons_words() -> None:
-    """No ranking of our own."""
     assert list(list_differences(results())) == ["gate against hybrid: not separable at n = 100: +6.0 points"]
 
 
 def test_endings_stand_side_by_side() -> None:
-    """What a variant has none of is 0."""
     shown = make_endings_table({"dense": report(endings={"correct": 3}), "gate": report(endings={"logic": 2})})
     assert shown.splitlines() == [
         "|  | correct | logic |",
@@ -177,7 +158,6 @@ def test_endings_stand_side_by_side() -> None:
 
 
 def test_the_page_names_what_it_was_made_from() -> None:
-    """Files and their digests, models and theirs; a note that all jobs have stands once."""
     found = write_page("paper", presets.load("paper"), PROBLEMS, results(), [])
     assert "7,500 documents of train.jsonl, SHA-256 " + "c" * 64 in found
     assert "generate: qwen2.5-7b-instruct, ollama 0.40.2, digest 845dbda0ea48" in found
@@ -189,33 +169,28 @@ def test_the_page_names_what_it_was_made_from() -> None:
 
 
 def test_figures_are_the_papers_three_to_six() -> None:
-    """Memory, accuracy, correlation; the grid of weights where it was run."""
     assert [figure.name for figure in draw_figures(results())] == ["memory", "accuracy", "rho-gate"]
     found = write_page("paper", presets.load("paper"), PROBLEMS, results(), list(draw_figures(results())))
     assert "](figures/rho-gate.svg)" in found
 
 
 def test_a_gate_that_was_told_who_scores_has_no_correlation_to_draw() -> None:
-    """Nothing was calibrated."""
     told = {**GATE, "documents": [], "rule_scores": [], "judge_scores": [], "rho": None, "low": None, "high": None}
     assert [figure.name for figure in draw_figures(results(gate=report(gate=told)))] == ["memory", "accuracy"]
 
 
 def test_a_residency_is_drawn_once_however_many_jobs_it_answered() -> None:
-    """By its epoch; what could not be measured has no height."""
     unknown = {**RESIDENCY, "epoch": 4, "memory_mib": {}}
     rows = list_residencies({"dense": report(), "gate": report(residencies=[RESIDENCY, unknown])})
     assert [(row.epoch, row.mib) for row in rows] == [(3, 5400.0), (4, None)]
 
 
 def test_the_papers_accuracy_is_drawn_beside_ours() -> None:
-    """Where it has the variant."""
     rows = list_points([make_line("gate", report()), make_line("gate-rules", report())])
     assert [row.published for row in rows] == [0.868, None]
 
 
 def test_cells_of_the_grid_keep_their_job_and_those_without_one_are_empty() -> None:
-    """0:0 orders nothing."""
     ran = {"point": {"rrf_weight": 0.1, "quality_weight": 0.9}, "job": "j", "result": report(right=50)}
     refused = {"point": {"rrf_weight": 0.0, "quality_weight": 0.0}, "job": None, "result": None}
     full, empty = list_cells({"rows": [ran, refused]})

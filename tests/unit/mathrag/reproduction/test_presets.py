@@ -18,13 +18,11 @@ DATA = Path("data")
 
 
 def changed(name: str = "paper", **changes: Any) -> presets.Preset:
-    """A committed preset with these options."""
     return presets.apply_changes(presets.load(name), Changes(**changes), DATA)
 
 
 @pytest.mark.parametrize("name", presets.list_names())
 def test_a_committed_preset_is_a_configuration_and_an_experiment(name: str) -> None:
-    """The service takes both, and knows every pipeline."""
     preset = changed(name)
     settings = presets.settings(preset)
     assert set(settings.roles.values()) <= set(settings.models)
@@ -35,7 +33,6 @@ def test_a_committed_preset_is_a_configuration_and_an_experiment(name: str) -> N
 
 @pytest.mark.parametrize("name", ["paper", "paper-tgi"])
 def test_the_papers_presets_say_what_the_paper_says(name: str) -> None:
-    """Section 3 and 4: five documents of ten, weights, threshold, the judge's decoding, five repeats."""
     experiment = presets.load(name).experiment
     params = msgspec.convert(experiment["params"], Params)
     assert (params.context_size, params.candidates) == (5, 10)
@@ -46,7 +43,6 @@ def test_the_papers_presets_say_what_the_paper_says(name: str) -> None:
 
 
 def test_answers_and_ratings_are_drawn_anew_where_a_person_says_so() -> None:
-    """Each by itself; everything else stays the paper's."""
     both = msgspec.convert(changed(sampled=True, redraw_judge=True).experiment["params"], Params)
     assert (both.generate.temperature, both.judge.per_repeat) == (0.7, True)
     greedy = msgspec.convert(changed(redraw_judge=True).experiment["params"], Params)
@@ -54,7 +50,6 @@ def test_answers_and_ratings_are_drawn_anew_where_a_person_says_so() -> None:
 
 
 def test_the_papers_models_are_one_at_a_time_on_a_12_gb_card() -> None:
-    """Staged, below what a driver leaves of it."""
     settings = presets.settings(changed())
     tags = {role: settings.models[name].tag for role, name in settings.roles.items()}
     assert tags == {"judge": "qwen2.5:0.5b-instruct", "generate": "qwen2.5:7b-instruct-q4_K_M"}
@@ -63,7 +58,6 @@ def test_the_papers_models_are_one_at_a_time_on_a_12_gb_card() -> None:
 
 
 def test_the_embedders_file_is_looked_for_beside_the_problems() -> None:
-    """Unless another one is named."""
     beside = presets.settings(changed()).retrieval.embeddings
     assert beside.path == DATA.absolute() / "bge-small-en-v1.5-f16.gguf"
     assert beside.query_prefix.startswith("Represent this sentence")
@@ -72,7 +66,6 @@ def test_the_embedders_file_is_looked_for_beside_the_problems() -> None:
 
 
 def test_an_embedder_may_be_a_server_or_the_shipped_one() -> None:
-    """A server keeps the instruction of bge; the shipped table knows none."""
     served = presets.settings(changed(embedder="http://127.0.0.1:8081")).retrieval.embeddings
     assert (served.kind, served.url, served.too_long) == ("openai", "http://127.0.0.1:8081", "cut")
     assert served.query_prefix
@@ -80,7 +73,6 @@ def test_an_embedder_may_be_a_server_or_the_shipped_one() -> None:
 
 
 def test_server_device_budget_and_slots_are_the_persons() -> None:
-    """Of every model on Ollama; nothing else changes."""
     settings = presets.settings(changed(server="http://gpu:11434", device="GPU-1", budget_mib=8000, slots=2))
     assert {model.url for model in settings.models.values()} == {"http://gpu:11434"}
     assert {model.parallel for model in settings.models.values()} == {2}
@@ -89,26 +81,22 @@ def test_server_device_budget_and_slots_are_the_persons() -> None:
 
 
 def test_the_environment_goes_before_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it goes before mathrag.yaml, which services read."""
     monkeypatch.setenv("MATHRAG_DEVICE__BUDGET_MIB", "9000")
     settings = presets.settings(changed())
     assert (settings.device.budget_mib, settings.device.id) == (9000, "gpu:0")
 
 
 def test_sampling_changes_the_generators_temperature_alone() -> None:
-    """What the preset says of its length stays."""
     greedy, sampled = (changed(sampled=each).experiment["params"]["generate"] for each in (False, True))
     assert greedy == {"temperature": 0.0, "max_tokens": 1024}
     assert sampled == {"temperature": presets.SAMPLED_TEMPERATURE, "max_tokens": 1024}
 
 
 def test_repeats_are_the_persons_or_the_presets() -> None:
-    """Five, as the paper has them."""
     assert [changed(repeats=each).experiment["repeats"] for each in (None, 1)] == [5, 1]
 
 
 def test_the_grid_of_weights_is_the_gates_alone_and_runs_once() -> None:
-    """11 x 11 cells; the service knows which of them are one job."""
     body = presets.heatmap(changed(), "w", "d", "c")
     asked = Experiment.model_validate(body)
     assert [variant.pipeline for variant in asked.variants] == ["mathrag-gate"]
@@ -118,14 +106,12 @@ def test_the_grid_of_weights_is_the_gates_alone_and_runs_once() -> None:
 
 
 def test_a_preset_of_ones_own_is_a_file(tmp_path: Path) -> None:
-    """Begun with the text of a committed one."""
     file = tmp_path / "own.yaml"
     file.write_text(presets.read_text("small").replace("items: 100", "items: 7"))
     assert presets.load(str(file)).items == 7
 
 
 def test_a_preset_that_is_not_there_is_said_with_those_that_are() -> None:
-    """Never guessed."""
     with pytest.raises(NotFound) as refused:
         presets.load("papper")
     assert "paper, paper-tgi, small" in (refused.value.hint or "")
@@ -141,7 +127,6 @@ def test_a_preset_that_is_not_there_is_said_with_those_that_are() -> None:
     ],
 )
 def test_a_preset_that_is_wrong_is_refused_before_anything_runs(tmp_path: Path, wrong: str, said: str) -> None:
-    """Parameters, fields and values are those of the service."""
     file = tmp_path / "own.yaml"
     file.write_text(presets.read_text("small").replace(wrong, said))
     with pytest.raises(Invalid, match=r"own.yaml"):

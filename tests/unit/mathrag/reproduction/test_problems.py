@@ -15,19 +15,16 @@ MATH = REPOSITORY.parent / "shared" / "data" / "math"
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """20 solutions, and 10 questions that are none of them."""
     write(tmp_path / "train.jsonl", range(20))
     write(tmp_path / "test.jsonl", range(100, 110))
     return tmp_path
 
 
 def read(data: Path, items: int | None = None) -> problems.Problems:
-    """What a folder holds."""
     return problems.read(*problems.find(data, None, None), items)
 
 
 def test_both_files_are_found_by_their_usual_names(data: Path) -> None:
-    """And read as uploads are."""
     found = read(data)
     assert (found.documents, found.items, found.of) == (20, 10, 10)
     first = json.loads(found.asked.splitlines()[0])
@@ -35,7 +32,6 @@ def test_both_files_are_found_by_their_usual_names(data: Path) -> None:
 
 
 def test_the_folders_of_the_original_archive_are_found_too(tmp_path: Path) -> None:
-    """One file for each problem, by subject."""
     for part, numbers in (("train", range(4)), ("test", range(100, 103))):
         for number in numbers:
             file = tmp_path / part / "algebra" / f"{number}.json"
@@ -45,14 +41,12 @@ def test_the_folders_of_the_original_archive_are_found_too(tmp_path: Path) -> No
 
 
 def test_a_file_that_is_named_goes_before_the_folders(data: Path) -> None:
-    """Either of the two."""
     other = write(data / "other.jsonl", range(200, 203))
     assert problems.find(data, None, other) == (data / "train.jsonl", other)
     assert problems.find(None, other, data / "test.jsonl") == (other, data / "test.jsonl")
 
 
 def test_a_part_has_every_subjects_share_and_is_the_same_again(data: Path) -> None:
-    """Half of it is geometry, as half of all is."""
     subjects = [json.loads(line)["subject"] for line in read(data, 4).asked.splitlines()]
     assert sorted(subjects) == ["Algebra", "Algebra", "Geometry", "Geometry"]
     assert read(data, 4).asked == read(data, 4).asked
@@ -60,7 +54,6 @@ def test_a_part_has_every_subjects_share_and_is_the_same_again(data: Path) -> No
 
 
 def test_names_follow_the_content(data: Path) -> None:
-    """What a server has under a name is never taken for something else."""
     before = read(data)
     write(data / "train.jsonl", range(1, 21))
     assert read(data).corpus_name != before.corpus_name
@@ -69,12 +62,10 @@ def test_names_follow_the_content(data: Path) -> None:
 
 
 def test_a_corpus_of_another_size_is_noted_not_refused(data: Path) -> None:
-    """Any part of it may be searched; a reader must know."""
     assert read(data).notes == ("the corpus has 20 documents; MATH's training set has 7500",)
 
 
 def test_questions_that_stand_in_the_corpus_are_counted(data: Path) -> None:
-    """However they are spaced and written."""
     write(data / "test.jsonl", range(100, 110))
     with (data / "test.jsonl").open("a") as opened:
         opened.write(json.dumps(problem(3, problem="what  is 3 + 3?")) + "\n")
@@ -82,34 +73,29 @@ def test_questions_that_stand_in_the_corpus_are_counted(data: Path) -> None:
 
 
 def test_questions_without_subjects_may_not_be_math(data: Path) -> None:
-    """GSM8K has none, for example."""
     write(data / "test.jsonl", range(100, 110), type=None)
     assert any("is this MATH?" in note for note in read(data, 5).notes)
 
 
 def test_a_corpus_that_holds_the_questions_is_the_wrong_file(data: Path) -> None:
-    """The test part in the place of the training part."""
     with pytest.raises(Invalid, match=r"10 of the 10 questions of .*test.jsonl are in it") as refused:
         problems.read(data / "test.jsonl", data / "test.jsonl", None)
     assert refused.value.hint == problems.EXPECTED
 
 
 def test_passages_are_no_worked_solutions(data: Path) -> None:
-    """A corpus without problems is somebody else's."""
     (data / "train.jsonl").write_text('{"id": "1", "text": "A passage."}\n')
     with pytest.raises(Invalid, match="1 of its 1 documents are not a problem with a solution"):
         read(data)
 
 
 def test_questions_without_answers_cannot_be_graded(data: Path) -> None:
-    """They are counted before anything is uploaded."""
     (data / "test.jsonl").write_text('{"problem": "?", "answer": "1"}\n{"problem": "Why?"}\n')
     with pytest.raises(Invalid, match="1 of its 2 questions have no gold answer"):
         read(data)
 
 
 def test_more_questions_than_there_are_is_refused_with_how_many_there_are(data: Path) -> None:
-    """The option that works is the fix."""
     with pytest.raises(Invalid, match="holds 10 questions") as refused:
         read(data, 500)
     assert refused.value.hint == "--items 10"
@@ -117,7 +103,6 @@ def test_more_questions_than_there_are_is_refused_with_how_many_there_are(data: 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl"])
 def test_a_pointer_of_git_lfs_is_no_file(data: Path, name: str) -> None:
-    """The message says which one, and what fetches it."""
     (data / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(MathragError, match=f"{name}.*git lfs pull") as refused:
         read(data)
@@ -125,7 +110,6 @@ def test_a_pointer_of_git_lfs_is_no_file(data: Path, name: str) -> None:
 
 
 def test_a_folder_without_the_files_says_what_is_looked_for(tmp_path: Path) -> None:
-    """And that any file can be named."""
     with pytest.raises(NotFound, match=r"train\.jsonl") as refused:
         read(tmp_path)
     assert "--corpus PATH" in (refused.value.hint or "")
@@ -135,7 +119,6 @@ def test_a_folder_without_the_files_says_what_is_looked_for(tmp_path: Path) -> N
 
 @pytest.mark.skipif(not MATH.is_dir(), reason="../shared/data/math is not there")
 def test_math_itself_is_well() -> None:
-    """All 7,500 solutions; no question of the development part stands among them."""
     found = read(MATH, 100)
     assert (found.documents, found.items, found.of) == (problems.WHOLE, 100, 1000)
     assert found.notes == ("100 of 1000 questions are asked, in proportion to the subjects, with seed 1",)

@@ -22,7 +22,6 @@ NOW = Record(
 
 
 def refusal(tmp_path: Path, **changed: Any) -> str:
-    """What is said when a folder goes on with something else."""
     record.write(tmp_path, NOW)
     with pytest.raises(Conflict) as refused:
         record.check(tmp_path, msgspec.structs.replace(NOW, **changed))
@@ -31,7 +30,6 @@ def refusal(tmp_path: Path, **changed: Any) -> str:
 
 
 def test_a_new_folder_and_the_same_again_go_on(tmp_path: Path) -> None:
-    """However the experiment is called."""
     record.check(tmp_path, NOW)
     record.write(tmp_path, NOW)
     record.check(tmp_path, NOW)
@@ -39,30 +37,25 @@ def test_a_new_folder_and_the_same_again_go_on(tmp_path: Path) -> None:
 
 
 def test_a_model_that_was_pulled_again_is_named_with_both_digests(tmp_path: Path) -> None:
-    """Nobody may have noticed that it changed."""
     said = refusal(tmp_path, models={**NOW.models, "qwen2.5-7b-instruct": "c" * 64})
     assert f"qwen2.5-7b-instruct was {'b' * 12} and is {'c' * 12} now" in said
 
 
 def test_other_models_are_another_run(tmp_path: Path) -> None:
-    """By their names."""
     assert "its models were qwen2.5-0.5b-instruct, qwen2.5-7b-instruct" in refusal(tmp_path, models={"other": None})
 
 
 def test_other_problems_are_another_run(tmp_path: Path) -> None:
-    """Names of datasets and corpora follow their content."""
     other = {**NOW.experiment, "datasets": [{"dataset": "math-asked-500-bb", "corpus": "math-7500-cc"}]}
     said = refusal(tmp_path, experiment=other)
     assert "its problems were math-asked-100-aa over math-7500-cc, now math-asked-500-bb over math-7500-cc" in said
 
 
 def test_another_embedder_is_another_run(tmp_path: Path) -> None:
-    """It finds other documents."""
     assert "its embedder was another one" in refusal(tmp_path, embeddings={"kind": "static"})
 
 
 def test_changed_parameters_are_named_with_their_values(tmp_path: Path) -> None:
-    """Also those that are new."""
     said = refusal(tmp_path, experiment={**NOW.experiment, "repeats": 1, "seeds": [1]})
     assert "`repeats` was 5, now 1" in said
     assert "`seeds` was null, now [1]" in said

@@ -23,7 +23,6 @@ MANIFEST = {
 
 
 def write_archive(folder: Path, members: Mapping[str, bytes] | None = None, **manifest: Any) -> Path:
-    """Write a file like those of `mathrag backup`, with these members and values of the manifest."""
     file = folder / "backup.zip"
     with ZipFile(file, "w", ZIP_STORED) as archive:
         archive.writestr("backup.json", json.dumps(MANIFEST | manifest))
@@ -33,14 +32,12 @@ def write_archive(folder: Path, members: Mapping[str, bytes] | None = None, **ma
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    """Exit code and words of a command that must refuse; each says what is wrong, and none blames the program."""
     ended = mathrag(*arguments)
     assert "defect" not in ended.output
     return ended.exit_code, " ".join(ended.stderr.split())
 
 
 def refused_restore(file: Path, folder: Path) -> tuple[int, str]:
-    """As above, for a restore into a folder."""
     return refused("restore", str(file), "--data-dir", str(folder))
 
 
@@ -89,7 +86,6 @@ def test_a_name_that_no_backup_has_is_refused(tmp_path: Path, name: str) -> None
 
 
 def test_contents_that_expand_are_refused(tmp_path: Path) -> None:
-    """A small file must not fill the disk."""
     file = write_archive(tmp_path)
     with ZipFile(file, "a", ZIP_DEFLATED) as archive:
         archive.writestr(f"indexes/{SIGNATURE}/vectors.faiss", bytes(1 << 20))

@@ -27,7 +27,6 @@ WITH_BUSY_CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-
 
 
 def make_clock() -> Time:
-    """A clock by which every sleep takes two seconds, whatever is asked for."""
     ticks = itertools.count()
     seconds = 0.0
 
@@ -44,7 +43,6 @@ async def never(_pid: int = 0) -> bool:
 
 
 def after(tries: int) -> Callable[[], Awaitable[bool]]:
-    """A test that succeeds after so many failures."""
     count = itertools.count()
 
     async def is_ready() -> bool:
@@ -55,7 +53,6 @@ def after(tries: int) -> Callable[[], Awaitable[bool]]:
 
 @contextmanager
 def running(code: str, folder: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A Python program as a child, killed at the end."""
     child = process.spawn([sys.executable, "-c", code], log=folder / "log")
     try:
         yield child
@@ -71,7 +68,6 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("code", [BUSY, WITH_BUSY_CHILD])
 async def test_a_child_that_works_is_waited_for_as_long_as_it_takes(tmp_path: Path, code: str) -> None:
-    """Three times the limit of one that does nothing; what its children do is its work, too."""
     with running(code, tmp_path) as child:
         await until(lambda: len(psutil.Process(child.pid).children()) == code.count("Popen"))
         await process.wait_ready("slow", child, after(100), log=tmp_path / "log", time=make_clock())
@@ -94,14 +90,12 @@ async def test_a_stopped_child_does_nothing_whatever_its_children_do(tmp_path: P
 
 
 async def test_a_child_that_works_for_ever_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its own processor time, which another program on the machine cannot take for it."""
     monkeypatch.setattr(process, "STARTING_S", 0.1)
     with running(BUSY, tmp_path) as child, pytest.raises(Unavailable, match="s of processor time"):
         await process.wait_ready("endless", child, never, log=tmp_path / "log", time=make_clock())
 
 
 async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(tmp_path: Path) -> None:
-    """Whatever the clock says when it goes on."""
     seconds = 0.0
     with running(IDLE, tmp_path) as child:
         await until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_SLEEPING)
@@ -115,8 +109,6 @@ async def test_a_supervisor_that_did_not_run_itself_blames_nobody_for_that_time(
 async def kept(
     code: str, folder: Path, answers: Callable[[int], Awaitable[bool]] = never
 ) -> AsyncIterator[tuple[Keeper, Time]]:
-    """The keeper of a child that is ready, and its clock."""
-
     async def ready(_pid: int) -> bool:
         return True
 
@@ -131,7 +123,6 @@ async def kept(
 
 
 async def check_often(found: Keeper, time: Time, times: int) -> int | None:
-    """Check so often; the id of the process that lives then."""
     for _ in range(times):
         await found.check()
         await time.sleep(2.0)
@@ -154,7 +145,6 @@ async def test_a_child_that_neither_answers_nor_works_is_killed(
 async def test_a_child_that_works_without_answering_is_killed_after_much_processor_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time of its own, which a machine with too much to do does not give it: only then it loops."""
     async with kept(BUSY, tmp_path) as (found, time):
         assert await check_often(found, time, 100) == found.pid
         monkeypatch.setattr(keeper, "LOOPING_S", 0.0)
@@ -163,7 +153,6 @@ async def test_a_child_that_works_without_answering_is_killed_after_much_process
 
 
 async def test_a_child_that_answers_again_is_forgiven_what_it_did_not(tmp_path: Path) -> None:
-    """Also one that does nothing in between."""
     tries = itertools.count()
 
     async def seldom(_pid: int) -> bool:
@@ -182,7 +171,6 @@ async def test_a_child_that_refuses_a_password_answers(tmp_path: Path) -> None:
 
 
 async def test_with_a_hung_child_ends_what_it_had_started(tmp_path: Path) -> None:
-    """Also what has a group of its own and is stopped: the next PostgreSQL waits for the processes of the last one."""
     code = WITH_IDLE_CHILD.replace("])", "], start_new_session=True)")
     async with kept(code, tmp_path) as (found, time):
         root = psutil.Process(found.pid)

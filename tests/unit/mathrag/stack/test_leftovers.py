@@ -22,7 +22,6 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def living() -> AsyncIterator[asyncio.subprocess.Process]:
-    """A process that lives as long as the block."""
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(60)")
     try:
         yield process
@@ -33,19 +32,16 @@ async def living() -> AsyncIterator[asyncio.subprocess.Process]:
 
 
 def record(data_dir: Path, pid: int, born: str) -> None:
-    """Leave the file of a supervisor that was killed while its only child was this process."""
     child = stack_state.ChildState(name="old", phase="ready", pid=pid, port=None, restarts=0, log="", born=born)
     stack_state.write(data_dir, stack_state.State(pid=1, url="", phase="running", children=(child,)))
 
 
 def impatient() -> Time:
-    """A clock that moves five seconds at every look."""
     seconds: Iterator[int] = iter(range(0, 10_000, 5))
     return Time(now=lambda: float(next(seconds)), sleep=lambda _: asyncio.sleep(0.01))
 
 
 async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) -> None:
-    """The kernel has told it to end; where it does not, it is ended before anything starts."""
     async with living() as left:
         record(tmp_path, left.pid, read_birth(left.pid))
         await leftovers.clear(tmp_path, time=impatient())
@@ -57,7 +53,6 @@ async def test_a_child_that_outlives_its_supervisor_is_killed(tmp_path: Path) ->
 async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
     tmp_path: Path, seen: Seen, born: str
 ) -> None:
-    """Its start tells it from the child that had the id before, also where the clock was set back since then."""
     async with living() as foreign:
         seen.describe("the file of a killed supervisor names the id of a process that is older than the file")
         record(tmp_path, foreign.pid, read_birth(os.getpid()) if born else "")
@@ -70,7 +65,6 @@ async def test_a_process_of_somebody_else_with_a_recorded_id_is_let_alone(
 
 
 async def test_a_process_that_is_gone_has_no_birth() -> None:
-    """So nothing is taken for it."""
     async with living() as process:
         assert read_birth(process.pid) == read_birth(process.pid) != read_birth(os.getpid())
     assert read_birth(process.pid) == ""

@@ -22,8 +22,6 @@ NO_REDIS = "redis://127.0.0.1:1/0"
 
 @asynccontextmanager
 async def listening(answer: bytes) -> AsyncIterator[int]:
-    """A server that sends this to whoever has asked, and closes the connection; its port."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
@@ -40,14 +38,12 @@ async def listening(answer: bytes) -> AsyncIterator[int]:
     ids=["well", "refuses", "closes"],
 )
 async def test_whoever_takes_the_request_answers_whatever_it_says(answer: bytes, is_ready: bool) -> None:
-    """A service with too many connections refuses further ones, and works on the others."""
     async with listening(answer) as port:
         assert await readiness.make_http_answer_test(port)(0)
         assert await readiness.make_http_test(port)(0) is is_ready
 
 
 async def test_a_service_that_says_nothing_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its system still takes the connection."""
     monkeypatch.setattr(readiness, "ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert not await readiness.make_http_answer_test(silent.getsockname()[1])(0)
@@ -58,13 +54,11 @@ async def test_nor_does_one_that_does_not_listen() -> None:
 
 
 async def test_a_worker_is_not_blamed_for_a_redis_that_is_away() -> None:
-    """Nobody can read its heartbeat."""
     assert await readiness.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)
 
 
 @pytest.fixture
 def stopped_child() -> Iterator[None]:
-    """A child of this process that is stopped."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as forked:
         child = psutil.Process(forked.pid)
         child.suspend()
@@ -76,5 +70,4 @@ def stopped_child() -> Iterator[None]:
 
 @pytest.mark.usefixtures("stopped_child")
 async def test_a_worker_whose_child_is_stopped_does_not_answer() -> None:
-    """Its main process sends heartbeats all the while."""
     assert not await readiness.make_heartbeat_answer_test(NO_REDIS, Lane.JUDGE)(psutil.Process().pid)

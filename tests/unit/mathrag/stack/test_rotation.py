@@ -9,7 +9,6 @@ from tests.faults.limits import room, small_disk
 
 
 def test_a_large_log_is_kept_once_and_begins_anew(tmp_path: Path) -> None:
-    """Its writer goes on with the descriptor that it has."""
     log = tmp_path / "judge.log"
     with log.open("ab", buffering=0) as writer:
         for lines in (b"first\n", b"second\n", b"third\n"):
@@ -21,7 +20,6 @@ def test_a_large_log_is_kept_once_and_begins_anew(tmp_path: Path) -> None:
 
 
 def test_a_small_log_is_let_alone(tmp_path: Path) -> None:
-    """As is what is no log."""
     (tmp_path / "guard.log").write_bytes(b"abc")
     (tmp_path / "notes.txt").write_bytes(b"longer than that")
     rotate(tmp_path, 3)
@@ -29,7 +27,6 @@ def test_a_small_log_is_let_alone(tmp_path: Path) -> None:
 
 
 def test_without_room_for_the_copy_nothing_is_lost(tmp_path: Path) -> None:
-    """The log is rotated when there is room again."""
     try:
         with small_disk(tmp_path / "logs", 4) as disk:
             log = disk.folder / "redis.log"

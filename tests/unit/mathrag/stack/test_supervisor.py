@@ -28,8 +28,6 @@ LIVES = "import time; print('born', flush=True); time.sleep(60)"
 
 
 def child(name: str, code: str = LIVES, **options: object) -> Child:
-    """A Python one-liner as a child; ready as soon as it runs."""
-
     async def ready(pid: int) -> bool:
         return psutil.pid_exists(pid)
 
@@ -40,8 +38,6 @@ Workers = Mapping[str, Callable[[int], Child]]
 
 
 class Ran:
-    """A running supervisor and what it has told."""
-
     def __init__(
         self,
         table: list[Child | StartupTask | Chore],
@@ -60,7 +56,6 @@ class Ran:
         self.told.append(name)
 
     def pids(self) -> dict[str, int | None]:
-        """Process id of every child."""
         return {keeper.child.name: keeper.pid for keeper in self.supervisor.keepers}
 
 
@@ -68,7 +63,6 @@ class Ran:
 async def supervised(
     table: list[Child | StartupTask | Chore], data_dir: Path, time: Time = REAL, workers: Workers | None = None
 ) -> AsyncIterator[Ran]:
-    """Running inside the block, stopped after it."""
     ran = Ran(table, data_dir, time, workers)
     task = asyncio.create_task(ran.supervisor.run())
     await asyncio.wait({task, asyncio.create_task(ran.running.wait())}, return_when=asyncio.FIRST_COMPLETED)
@@ -81,14 +75,12 @@ async def supervised(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for it, ten seconds at most."""
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - what is awaited happens in other processes
             await asyncio.sleep(0.02)
 
 
 async def test_starts_in_order(tmp_path: Path) -> None:
-    """A row starts when all rows before it are ready."""
     alive_at_step: list[bool] = []
 
     async def step() -> None:
@@ -101,7 +93,6 @@ async def test_starts_in_order(tmp_path: Path) -> None:
 
 
 async def test_a_row_beside_another_starts_with_it_and_the_next_one_after_both(tmp_path: Path) -> None:
-    """Each of the two waits for the other, and the third sees both of them ready."""
     seen: list[list[str]] = []
 
     async def other_lives(name: str) -> bool:
@@ -138,7 +129,6 @@ async def test_a_child_that_cannot_start_ends_those_that_start_beside_it(tmp_pat
 async def test_restarts_the_child_that_does_not_answer_any_more(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It sleeps for ever, and the others go on; by this clock a second takes five milliseconds."""
     hung: list[int] = []
     quick = Time(now=lambda: REAL.now() * 200, sleep=lambda seconds: asyncio.sleep(seconds / 200))
 
@@ -155,7 +145,6 @@ async def test_restarts_the_child_that_does_not_answer_any_more(
 
 
 async def test_waits_until_ready(tmp_path: Path) -> None:
-    """A child counts as ready when its check says so, not when its process exists."""
     answers = iter([False, False, True])
 
     async def ready(_pid: int) -> bool:
@@ -167,7 +156,6 @@ async def test_waits_until_ready(tmp_path: Path) -> None:
 
 
 async def test_restarts_only_the_killed_child(tmp_path: Path) -> None:
-    """A crash costs nobody else their process; the state says who was restarted."""
     async with supervised([child("one"), child("two")], tmp_path) as ran:
         before = ran.pids()
         os.kill(before["one"] or 0, signal.SIGKILL)
@@ -181,7 +169,6 @@ async def test_restarts_only_the_killed_child(tmp_path: Path) -> None:
 
 
 async def test_kills_what_a_crashed_child_left(tmp_path: Path) -> None:
-    """The children of a crashed child do not outlive it."""
     code = (
         "import subprocess, sys, time\n"
         f"print(subprocess.Popen([sys.executable, '-c', {LIVES!r}]).pid, flush=True)\n"
@@ -203,7 +190,6 @@ def _gone(pid: int) -> bool:
 
 
 async def test_stops_in_reverse(tmp_path: Path) -> None:
-    """The last one started is the first one asked to stop, and gets the time to do so."""
     order = tmp_path / "order"
     code = (
         "import signal, sys, time\n"
@@ -230,7 +216,6 @@ async def test_stops_in_reverse(tmp_path: Path) -> None:
 
 
 async def test_kills_a_child_that_does_not_stop(tmp_path: Path) -> None:
-    """Whoever ignores the request is killed after its grace."""
     code = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('born', flush=True); time.sleep(60)"
     )
@@ -241,8 +226,6 @@ async def test_kills_a_child_that_does_not_stop(tmp_path: Path) -> None:
 
 
 async def test_failed_first_start_stops_everything(tmp_path: Path) -> None:
-    """A child that ends before it is ready ends the start, with its name and where to look."""
-
     async def never(_pid: int) -> bool:
         return False
 
@@ -254,7 +237,6 @@ async def test_failed_first_start_stops_everything(tmp_path: Path) -> None:
 
 
 async def test_two_supervisors_refuse_each_other(tmp_path: Path) -> None:
-    """One data directory, one supervisor; a second directory is free."""
     (tmp_path / "other").mkdir()
     async with supervised([child("one")], tmp_path):
         assert lock.find_holder(tmp_path) == os.getpid()
@@ -266,7 +248,6 @@ async def test_two_supervisors_refuse_each_other(tmp_path: Path) -> None:
 
 
 async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
-    """The environment of a child shows neither in the state nor in a representation."""
     secret = child("one", environment={"URL": "hidden"})
     async with supervised([secret], tmp_path) as ran:
         pid = ran.pids()["one"] or 0
@@ -277,7 +258,6 @@ async def test_secrets_stay_out_of_sight(tmp_path: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A small disk under the data folder."""
     try:
         with small_disk(tmp_path / "data", 48) as mounted:
             yield mounted
@@ -288,7 +268,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 async def test_a_full_disk_ends_nobody_and_the_killed_child_comes_back(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The state finds no room for as long as the disk is full; afterwards it is as it should be, without a restart."""
     async with supervised([child("one"), child("two")], disk.folder) as ran:
         before = ran.pids()
         await until(lambda: all("born" in log.read_text() for log in (disk.folder / "logs").iterdir()))
@@ -302,7 +281,6 @@ async def test_a_full_disk_ends_nobody_and_the_killed_child_comes_back(
 
 
 async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
-    """What fails while the disk is full is not the end of the start."""
     tries: list[int] = []
 
     async def step() -> None:
@@ -323,13 +301,11 @@ async def test_a_start_without_room_waits_for_it(disk: Disk) -> None:
 
 
 def written(data_dir: Path) -> dict[str, int | None]:
-    """Process ids as the state tells them."""
     told = stack_state.read(data_dir)
     return {one.name: one.pid for one in told.children} if told else {}
 
 
 async def test_a_chore_is_repeated_also_after_it_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What can wait ends nobody."""
     times: list[int] = []
 
     async def run() -> None:
@@ -344,23 +320,19 @@ async def test_a_chore_is_repeated_also_after_it_failed(tmp_path: Path, caplog: 
 
 
 def judge(number: int, code: str = LIVES, **options: object) -> Child:
-    """A worker with this number, named as those of the stack are."""
     return child("judge" if number == 1 else f"judge-{number}", code, service="judge", **options)
 
 
 def ready_pids(ran: Ran) -> dict[str, int | None] | None:
-    """Process ids of the children in their order; None while one is not ready."""
     return ran.pids() if all(keeper.phase == "ready" for keeper in ran.supervisor.keepers) else None
 
 
 async def until_ready(ran: Ran, *names: str) -> dict[str, int | None]:
-    """Wait until exactly these children run and are ready; their process ids."""
     await until(lambda: list(ready_pids(ran) or ()) == list(names))
     return ran.pids()
 
 
 async def test_workers_are_added_and_removed_while_the_others_run(tmp_path: Path) -> None:
-    """New ones stand beside those of their service; the surplus is told to stop, the last one first."""
     order = tmp_path / "order"
     code = (
         "import signal, sys, time\n"
@@ -400,8 +372,6 @@ async def test_workers_are_added_where_there_was_none(tmp_path: Path) -> None:
 
 
 async def test_the_last_number_that_was_asked_for_counts(tmp_path: Path) -> None:
-    """Also while workers still start for the one before: they never become ready."""
-
     async def ready(_pid: int) -> bool:
         return False
 
@@ -420,7 +390,6 @@ async def test_the_last_number_that_was_asked_for_counts(tmp_path: Path) -> None
 async def test_a_new_worker_that_cannot_start_is_started_again_and_ends_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With growing pauses, as any other; by this clock a second takes five milliseconds."""
     quick = Time(now=lambda: REAL.now() * 200, sleep=lambda seconds: asyncio.sleep(seconds / 200))
     mended = tmp_path / "mended"
 
@@ -456,7 +425,6 @@ async def test_a_new_worker_that_lives_without_becoming_ready_is_started_again(t
 
 
 async def test_a_worker_that_crashes_is_restarted_until_it_is_not_wanted_any_more(tmp_path: Path) -> None:
-    """One that was added later is kept like the others, and one that waits for its next start is given up."""
     crashing = tmp_path / "crashing"
 
     def worker(number: int) -> Child:
@@ -475,7 +443,6 @@ async def test_a_worker_that_crashes_is_restarted_until_it_is_not_wanted_any_mor
 
 
 async def test_a_stack_that_stops_while_it_scales_leaves_no_process(tmp_path: Path) -> None:
-    """One worker does not hear that it is not wanted any more, another one has just been started."""
     deaf = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('born', flush=True); time.sleep(60)"
     )
@@ -509,8 +476,6 @@ async def test_what_an_earlier_stack_was_asked_for_is_forgotten(tmp_path: Path) 
 async def test_a_file_without_a_possible_number_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str
 ) -> None:
-    """It is removed with a warning, and other services are scaled."""
-
     def generator(number: int) -> Child:
         return child(f"generator-{number}", service="generator")
 
@@ -523,13 +488,11 @@ async def test_a_file_without_a_possible_number_changes_nothing(
 
 
 async def run_scale(data_dir: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and words of `mathrag scale` on this directory, whose supervisor runs here meanwhile."""
     ended = await asyncio.to_thread(mathrag, "scale", *arguments, "--data-dir", str(data_dir))
     return ended.exit_code, " ".join(ended.output.split())
 
 
 async def test_the_command_waits_until_so_many_workers_run_and_says_which(tmp_path: Path) -> None:
-    """Said again, it has nothing to do; the file of it is readable by its owner only."""
     async with supervised([judge(1), child("last")], tmp_path, workers={"judge": judge}) as ran:
         for _ in range(2):
             code, said = await run_scale(tmp_path, "judge=3")
@@ -544,7 +507,6 @@ async def test_the_command_waits_until_so_many_workers_run_and_says_which(tmp_pa
 
 
 async def test_the_command_names_the_worker_that_does_not_start_and_its_log(tmp_path: Path) -> None:
-    """It need not be waited for any longer."""
     quick = Time(now=lambda: REAL.now() * 200, sleep=lambda seconds: asyncio.sleep(seconds / 200))
 
     async def never(_pid: int) -> bool:

@@ -15,13 +15,11 @@ from mathrag.stack.process import Time
 
 
 def test_pause_doubles_up_to_ten_seconds() -> None:
-    """A child that crashes again and again is started less and less often."""
     back_off = BackOff()
     assert [back_off.choose_pause(0.0) for _ in range(7)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
 def test_health_resets_the_pause() -> None:
-    """Thirty seconds of health are forgiven everything."""
     back_off = BackOff()
     for _ in range(5):
         back_off.choose_pause(0.0)
@@ -29,26 +27,21 @@ def test_health_resets_the_pause() -> None:
 
 
 class FakeTime:
-    """A clock that only sleeping moves, and not for long."""
-
     def __init__(self) -> None:
         self.seconds = 0.0
         self.slept: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
-        """Let the others run, and move on."""
         self.slept.append(seconds)
         self.seconds += seconds
         await asyncio.sleep(0.005)
 
     def time(self) -> Time:
-        """As the keeper wants it."""
         return Time(now=lambda: self.seconds, sleep=self.sleep)
 
 
 @pytest.mark.anyio
 async def test_keeper_backs_off(tmp_path: Path) -> None:
-    """The keeper sleeps the growing pauses between the starts of a child that always crashes."""
     fake = FakeTime()
 
     async def ready(_pid: int) -> bool:
@@ -69,7 +62,6 @@ async def test_keeper_backs_off(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux")
 def test_child_dies_with_its_parent(tmp_path: Path) -> None:
-    """kill -9 of the supervisor leaves no child."""
     code = (
         "import sys, time, pathlib\n"
         "from mathrag.stack.process import spawn\n"

@@ -22,19 +22,16 @@ from shared.settings import Settings
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    """Exit status and all output."""
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.output
 
 
 def test_down_of_nothing_is_fine(tmp_path: Path) -> None:
-    """To stop what does not run is no error."""
     code, said = run("down", "--data-dir", str(tmp_path))
     assert (code, said) == (0, f"Nothing runs on {tmp_path}.\n")
 
 
 def test_status_of_nothing(tmp_path: Path) -> None:
-    """Scripts see it in the exit status, people in the text, programs in the JSON."""
     code, said = run("status", "--data-dir", str(tmp_path))
     assert code == 1
     assert "Start it with `mathrag up`" in said
@@ -44,7 +41,6 @@ def test_status_of_nothing(tmp_path: Path) -> None:
 
 
 def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
-    """A taken port is said before anything starts."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         code, said = run("up", "--data-dir", str(tmp_path), "--port", str(port))
@@ -55,7 +51,6 @@ def test_port_in_use_names_the_fix(tmp_path: Path) -> None:
 
 
 def test_second_up_is_refused(tmp_path: Path) -> None:
-    """Where a stack runs, another one is refused with the command that stops the first."""
     with lock.hold(tmp_path):
         code, said = run("up", "--data-dir", str(tmp_path), "--port", "0")
     assert code == 5
@@ -64,7 +59,6 @@ def test_second_up_is_refused(tmp_path: Path) -> None:
 
 
 def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
-    """The same ports as last time; only one that somebody took is replaced."""
     first = ports.load_ports(tmp_path, ("a", "b"))
     assert ports.load_ports(tmp_path, ("a", "b")) == first
     with socket.create_server(("127.0.0.1", first["a"])):
@@ -74,7 +68,6 @@ def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
 
 
 def test_passwords_are_remembered(tmp_path: Path) -> None:
-    """Made once, private, all different."""
     first = passwords.load_passwords(tmp_path)
     assert passwords.load_passwords(tmp_path) == first
     assert len({first.superuser, first.owner, first.app, first.redis}) == 4
@@ -84,7 +77,6 @@ def test_passwords_are_remembered(tmp_path: Path) -> None:
 
 
 def test_scale_starts_so_many_workers(tmp_path: Path) -> None:
-    """Each has a name of its own; the first keeps the service's."""
     built = build_stack(apply_scale(Settings(), ["judge=3", "generator=0"]), data_dir=tmp_path, port=0)
     names = [row.name for row in built.table()]
     assert [name for name in names if name.startswith(("judge", "generator"))] == ["judge", "judge-2", "judge-3"]
@@ -92,7 +84,6 @@ def test_scale_starts_so_many_workers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["judge", "judge=many", "guard=2", "judge=-1"])
 def test_a_scale_that_is_none_is_refused(word: str) -> None:
-    """Guards are not scaled: there is one a device."""
     with pytest.raises(Failed, match="judge=3"):
         apply_scale(Settings(), [word])
 
@@ -110,7 +101,6 @@ def test_a_scale_that_is_none_is_refused(word: str) -> None:
     ],
 )
 def test_a_wrong_number_of_workers_is_a_wrong_command_line(tmp_path: Path, words: list[str], wrong: str) -> None:
-    """Nothing is asked for, whatever else was right."""
     with lock.hold(tmp_path):
         code, said = run("scale", *words, "--data-dir", str(tmp_path))
     assert (code, wrong in " ".join(said.split())) == (Exit.USAGE, True)
@@ -126,7 +116,6 @@ def test_where_no_stack_runs_the_command_that_starts_one_is_named(tmp_path: Path
 
 @pytest.mark.parametrize("phase", ["starting", "stopping"])
 def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: stack_state.Phase) -> None:
-    """It forgets what it was asked for before it ran."""
     stack_state.write(tmp_path, stack_state.State(pid=os.getpid(), url="", phase=phase, children=(), wanted={}))
     with lock.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
@@ -135,7 +124,6 @@ def test_a_stack_that_starts_or_stops_is_not_scaled(tmp_path: Path, phase: stack
 
 
 def test_workers_that_the_supervisor_is_about_to_stop_do_not_count(tmp_path: Path) -> None:
-    """It still carries out what it was asked for before."""
     children = tuple(
         stack_state.ChildState(name=name, service="judge", phase="ready", pid=1, port=None, restarts=0, log="")
         for name in ("judge", "judge-2")
@@ -148,7 +136,6 @@ def test_workers_that_the_supervisor_is_about_to_stop_do_not_count(tmp_path: Pat
 
 
 def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path: Path) -> None:
-    """It would never read what it is asked for."""
     stack_state.write(tmp_path, stack_state.State(pid=os.getpid(), url="", phase="running", children=()))
     with lock.hold(tmp_path):
         code, said = run("scale", "judge=3", "--data-dir", str(tmp_path))
@@ -157,7 +144,6 @@ def test_a_stack_of_a_release_that_cannot_be_scaled_is_to_be_restarted(tmp_path:
 
 
 def test_the_workers_of_the_table_are_the_first_of_those_that_are_added(tmp_path: Path) -> None:
-    """A stack that was started with three judges adds the fourth."""
     built = build_stack(apply_scale(Settings(), ["judge=3"]), data_dir=tmp_path, port=0)
     rows = {row.name: row for row in built.table() if isinstance(row, Child)}
     assert set(built.workers()) == set(scale.SERVICES)
@@ -170,7 +156,6 @@ def test_the_workers_of_the_table_are_the_first_of_those_that_are_added(tmp_path
 
 
 def test_every_device_has_a_guard_of_its_own(tmp_path: Path) -> None:
-    """With a name, a port and a log of its own; all services are told where they are."""
     settings = Settings(devices=(Device(id="cpu:1"), Device(id="far", guard_url="http://far:8082")))
     built = build_stack(settings, data_dir=tmp_path, port=0)
     guards = {child.name: child for child in built.table() if isinstance(child, Child) and "guard" in child.name}
@@ -183,14 +168,12 @@ def test_every_device_has_a_guard_of_its_own(tmp_path: Path) -> None:
 
 
 def test_one_device_is_started_as_ever(tmp_path: Path) -> None:
-    """One guard, and nothing said of further devices."""
     built = build_stack(Settings(), data_dir=tmp_path, port=0)
     assert [row.name for row in built.table() if "guard" in row.name] == ["guard"]
     assert "MATHRAG_DEVICES" not in built.environment()
 
 
 def test_services_start_together_as_far_as_they_can(tmp_path: Path) -> None:
-    """Guards and retriever first, for whoever works with them; also where no worker is started."""
     settings = Settings(devices=(Device(id="cpu:1"),))
     assert list_groups(build_stack(settings, data_dir=tmp_path, port=0)) == [
         ["postgres"], ["redis"], ["guard", "guard-2", "retriever"], ["judge", "generator", "orchestrator"],
@@ -202,7 +185,6 @@ def test_services_start_together_as_far_as_they_can(tmp_path: Path) -> None:
 
 
 def list_groups(built: Stack) -> list[list[str]]:
-    """Names of the children that start at the same time."""
     found: list[list[str]] = []
     for row in built.table():
         if isinstance(row, Child):
@@ -219,7 +201,6 @@ def test_every_child_is_asked_whether_it_answers(tmp_path: Path) -> None:
 
 
 def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
-    """A new one from the start, and what an earlier release left open in an old one; that one keeps its own mode."""
     (old := tmp_path / "old").mkdir(mode=0o755)
     (old / "logs").mkdir(mode=0o755)
     for data_dir, mode in ((old, 0o755), (tmp_path / "new", privacy._choose_mode())):

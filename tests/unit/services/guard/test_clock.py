@@ -9,21 +9,17 @@ from services.guard import clock
 
 
 class Hands:
-    """A wall clock and a monotonic clock that the test sets."""
-
     def __init__(self) -> None:
         self.wall = datetime(2026, 3, 1, 12, tzinfo=UTC)
         self.seconds = 100.0
 
     def now(self, zone: object) -> datetime:
-        """The wall clock."""
         assert zone is UTC
         return self.wall
 
 
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    """Clocks under control."""
     hands = Hands()
     monkeypatch.setattr(clock, "datetime", hands)
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: hands.seconds))
@@ -31,13 +27,11 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 
 def test_the_clock_starts_at_wall_time(hands: Hands) -> None:
-    """Its stamps are times of day, in UTC."""
     assert clock.GuardClock().now() == hands.wall
 
 
 @pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(hours=1)])
 def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta) -> None:
-    """Only monotonic time passes: intervals of one guard's life compare."""
     guard_clock = clock.GuardClock()
     start = hands.wall
     hands.wall += jump
@@ -46,7 +40,6 @@ def test_a_jump_of_the_wall_clock_changes_nothing(hands: Hands, jump: timedelta)
 
 
 def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
-    """The database's time counts, not the host's."""
     guard_clock = clock.GuardClock()
     guard_clock.set(hands.wall + timedelta(hours=1))
     hands.seconds += 2.5
@@ -54,5 +47,4 @@ def test_a_clock_that_is_set_goes_on_from_there(hands: Hands) -> None:
 
 
 def test_a_stamp_knows_its_zone() -> None:
-    """A stamp without one would be read as local time by the database."""
     assert clock.GuardClock().now().utcoffset() == timedelta(0)

@@ -19,46 +19,38 @@ EPOCH, JUDGE, GENERATOR, REMOTE = 7, 1, 2, 3
 
 
 def call(number: int, model_id: int = JUDGE) -> ModelCall:
-    """A call whose prompt is its number."""
     return ModelCall(id=number, model_id=model_id, prompt=str(number), decoding=Decoding(), seed=0)
 
 
 def chunk(*calls: ModelCall | int, epoch: int | None = EPOCH) -> RunRequest:
-    """A chunk; a number is a call of the judge."""
     return RunRequest(epoch=epoch, calls=tuple(call(each) if isinstance(each, int) else each for each in calls))
 
 
 def guard_with(*servers: PuppetServer, parallel: int = 8) -> Guard:
-    """A guard whose epoch is open; the servers are models 1, 2, ..."""
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
     guard.open(EPOCH, {n + 1: ServedModel(server, parallel) for n, server in enumerate(servers)})
     return guard
 
 
 async def completions(guard: Guard, request: RunRequest) -> list[Completion]:
-    """All of a chunk, by id."""
     return sorted([each async for ended in guard.run(request) for each in ended], key=lambda each: each.id)
 
 
 def sent(guard: Guard, request: RunRequest) -> "asyncio.Task[list[Completion]]":
-    """A chunk on its way."""
     return asyncio.create_task(completions(guard, request))
 
 
 async def turns(count: int = 20) -> None:
-    """Let everything that can run do so."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
 def ends(found: Sequence[Completion]) -> list[End]:
-    """How each call left the guard."""
     return [each.end for each in found]
 
 
 @pytest.mark.parametrize("epoch", [EPOCH - 1, EPOCH + 1, None])
 async def test_a_stale_epoch_is_refused_before_any_byte_goes_out(epoch: int | None) -> None:
-    """A claim of another residency reaches no model, whether it is older, newer or of none."""
     server = PuppetServer()
     guard = guard_with(server)
     with pytest.raises(StaleEpoch):
@@ -69,7 +61,6 @@ async def test_a_stale_epoch_is_refused_before_any_byte_goes_out(epoch: int | No
 
 
 async def test_a_claim_that_commits_after_draining_began_is_refused() -> None:
-    """The epoch is still the newest one, but it admits nothing more."""
     server = PuppetServer()
     guard = guard_with(server)
     guard.close()
@@ -79,7 +70,6 @@ async def test_a_claim_that_commits_after_draining_began_is_refused() -> None:
 
 
 async def test_a_chunk_with_one_foreign_model_is_refused_whole() -> None:
-    """Half a chunk would be half a claim."""
     server = PuppetServer()
     guard = guard_with(server)
     with pytest.raises(StaleEpoch):
@@ -90,7 +80,6 @@ async def test_a_chunk_with_one_foreign_model_is_refused_whole() -> None:
 
 
 async def test_the_epoch_check_and_the_count_in_flight_happen_without_an_await_between_them() -> None:
-    """Driven by hand, admission ends without giving the event loop a chance to start a drain inside it."""
     guard = guard_with(PuppetServer())
     stream = guard.run(chunk(1, 2, 3))
     with pytest.raises(StopIteration):  # the generator's first step came to its end in one go
@@ -101,7 +90,6 @@ async def test_the_epoch_check_and_the_count_in_flight_happen_without_an_await_b
 
 @pytest.mark.parametrize("drain_first", [False, True])
 async def test_a_drain_that_begins_while_a_chunk_is_being_admitted_never_sees_an_idle_device(drain_first: bool) -> None:
-    """Either the chunk is refused or the drain waits for it, whoever comes first in one turn of the loop."""
     server = PuppetServer()
     guard = guard_with(server)
 
@@ -123,7 +111,6 @@ async def test_a_drain_that_begins_while_a_chunk_is_being_admitted_never_sees_an
 
 
 async def test_a_drain_waits_for_the_last_call_in_flight() -> None:
-    """Closing lets what was admitted go on to its end."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1, 2))
@@ -139,7 +126,6 @@ async def test_a_drain_waits_for_the_last_call_in_flight() -> None:
 
 
 async def test_a_client_that_goes_away_cancels_its_calls_upstream() -> None:
-    """Nobody computes for a dead worker, and its calls no longer hold a drain."""
     server = PuppetServer()
     guard = guard_with(server, parallel=1)
     stream = guard.run(chunk(1, 2))
@@ -156,7 +142,6 @@ async def test_a_client_that_goes_away_cancels_its_calls_upstream() -> None:
 
 
 async def test_a_client_that_goes_away_does_not_hold_the_device() -> None:
-    """The web framework cancels by scopes, which cancel every `await` of the clean-up as well."""
     server = PuppetServer()
     guard = guard_with(server)
     async with anyio.create_task_group() as group:
@@ -169,7 +154,6 @@ async def test_a_client_that_goes_away_does_not_hold_the_device() -> None:
 
 
 async def test_aborted_calls_come_back_released() -> None:
-    """Running or still waiting for a slot: neither is charged, and the device is idle when the abort returns."""
     server = PuppetServer()
     guard = guard_with(server, parallel=1)
     running = sent(guard, chunk(1, 2))
@@ -182,7 +166,6 @@ async def test_aborted_calls_come_back_released() -> None:
 
 
 async def test_a_reply_that_came_before_the_abort_is_kept() -> None:
-    """Work that was done is not thrown away."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1, 2))
@@ -194,7 +177,6 @@ async def test_a_reply_that_came_before_the_abort_is_kept() -> None:
 
 
 async def test_after_an_abort_the_next_epoch_runs_as_usual() -> None:
-    """The abort is over when it returns: calls of the next residency are answered."""
     guard = guard_with(PuppetServer())
     running = sent(guard, chunk(1))
     await turns()
@@ -209,7 +191,6 @@ async def test_after_an_abort_the_next_epoch_runs_as_usual() -> None:
 
 
 async def test_a_server_that_dies_lapses_what_ran_on_it() -> None:
-    """Its calls are suspects; those of the other server are none."""
     judge, generator = PuppetServer(), PuppetServer()
     guard = guard_with(judge, generator)
     running = sent(guard, chunk(1, 2, call(3, GENERATOR)))
@@ -221,7 +202,6 @@ async def test_a_server_that_dies_lapses_what_ran_on_it() -> None:
 
 
 async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running_alone() -> None:
-    """What waited for a slot, what came before the death was noticed, and what reached no server go back uncharged."""
     server = PuppetServer()
     guard = guard_with(server, parallel=2)
     running = sent(guard, chunk(1, 2, 3))
@@ -235,7 +215,6 @@ async def test_one_death_of_a_server_is_charged_to_the_calls_that_it_was_running
 
 
 async def test_a_call_that_is_aborted_while_it_waits_for_a_slot_of_a_dead_server_is_released() -> None:
-    """It has not run."""
     server = PuppetServer()
     guard = guard_with(server, parallel=1)
     running = sent(guard, chunk(1, 2))
@@ -246,7 +225,6 @@ async def test_a_call_that_is_aborted_while_it_waits_for_a_slot_of_a_dead_server
 
 
 async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
-    """Somebody took the device: no call did it, whether it is aborted or its connection goes first."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1, 2))
@@ -259,7 +237,6 @@ async def test_a_server_that_is_lost_alive_releases_what_ran_on_it() -> None:
 
 
 async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_backend() -> None:
-    """The call made no server die, so it is retried and not suspected."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1))
@@ -272,7 +249,6 @@ async def test_a_lost_connection_to_a_server_that_lives_is_a_failure_of_the_back
 
 @pytest.mark.parametrize("away", [ServerAway("HTTP 503: busy"), ServerUnreached("connection refused")])
 async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
-    """Overloaded, or not to be reached though nothing of ours has died: no failure of the call."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1))
@@ -286,7 +262,6 @@ async def test_a_call_waits_for_a_server_that_is_away(away: ServerAway) -> None:
 
 @pytest.mark.parametrize("kind", [FailureKind.CONTEXT_EXCEEDED, FailureKind.TIMEOUT, FailureKind.BACKEND_ERROR])
 async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> None:
-    """Also when the server is gone by then: only a lost connection hints at a death."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1, 2))
@@ -300,7 +275,6 @@ async def test_a_typed_failure_is_passed_on_with_its_kind(kind: FailureKind) -> 
 
 
 async def test_an_unforeseen_error_of_one_call_leaves_its_neighbours_alone() -> None:
-    """A bug in an adapter is that call's failure, not the chunk's."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(1, 2))
@@ -315,7 +289,6 @@ async def test_an_unforeseen_error_of_one_call_leaves_its_neighbours_alone() -> 
 
 
 async def test_receipts_lie_inside_the_residency() -> None:
-    """From opening to idle, by the guard's one clock; a call that waited for a slot is stamped when it gets it."""
     server = PuppetServer()
     clock = StepClock()
     guard = Guard("cpu:0", clock)  # type: ignore[arg-type]
@@ -336,7 +309,6 @@ async def test_receipts_lie_inside_the_residency() -> None:
 
 
 async def test_a_completion_carries_the_whole_reply() -> None:
-    """Text, why it ended, and tokens."""
     server = PuppetServer()
     guard = guard_with(server)
     running = sent(guard, chunk(9))
@@ -350,7 +322,6 @@ async def test_a_completion_carries_the_whole_reply() -> None:
 
 @pytest.mark.parametrize("parallel", [1, 3])
 async def test_parallelism_never_exceeds_the_slots(parallel: int) -> None:
-    """Two clients share the slots of a server; a receipt says how many calls ran when this one started."""
     server = PuppetServer()
     guard = guard_with(server, parallel=parallel)
     chunks = [sent(guard, chunk(*range(5))), sent(guard, chunk(*range(5, 10)))]
@@ -367,7 +338,6 @@ async def test_parallelism_never_exceeds_the_slots(parallel: int) -> None:
 
 
 async def test_a_failed_call_gives_its_slot_back() -> None:
-    """Else a server of one slot would answer nothing more after one failure."""
     server = PuppetServer()
     guard = guard_with(server, parallel=1)
     running = sent(guard, chunk(1, 2))
@@ -380,7 +350,6 @@ async def test_a_failed_call_gives_its_slot_back() -> None:
 
 @pytest.mark.parametrize("epoch", [None, EPOCH - 1, EPOCH])
 async def test_calls_of_remote_models_run_whatever_the_epoch(epoch: int | None) -> None:
-    """They need no lease: their receipts carry no epoch, they hold no drain, and no abort touches them."""
     server = PuppetServer()
     guard = guard_with(PuppetServer())
     guard.serve_remote(REMOTE, ServedModel(server, 2))
@@ -395,7 +364,6 @@ async def test_calls_of_remote_models_run_whatever_the_epoch(epoch: int | None) 
 
 
 async def test_in_a_mixed_chunk_only_the_leased_calls_count() -> None:
-    """The epoch is checked for them, and a drain waits for them."""
     local, remote = PuppetServer(), PuppetServer()
     guard = guard_with(local)
     guard.serve_remote(REMOTE, ServedModel(remote, 2))
@@ -412,7 +380,6 @@ async def test_in_a_mixed_chunk_only_the_leased_calls_count() -> None:
 
 
 async def test_a_call_that_takes_too_long_is_broken_off_and_frees_its_slot() -> None:
-    """A server that sends a byte now and then would keep any client waiting; what waits for the slot is not charged."""
     server = PuppetServer()
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
     guard.open(EPOCH, {JUDGE: ServedModel(server, 1, 0.05)})
@@ -425,7 +392,6 @@ async def test_a_call_that_takes_too_long_is_broken_off_and_frees_its_slot() -> 
 
 
 async def test_a_reply_waits_for_a_look_after_it_and_lends_its_slot_meanwhile() -> None:
-    """Its receipt ends where the answer did; the next call runs while the first is held back."""
     server = PuppetServer()
     server.looks.clear()
     guard = guard_with(server, parallel=1)
@@ -445,7 +411,6 @@ async def test_a_reply_waits_for_a_look_after_it_and_lends_its_slot_meanwhile() 
 
 @pytest.mark.parametrize("how", ["answered", "failed"])
 async def test_what_a_changed_model_said_goes_back_uncharged(how: str) -> None:
-    """A reply and a typed failure alike: neither is about the model that the job pinned."""
     server = PuppetServer()
     server.unchanged = False
     running = sent(guard_with(server), chunk(1))
@@ -459,7 +424,6 @@ async def test_what_a_changed_model_said_goes_back_uncharged(how: str) -> None:
 
 
 async def test_a_reply_that_is_held_back_when_its_server_dies_is_no_suspect() -> None:
-    """It had ended: it goes back uncharged."""
     server = PuppetServer()
     server.looks.clear()
     guard = guard_with(server)

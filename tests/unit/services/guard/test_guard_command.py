@@ -10,7 +10,6 @@ from services.guard.__main__ import _restrict_to_gpu
 
 
 def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> None:
-    """It ends with 2 and a sentence, before it opens anything."""
     done = subprocess.run(
         [sys.executable, "-m", "services.guard", "--device", "cpu:9", "--port", "1"],
         capture_output=True, text=True, check=False, timeout=120,
@@ -23,7 +22,6 @@ def test_a_device_that_is_not_configured_is_refused_with_those_that_are() -> Non
 
 @pytest.mark.parametrize(("device", "seen"), [("GPU-0f", "GPU-0f"), ("MIG-0f", "MIG-0f"), ("cpu:0", "0,1")])
 def test_what_a_guard_starts_sees_its_own_gpu_only(monkeypatch: pytest.MonkeyPatch, device: str, seen: str) -> None:
-    """Two guards of one box must not load onto the same one; a CPU device changes nothing."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     _restrict_to_gpu(device)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen

@@ -20,7 +20,6 @@ UUID = "GPU-8f9c"
 
 @pytest.fixture
 def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """4096 MiB, 200 of them the driver's."""
     made = Gpu(tmp_path / "gpu.json", UUID)
     monkeypatch.syspath_prepend(str(STAND_IN))
     monkeypatch.setitem(os.environ, "NVML_STAND_IN", str(tmp_path / "gpu.json"))
@@ -29,7 +28,6 @@ def gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 async def test_a_reading_is_the_devices_and_names_who_is_there(gpu: Gpu) -> None:
-    """In MiB; of a path, the command."""
     gpu.take(3072)
     found = await NvmlMemory(UUID).read()
     assert found == MemoryReading(4096, 3272, 824, (DeviceProcess(STRANGER, "somebody", 3072),), "0.0 (stand-in)")
@@ -38,7 +36,6 @@ async def test_a_reading_is_the_devices_and_names_who_is_there(gpu: Gpu) -> None
 
 @pytest.fixture
 def python_program() -> Iterator[int]:
-    """Its process id."""
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", "secret", "0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
         yield program.pid
@@ -56,7 +53,6 @@ async def test_a_python_program_is_named_by_its_module_and_not_by_its_secrets(gp
 async def test_a_gpu_that_cannot_be_read_is_an_error_with_its_reason_and_is_read_again_once_it_can(
     gpu: Gpu, error: str
 ) -> None:
-    """Never a figure that nobody measured: the error says what NVML said, and the two ways on."""
     nvml = NvmlMemory(UUID)
     await nvml.read()
     gpu.hide(error)
@@ -67,7 +63,6 @@ async def test_a_gpu_that_cannot_be_read_is_an_error_with_its_reason_and_is_read
 
 
 async def test_the_library_stays_open_until_it_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening it may take a second; after an error what it gave out before is worth nothing."""
     import pynvml
 
     opened: list[None] = []
@@ -85,13 +80,11 @@ async def test_the_library_stays_open_until_it_fails(gpu: Gpu, monkeypatch: pyte
 
 
 async def test_another_gpu_is_not_taken_for_it(gpu: Gpu) -> None:
-    """The UUID decides, not the order of devices."""
     with pytest.raises(NotMeasured, match="GPU-other cannot be measured: NVML: Not Found"):
         await NvmlMemory("GPU-other").read()
 
 
 async def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is an extra."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NotMeasured, match="pip install nvidia-ml-py"):
         await NvmlMemory(UUID).read()
@@ -100,7 +93,6 @@ async def test_without_the_library_the_error_names_it(monkeypatch: pytest.Monkey
 async def test_a_driver_that_does_not_tell_processes_still_tells_memory(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Containers and old drivers: who it is does not matter, how much is there does."""
     import pynvml
 
     def too_old(_: str) -> None:
@@ -113,7 +105,6 @@ async def test_a_driver_that_does_not_tell_processes_still_tells_memory(
 
 
 async def test_a_process_that_nobody_can_name_is_still_there(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its id is another host's."""
     import pynvml
 
     def unknown(_: int) -> None:
@@ -138,13 +129,11 @@ async def test_a_process_that_nobody_can_name_is_still_there(gpu: Gpu, monkeypat
 async def test_a_gpu_named_by_its_uuid_is_measured_unless_its_operator_says_otherwise(
     device: Device, measured: bool
 ) -> None:
-    """A name says nothing that NVML could look up; a setting wins over both."""
     assert isinstance(make_meter(device), NvmlMemory) is measured
     assert measured or await DeclaredMemory().read() is None
 
 
 def test_only_children_are_ours_and_only_they_are_killed() -> None:
-    """Whoever else computes on the device is named, and left alone."""
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"]) as child:
         listed = [DeviceProcess(pid, "?", 0) for pid in (child.pid, os.getpid(), os.getppid(), STRANGER)]
         ours = memory.find_children(listed)

@@ -22,19 +22,15 @@ SOMEBODY = DeviceProcess(6_000_000, "somebody", 3000)
 
 
 def full(used: float, *processes: DeviceProcess) -> MemoryReading:
-    """A device of which so much is used."""
     return MemoryReading(TOTAL, used, TOTAL - used, processes, "570.1")
 
 
 class Scripted:
-    """Readings one after another, the last for ever; an error is raised."""
-
     def __init__(self, *readings: MemoryReading | Exception | None) -> None:
         self.readings = list(readings)
         self.reads = 0
 
     async def read(self) -> MemoryReading | None:
-        """The next."""
         self.reads += 1
         found = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
         if isinstance(found, Exception):
@@ -43,8 +39,6 @@ class Scripted:
 
 
 class Bench:
-    """A verification whose time is counted, whose remedy is scripted, and whose row is a dictionary."""
-
     def __init__(self, *readings: MemoryReading | Exception | None, device: Device = DEVICE) -> None:
         self.memory = Scripted(*readings)
         self.slept = 0.0
@@ -67,11 +61,9 @@ class Bench:
             self.memory.readings = list(self.after_remedy)
 
     async def free(self, needed: int | None) -> None:
-        """Verify."""
         await self.verification.verify_free(needed, self._remedy)
 
     async def opened(self, *later: MemoryReading | Exception) -> None:
-        """A residency that has taken 1000 MiB; then these readings."""
         self.memory.readings = [full(300)]
         await self.free(1000)
         self.memory.readings = [full(1300)]
@@ -79,14 +71,12 @@ class Bench:
         self.memory.readings = list(later) or [full(1300)]
 
     async def sampled(self, times: int = 1) -> None:
-        """So many samples; the clock takes a second at every look, so every third or so is due."""
         reads = self.memory.reads
         while self.memory.reads < reads + times:
             await self.verification.sample()
 
 
 async def test_room_is_found_by_three_looks_in_a_row() -> None:
-    """Two would do for a figure that is a moment old."""
     bench = Bench(full(300))
     await bench.free(3000)
     assert (bench.memory.reads, bench.remedies) == (MIN_READINGS, 0)
@@ -94,21 +84,18 @@ async def test_room_is_found_by_three_looks_in_a_row() -> None:
 
 
 async def test_a_figure_that_changes_back_is_not_believed() -> None:
-    """Free, free, taken: it is counted from the beginning."""
     bench = Bench(full(300), full(300), full(2000), full(300))
     await bench.free(3000)
     assert bench.memory.reads == 3 + MIN_READINGS
 
 
 async def test_memory_that_lags_is_waited_for_without_a_remedy() -> None:
-    """It is on its way."""
     bench = Bench(*[full(3300)] * 6, full(300))
     await bench.free(3000)
     assert (bench.memory.reads, bench.remedies) == (6 + MIN_READINGS, 0)
 
 
 async def test_room_that_comes_at_the_last_look_is_looked_at_to_the_end() -> None:
-    """The limit is for waiting, not for making sure."""
     looks = round(DEVICE.free_timeout_s / POLL_S)
     bench = Bench(*[full(3300)] * (looks - 1), full(300))
     await bench.free(3000)
@@ -116,7 +103,6 @@ async def test_room_that_comes_at_the_last_look_is_looked_at_to_the_end() -> Non
 
 
 async def test_memory_that_does_not_come_back_is_remedied_once() -> None:
-    """And looked at as at first."""
     bench = Bench(full(3300))
     bench.after_remedy = [full(300)]
     await bench.free(3000)
@@ -124,7 +110,6 @@ async def test_memory_that_does_not_come_back_is_remedied_once() -> None:
 
 
 async def test_a_child_that_stays_on_the_device_is_killed_after_the_remedy() -> None:
-    """Nothing of ours may be there; a stranger of whom nobody knows more than a number is left alone."""
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(3600)")
     bench = Bench(full(3300, DeviceProcess(child.pid, "vllm", 3000), SOMEBODY._replace(mib=0)))
     try:
@@ -138,7 +123,6 @@ async def test_a_child_that_stays_on_the_device_is_killed_after_the_remedy() -> 
 
 
 async def test_what_is_missing_is_said_in_mib_with_who_holds_it_and_what_to_do() -> None:
-    """After both waits; the reserve counts."""
     bench = Bench(full(3300, SOMEBODY))
     with pytest.raises(DriverError) as caught:
         await bench.free(2500)
@@ -151,14 +135,12 @@ async def test_what_is_missing_is_said_in_mib_with_who_holds_it_and_what_to_do()
 
 
 async def test_memory_that_nobody_admits_to_is_said_as_well() -> None:
-    """A container shows no processes."""
     with pytest.raises(DriverError, match="names no process"):
         await Bench(full(3300)).free(2500)
 
 
 @pytest.mark.parametrize(("held", "fits"), [(1000, True), (1200, False)])
 async def test_others_may_hold_what_the_budget_leaves_and_no_more(held: float, fits: bool) -> None:
-    """Even where the next model would find room: the budget is promised to all of them."""
     bench = Bench(full(200 + held, SOMEBODY._replace(mib=held)))
     if fits:
         await bench.free(500)
@@ -168,14 +150,12 @@ async def test_others_may_hold_what_the_budget_leaves_and_no_more(held: float, f
 
 
 async def test_a_device_that_is_only_emptied_is_asked_for_nothing() -> None:
-    """An operator's drain must not fail because somebody else is there."""
     bench = Bench(full(4000, SOMEBODY))
     await bench.free(None)
     assert bench.memory.reads == 0
 
 
 async def test_a_declared_device_is_believed_at_once() -> None:
-    """And nothing is written down that nobody measured."""
     bench = Bench(None)
     await bench.free(9999)
     await bench.verification.verify_resident()
@@ -184,7 +164,6 @@ async def test_a_declared_device_is_believed_at_once() -> None:
 
 
 async def test_a_device_that_cannot_be_measured_is_not_called_free() -> None:
-    """Neither found free nor remedied: nobody can tell."""
     bench = Bench(NotMeasured("GPU is lost"))
     with pytest.raises(NotMeasured):
         await bench.free(1000)
@@ -192,7 +171,6 @@ async def test_a_device_that_cannot_be_measured_is_not_called_free() -> None:
 
 
 async def test_a_load_is_what_came_on_top_of_the_free_device() -> None:
-    """What the driver and others hold is not ours."""
     bench = Bench()
     await bench.opened()
     assert bench.row == {
@@ -202,7 +180,6 @@ async def test_a_load_is_what_came_on_top_of_the_free_device() -> None:
 
 
 async def test_a_load_beyond_the_budget_is_written_down_and_refused() -> None:
-    """With both figures."""
     bench = Bench(full(300))
     await bench.free(1000)
     bench.memory.readings = [full(3400)]
@@ -212,7 +189,6 @@ async def test_a_load_beyond_the_budget_is_written_down_and_refused() -> None:
 
 
 async def test_the_peak_is_the_most_that_any_sample_found() -> None:
-    """Written only when it has grown."""
     bench = Bench()
     await bench.opened(full(1500), full(1400), full(1600), full(1300))
     await bench.sampled(6)
@@ -221,7 +197,6 @@ async def test_the_peak_is_the_most_that_any_sample_found() -> None:
 
 
 async def test_a_peak_over_the_budget_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """The audit finds it on the row."""
     bench = Bench()
     await bench.opened(full(3400))
     await bench.sampled()
@@ -230,7 +205,6 @@ async def test_a_peak_over_the_budget_is_said(caplog: pytest.LogCaptureFixture) 
 
 
 async def test_what_strangers_take_is_theirs() -> None:
-    """Who came after the load is no part of its peak; who was there before is."""
     ours = DeviceProcess(5_000_000, "ollama", 1000)
     bench = Bench(full(300))
     await bench.free(1000)
@@ -242,7 +216,6 @@ async def test_what_strangers_take_is_theirs() -> None:
 
 
 async def test_a_sample_that_could_not_be_written_is_written_with_the_next() -> None:
-    """The database may be away for a moment."""
     bench = Bench()
     await bench.opened(full(1500))
     record, outage = bench.verification._record, [ConnectionError("away")]
@@ -260,7 +233,6 @@ async def test_a_sample_that_could_not_be_written_is_written_with_the_next() -> 
 
 
 async def test_samples_are_taken_now_and_then_and_not_between_residencies() -> None:
-    """The loop looks ten times a second; NVML is asked every two."""
     bench = Bench()
     await bench.opened()
     reads = bench.memory.reads
@@ -275,7 +247,6 @@ async def test_samples_are_taken_now_and_then_and_not_between_residencies() -> N
 
 
 async def test_a_device_that_is_lost_while_it_is_open_is_told_at_the_next_sample() -> None:
-    """To the reconciler, which closes the residency."""
     bench = Bench()
     await bench.opened(NotMeasured("GPU is lost"))
     with pytest.raises(NotMeasured):

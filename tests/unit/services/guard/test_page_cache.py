@@ -25,7 +25,6 @@ SIZE = 4 * CHUNK + 1
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A file that is on the disk, and none of it in memory."""
     path = tmp_path / "model.gguf"
     path.write_bytes(os.urandom(SIZE))
     evict(path)
@@ -35,14 +34,12 @@ def file(tmp_path: Path) -> Path:
 
 
 def evict(path: Path) -> None:
-    """Out of the page cache."""
     with path.open("rb") as opened:
         os.fsync(opened.fileno())
         os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def cached(path: Path) -> float:
-    """The part of its pages that is in the page cache, by mincore(2)."""
     size = path.stat().st_size
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), size, access=mmap.ACCESS_COPY) as mapped:
         first = ctypes.c_char.from_buffer(mapped)
@@ -55,19 +52,16 @@ def cached(path: Path) -> float:
 
 
 async def test_a_file_is_in_the_page_cache_after_it_was_read_ahead(file: Path) -> None:
-    """Every page of it."""
     assert await read_ahead(file) == SIZE
     assert cached(file) == 1.0
 
 
 async def test_the_driver_of_a_file_reads_it_ahead(file: Path) -> None:
-    """The guard asks for nothing more."""
     await ProcessDriver("model", Model(driver="process", path=file), Device()).warm()
     assert cached(file) == 1.0
 
 
 async def test_a_folder_is_all_of_its_files(file: Path) -> None:
-    """Weights come in several."""
     (file.parent / "parts").mkdir()
     (file.parent / "parts" / "more.safetensors").write_bytes(b"x" * 1000)
     assert await read_ahead(file.parent) == SIZE + 1000
@@ -75,7 +69,6 @@ async def test_a_folder_is_all_of_its_files(file: Path) -> None:
 
 
 async def test_nothing_is_read_where_memory_is_short(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page that pushes out another one helps nobody."""
     for available, read in ((SIZE + RESERVE - 1, 0), (SIZE + RESERVE, SIZE)):
         memory = SimpleNamespace(available=available)
         monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: memory)
@@ -84,12 +77,10 @@ async def test_nothing_is_read_where_memory_is_short(file: Path, monkeypatch: py
 
 
 async def test_a_cancelled_reading_ends_at_the_next_chunk(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever cancels is not kept waiting, and the thread does not go on for gigabytes."""
     begun, ended, go_on = asyncio.Event(), asyncio.Event(), threading.Event()
     loop, read = asyncio.get_running_loop(), page_cache._read_all
 
     def slowly(size: int) -> bytearray:
-        """A buffer that is there when the test says so."""
         loop.call_soon_threadsafe(begun.set)
         go_on.wait()
         return bytearray(size)
@@ -115,7 +106,6 @@ async def test_a_cancelled_reading_ends_at_the_next_chunk(file: Path, monkeypatc
 
 
 async def test_the_reading_thread_goes_last(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At idle I/O priority and the lowest of the processor's; nobody else's priority changes."""
     seen = []
 
     def look(_path: Path, _stopping: object) -> int:
@@ -131,6 +121,5 @@ async def test_the_reading_thread_goes_last(file: Path, monkeypatch: pytest.Monk
 
 
 async def test_a_file_that_has_gone_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The load will say so, with the fix."""
     assert await read_ahead(tmp_path / "nothing.gguf") == 0
     assert "not read ahead" in caplog.text

@@ -20,14 +20,12 @@ EPOCH, QWEN = 7, 1
 
 
 def guard_with(server: PuppetServer) -> Guard:
-    """A guard whose epoch is open for one model."""
     guard = Guard("cpu:0", StepClock())  # type: ignore[arg-type]
     guard.open(EPOCH, {QWEN: ServedModel(server, 2, name="qwen", driver="process")})
     return guard
 
 
 def chunk(*prompts: str) -> RunRequest:
-    """A chunk; calls are numbered from 0."""
     calls = (
         ModelCall(id=n, model_id=QWEN, prompt=each, decoding=Decoding(max_tokens=9), seed=n)
         for n, each in enumerate(prompts)
@@ -36,19 +34,16 @@ def chunk(*prompts: str) -> RunRequest:
 
 
 async def drained(guard: Guard, request: RunRequest) -> None:
-    """A chunk, to its end, inside a span as the guard's server has one."""
     with traces.span("POST /run"):
         async for _ in guard.run(request):
             pass
 
 
 def calls(spans: Spans) -> list[ReadableSpan]:
-    """Spans of model calls, by the call's number."""
     return sorted(spans.named("chat qwen"), key=lambda span: span.attributes["mathrag.call.id"])
 
 
 async def test_every_call_of_a_chunk_is_a_span() -> None:
-    """With the operator's name of the model, its parameters, what it used, and how many ran beside it."""
     server = PuppetServer()
     with tracing() as spans, anyio.fail_after(30):
         running = asyncio.create_task(drained(guard_with(server), chunk("a", "b")))
@@ -63,7 +58,6 @@ async def test_every_call_of_a_chunk_is_a_span() -> None:
 
 
 async def test_a_call_on_a_server_that_dies_says_so() -> None:
-    """As it is in the completion: lapsed."""
     server = PuppetServer()
     with tracing() as spans, anyio.fail_after(30):
         running = asyncio.create_task(drained(guard_with(server), chunk("a")))
@@ -74,7 +68,6 @@ async def test_a_call_on_a_server_that_dies_says_so() -> None:
 
 
 async def test_a_call_that_is_aborted_ends_its_span() -> None:
-    """A drain that waits no longer leaves no span open."""
     server = PuppetServer()
     guard = guard_with(server)
     with tracing() as spans, anyio.fail_after(30):
@@ -86,7 +79,6 @@ async def test_a_call_that_is_aborted_ends_its_span() -> None:
 
 
 async def test_the_model_server_is_told_the_trace() -> None:
-    """A server that traces itself continues it; the others ignore a header."""
     with tracing() as spans:
         async with chat_server(lambda _: answer("hi")) as server:
             client = OpenAICompatible(server.url, model="qwen")
@@ -102,7 +94,6 @@ async def test_the_model_server_is_told_the_trace() -> None:
 
 
 async def test_a_model_server_is_told_nothing_when_nothing_is_traced() -> None:
-    """Off, requests are what they were."""
     async with chat_server(lambda _: answer("hi")) as server:
         client = OpenAICompatible(server.url, model="qwen")
         await client.complete("a", Decoding(), seed=1)

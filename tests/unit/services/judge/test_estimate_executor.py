@@ -21,20 +21,17 @@ QUESTIONS = ("What is $2+3$?", "Prove that there are infinitely many primes.")
 
 
 def call(number: int, question: str, model: str = ESTIMATOR.hash.hex()) -> ClaimedCall:
-    """A claimed call."""
     body = msgspec.json.encode(Request(role="estimate", model=model, values={"question": question}))
     return ClaimedCall(id=number, key=b"", role="estimate", model_id=3, request=body)
 
 
 async def replies(executor: EstimateExecutor, *calls: ClaimedCall) -> list[Reply]:
-    """What it answers, in the order of the calls."""
     answers = [answer async for answer in executor.run(calls, None)]
     assert [answer.call_id for answer in answers] == [each.id for each in calls]
     return [answer.reply for answer in answers]
 
 
 async def test_a_chunk_is_answered_as_the_classifier_answers() -> None:
-    """In order, and for each question what it would get alone."""
     classifier = DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS))
     expected = [Estimated(probability=each or 0) for each in classifier.probabilities(QUESTIONS)]
     executor = EstimateExecutor()
@@ -43,7 +40,6 @@ async def test_a_chunk_is_answered_as_the_classifier_answers() -> None:
 
 
 async def test_a_question_that_the_classifier_cannot_read_fails_alone() -> None:
-    """For good: it is a fact about the question."""
     first, second = await replies(
         EstimateExecutor(), call(1, "求 $x$ 的值，其中两个数字之和是五。"), call(2, QUESTIONS[0])
     )
@@ -52,12 +48,10 @@ async def test_a_question_that_the_classifier_cannot_read_fails_alone() -> None:
 
 
 async def test_a_job_that_was_given_another_classifier_is_not_answered_by_this_one() -> None:
-    """Its reply would be kept under the other one's name."""
     assert await replies(EstimateExecutor(), call(1, QUESTIONS[0], model="0" * 64)) == [OTHER_CLASSIFIER]
 
 
 async def test_embeddings_that_the_weights_were_not_fitted_to_are_refused(tmp_path: Path) -> None:
-    """Every call fails for a reason of infrastructure, which is not kept: the folder may be put right."""
     other = Path(copytree(EMBEDDINGS, tmp_path / "other"))
     (other / "config.json").write_text("{}")
     executor = EstimateExecutor(embeddings=other)
@@ -70,7 +64,6 @@ async def test_embeddings_that_the_weights_were_not_fitted_to_are_refused(tmp_pa
 
 
 def test_jobs_are_pinned_to_the_weights_and_by_them_to_the_embedder() -> None:
-    """Other weights are another model, and its calls are others."""
     assert BUILT_IN["estimate"] is ESTIMATOR
     assert ESTIMATOR.digest == digest(WEIGHTS)
     assert read_regression(WEIGHTS).embedder == StaticEmbedder(EMBEDDINGS).signature

@@ -17,7 +17,6 @@ MEMORY_MIB = 2048
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A graph of two facts with times, as files."""
     folder = tmp_path / "graph"
     folder.mkdir()
     (folder / "triples").write_bytes(np.array([[0, 0, 1], [1, 1, 2]], "<i4").tobytes())
@@ -28,7 +27,6 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_graph_is_read_from_its_files(folder: Path) -> None:
-    """Names of any script, by number and in order."""
     graph = mapped_graph.map_graph(folder)
     assert graph.triples.tolist() == [[0, 0, 1], [1, 1, 2]]
     assert graph.times is not None
@@ -59,7 +57,6 @@ async def test_relations_are_mined_in_a_process_that_is_kept(folder: Path) -> No
 
 
 async def test_a_relation_that_takes_too_much_fails_alone(folder: Path) -> None:
-    """Memory, and then time: the next relation is mined, after a kill in a fresh process."""
     async with MiningPool(1, 0.5, MEMORY_MIB, PROCESS) as pool:
         memory = await pool.mine(folder, "takes 4 GiB", Amie())
         assert isinstance(memory, Failure)

@@ -38,7 +38,6 @@ FICKLE: dict[str, tuple[str, FailureKind | Marked]] = {
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Site]:
-    """A folder with a grader of each of `BODIES`, and `fickle`, loaded."""
     made = plugins.site(tmp_path, monkeypatch)
     for name, body in BODIES.items():
         install(made, name, body)
@@ -50,13 +49,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Si
 
 
 def install(site: plugins.Site, name: str, body: str) -> None:
-    """A grader with this body."""
     site.install(name, marking(name, body), kind="grader", value=f"plugin_{name}:GRADER")
 
 
 @pytest.fixture
 async def grades() -> AsyncIterator[GradeExecutor]:
-    """The judge's executor."""
     pools: list[GradingPool] = []
 
     def open_pool(plugin: Plugin) -> GradingPool:
@@ -70,7 +67,6 @@ async def grades() -> AsyncIterator[GradeExecutor]:
 
 
 def calls(*names: str, answers: Sequence[str] = ()) -> dict[int, ClaimedCall]:
-    """A grade call of each of these graders, for an answer that is the gold one if no other is given; by id."""
     made = {}
     for number, (name, answer) in enumerate(zip(names, answers or ["4"] * len(names), strict=True)):
         pins = {"grade": Pin(model_id=1, hash=grader_identity(name).hash.hex())}
@@ -84,13 +80,11 @@ def calls(*names: str, answers: Sequence[str] = ()) -> dict[int, ClaimedCall]:
 
 
 async def replies(grades: GradeExecutor, asked: dict[int, ClaimedCall]) -> dict[int, Reply | Wait]:
-    """What becomes of each."""
     ends = [end async for end in grades.run(list(asked.values()), None)]
     return {end.call_id: end.reply if isinstance(end, AnsweredCall) else end for end in ends}
 
 
 async def test_each_grader_ends_its_own_answer_as_it_deserves(site: plugins.Site, grades: GradeExecutor) -> None:
-    """One that loops, ends its process, raises or returns nonsense gives a failure; the others' verdicts stand."""
     names = [*BODIES, *["fickle"] * (len(FICKLE) + 1), "math"]
     answers = ["4"] * len(BODIES) + [*FICKLE, "4", "4"]
     found = await replies(grades, calls(*names, answers=answers))
@@ -110,7 +104,6 @@ async def test_each_grader_ends_its_own_answer_as_it_deserves(site: plugins.Site
 async def test_a_grader_of_other_code_than_its_calls_are_keyed_by_grades_nothing(
     site: plugins.Site, grades: GradeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Changed under the running worker, or known after a restart: the call waits, and is not answered by other code."""
     asked = calls("fair")
     install(site, "fair", "return Marked(correct=False)")
     assert [type(end) for end in (await replies(grades, asked)).values()] == [Wait]

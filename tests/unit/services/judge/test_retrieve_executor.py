@@ -27,13 +27,11 @@ Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
 def call(question: str, **more: Any) -> ClaimedCall:
-    """A claimed call to the index with the number 3."""
     body = msgspec.json.encode(Request(role="retrieve", model="m", values={"question": question}, k=5, **more))
     return ClaimedCall(id=1, key=b"", role="retrieve", model_id=3, request=body)
 
 
 async def ends(handler: Handler, *calls: ClaimedCall) -> list[CallEnd]:
-    """What the executor makes of a retriever that answers so."""
     database: Any = SimpleNamespace()
     executor = RetrieveExecutor(database, SETTINGS)
     executor._indexes = {3: 33}
@@ -42,19 +40,16 @@ async def ends(handler: Handler, *calls: ClaimedCall) -> list[CallEnd]:
 
 
 async def replies(handler: Handler, *calls: ClaimedCall) -> list[Reply]:
-    """The replies among that."""
     return [each.reply for each in await ends(handler, *calls) if isinstance(each, AnsweredCall)]
 
 
 def found(request: httpx2.Request) -> httpx2.Response:
-    """One hit a search: its question."""
     searches = json.loads(request.content)["searches"]
     hits = [Retrieved(hits=(Hit(document=search["question"], rank=1, score=1.0),)) for search in searches]
     return httpx2.Response(200, content=msgspec.json.encode(hits))
 
 
 async def test_a_chunk_is_one_request_with_all_that_determines_the_replies() -> None:
-    """Pages and hypothetical documents included."""
     seen: list[httpx2.Request] = []
 
     def handler(request: httpx2.Request) -> httpx2.Response:
@@ -72,7 +67,6 @@ async def test_a_chunk_is_one_request_with_all_that_determines_the_replies() -> 
 
 
 async def test_the_operators_limit_holds() -> None:
-    """It is `retrieval.timeout_s`; what takes longer is tried again."""
     limits: list[Any] = []
 
     def late(request: httpx2.Request) -> httpx2.Response:
@@ -86,8 +80,6 @@ async def test_the_operators_limit_holds() -> None:
 
 @pytest.mark.parametrize(("status", "kind"), [(413, FailureKind.CONTEXT_EXCEEDED), (422, FailureKind.BACKEND_ERROR)])
 async def test_a_question_that_is_refused_fails_alone(status: int, kind: FailureKind) -> None:
-    """The others of its chunk are asked again without it; being too long is a fact about a text, not about a server."""
-
     def handler(request: httpx2.Request) -> httpx2.Response:
         is_bad = any(search["question"] == "bad" for search in json.loads(request.content)["searches"])
         return httpx2.Response(status, text="not this one") if is_bad else found(request)
@@ -101,7 +93,6 @@ async def test_a_question_that_is_refused_fails_alone(status: int, kind: Failure
 
 @pytest.mark.parametrize("status", [404, 422, 500])
 async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
-    """Asked together, then alone, and tried again by the runtime."""
     asked: list[int] = []
 
     def handler(_: httpx2.Request) -> httpx2.Response:
@@ -114,8 +105,6 @@ async def test_other_refusals_are_trouble_of_the_retriever(status: int) -> None:
 
 
 async def test_a_retriever_that_is_not_there_is_waited_for() -> None:
-    """Nobody is charged for it."""
-
     def gone(_: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("nobody there")
 
@@ -126,13 +115,11 @@ async def test_a_retriever_that_is_not_there_is_waited_for() -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 429, 502, 503, 504])
 async def test_a_retriever_that_refuses_everybody_is_waited_for(status: int) -> None:
-    """Another service key, too many connections, or a proxy that finds nobody behind it."""
     got = await ends(lambda _: httpx2.Response(status, text="no"), call("one"), call("two"))
     assert got == [Wait(1, "the retriever at retriever", f"HTTP {status}: no")] * 2
 
 
 async def test_what_the_retriever_finds_away_is_waited_for_by_name() -> None:
-    """The search engine, or the server of the embeddings: not the retriever."""
     what = "Elasticsearch at 127.0.0.1:9200"
     problem = {"type": "unavailable", "detail": f"{what} cannot be reached", "what": what}
     got = await ends(lambda _: httpx2.Response(503, json=problem), call("one"))
@@ -140,7 +127,6 @@ async def test_what_the_retriever_finds_away_is_waited_for_by_name() -> None:
 
 
 async def test_what_is_there_and_has_nothing_for_a_search_is_a_failure_of_it() -> None:
-    """An index that is damaged stays so, however long one waits."""
     problem = {"type": "refused", "detail": "the index is damaged", "what": "the index is damaged"}
     [reply] = await replies(lambda _: httpx2.Response(503, json=problem), call("one"))
     assert isinstance(reply, Failure)
@@ -148,7 +134,6 @@ async def test_what_is_there_and_has_nothing_for_a_search_is_a_failure_of_it() -
 
 
 async def test_a_key_that_a_server_refuses_fails_the_call_with_the_whole_reason() -> None:
-    """Waiting would not help, and no fallback hides it. The privilege stands at the end of what the server says."""
     detail = f"Elasticsearch at 127.0.0.1:9200 refuses us (403): {'action ' * 60}granted by the index privileges [read]"
     problem = {"type": "refused", "detail": detail, "hint": "make a new key", "what": "Elasticsearch at 127.0.0.1:9200"}
     [reply] = await replies(lambda _: httpx2.Response(503, json=problem), call("one"))

@@ -22,40 +22,30 @@ VERDICT = Verified(verified=1, refuted=0, unknown=0)
 
 
 class Row(NamedTuple):
-    """A document as the database has it."""
-
     hash: bytes
     problem: str
     body: str
 
 
 class Documents:
-    """A database that has every document."""
-
     @asynccontextmanager
     async def statement(self) -> AsyncIterator["Documents"]:
-        """Itself."""
         yield self
 
     async def execute(self, _query: Any, values: dict[str, list[bytes]]) -> list[Row]:
-        """The rows, after others had their turn."""
         await asyncio.sleep(0)
         return [Row(each, "", each.hex()) for each in values["hashes"]]
 
 
 class Pool:
-    """Answers the first item at once and every other one never."""
-
     def __init__(self) -> None:
         self.asked = 0
         self.cancelled = 0
 
     async def grade(self, _answer: str | None, _gold: str, _rules: Rules) -> Reply:
-        """As a grader."""
         return await self._work(Graded(math_verify=True, strict=True))
 
     async def verify(self, _text: str, _modulus: int) -> Reply:
-        """As a verifier."""
         return await self._work(VERDICT)
 
     async def _work(self, reply: Reply) -> Reply:
@@ -70,17 +60,13 @@ class Pool:
 
 
 class Patient:
-    """A pool that answers everything, after others had their turn."""
-
     async def verify(self, _text: str, _modulus: int) -> Reply:
-        """As a verifier."""
         for _ in range(20):
             await asyncio.sleep(0)
         return VERDICT
 
 
 def calls(*requests: Request) -> list[ClaimedCall]:
-    """Claimed calls with these contents."""
     return [
         ClaimedCall(id=number, key=b"", role=each.role, model_id=1, request=msgspec.json.encode(each))
         for number, each in enumerate(requests)
@@ -88,7 +74,6 @@ def calls(*requests: Request) -> list[ClaimedCall]:
 
 
 def verify(number: int) -> Request:
-    """A verify call for the document with this number."""
     return Request(role="verify", model="", values={"document": DocumentRef(f"{number:064x}")})
 
 
@@ -97,7 +82,6 @@ GRADE = Request(role="grade", model="", values={"answer": "5", "gold": "5"})
 
 @pytest.mark.parametrize("what", ["grades", "verifying"])
 async def test_an_executor_that_is_closed_early_leaves_no_task(what: str) -> None:
-    """What still ran is cancelled, and has ended when the close returns."""
     pool, database = Pool(), Documents()
     given: Any = pool
     made: Any = database
@@ -111,7 +95,6 @@ async def test_an_executor_that_is_closed_early_leaves_no_task(what: str) -> Non
 
 
 async def test_chunks_side_by_side_do_not_lose_each_others_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few documents the cache holds, every chunk holds its own until it ends."""
     monkeypatch.setattr(library.LibraryCache.__init__, "__defaults__", (2,))
     pool: Any = Patient()
     database: Any = Documents()

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_role_that_nobody_answers_says_so_for_every_call() -> None:
-    """A reply, which is kept, and not an error that is tried again."""
     calls = [ClaimedCall(id=n, key=b"", role="estimate", model_id=1, request=b"{}") for n in (1, 2)]
     answers = [answer async for answer in UnconfiguredExecutor("no classifier").run(calls, None)]
     reply = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no classifier")

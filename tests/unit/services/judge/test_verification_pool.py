@@ -40,7 +40,6 @@ async def test_documents_are_verified_in_a_process_that_is_kept_until_it_dies() 
 
 
 async def test_a_document_that_takes_too_long_is_a_failure_of_its_own_kind() -> None:
-    """It has no quality, and the next document gets a fresh process."""
     async with VerificationPool(1, deadline_s=0.5) as pool:
         await pool.start()
         (stuck,) = pool.pids
@@ -53,6 +52,5 @@ async def test_a_document_that_takes_too_long_is_a_failure_of_its_own_kind() -> 
 
 
 def test_the_process_answers_with_what_a_reply_is_made_of() -> None:
-    """Its fields, by name."""
     answer = verification_process.load()
     assert Verified(**answer({"text": "1+1=2. \ud800", "modulus": 0})).verified == 1

@@ -23,38 +23,27 @@ from tests.unit.retrieval import DenseConformance, HashedWords, SparseConformanc
 
 
 class TestFlat(DenseConformance):
-    """All vectors are compared."""
-
     backend = Faiss(HashedWords())
 
 
 class TestHnsw(DenseConformance):
-    """A graph; six documents are all reached."""
-
     backend = Faiss(HashedWords(), Hnsw(neighbours=16, build=64, search=64))
 
 
 class TestIvf(DenseConformance):
-    """Lists; six documents are one."""
-
     backend = Faiss(HashedWords(), Ivf(lists=0, probes=4))
 
 
 class TestBm25s(SparseConformance):
-    """With characters and pairs."""
-
     backend = Bm25()
 
 
 class TestBm25sWithWords(SparseConformance):
-    """With jieba's words and other parameters."""
-
     backend = Bm25(TermCutter("jieba"), k1=0.9, b=0.4)
 
 
 @pytest.fixture(scope="class")
 def engine(request: pytest.FixtureRequest) -> Iterator[ElasticsearchServer]:
-    """The real one with a prefix of its own, or the double."""
     url = os.environ.get("ELASTICSEARCH_URL")
     if url is None:
         request.cls.behind = "a double: ELASTICSEARCH_URL names no server"
@@ -69,16 +58,12 @@ def engine(request: pytest.FixtureRequest) -> Iterator[ElasticsearchServer]:
 
 
 class TestElasticsearchTerms(SparseConformance):
-    """BM25 by the server."""
-
     @pytest.fixture(autouse=True)
     def _backend(self, engine: ElasticsearchServer) -> None:
         self.backend = ElasticsearchTerms(engine, PAIRS, k1=1.2, b=0.75)
 
 
 class TestElasticsearchVectors(DenseConformance):
-    """kNN by the server, which adds in single precision, in an order that depends on where a document lies."""
-
     precision = 1e-6
 
     @pytest.fixture(autouse=True)
@@ -87,8 +72,6 @@ class TestElasticsearchVectors(DenseConformance):
 
 
 class TestElasticsearchBytes(DenseConformance):
-    """The same with a graph of bytes. One of bits cannot tell texts apart that differ by a number, at 64 dimensions."""
-
     precision = 1e-6
 
     @pytest.fixture(autouse=True)

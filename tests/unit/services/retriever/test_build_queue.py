@@ -14,8 +14,6 @@ LARGE = 100 * SMALL_BYTES
 
 
 class Builds:
-    """Builds that run until they are ended, under a clock that the test sets."""
-
     def __init__(self, tasks: TaskGroup) -> None:
         self.now = 0.0
         self.queue = BuildQueue(lambda: self.now)
@@ -24,12 +22,10 @@ class Builds:
         self._scopes: dict[str, anyio.CancelScope] = {}
 
     async def begin(self, name: str, size: int, signature: str = "") -> None:
-        """Submit a build of an index with its own signature, or with the given one."""
         self._tasks.start_soon(self._build, name, size, signature or name)
         await anyio.wait_all_tasks_blocked()
 
     async def end(self, name: str) -> None:
-        """End a build, or the request of one that still waits."""
         self._scopes[name].cancel()
         await anyio.wait_all_tasks_blocked()
 
@@ -45,21 +41,18 @@ class Builds:
 
 @pytest.fixture
 async def building() -> AsyncIterator[Builds]:
-    """Builds, all of which are ended after the test."""
     async with anyio.create_task_group() as tasks:
         yield Builds(tasks)
         tasks.cancel_scope.cancel()
 
 
 async def test_a_small_corpus_does_not_wait_for_a_large_one(building: Builds) -> None:
-    """It is built beside it."""
     await building.begin("large", LARGE)
     await building.begin("small", SMALL_BYTES)
     assert building.running == ["large", "small"]
 
 
 async def test_two_large_corpora_are_built_one_after_the_other(building: Builds) -> None:
-    """The second place is kept for small ones."""
     await building.begin("first", LARGE)
     await building.begin("second", LARGE)
     assert building.running == ["first"]
@@ -68,7 +61,6 @@ async def test_two_large_corpora_are_built_one_after_the_other(building: Builds)
 
 
 async def test_small_corpora_start_before_larger_ones_that_came_first(building: Builds) -> None:
-    """Not in the order of arrival."""
     for name in ("running", "running too"):
         await building.begin(name, 1)
     for name, size in (("large", LARGE), ("medium", 2000), ("small", 1000)):
@@ -80,7 +72,6 @@ async def test_small_corpora_start_before_larger_ones_that_came_first(building: 
 
 
 async def test_a_large_corpus_is_overtaken_only_for_as_long_as_it_takes_itself(building: Builds) -> None:
-    """A stream of small ones cannot keep it waiting."""
     for name in ("running", "running too"):
         await building.begin(name, 1)
     await building.begin("large", LARGE)
@@ -95,7 +86,6 @@ async def test_a_large_corpus_is_overtaken_only_for_as_long_as_it_takes_itself(b
 
 
 async def test_an_index_is_not_built_twice_at_once(building: Builds) -> None:
-    """Whoever waits for the same one lets others pass."""
     await building.begin("one", 1, signature="same")
     await building.begin("again", 1, signature="same")
     await building.begin("other", 2)
@@ -105,7 +95,6 @@ async def test_an_index_is_not_built_twice_at_once(building: Builds) -> None:
 
 
 async def test_a_waiting_build_whose_request_has_ended_is_dropped(building: Builds) -> None:
-    """It takes no place when its turn would have come."""
     await building.begin("first", LARGE)
     await building.begin("gone", LARGE)
     await building.begin("third", LARGE)

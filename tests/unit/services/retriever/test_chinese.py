@@ -29,13 +29,11 @@ HAN = st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FD5), max_siz
 
 
 def test_words_are_those_of_the_search_mode() -> None:
-    """A long word, and the shorter ones inside it."""
     assert JIEBA.of("三角形的面积") == ["三角", "角形", "三角形", "的", "面积"]
     assert PAIRS.of("面积") == ["面", "积", "面积"]
 
 
 def test_formulas_and_numbers_stay_whole_inside_chinese() -> None:
-    """The dictionary sees runs of characters only."""
     text = r"已知$x^{2}+\frac{1}{2}=40{,}000$，求x的值"
     formula = ["x^2", "x", "2", r"\frac", "1", "2", "40000"]
     assert JIEBA.of(text) == ["已知", *formula, "求", "x", "的", "值"]
@@ -43,7 +41,6 @@ def test_formulas_and_numbers_stay_whole_inside_chinese() -> None:
 
 
 def test_what_the_dictionary_does_not_know_is_cut_into_pairs() -> None:
-    """Kana, hangul and rare characters, also beside words."""
     assert JIEBA.of("カナ") == PAIRS.of("カナ")
     assert JIEBA.of("한글") == PAIRS.of("한글")
     assert JIEBA.of("面积カナ") == ["面积", "カ", "ナ", "カナ"]
@@ -52,14 +49,12 @@ def test_what_the_dictionary_does_not_know_is_cut_into_pairs() -> None:
 
 @given(HAN)
 def test_no_character_is_lost_and_no_token_holds_a_blank(run: str) -> None:
-    """Whatever the text is: a server splits our tokens at blanks."""
     found = JIEBA.of(run)
     assert set("".join(found)) == set(tokens.tokenise(run)) & set(run)
     assert all(token and token == "".join(token.split()) for token in found)
 
 
 def test_the_setting_chooses_and_the_recipe_tells() -> None:
-    """Pairs say nothing, so that indexes of before stay valid; words name jieba's version."""
     assert TermCutter("bigrams").recipe() == {"tokens": tokens.VERSION}
     assert TermCutter("jieba").recipe() == {"tokens": tokens.VERSION, "chinese": f"jieba {version('jieba')}"}
     assert TermCutter("auto").recipe() == TermCutter("jieba").recipe()
@@ -69,7 +64,6 @@ def test_the_setting_chooses_and_the_recipe_tells() -> None:
 
 @pytest.fixture
 def _without_jieba(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the extra is not installed."""
     found = util.find_spec
     monkeypatch.setattr(chinese, "find_spec", lambda name: None if name == "jieba" else found(name))
     monkeypatch.setitem(sys.modules, "jieba", None)
@@ -78,7 +72,6 @@ def _without_jieba(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_without_jieba")
 def test_without_jieba_it_is_pairs_or_a_clear_refusal() -> None:
-    """`auto` does without; who asks for jieba is told how to get it."""
     assert TermCutter("auto").recipe() == PAIRS.recipe()
     assert TermCutter("auto").of("面积") == PAIRS.of("面积")
     with pytest.raises(Unavailable, match="`jieba` of the extra `zh` is not installed") as caught:
@@ -100,7 +93,6 @@ print(words.of("三角形面积"), sorted(file.name for file in Path(sys.argv[1]
 
 
 def test_it_is_silent_and_neither_reads_nor_writes_a_cache(tmp_path: Path) -> None:
-    """The cache lies in a folder that everybody may write to; what is in it would be our dictionary."""
     ended = subprocess.run([sys.executable, "-c", FRESH, str(tmp_path)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "['三角', '角形', '三角形', '面积'] ['jieba.cache']\n"
@@ -108,14 +100,12 @@ def test_it_is_silent_and_neither_reads_nor_writes_a_cache(tmp_path: Path) -> No
 
 
 def test_its_log_has_no_handlers_of_its_own() -> None:
-    """What it warns of goes where all warnings go."""
     JIEBA.of("面积")
     assert logging.getLogger("jieba").handlers == []
     assert logging.getLogger("jieba").getEffectiveLevel() == logging.WARNING
 
 
 def test_several_threads_load_it_once() -> None:
-    """Also when they are the first ones."""
     chinese._load_tokenizer.cache_clear()
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(JIEBA.of, ["三角形的面积"] * 16))
@@ -126,7 +116,6 @@ def test_several_threads_load_it_once() -> None:
 @pytest.mark.skipif(not DATA.is_file(), reason=f"{DATA} is absent")
 @pytest.mark.parametrize("words", [PAIRS, JIEBA], ids=["pairs", "words"])
 def test_half_of_a_problem_finds_it_among_a_thousand(words: TermCutter) -> None:
-    """Known items of CMATH: with either cut nearly all of them come first."""
     lines = DATA.read_text(encoding="utf-8").splitlines()
     texts = list(dict.fromkeys(json.loads(line)["question"] for line in lines))
     index = Bm25(words).build([[(f"{at:064x}", text) for at, text in enumerate(texts)]])

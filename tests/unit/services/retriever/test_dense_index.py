@@ -9,7 +9,6 @@ from tests.unit.retrieval import DOCUMENTS, QUESTIONS, TEXTS, HashedWords
 
 
 def test_scores_are_the_inner_products() -> None:
-    """All of them, exactly sorted, as plain matrices give them."""
     embedder = HashedWords()
     expected = (
         embedder.embed_queries(QUESTIONS).astype(np.float64) @ embedder.embed_documents(TEXTS).astype(np.float64).T
@@ -22,21 +21,18 @@ def test_scores_are_the_inner_products() -> None:
 
 
 def test_the_same_text_has_cosine_one() -> None:
-    """Vectors have length 1."""
     [[match]] = Faiss(HashedWords()).build([DOCUMENTS]).search([TEXTS[0]], 1)
     assert match.document == DOCUMENTS[0][0]
     assert match.score == pytest.approx(1, abs=1e-6)
 
 
 def test_equal_vectors_beyond_the_margin_come_by_hash() -> None:
-    """Up to `MARGIN` equals at the cut are all seen, so the smallest hashes win."""
     twins = [(f"{at:064x}", "one and the same") for at in range(MARGIN + 1)][::-1]
     [matches] = Faiss(HashedWords()).build([twins]).search(["the same"], 1)
     assert int(matches[0].document, 16) == 0
 
 
 def test_knows_its_dimension_and_embedder() -> None:
-    """Both are part of the recipe, so another embedder is another index."""
     backend = Faiss(HashedWords())
     index: DenseIndex = backend.build([DOCUMENTS])
     assert index.dimension == backend.recipe()["dimension"] == 64
@@ -44,7 +40,6 @@ def test_knows_its_dimension_and_embedder() -> None:
 
 
 def test_large_and_small_batches_agree_to_the_last_bit() -> None:
-    """FAISS changes its method at 20 questions, and with it the last bit; the scores are taken again."""
     rng = np.random.default_rng(0)
     words = [f"w{at}" for at in range(50)]
     texts = [" ".join(rng.choice(words, 8)) for _ in range(300)]

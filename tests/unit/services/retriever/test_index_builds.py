@@ -20,27 +20,22 @@ CORPUS = "ab" * 32
 
 
 class OtherWords(HashedWords):
-    """Another embedder."""
-
     signature = "other-words"
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda backend: backend.kind)
 def backend(request: pytest.FixtureRequest) -> Backend[SearchIndex]:
-    """Each kind in turn."""
     chosen: Backend[SearchIndex] = request.param
     return chosen
 
 
 def write(root: Path, backend: Backend[SearchIndex], corpus: str = CORPUS) -> tuple[Path, dict[str, Any], bytes]:
-    """A small index below `root`: folder, recipe, registered hash."""
     recipe = builds.make_recipe(backend, corpus)
     folder, file_hash = files.write(root, recipe, backend.build([DOCUMENTS]))
     return folder, recipe, file_hash
 
 
 def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
-    """Which is the digest of the recipe."""
     folder, recipe, file_hash = write(tmp_path, backend)
     assert folder == tmp_path / canonical.digest(recipe).hex()
     manifest = files.verify(folder, recipe, file_hash)
@@ -50,20 +45,17 @@ def test_the_folder_is_named_by_the_signature(tmp_path: Path, backend: Backend[S
 
 
 def test_what_was_written_is_searched(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
-    """A loaded index is the built one."""
     folder, _, _ = write(tmp_path, backend)
     assert backend.load(folder).search(QUESTIONS, 4) == backend.build([DOCUMENTS]).search(QUESTIONS, 4)
 
 
 def test_writing_is_repeatable(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
-    """The same documents give the same bytes, and the second write takes the first one's place."""
     first = write(tmp_path, backend)
     assert write(tmp_path, backend) == first
     assert list(tmp_path.iterdir()) == [first[0]]
 
 
 def test_recipe_names_everything_that_matters() -> None:
-    """Kind, code, text fields, corpus, library, parameters, tokenizer or embedder."""
     sparse, dense = (builds.make_recipe(backend, CORPUS) for backend in BACKENDS)
     assert sparse | {"backend": ""} == {
         "kind": "sparse",
@@ -81,7 +73,6 @@ def test_recipe_names_everything_that_matters() -> None:
 
 
 def test_another_embedder_or_corpus_is_another_signature() -> None:
-    """So a stale index is never taken for this one."""
     recipes = [
         builds.make_recipe(Faiss(HashedWords()), CORPUS),
         builds.make_recipe(Faiss(OtherWords()), CORPUS),
@@ -92,7 +83,6 @@ def test_another_embedder_or_corpus_is_another_signature() -> None:
 
 
 def test_an_index_of_another_embedder_is_refused(tmp_path: Path) -> None:
-    """The message says what differs, the hint what to do."""
     folder, _, file_hash = write(tmp_path, BACKENDS[1])
     with pytest.raises(Unavailable, match=r"built with another embedder \(hashed-words, now other-words\)") as caught:
         files.verify(folder, builds.make_recipe(Faiss(OtherWords()), CORPUS), file_hash)
@@ -100,7 +90,6 @@ def test_an_index_of_another_embedder_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_differs_is_named_with_both_values(tmp_path: Path) -> None:
-    """All of it; of a long digest the beginning."""
     folder, recipe, file_hash = write(tmp_path, Bm25())
     other = {key: value for key, value in recipe.items() if key != "tokens"} | {"k1": 0.9, "corpus": "cd" * 32}
     said = r"another corpus \(abababababab…, now cdcdcdcdcdcd…\), k1 \(1.2, now 0.9\), tokens \(1, now none\)"
@@ -109,7 +98,6 @@ def test_what_differs_is_named_with_both_values(tmp_path: Path) -> None:
 
 
 def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
-    """One flipped bit in any file, or the file gone."""
     folder, recipe, file_hash = write(tmp_path, backend)
     for file in folder.iterdir():
         sound = file.read_bytes()
@@ -124,29 +112,23 @@ def test_every_changed_file_is_refused(tmp_path: Path, backend: Backend[SearchIn
 
 
 def test_a_manifest_that_was_not_registered_is_refused(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
-    """A whole sound folder put in the place of another is noticed too."""
     folder, recipe, _ = write(tmp_path, backend)
     with pytest.raises(Unavailable, match="not the one that was registered"):
         files.verify(folder, recipe, b"\0" * 32)
 
 
 class Interrupted:
-    """An index whose disk is full."""
-
     documents: Sequence[str] = ()
 
     def search(self, questions: Sequence[str], k: int) -> list[list[Any]]:
-        """Not asked."""
         raise NotImplementedError
 
     def save(self, folder: Path) -> None:
-        """Fails half-way."""
         (folder / "half").write_text("x")
         raise OSError("no space left")
 
 
 def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backend: Backend[SearchIndex]) -> None:
-    """All or nothing."""
     folder, recipe, file_hash = write(tmp_path, backend)
     with pytest.raises(Unavailable, match="no space left"):
         files.write(tmp_path, recipe, Interrupted())
@@ -155,7 +137,6 @@ def test_a_failed_write_leaves_nothing_and_spares_the_old(tmp_path: Path, backen
 
 
 def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
-    """32 bytes each, in order."""
     documents = [document for document, _ in DOCUMENTS]
     hashes.write(tmp_path, documents)
     assert (tmp_path / hashes.FILE).stat().st_size == 32 * len(documents)
@@ -163,13 +144,11 @@ def test_hashes_survive_as_bytes(tmp_path: Path) -> None:
 
 
 def test_order_is_ascending_and_nothing_is_refused() -> None:
-    """Positions, not hashes."""
     assert hashes.sort_positions(["b", "a", "c"]) == [1, 0, 2]
     with pytest.raises(Invalid, match="no documents"):
         hashes.sort_positions([])
 
 
 def test_indexed_text() -> None:
-    """A passage has no problem, and then no empty line before it."""
     assert make_indexed_text("p", "t") == "p\nt"
     assert make_indexed_text("", "t") == "t"

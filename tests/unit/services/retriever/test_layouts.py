@@ -27,13 +27,11 @@ IVF = Ivf(lists=0, probes=12)
 
 
 def built(layout: VectorLayout, documents: list[tuple[str, str]] = DOCUMENTS) -> FaissIndex:
-    """An index of them."""
     return Faiss(HashedWords(), layout).build([documents])
 
 
 @pytest.fixture(scope="module")
 def exact() -> list[list[IndexMatch]]:
-    """What there is to be found."""
     return built(Flat()).search(QUESTIONS, K)
 
 
@@ -41,7 +39,6 @@ def exact() -> list[list[IndexMatch]]:
 def test_most_of_the_nearest_are_found_with_their_exact_scores(
     layout: VectorLayout, least: float, exact: list[list[IndexMatch]]
 ) -> None:
-    """Random texts are the worst case of lists; a document that is found has the score of the exact search."""
     scores = [dict(matches) for matches in exact]
     found = [[match for match in matches if match.document in scores[at]] for at, matches in enumerate(all_of(layout))]
     assert sum(map(len, found)) >= least * K * len(QUESTIONS)
@@ -49,31 +46,26 @@ def test_most_of_the_nearest_are_found_with_their_exact_scores(
 
 
 def all_of(layout: VectorLayout) -> list[list[IndexMatch]]:
-    """The answers to all questions."""
     return built(layout).search(QUESTIONS, K)
 
 
 def test_more_probes_find_more(exact: list[list[IndexMatch]]) -> None:
-    """All lists are everything."""
     assert built(Ivf(lists=20, probes=20)).search(QUESTIONS, K) == exact
     few, more = (overlap(built(Ivf(lists=20, probes=probes)).search(QUESTIONS, K), exact) for probes in (1, 8))
     assert few < more < 1
 
 
 def overlap(found: list[list[IndexMatch]], exact: list[list[IndexMatch]]) -> float:
-    """Recall against the exact search."""
     shared = [len({*map(first, a)} & {*map(first, b)}) for a, b in zip(found, exact, strict=True)]
     return sum(shared) / (K * len(exact))
 
 
 def first(match: IndexMatch) -> str:
-    """Its document."""
     return match.document
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
 def test_the_same_documents_give_the_same_bytes(layout: VectorLayout, tmp_path: Path) -> None:
-    """Also where the links of a graph or the seed of k-means could differ."""
     for name in "ab":
         (tmp_path / name).mkdir()
         built(layout).save(tmp_path / name)
@@ -83,14 +75,12 @@ def test_the_same_documents_give_the_same_bytes(layout: VectorLayout, tmp_path: 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
 def test_large_and_small_batches_agree_to_the_last_bit(layout: VectorLayout) -> None:
-    """FAISS changes its method at 20 questions; which lists are searched must not depend on it."""
     index = built(layout)
     assert index.search(QUESTIONS, K) == [index.search([question], K)[0] for question in QUESTIONS]
 
 
 @pytest.mark.parametrize("layout", [HNSW, IVF], ids=["hnsw", "ivf"])
 def test_a_loaded_index_searches_as_it_was_built(layout: VectorLayout, tmp_path: Path) -> None:
-    """Candidates and probes travel in the file."""
     built(layout).save(tmp_path)
     assert Faiss(HashedWords(), layout).load(tmp_path).search(QUESTIONS, K) == all_of(layout)
 
@@ -100,7 +90,6 @@ def test_a_loaded_index_searches_as_it_was_built(layout: VectorLayout, tmp_path:
     [(0, 1, 1), (0, LEAST_PER_LIST, 1), (0, 1200, 30), (0, 1_000_000, 4000), (500, 100, 2), (500, 1_000_000, 500)],
 )
 def test_lists_are_never_more_than_documents_can_fill(asked: int, documents: int, expected: int) -> None:
-    """Four times the square root, 39 documents a list at least."""
     assert Ivf(lists=asked, probes=1).lists(documents) == expected
 
 
@@ -109,7 +98,6 @@ def test_lists_are_never_more_than_documents_can_fill(asked: int, documents: int
 def test_a_tiny_corpus_is_searched_whole(
     layout: VectorLayout, documents: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Fewer documents than lists, links or probes, and no warning of FAISS's."""
     [found] = built(layout, DOCUMENTS[:documents]).search([TEXTS[0]], 1000)
     assert len(found) == documents
     assert found[0].document == DOCUMENTS[0][0]
@@ -117,7 +105,6 @@ def test_a_tiny_corpus_is_searched_whole(
 
 
 def test_every_parameter_is_another_signature() -> None:
-    """What is searched and how deep determine the reply, so an index of other parameters is another one."""
     layouts: list[VectorLayout] = [
         Flat(), Hnsw(16, 100, 100), Hnsw(17, 100, 100), Hnsw(16, 101, 100), Hnsw(16, 100, 101),
         Ivf(0, 12), Ivf(1, 12), Ivf(0, 13),
@@ -127,7 +114,6 @@ def test_every_parameter_is_another_signature() -> None:
 
 
 def test_an_index_of_another_layout_is_refused(tmp_path: Path) -> None:
-    """Not searched as if it were this one."""
     backend = Faiss(HashedWords(), IVF)
     folder, file_hash = files.write(tmp_path, builds.make_recipe(backend, "ab" * 32), built(IVF))
     with pytest.raises(Unavailable, match="built with another backend"):
@@ -135,14 +121,12 @@ def test_an_index_of_another_layout_is_refused(tmp_path: Path) -> None:
 
 
 def test_threads_are_given_back() -> None:
-    """A build works on one; the searches after it do not."""
     before = faiss.omp_get_max_threads()
     built(HNSW, DOCUMENTS[:50])
     assert faiss.omp_get_max_threads() == before
 
 
 def test_vectors_of_documents_are_those_that_were_embedded() -> None:
-    """The scores are taken again from them, whatever the layout."""
     vectors = HashedWords().embed_documents(TEXTS)
     for layout in (Flat(), HNSW, IVF):
         kept: Any = layout.lay(vectors).reconstruct_batch(np.arange(len(TEXTS)))

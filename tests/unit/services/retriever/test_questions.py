@@ -14,14 +14,11 @@ pytestmark = pytest.mark.anyio
 
 
 class Counting(HashedWords):
-    """Remembers what it was asked."""
-
     def __init__(self) -> None:
         self.asked: list[list[str]] = []
         self.is_away = False
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """As ever, unless it is away."""
         self.asked.append(list(texts))
         if self.is_away:
             raise Unavailable("away")
@@ -29,12 +26,10 @@ class Counting(HashedWords):
 
 
 def counts(questions: QuestionVectors) -> tuple[int, int]:
-    """(asked, hits)."""
     return questions.counted.asked, questions.counted.hits
 
 
 async def test_a_batch_is_embedded_at_once_and_each_question_once() -> None:
-    """In the order in which they come first; vectors come in the order asked."""
     embedder = Counting()
     questions = QuestionVectors(embedder, 10)
     found = await questions.vectors(["circle", "prime", "circle"])
@@ -44,7 +39,6 @@ async def test_a_batch_is_embedded_at_once_and_each_question_once() -> None:
 
 
 async def test_what_was_asked_before_is_not_embedded_again() -> None:
-    """Only the new ones are."""
     embedder = Counting()
     questions = QuestionVectors(embedder, 10)
     await questions.vectors(["circle"])
@@ -57,7 +51,6 @@ async def test_what_was_asked_before_is_not_embedded_again() -> None:
 
 
 async def test_what_was_asked_longest_ago_goes_first() -> None:
-    """A question that is asked again is young again."""
     embedder = Counting()
     questions = QuestionVectors(embedder, 2)
     for text in ("circle", "prime", "circle", "area", "circle", "prime"):
@@ -66,7 +59,6 @@ async def test_what_was_asked_longest_ago_goes_first() -> None:
 
 
 async def test_a_batch_larger_than_the_cache_is_answered_whole() -> None:
-    """What does not fit is only not kept; a cache of none keeps nothing."""
     for size in (0, 1):
         embedder = Counting()
         questions = QuestionVectors(embedder, size)
@@ -76,7 +68,6 @@ async def test_a_batch_larger_than_the_cache_is_answered_whole() -> None:
 
 
 async def test_an_embedder_that_is_away_leaves_nothing_behind() -> None:
-    """Neither vectors nor counts; the next asker gets them."""
     embedder = Counting()
     questions = QuestionVectors(embedder, 10)
     await questions.vectors(["circle"])
@@ -90,7 +81,6 @@ async def test_an_embedder_that_is_away_leaves_nothing_behind() -> None:
 
 
 async def test_no_question_no_request() -> None:
-    """A search of words alone asks for no vector."""
     embedder = Counting()
     questions = QuestionVectors(embedder, 10)
     assert await questions.vectors([]) == []
@@ -99,7 +89,6 @@ async def test_no_question_no_request() -> None:
 
 
 async def test_hypothetical_documents_are_embedded_as_documents() -> None:
-    """Each once; they are neither kept nor counted."""
     embedder = Counting()
     questions = QuestionVectors(embedder, 10)
     found = await questions.hypothetical(["a circle", "a prime", "a circle"])
@@ -109,7 +98,6 @@ async def test_hypothetical_documents_are_embedded_as_documents() -> None:
 
 
 def test_the_mean_is_a_direction() -> None:
-    """Of length 1 again, as the index's vectors are."""
     vectors = HashedWords().embed_documents(["circle", "prime", "area"])
     found = compute_mean_direction(list(vectors))
     assert np.linalg.norm(found) == pytest.approx(1, abs=1e-6)
@@ -118,6 +106,5 @@ def test_the_mean_is_a_direction() -> None:
 
 
 def test_vectors_that_cancel_out_have_no_direction() -> None:
-    """Zeros, not NaN."""
     one = HashedWords().embed_documents(["circle"])[0]
     assert not compute_mean_direction([one, -one]).any()

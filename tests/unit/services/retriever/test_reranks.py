@@ -22,22 +22,17 @@ pytestmark = pytest.mark.anyio
 
 
 class Lengths:
-    """A `Reranker` by length; it fails where a document is empty."""
-
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """One over the length."""
         if "" in documents:
             raise ModelFailed(FailureKind.CONTEXT_EXCEEDED, "too short")
         return [1 / len(document) for document in documents]
 
 
 def asked(model: str, *documents: str) -> RerankQuestion:
-    """A request."""
     return RerankQuestion(model=model, question="q", documents=documents)
 
 
 def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
-    """Not by its name, and not by how fast it is asked; another version of llama.cpp may score otherwise."""
     path = bert_file.write(tmp_path / "a.gguf", head=True)
     found = identify_reranker(Reranker(kind="gguf", path=path))
     assert found.digest == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -50,7 +45,6 @@ def test_a_file_is_known_by_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_model_of_the_hub_is_known_by_name_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that stands in the settings beside it does not count."""
     monkeypatch.setattr(reranks, "version", lambda _: "6.2.0")  # the extra is not installed everywhere
     given: dict[str, Any] = {"kind": "sentence-transformers", "path": Path("/nowhere")}
     hashes = {
@@ -63,12 +57,10 @@ def test_a_model_of_the_hub_is_known_by_name_and_revision(monkeypatch: pytest.Mo
 
 
 def test_none_is_one_too() -> None:
-    """Always the same."""
     assert identify_reranker(Reranker()) == NO_RERANKER
 
 
 async def test_scores_go_to_whom_they_belong() -> None:
-    """To calls that were bound to this reranker."""
     mine = identify_reranker(Reranker(kind="endpoint", url="http://server", revision="1"))
     made = PinnedReranker(mine, Lengths())
     assert await made.answer(asked(mine.hash.hex(), "a", "bbbb")) == Scored(scores=(1.0, 0.25))
@@ -79,24 +71,19 @@ async def test_scores_go_to_whom_they_belong() -> None:
 
 
 async def test_a_failure_of_the_model_keeps_its_kind() -> None:
-    """The runtime tells content from infrastructure by it."""
     mine = identify_reranker(Reranker(kind="endpoint", url="http://server"))
     refused = await PinnedReranker(mine, Lengths()).answer(asked(mine.hash.hex(), ""))
     assert refused == Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="too short")
 
 
 class Broken:
-    """A database that refuses what it is asked."""
-
     @asynccontextmanager
     async def transaction(self) -> Any:
-        """There is no such table."""
         raise ProgrammingError("INSERT", {}, Exception("no table"))
         yield
 
 
 async def test_a_database_that_refuses_stops_no_searches(caplog: pytest.LogCaptureFixture) -> None:
-    """It is in the log; jobs keep being given what was registered before."""
     database: Any = Broken()
     with caplog.at_level(logging.ERROR):
         await PinnedReranker(NO_RERANKER, None).register(database)

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
-    """A server of version 9."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
     with search_server() as double:
@@ -25,24 +24,20 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
 
 
 async def looked(url: str, **settings: Any) -> Check:
-    """What is said of the server at this address."""
     chosen = {"url": url, **settings}
     return await checks.check_part("elasticsearch", Retrieval(elasticsearch=chosen))  # type: ignore[arg-type]
 
 
 async def test_a_server_of_our_version_is_well(double: SearchServer) -> None:
-    """With its version."""
     found = await looked(double.url)
     assert (found.ok, found.detail) == (True, f"Elasticsearch 9.{double.minor}")
 
 
 async def test_no_address_ends_with_the_setting() -> None:
-    """Or the variable."""
     assert "ELASTICSEARCH_URL" in (await looked("")).fix
 
 
 async def test_a_server_of_another_version_is_not_well(double: SearchServer) -> None:
-    """It answers in another format, so no search would work."""
     double.version = 8
     found = await looked(double.url)
     assert not found.ok
@@ -51,7 +46,6 @@ async def test_a_server_of_another_version_is_not_well(double: SearchServer) -> 
 
 
 async def test_another_product_is_not_well(double: SearchServer) -> None:
-    """A fork says nothing of the product in its answers."""
     double.product = None
     found = await looked(double.url)
     assert not found.ok
@@ -60,7 +54,6 @@ async def test_another_product_is_not_well(double: SearchServer) -> None:
 
 
 async def test_a_server_that_refuses_us_ends_with_the_key(double: SearchServer) -> None:
-    """The key itself is not said."""
     double.credentials = {"ApiKey right"}
     found = await looked(double.url, api_key="wrong-key")
     assert not found.ok
@@ -69,7 +62,6 @@ async def test_a_server_that_refuses_us_ends_with_the_key(double: SearchServer) 
 
 
 async def test_privileges_that_the_key_lacks_are_named(double: SearchServer) -> None:
-    """All of them, before a build or a search needs one; with all of them the server is well."""
     double.lacking = {"monitor", "manage"}
     found = await looked(double.url, prefix="ours")
     assert not found.ok
@@ -80,7 +72,6 @@ async def test_privileges_that_the_key_lacks_are_named(double: SearchServer) -> 
 
 
 async def test_a_server_that_is_down_is_to_be_started(double: SearchServer) -> None:
-    """Nobody listens on the discard port."""
     found = await looked("http://127.0.0.1:9")
     assert not found.ok
     assert "127.0.0.1:9 cannot be reached" in found.detail
@@ -88,13 +79,11 @@ async def test_a_server_that_is_down_is_to_be_started(double: SearchServer) -> N
 
 
 async def test_what_is_not_looked_at_here_is_not_found() -> None:
-    """The names are those of the probes."""
     with pytest.raises(NotFound, match="elasticsearch"):
         await checks.check_part("weather", Retrieval())
 
 
 async def test_other_errors_of_a_model_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of vectors that is not there."""
     chosen: Any = {"kind": "gguf", "path": "/nowhere.gguf"}
     found = await checks.check_part("embeddings", Retrieval(embeddings=chosen))
     assert (found.name, found.ok) == ("embeddings", False)

@@ -25,8 +25,6 @@ MANY = [(f"{at:064x}", f"prime number {at} and circle {at % 7}") for at in range
 
 
 class Shelf:
-    """Indexes without a database."""
-
     def __init__(self, embedder: HashedWords) -> None:
         self.indexes: dict[int, SearchIndex] = {
             DENSE: Faiss(embedder).build([MANY]),
@@ -35,23 +33,18 @@ class Shelf:
         }
 
     async def index(self, index: int) -> SearchIndex:
-        """The one with this number."""
         return self.indexes[index]
 
 
 class Known:
-    """Some documents."""
-
     def __init__(self, known: dict[str, Document]) -> None:
         self.known = known
 
     async def of(self, documents: Iterable[str]) -> dict[str, Document]:
-        """As far as they are known."""
         return {document: self.known[document] for document in documents if document in self.known}
 
 
 def searcher(embedder: Any = None, twins: Iterable[str] = ()) -> Searcher:
-    """Over the three indexes; the documents `twins` ask what `TWIN` asks."""
     embedder = embedder or HashedWords()
     shelf: Any = Shelf(embedder)
     known: Any = Known(dict.fromkeys(twins, Document(problem=TWIN, text="")))
@@ -59,17 +52,14 @@ def searcher(embedder: Any = None, twins: Iterable[str] = ()) -> Searcher:
 
 
 def search(index: int, question: str = "prime circle", k: int = 5, **more: Any) -> IndexSearch:
-    """One."""
     return IndexSearch(index=index, question=question, k=k, **more)
 
 
 async def found(made: Searcher, *searches: IndexSearch) -> list[list[tuple[int, str, float]]]:
-    """(rank, document, score) by search."""
     return [[(hit.rank, hit.document, hit.score) for hit in each.hits] for each in await made.answer(searches)]
 
 
 async def test_replies_come_in_the_order_asked() -> None:
-    """Whatever index each is for, and how deep it goes."""
     made = searcher()
     asked = [
         search(index, question, k) for k, question in enumerate(QUESTIONS, start=1) for index in (SPARSE, DENSE, OTHER)
@@ -80,7 +70,6 @@ async def test_replies_come_in_the_order_asked() -> None:
 
 @pytest.mark.parametrize("index", [DENSE, SPARSE])
 async def test_pages_are_the_search_in_pieces(index: int) -> None:
-    """Nothing twice, nothing left out, and ranks go on counting."""
     made = searcher()
     [whole] = await found(made, search(index, k=30))
     pages = await found(made, *(search(index, k=10, skip=skip) for skip in (0, 10, 20)))
@@ -90,7 +79,6 @@ async def test_pages_are_the_search_in_pieces(index: int) -> None:
 
 @pytest.mark.parametrize("index", [DENSE, SPARSE])
 async def test_near_duplicates_are_dropped_before_paging(index: int) -> None:
-    """A page is as long with them as without, and the next begins where it ended."""
     [[*best]] = await found(searcher(), search(index, TWIN, k=40))
     documents = [document for _, document, _ in best]
     twins = documents[1:9:2]
@@ -102,7 +90,6 @@ async def test_near_duplicates_are_dropped_before_paging(index: int) -> None:
 
 @pytest.mark.parametrize("index", [DENSE, SPARSE])
 async def test_a_search_in_other_words_leaves_out_what_repeats_the_items_question(index: int) -> None:
-    """It is the item's answer that must not be given away, whatever the query is."""
     [[*best]] = await found(searcher(), search(index, k=5))
     twin = best[1][1]
     asked = [search(index, k=5), search(index, k=5, item=TWIN, duplicates="same-text")]
@@ -112,7 +99,6 @@ async def test_a_search_in_other_words_leaves_out_what_repeats_the_items_questio
 
 @pytest.mark.parametrize("index", [DENSE, SPARSE])
 async def test_a_question_without_a_vector_says_why_it_finds_nothing(index: int) -> None:
-    """Only where vectors are searched: words say nothing of their own. Hypothetical documents give it one."""
     nothing, something = await searcher().answer([search(index, "+"), search(index)])
     assert (nothing.hits, len(something.hits)) == ((), 5)
     assert nothing.reason == (NO_VECTOR if index == DENSE else UNSET)
@@ -123,19 +109,16 @@ async def test_a_question_without_a_vector_says_why_it_finds_nothing(index: int)
 
 
 async def test_a_page_beyond_the_end_is_empty() -> None:
-    """An index has as many documents as it has."""
     assert await found(searcher(), search(DENSE, k=10, skip=60)) == [[]]
     [[last]] = await found(searcher(), search(DENSE, k=10, skip=59))
     assert last[0] == 60
 
 
 async def test_the_depth_has_room_for_duplicates() -> None:
-    """On every page."""
     assert search(DENSE, k=5, skip=20).depth == 25 + SPARE
 
 
 async def test_hypothetical_documents_move_the_question() -> None:
-    """To the mean of all vectors, at length 1."""
     texts = ("circle 3 circle", "number of a circle")
     [moved] = await found(searcher(), search(DENSE, hypothetical=texts, k=60))
     vectors = HashedWords().embed_documents(["prime circle", *texts])
@@ -147,7 +130,6 @@ async def test_hypothetical_documents_move_the_question() -> None:
 
 
 async def test_no_hypothetical_document_is_a_plain_search() -> None:
-    """To the last bit, also beside searches that have some."""
     made = searcher()
     [plain] = await found(made, search(DENSE))
     together = await found(made, search(DENSE, hypothetical=("circle",)), search(DENSE, hypothetical=()))
@@ -156,19 +138,16 @@ async def test_no_hypothetical_document_is_a_plain_search() -> None:
 
 
 async def test_a_hypothetical_document_is_never_a_hit() -> None:
-    """It only says where to look."""
     [hits] = await found(searcher(), search(OTHER, hypothetical=("made up",), k=50))
     assert {document for _, document, _ in hits} == {document for document, _ in DOCUMENTS}
 
 
 async def test_words_have_no_mean() -> None:
-    """Refused with the field, and nothing is answered."""
     with pytest.raises(Invalid, match=r"`searches\.1\.hypothetical`: index 2 is sparse"):
         await searcher().answer([search(DENSE), search(SPARSE, hypothetical=("circle",))])
 
 
 async def test_all_dense_indexes_share_one_embedding() -> None:
-    """A question to two corpora and on two pages is embedded once; words need no vector."""
     embedder = Counting()
     made = searcher(embedder)
     await made.answer([search(DENSE), search(OTHER), search(DENSE, skip=5), search(SPARSE, "radius")])
@@ -176,7 +155,6 @@ async def test_all_dense_indexes_share_one_embedding() -> None:
 
 
 async def test_trouble_of_the_embedder_comes_through_as_it_is() -> None:
-    """Not wrapped by whatever runs the paths beside each other."""
     embedder = Counting()
     made = searcher(embedder)
     embedder.is_away = True

@@ -18,16 +18,12 @@ ROOM_FOR_TEN = 5_000
 
 
 class Row(NamedTuple):
-    """A document as the database has it."""
-
     hash: bytes
     problem: str
     body: str = ""
 
 
 class Database:
-    """A database of documents that all ask what `TWIN` asks; a query for `slow` ends when `gate` is open."""
-
     def __init__(self, slow: str = "") -> None:
         self.slow = slow
         self.waits = asyncio.Event()
@@ -36,11 +32,9 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator["Database"]:
-        """Itself."""
         yield self
 
     async def execute(self, _query: Any, values: dict[str, list[bytes]]) -> list[Row]:
-        """The rows."""
         self.queries.append({each.hex() for each in values["hashes"]})
         if self.slow in self.queries[-1]:
             self.waits.set()
@@ -49,13 +43,11 @@ class Database:
 
 
 def documents(database: Database, most_bytes: int) -> DocumentCache:
-    """The cache over a made-up database."""
     made: Any = database
     return DocumentCache(made, most_bytes)
 
 
 async def test_what_a_search_has_found_is_not_lost_while_others_fill_the_cache() -> None:
-    """While its query is open, others push everything out: it still knows all its documents."""
     database = Database(slow=HASHES[5])
     cache = documents(database, ROOM_FOR_TEN)
     await cache.of(HASHES[:5])
@@ -68,7 +60,6 @@ async def test_what_a_search_has_found_is_not_lost_while_others_fill_the_cache()
 
 
 async def test_the_cache_has_an_upper_bound_in_bytes() -> None:
-    """What was used last stays, what was used least recently is asked for again."""
     database = Database()
     cache = documents(database, ROOM_FOR_TEN)
     for hash_ in HASHES:

@@ -25,7 +25,6 @@ SENTENCES = st.lists(WORDS, max_size=12).map(" ".join)
 
 
 def lucene(texts: Sequence[str], question: str, k1: float = 1.2, b: float = 0.75) -> NDArray[np.float64]:
-    """Scores [len(texts)] straight from the formula, without any library for it."""
     bags = [Counter(tokenise(text)) for text in texts]
     lengths = [bag.total() for bag in bags]
     average = sum(lengths) / len(texts)
@@ -40,7 +39,6 @@ def lucene(texts: Sequence[str], question: str, k1: float = 1.2, b: float = 0.75
 
 
 def scores_by_text(texts: Sequence[str], question: str, backend: Bm25 = PLAIN) -> NDArray[np.float64]:
-    """Scores [len(texts)] of the shipped index; 0 for what it does not find."""
     documents = [(f"{at:064x}", text) for at, text in enumerate(texts)]
     scores = np.zeros(len(texts))
     for match in backend.build([documents]).search([question], len(texts))[0]:
@@ -50,13 +48,11 @@ def scores_by_text(texts: Sequence[str], question: str, backend: Bm25 = PLAIN) -
 
 @pytest.mark.parametrize("question", [*QUESTIONS, "the the the of a a", "unheard-of", ""])
 def test_scores_are_those_of_the_formula(question: str) -> None:
-    """To 5 decimals; a repeated term counts again."""
     np.testing.assert_allclose(scores_by_text(TEXTS, question), lucene(TEXTS, question), atol=5e-6)
 
 
 @pytest.mark.parametrize(("k1", "b"), [(0.0, 0.75), (0.9, 0.4), (2.0, 0.0), (1.2, 1.0)])
 def test_parameters_are_those_of_the_formula(k1: float, b: float) -> None:
-    """At their limits too, and they stand in the recipe."""
     backend = Bm25(k1=k1, b=b)
     for question in QUESTIONS:
         expected = lucene(TEXTS, question, k1, b)
@@ -66,43 +62,36 @@ def test_parameters_are_those_of_the_formula(k1: float, b: float) -> None:
 
 @given(st.lists(SENTENCES, min_size=1, max_size=8), SENTENCES)
 def test_scores_are_those_of_the_formula_for_any_texts(texts: list[str], question: str) -> None:
-    """Also with empty documents, but for a corpus without any word."""
     if any(tokenise(text) for text in texts):
         np.testing.assert_allclose(scores_by_text(texts, question), lucene(texts, question), atol=5e-6)
 
 
 def test_a_document_without_a_shared_term_is_never_found() -> None:
-    """bm25s fills up to k with zero scores; they would enter a fusion as noise."""
     [matches] = Bm25().build([DOCUMENTS]).search(["circumference"], 6)
     assert [match.document for match in matches] == [DOCUMENTS[1][0]]
 
 
 @pytest.mark.parametrize("question", ["zymurgy", "", "+ = $", "　"])
 def test_a_question_without_a_known_term_finds_nothing(question: str) -> None:
-    """Not an error either."""
     assert Bm25().build([DOCUMENTS]).search([question], 3) == [[]]
 
 
 def test_a_term_in_every_document_still_counts() -> None:
-    """The idf has the 1 + that keeps it positive."""
     assert (scores_by_text(["the a", "the b"], "the") > 0).all()
 
 
 def test_a_corpus_without_words_is_an_index_that_finds_nothing() -> None:
-    """Signs alone are a text, if a poor one."""
     index = Bm25().build([[("0" * 64, "+"), ("1" * 64, "=")]])
     assert index.search(["x"], 2) == [[]]
     assert index.terms == 0
 
 
 def test_counts_its_terms() -> None:
-    """Without the empty term that bm25s keeps."""
     index: SparseIndex = Bm25().build([[("0" * 64, "one two two")]])
     assert index.terms == 2
 
 
 def test_finds_by_command_power_and_chinese_pair() -> None:
-    """What the tokenizer is for."""
     documents = [(f"{at:064x}", text) for at, text in enumerate([r"\frac{a}{b}", "x^2", "x^3", "三角形", "角三"])]
     index = Bm25().build([documents])
     for question, expected in ((r"\frac", 0), ("x^3", 2), ("三角", 3)):
@@ -120,12 +109,10 @@ def test_finds_by_command_power_and_chinese_pair() -> None:
     ],
 )
 def test_best(scores: Iterable[float], k: int, expected: list[int]) -> None:
-    """Largest first, equals by position, nothing at zero."""
     assert find_best(np.array(list(scores), dtype=np.float32), k).tolist() == expected
 
 
 def test_jax_is_not_started_by_an_import_and_stays_usable(tmp_path: Path) -> None:
-    """It would take most of the GPU's memory."""
     (tmp_path / "jax").mkdir()
     (tmp_path / "jax" / "__init__.py").write_text("print('JAX was started')")
     (tmp_path / "jax" / "lax.py").write_text("def top_k(*_): ...")

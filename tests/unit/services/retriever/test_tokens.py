@@ -9,7 +9,6 @@ from tests.unit.cases import named
 
 
 def test_tokens() -> None:
-    """Commands, powers, indices, numbers and words survive; signs do not."""
     cases = [
         ("Find the Value", ["find", "the", "value"]),
         (r"$\frac{1}{2}$", [r"\frac", "1", "2"]),
@@ -33,38 +32,32 @@ def test_tokens() -> None:
 
 @pytest.mark.parametrize("number", ["40000", "40,000", "40{,}000", r"40,\!000"])
 def test_thousands_are_one_number(number: str) -> None:
-    """However they are grouped."""
     assert tokenise(f"${number}$") == ["40000"]
 
 
 def test_a_list_of_numbers_is_not_one_number() -> None:
-    """Only groups of three digits are joined."""
     assert tokenise("1, 2, 30") == ["1", "2", "30"]
     assert tokenise("(1,2345)") == ["1,2345"]
 
 
 def test_chinese_is_characters_and_pairs() -> None:
-    """Without a dictionary; a run ends where another script begins."""
     assert tokenise("三角形 x") == ["三", "角", "形", "三角", "角形", "x"]
     assert tokenise("面") == ["面"]
     assert tokenise("第2题") == ["第", "2", "题"]
 
 
 def test_japanese_and_korean_are_treated_alike() -> None:
-    """Kana and Hangul have no blanks to rely on either."""
     assert tokenise("カナ") == ["カ", "ナ", "カナ"]
     assert tokenise("한글") == ["한", "글", "한글"]
 
 
 def test_compatibility_forms_are_one_token() -> None:
-    """Full-width letters and digits, and a decomposed accent."""
     assert tokenise("ＡＢＣ １２") == ["abc", "12"]
     assert tokenise("café") == tokenise("café")
 
 
 @given(st.text())
 def test_any_text_has_lower_case_tokens_without_blanks(text: str) -> None:
-    """No input breaks it, and tokenising tokens finds them again."""
     for token in tokenise(text):
         assert token == token.strip()
         assert token
@@ -73,5 +66,4 @@ def test_any_text_has_lower_case_tokens_without_blanks(text: str) -> None:
 
 @given(st.lists(st.sampled_from(["find", "x^2", r"\frac", "12", "三角"]), max_size=8))
 def test_blanks_separate(words: list[str]) -> None:
-    """Tokens of a sentence are the tokens of its words, in order."""
     assert tokenise(" ".join(words)) == [token for word in words for token in tokenise(word)]

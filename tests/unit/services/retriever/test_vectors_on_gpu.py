@@ -29,24 +29,18 @@ FIXED = CUDA_CONTEXT_MIB + gpu.SCRATCH_MIB
 
 
 class Resources:
-    """StandardGpuResources."""
-
     scratch = 0
 
     def setTempMemory(self, size: int) -> None:  # noqa: N802 - FAISS's name
-        """As FAISS takes it: bytes."""
         type(self).scratch = size
 
 
 class Copied:
-    """A GpuIndexFlat, which must not be searched by two threads at once."""
-
     def __init__(self, index: Any, broken: list[str]) -> None:
         self._index, self._broken, self._busy = index, broken, Lock()
         self.searches = 0
 
     def search(self, vectors: Any, k: int) -> Any:
-        """As the CPU does, with other last bits."""
         assert self._busy.acquire(blocking=False)
         try:
             if "search" in self._broken:
@@ -59,14 +53,11 @@ class Copied:
 
 
 class Gpu:
-    """One of them, as FAISS shows it."""
-
     def __init__(self) -> None:
         self.copies: list[Copied] = []
         self.broken: list[str] = []
 
     def copied(self, resources: Resources, device: int, index: Any) -> Copied:
-        """`index_cpu_to_gpu`."""
         assert (type(resources), device) == (Resources, 0)
         if "copy" in self.broken:
             raise RuntimeError("CUDA error 2 out of memory")
@@ -76,7 +67,6 @@ class Gpu:
 
 @pytest.fixture
 def card(monkeypatch: pytest.MonkeyPatch) -> Gpu:
-    """A GPU that FAISS counts."""
     found = Gpu()
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
     monkeypatch.setattr(faiss, "StandardGpuResources", Resources, raising=False)
@@ -85,30 +75,25 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 
 def built(layout: Flat) -> FaissIndex:
-    """Six documents."""
     return Faiss(HashedWords(), layout).build([DOCUMENTS])
 
 
 def test_it_is_used_where_faiss_counts_one_and_it_is_wanted(card: Gpu) -> None:
-    """Not by the presence of functions."""
     assert isinstance(gpu.make_flat("auto", 512), gpu.GpuFlat)
     assert type(gpu.make_flat("never", 512)) is Flat
 
 
 def test_functions_without_a_gpu_are_no_gpu(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package for GPUs has them everywhere."""
     monkeypatch.setattr(faiss, "get_num_gpus", lambda: 0)
     assert type(gpu.make_flat("auto", 512)) is Flat
 
 
 def test_the_installed_package_sees_none_here() -> None:
-    """Not stood in for: `auto` is harmless on such a machine."""
     expected = faiss.get_num_gpus() > 0
     assert isinstance(gpu.make_flat("auto", 512), gpu.GpuFlat) is expected
 
 
 def test_answers_are_those_of_the_cpu_to_the_last_bit(card: Gpu) -> None:
-    """The scores are taken again, so the same index serves both, under one signature."""
     on_gpu = Faiss(HashedWords(), gpu.GpuFlat(512))
     assert on_gpu.recipe() == Faiss(HashedWords()).recipe()
     assert on_gpu.build([DOCUMENTS]).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
@@ -116,13 +101,11 @@ def test_answers_are_those_of_the_cpu_to_the_last_bit(card: Gpu) -> None:
 
 
 def test_scratch_memory_is_bounded(card: Gpu) -> None:
-    """By default FAISS takes a share of the GPU."""
     gpu.GpuFlat(512)
     assert Resources.scratch == gpu.SCRATCH_MIB << 20
 
 
 def test_what_does_not_fit_stays_on_the_cpu(card: Gpu, caplog: pytest.LogCaptureFixture) -> None:
-    """Context and scratch memory count; the message names the setting."""
     layout = gpu.GpuFlat(int(FIXED))
     assert built(layout).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
     assert card.copies == []
@@ -130,7 +113,6 @@ def test_what_does_not_fit_stays_on_the_cpu(card: Gpu, caplog: pytest.LogCapture
 
 
 def test_indexes_share_the_memory_and_give_it_back(card: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One index fits; another does once the first is forgotten."""
     monkeypatch.setattr(gpu, "MIB", VECTORS)  # an index takes one of them
     layout = gpu.GpuFlat(int(FIXED) + 1)
     first = built(layout)
@@ -148,7 +130,6 @@ def test_indexes_share_the_memory_and_give_it_back(card: Gpu, monkeypatch: pytes
 
 @pytest.mark.parametrize("broken", ["copy", "search"])
 def test_what_the_gpu_fails_at_is_done_on_the_cpu(card: Gpu, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody else may have taken its memory."""
     card.broken.append(broken)
     with caplog.at_level(logging.WARNING):
         assert built(gpu.GpuFlat(512)).search(QUESTIONS, 4) == built(Flat()).search(QUESTIONS, 4)
@@ -156,25 +137,21 @@ def test_what_the_gpu_fails_at_is_done_on_the_cpu(card: Gpu, broken: str, caplog
 
 
 def test_settings_choose_it(card: Gpu) -> None:
-    """As the retriever starts."""
     dense, _ = make_backends(Retrieval(dense=Dense(gpu="auto")), HashedWords())
     dense.build([DOCUMENTS]).search(QUESTIONS, 1)
     assert card.copies[0].searches == 1
 
 
 def test_only_flat_is_searched_there() -> None:
-    """A graph cannot be, and lists have no need of it."""
     with pytest.raises(ValueError, match="`gpu: auto` needs backend `flat`, not `hnsw`"):
         Dense(backend="hnsw", gpu="auto")
 
 
 def settings(*devices: Device, **dense: Any) -> Settings:
-    """With these devices."""
     return Settings(device=devices[0], devices=devices[1:], retrieval=Retrieval(dense=Dense(**dense)))
 
 
 def test_the_memory_is_taken_from_the_budget_of_the_first_gpu() -> None:
-    """Whoever plans or checks reads `models_mib`, however often the settings are narrowed."""
     cpu, card, other = Device(id="cpu:0"), Device(id="gpu:0", budget_mib=4000), Device(id="gpu:1", budget_mib=4000)
     made = settings(cpu, card, other, gpu="auto", gpu_mib=600)
     assert [device.models_mib for device in made.all_devices()] == [160, 3400, 4000]
@@ -185,12 +162,10 @@ def test_the_memory_is_taken_from_the_budget_of_the_first_gpu() -> None:
 
 
 def test_a_device_keeps_its_budget_where_vectors_stay_on_the_cpu() -> None:
-    """The default."""
     assert settings(Device(id="gpu:0", budget_mib=4000)).device.models_mib == 4000
     assert settings(Device(id="cpu:0"), gpu="auto").device.models_mib == 160
 
 
 def test_a_budget_that_vectors_eat_up_is_refused() -> None:
-    """Nothing could be loaded."""
     with pytest.raises(ValueError, match="leaves no memory for models"):
         settings(Device(id="gpu:0", budget_mib=512), gpu="auto", gpu_mib=512)

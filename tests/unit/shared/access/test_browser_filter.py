@@ -15,7 +15,6 @@ REBOUND = ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "
 
 
 async def status(method: str = "GET", **headers: str) -> int:
-    """How a request with these headers is answered where the API is also called `rag.example.org`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     asked = await ask(lambda app: BrowserFilter(app, {"rag.example.org"}), method, headers=named)
     return asked.status_code
@@ -23,18 +22,15 @@ async def status(method: str = "GET", **headers: str) -> int:
 
 @pytest.mark.parametrize("host", HERE)
 async def test_answers_under_addresses_and_its_own_names(host: str) -> None:
-    """Only a name can be pointed here by somebody else, an address cannot."""
     assert await status(host=host) == 200
 
 
 @pytest.mark.parametrize("host", REBOUND)
 async def test_answers_under_no_other_name(host: str) -> None:
-    """A page whose name was pointed to this machine reads nothing (DNS rebinding)."""
     assert await status(host=host) == 403
 
 
 async def test_the_refusal_says_which_setting_allows_it() -> None:
-    """As a problem, like every other error."""
     reply = await ask(BrowserFilter, headers={"host": "rag.local"})
     assert reply.headers["content-type"] == "application/problem+json"
     assert "'rag.local'" in reply.json()["detail"]
@@ -58,13 +54,11 @@ ELSEWHERE = (
 
 @pytest.mark.parametrize("origin", ELSEWHERE)
 async def test_a_page_from_elsewhere_changes_nothing(origin: str) -> None:
-    """Neither one of another port, scheme or name of this machine."""
     assert await status("POST", host="127.0.0.1:8080", origin=origin) == 403
 
 
 @pytest.mark.fault("X4")
 async def test_a_page_of_another_port_of_this_machine_changes_nothing(seen: Seen) -> None:
-    """In the API as it is configured by default; nor may it read what it can ask for."""
     seen.describe("uploads, cancels, requeues and releases from a page of port 3000, and its reads")
     app = build(Settings())
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:8080") as http:
@@ -80,7 +74,6 @@ async def test_a_page_of_another_port_of_this_machine_changes_nothing(seen: Seen
     ("site", "answer"), [("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)]
 )
 async def test_a_browser_that_names_no_origin_is_believed_how_far_away_the_page_is(site: str, answer: int) -> None:
-    """Another port of the same machine is the same site, and still another application."""
     assert await status("POST", host="127.0.0.1:8080", sec_fetch_site=site) == answer
 
 
@@ -94,12 +87,10 @@ async def test_a_browser_that_names_no_origin_is_believed_how_far_away_the_page_
     ],
 )
 async def test_our_own_pages_may(host: str, origin: str) -> None:
-    """Of the same address, or of a name that the operator gave; a proxy may have changed the host."""
     assert await status("POST", host=host, origin=origin) == 200
 
 
 async def test_a_name_of_the_operator_stands_for_its_usual_ports_unless_one_is_given() -> None:
-    """Its other ports are other applications, too."""
     assert await status("POST", host="127.0.0.1:8080", origin="https://rag.example.org:3000") == 403
     headers = {"host": "rag.example.org:3000", "origin": "https://rag.example.org:3000"}
     assert (
@@ -108,11 +99,9 @@ async def test_a_name_of_the_operator_stands_for_its_usual_ports_unless_one_is_g
 
 
 async def test_a_page_behind_tls_is_the_one_that_the_proxy_says() -> None:
-    """Scheme and host of the request are those that the proxy passes on."""
     headers = {"host": "localhost", "origin": "https://localhost"}
     assert (await ask(BrowserFilter, "POST", headers=headers, base="https://localhost")).status_code == 200
 
 
 async def test_programs_send_no_origin_and_are_not_asked_for_one() -> None:
-    """Such as curl."""
     assert await status("DELETE", host="localhost") == 200

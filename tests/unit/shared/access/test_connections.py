@@ -33,7 +33,6 @@ MOST_ACCEPTED = 64 << 20
 
 
 def api(limits: Limits) -> Any:
-    """The orchestrator's application without what stands behind it."""
     settings = Settings(limits=limits)
     app = build(settings)
     app.state.deps = Deps(
@@ -44,20 +43,17 @@ def api(limits: Limits) -> Any:
 
 @pytest.fixture
 def here() -> Iterator[Listening]:
-    """The API with short limits."""
     with serve_in_thread(api(LIMITS), LIMITS) as running:
         yield running
 
 
 def asked(here: Listening, request: bytes) -> int | None:
-    """The status of a request of its own connection."""
     with here.connect() as client:
         client.sendall(request.replace(b"\r\n", b"\r\nConnection: close\r\n", 1) + b"\r\n")
         return status(receive_all(client))
 
 
 def flood(client: socket.socket, piece: bytes) -> int:
-    """Send `piece` over and over until the server has had enough; how many bytes it took."""
     sent = 0
     try:
         while sent < MOST_ACCEPTED:
@@ -83,7 +79,6 @@ ENDLESS = {
 @pytest.mark.fault("X1")
 @pytest.mark.parametrize("what", ENDLESS)
 def test_what_has_no_end_is_cut_off_with_the_reason(here: Listening, seen: Seen, what: str) -> None:
-    """After the bytes or fields that a header may have: 431, the connection is closed, and others are answered."""
     seen.describe("header, request line, chunk size and trailer that never end, as fast as they are taken")
     begun, piece = ENDLESS[what]
     with here.connect() as client:
@@ -98,13 +93,11 @@ def test_what_has_no_end_is_cut_off_with_the_reason(here: Listening, seen: Seen,
 
 @pytest.mark.parametrize(("fields", "answer"), [(100, 200), (101, 431)])
 def test_a_header_has_a_hundred_fields_at_most(here: Listening, fields: int, answer: int) -> None:
-    """Whatever their size; the two that every request here has are counted."""
     assert asked(here, HEALTH + b"a: b\r\n" * (fields - 2)) == answer
 
 
 @pytest.mark.parametrize(("size", "answer"), [(65_000, 200), (65_536, 431)])
 def test_a_header_has_64_kib_at_most(here: Listening, size: int, answer: int) -> None:
-    """In however many fields and packets it comes."""
     header = HEALTH + b"".join(b"X: " + b"a" * (size // 64 - 5) + b"\r\n" for _ in range(64))
     with here.connect() as client:
         for at in range(0, len(header), 1000):
@@ -114,8 +107,6 @@ def test_a_header_has_64_kib_at_most(here: Listening, size: int, answer: int) ->
 
 
 def trickle(client: socket.socket, piece: bytes) -> None:
-    """Send `piece` byte by byte, five a second, until the server has had enough."""
-
     def send() -> None:
         try:
             for at in range(len(piece)):
@@ -143,7 +134,6 @@ def trickle(client: socket.socket, piece: bytes) -> None:
 def test_who_does_not_send_on_is_disconnected(
     here: Listening, seen: Seen, begun: bytes, then: bytes, answer: int | None
 ) -> None:
-    """In the time that the header, or the next byte of a body, may take; who sent nothing is told nothing."""
     seen.describe("connections that send nothing, a half or a byte now and then, of the header and of an upload")
     with here.connect() as client:
         client.sendall(begun)
@@ -155,7 +145,6 @@ def test_who_does_not_send_on_is_disconnected(
 
 @pytest.mark.fault("X2")
 def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen: Seen) -> None:
-    """The next one is taken as soon as it is cut off."""
     seen.describe("idle uploads, as many as may run at once")
     with here.connect() as idle:
         idle.sendall(UPLOAD + b"Content-Length: 1000\r\n\r\n")
@@ -167,7 +156,6 @@ def test_an_upload_that_stands_still_gives_its_place_back(here: Listening, seen:
 
 @pytest.mark.fault("X3")
 def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(seen: Seen) -> None:
-    """503 at once, whatever the others do with theirs; when one of them is closed, there is room."""
     seen.describe("as many connections as are allowed, and one more")
     limits = Limits(connections=8, header_s=600)
     with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
@@ -186,7 +174,6 @@ def test_one_connection_too_many_is_refused_and_the_next_one_after_it_is_not(see
 @pytest.mark.fault("X2")
 @pytest.mark.parametrize("begun", [b"", b"GET /hea"])
 def test_idle_connections_give_way_to_a_further_one(seen: Seen, begun: bytes) -> None:
-    """The one that has waited longest is closed."""
     seen.describe("as many idle connections as are allowed, and one more")
     limits = Limits(connections=8, header_s=600)
     with serve_in_thread(api(limits), limits) as here, ExitStack() as others:
@@ -204,14 +191,12 @@ def test_idle_connections_give_way_to_a_further_one(seen: Seen, begun: bytes) ->
 
 @pytest.mark.parametrize("hosts", [b"", HOST + HOST, HOST + b"HOST: evil.example\r\n"])
 def test_a_request_names_one_host(here: Listening, hosts: bytes) -> None:
-    """A proxy could read another one than this service."""
     assert asked(here, b"GET /healthz HTTP/1.1\r\n" + hosts) == 400
     assert asked(here, b"GET /healthz HTTP/1.0\r\n") == 403  # no host is accepted by no-key services only
     assert asked(here, HEALTH) == 200
 
 
 def test_the_rest_of_a_refused_upload_is_not_waited_for(here: Listening) -> None:
-    """Answered before its body is there, it may not go on sending for ever."""
     with here.connect() as client:
         client.sendall(REFUSED_UPLOAD + b"Content-Length: 100000000000\r\n\r\n")
         trickle(client, b"a" * 10000)
@@ -220,7 +205,6 @@ def test_the_rest_of_a_refused_upload_is_not_waited_for(here: Listening) -> None
 
 
 def test_a_connection_is_of_use_after_a_refusal_whose_body_came_late(here: Listening) -> None:
-    """The next request on it is answered; left idle, it is closed."""
     with here.connect() as client:
         client.sendall(REFUSED_UPLOAD + b"Content-Length: 5\r\n\r\n")
         assert status(client.recv(1 << 16)) == 422
@@ -231,7 +215,6 @@ def test_a_connection_is_of_use_after_a_refusal_whose_body_came_late(here: Liste
 
 
 def test_nonsense_is_answered_with_400(here: Listening) -> None:
-    """As a problem, like every other error."""
     with here.connect() as client:
         client.sendall(b"nonsense\r\n\r\n")
         answer = receive_all(client)
@@ -240,8 +223,6 @@ def test_nonsense_is_answered_with_400(here: Listening) -> None:
 
 
 class Answers:
-    """An application whose answers take long, and what became of them."""
-
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.app = Starlette(
@@ -253,15 +234,12 @@ class Answers:
         )
 
     async def slow(self, _: Request) -> Response:
-        """Takes longer than header or body may."""
         return StreamingResponse(self._pieces(b".", 12))
 
     async def endless(self, _: Request) -> Response:
-        """Never ends by itself."""
         return StreamingResponse(self._pieces(b"." * 65536, 1 << 30, pause_s=0))
 
     async def body(self, request: Request) -> Response:
-        """Says how much came."""
         return PlainTextResponse(str(len(await request.body())))
 
     async def _pieces(self, piece: bytes, count: int, *, pause_s: float = 0.25) -> AsyncIterator[bytes]:
@@ -274,15 +252,12 @@ class Answers:
 
 
 def answering(limits: Limits, use: Callable[[Listening, Answers], None]) -> None:
-    """Run `use` with such an application."""
     answers = Answers()
     with serve_in_thread(answers.app, limits) as running:
         use(running, answers)
 
 
 def test_an_answer_may_take_as_long_as_it_likes() -> None:
-    """The limits are for what a client has to send: nobody waits for one that has sent all."""
-
     def use(running: Listening, _: Answers) -> None:
         with running.connect() as client:
             client.sendall(b"GET /slow HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n\r\n")
@@ -292,8 +267,6 @@ def test_an_answer_may_take_as_long_as_it_likes() -> None:
 
 
 def test_a_body_may_be_slow_but_not_too_slow() -> None:
-    """Longer than any pause in it may be, at ten kilobytes a second."""
-
     def use(running: Listening, _: Answers) -> None:
         with running.connect() as client:
             client.sendall(b"POST /body HTTP/1.1\r\n" + HOST + b"Connection: close\r\nContent-Length: 70000\r\n\r\n")
@@ -306,8 +279,6 @@ def test_a_body_may_be_slow_but_not_too_slow() -> None:
 
 
 def test_requests_may_be_sent_ahead_of_their_answers() -> None:
-    """They are answered in order; too many at once end the connection once those before them are answered."""
-
     def use(running: Listening, _: Answers) -> None:
         body = b"POST /body HTTP/1.1\r\n" + HOST + b"Content-Length: 3\r\n\r\nabc"
         with running.connect() as client:
@@ -341,8 +312,6 @@ def test_requests_before_one_that_is_refused_are_answered(wrong: bytes, answer: 
 
 @pytest.mark.parametrize(("pieces", "answer"), [(200, 408), (20000, 200)])
 def test_a_body_needs_a_minimum_speed_in_each_period(pieces: int, answer: int) -> None:
-    """A fast beginning does not allow a slow rest: four such uploads held all places for hours."""
-
     def use(running: Listening, _: Answers) -> None:
         first, rest = b"a" * 2_000_000, b"a" * pieces
         with running.connect() as client:
@@ -358,8 +327,6 @@ def test_a_body_needs_a_minimum_speed_in_each_period(pieces: int, answer: int) -
 
 
 def test_who_waits_for_100_continue_gets_it() -> None:
-    """And then sends the body."""
-
     def use(running: Listening, _: Answers) -> None:
         with running.connect() as client:
             client.sendall(b"POST /body HTTP/1.1\r\n" + HOST + b"Expect: 100-continue\r\nContent-Length: 3\r\n\r\n")
@@ -372,8 +339,6 @@ def test_who_waits_for_100_continue_gets_it() -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the kernel has no limit for unread answers")
 def test_an_answer_that_nobody_reads_ends() -> None:
-    """The connection is closed, and what writes the answer is told."""
-
     def use(running: Listening, answers: Answers) -> None:
         with running.connect(receive_bytes=4096) as client:
             client.sendall(b"GET /endless HTTP/1.1\r\n" + HOST + b"\r\n")
@@ -385,8 +350,6 @@ def test_an_answer_that_nobody_reads_ends() -> None:
 
 
 def test_an_answer_whose_reader_has_sent_a_further_request_ends_with_the_connection() -> None:
-    """Not the newest request alone learns that the client is gone."""
-
     def use(running: Listening, answers: Answers) -> None:
         with running.connect() as client:
             client.sendall(b"GET /endless HTTP/1.1\r\n" + HOST + b"\r\n" + b"GET /slow HTTP/1.1\r\n" + HOST + b"\r\n")

@@ -18,7 +18,6 @@ WITH_KEY = partial(ServiceKey, key="the-key")
 
 
 async def test_the_key_opens() -> None:
-    """Sent as a bearer token, the scheme in whatever case."""
     assert (await ask(WITH_KEY, headers=authorization("the-key"))).status_code == 200
     assert (await ask(WITH_KEY, headers={"authorization": "bearer  the-key"})).status_code == 200
 
@@ -27,7 +26,6 @@ async def test_the_key_opens() -> None:
     "sent", ["", "Bearer", "Bearer ", "Bearer another", "Basic the-key", "the-key", "Bearer thé-key"]
 )
 async def test_nothing_else_does(sent: str) -> None:
-    """401, and the answer does not say what was wrong."""
     reply = await ask(WITH_KEY, headers={"authorization": sent.encode()})
     assert reply.status_code == 401
     assert reply.headers["www-authenticate"].startswith("Bearer")
@@ -35,13 +33,11 @@ async def test_nothing_else_does(sent: str) -> None:
 
 
 async def test_whether_it_is_up_may_be_asked_by_anybody() -> None:
-    """Health checks have no key."""
     assert (await ask(WITH_KEY, path="/healthz")).status_code == 200
     assert (await ask(WITH_KEY, path="/healthz/")).status_code == 401
 
 
 def wrapped(settings: Settings) -> FastAPI:
-    """An application of ours."""
     app = FastAPI()
     app.post("/run")(lambda: "done")
     internal.protect(app, settings, most=10)
@@ -49,7 +45,6 @@ def wrapped(settings: Settings) -> FastAPI:
 
 
 async def test_without_a_key_programs_of_this_machine_are_answered_and_web_pages_are_not() -> None:
-    """As on loopback, where a service may run without one."""
     app = wrapped(Settings())
     assert (await ask(lambda _: app, "POST", "/run")).status_code == 200
     assert (await ask(lambda _: app, "POST", "/run", headers={"origin": "https://evil.example"})).status_code == 403
@@ -57,7 +52,6 @@ async def test_without_a_key_programs_of_this_machine_are_answered_and_web_pages
 
 
 async def test_with_a_key_the_name_does_not_matter() -> None:
-    """Containers call each other by name."""
     app = wrapped(Settings(service_key="k"))
     assert (
         await ask(lambda _: app, "POST", "/run", headers={"host": "guard", **authorization("k")})
@@ -66,8 +60,6 @@ async def test_with_a_key_the_name_does_not_matter() -> None:
 
 
 async def test_a_body_is_measured_before_it_is_read() -> None:
-    """At the limit it passes, one byte more does not, and neither does one of unknown length."""
-
     async def unread() -> AsyncIterator[bytes]:
         raise AssertionError("was read")
         yield b""

@@ -18,7 +18,6 @@ ELSEWHERE = (EVERYWHERE, "::", "192.168.1.5", "", "example.org", "localhost.exam
 
 @pytest.mark.parametrize("host", LOOPBACK)
 def test_on_loopback_nothing_is_needed(host: str) -> None:
-    """Only this machine can ask."""
     assert binding.is_loopback(host)
     assert not binding.keys_required(Settings(host=host))
     assert binding.explain_refusal(Settings(), host) is None
@@ -26,7 +25,6 @@ def test_on_loopback_nothing_is_needed(host: str) -> None:
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 def test_elsewhere_the_api_asks_for_keys_and_services_need_theirs(host: str) -> None:
-    """A name counts as elsewhere: nobody knows where it will point."""
     assert not binding.is_loopback(host)
     assert binding.keys_required(Settings(host=host))
     refusal = binding.explain_refusal(Settings(), host)
@@ -37,12 +35,10 @@ def test_elsewhere_the_api_asks_for_keys_and_services_need_theirs(host: str) -> 
 
 @pytest.mark.parametrize(("keys", "host", "required"), [("off", EVERYWHERE, False), ("required", "127.0.0.1", True)])
 def test_the_operator_has_the_last_word(keys: Any, host: str, required: bool) -> None:
-    """In both directions."""
     assert binding.keys_required(Settings(host=host, access=Access(keys=keys))) is required
 
 
 def test_an_open_api_beyond_loopback_is_a_warning_at_start(caplog: pytest.LogCaptureFixture) -> None:
-    """It was said explicitly, and whoever reads the log should know."""
     caplog.set_level(logging.INFO)
     binding.log_exposure(Settings(host=EVERYWHERE, access=Access(keys="off")))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -50,7 +46,6 @@ def test_an_open_api_beyond_loopback_is_a_warning_at_start(caplog: pytest.LogCap
 
 
 def test_an_api_with_keys_says_how_to_make_one(caplog: pytest.LogCaptureFixture) -> None:
-    """Without one nobody gets in."""
     caplog.set_level(logging.INFO)
     binding.log_exposure(Settings(host=EVERYWHERE))
     assert [record.levelname for record in caplog.records] == ["INFO"]
@@ -58,7 +53,6 @@ def test_an_api_with_keys_says_how_to_make_one(caplog: pytest.LogCaptureFixture)
 
 
 def test_on_loopback_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever the setting."""
     caplog.set_level(logging.INFO)
     binding.log_exposure(Settings())
     assert not caplog.records
@@ -68,7 +62,6 @@ def test_on_loopback_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -
 def test_a_service_without_key_does_not_start_beyond_loopback(
     service: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It ends with 2 and a sentence, before it opens anything."""
     program = import_module(f"services.{service}.__main__")
     opened: list[object] = []
     for opens in ("create_app", "serve"):

@@ -10,7 +10,6 @@ from shared.errors import Invalid
 
 
 def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
-    """Two are never alike, neither in their public parts."""
     first, second = keys.issue_key(), keys.issue_key()
     assert first.key != second.key
     assert first.prefix != second.prefix
@@ -19,7 +18,6 @@ def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
 
 
 def test_what_is_kept_recognises_the_key_and_does_not_hold_it() -> None:
-    """A digest, which is the same one the next time."""
     issued = keys.issue_key()
     assert keys.matches_digest(issued.key, issued.digest)
     assert not keys.matches_digest(keys.issue_key().key, issued.digest)
@@ -31,7 +29,6 @@ def test_what_is_kept_recognises_the_key_and_does_not_hold_it() -> None:
     ["", "mrg_", "x" * 10_000, "mrg_0123abcd", f"mrg_0123abcd_{'0' * 63}", f"mrg_0123abcd_{'0' * 64}\n", "mrg_é_0"],
 )
 def test_what_is_no_key_of_ours_is_told_without_asking_anybody(text: str) -> None:
-    """So strangers' words reach neither hash nor database."""
     assert keys.prefix_of(text) is None
 
 
@@ -48,7 +45,6 @@ def test_what_is_no_key_of_ours_is_told_without_asking_anybody(text: str) -> Non
     ],
 )
 def test_a_scope_allows_itself_and_operate_allows_all(held: tuple[Scope, ...], wanted: Scope, allowed: bool) -> None:
-    """Submit alone does not read: a program that only delivers questions need not see answers."""
     assert keys.allows(held, wanted) is allowed
 
 

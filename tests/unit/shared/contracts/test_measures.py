@@ -13,7 +13,6 @@ UNSET = msgspec.UNSET
     "name", ["", "recall", "Accuracy", "answer@0", "answer@01", "answer@1001", "answer@-1", "answer@"]
 )
 def test_an_unknown_measure_is_refused_with_those_that_exist(name: str) -> None:
-    """And none is guessed."""
     with pytest.raises(LookupError, match="accuracy, exact, score, answer@K with K from 1 to 1000"):
         find_measure(name)
 
@@ -36,7 +35,6 @@ def test_an_unknown_measure_is_refused_with_those_that_exist(name: str) -> None:
 def test_a_verdict_is_worth_what_the_measure_reads_of_it(
     name: str, verdict: Graded | Marked | None, value: float | None
 ) -> None:
-    """Nothing where it says nothing: no answer is no wrong answer."""
     assert find_measure(name).value(Measured(verdict=verdict)) == value
 
 
@@ -44,6 +42,5 @@ def test_a_verdict_is_worth_what_the_measure_reads_of_it(
     ("rank", "values"), [(1, (1, 1, 1)), (5, (0, 1, 1)), (6, (0, 0, 1)), (None, (0, 0, 0)), (UNSET, (None,) * 3)]
 )
 def test_an_answer_counts_within_the_first_k(rank: int | msgspec.UnsetType | None, values: tuple[object, ...]) -> None:
-    """Rank k included; what was not looked for has no value, with a verdict or without."""
     measured = Measured(verdict=Marked(correct=True), answer_rank=rank)
     assert tuple(find_measure(f"answer@{k}").value(measured) for k in (1, 5, 1000)) == values

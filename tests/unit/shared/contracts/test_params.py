@@ -10,7 +10,6 @@ from tests.unit.cases import named
 
 
 def of(path: str, value: Any) -> Params:
-    """The defaults, but for one parameter."""
     tree = value
     for name in reversed(path.split(".")):
         tree = {name: tree}
@@ -18,17 +17,14 @@ def of(path: str, value: Any) -> Params:
 
 
 def refusals(path: str, value: Any) -> list[tuple[str, Any, str]]:
-    """What is said of the defaults with this one changed."""
     return list(out_of_range(of(path, value)))
 
 
 def test_the_defaults_are_in_range() -> None:
-    """A job that names nothing is accepted."""
     assert list(out_of_range(Params())) == []
 
 
 def test_a_bound_is_in_range_and_what_is_beyond_it_is_not() -> None:
-    """The refusal names the parameter, its value and both bounds."""
     wrong = {}
     for path, (low, high) in RANGES.items():
         for value in (low, high):
@@ -43,5 +39,4 @@ def test_a_bound_is_in_range_and_what_is_beyond_it_is_not() -> None:
 
 @pytest.mark.parametrize("path", ["gate.tau", "rrf_weight", "crag.upper", "crag.lower"])
 def test_what_is_no_number_is_out_of_every_range(path: str) -> None:
-    """JSON would silently keep null of it."""
     assert [found for found, _, _ in out_of_range(of(path, float("nan")))] == [path]

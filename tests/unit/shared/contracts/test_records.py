@@ -18,13 +18,11 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def sample(index: int) -> SampleRecord:
-    """A completed sample of one call."""
     call = CallRecord((), 0, 0, True, "k" * 64, NOON, "value", "r" * 64, "judge@host:1")
     return SampleRecord(index=index, repeat=0, item="i" * 64, state="completed", ended_at=NOON, calls=(call,))
 
 
 def job(**fields: object) -> JobRecord:
-    """A job's record."""
     given = {
         "job": "6b0c", "pipeline": "hybrid", "pipeline_hash": "p" * 64, "params": msgspec.Raw(b"{}"),
         "dataset": NamedContent(name="d", hash="h"),
@@ -35,7 +33,6 @@ def job(**fields: object) -> JobRecord:
 
 
 def test_a_link_is_the_hash_before_and_the_record() -> None:
-    """What docs/how-to/api.md tells others to compute."""
     head = genesis(job())
     first, second = chain_records([sample(0), sample(1)], 0, head)
     assert first.hash == hashlib.sha256(head + first.record).digest()
@@ -45,13 +42,11 @@ def test_a_link_is_the_hash_before_and_the_record() -> None:
 
 
 def test_a_chain_goes_on_where_it_was_left() -> None:
-    """In another process, after any link."""
     whole = list(chain_records([sample(0), sample(1), sample(2)], 0, b"head"))
     assert list(chain_records([sample(1), sample(2)], 1, whole[0].hash)) == whole[1:]
 
 
 def test_a_record_leaves_out_what_did_not_happen() -> None:
-    """A call whose reply was not consumed shows its key and nothing that came later."""
     asked = CallRecord((), 1, 0, False, "k" * 64, NOON)
     record = SampleRecord(index=0, repeat=0, item="i", state="cancelled", ended_at=NOON, calls=(asked,))
     (call,) = json.loads(canonical.encode(record))["calls"]
@@ -62,12 +57,10 @@ def test_a_record_leaves_out_what_did_not_happen() -> None:
     "change", [{"params": msgspec.Raw(b'{"seed":1}')}, {"code": {"commit": "x"}}, {"prepared": "y"}, {"total": 3}]
 )
 def test_what_was_asked_decides_where_a_chain_begins(change: dict[str, object]) -> None:
-    """Two jobs that differ have different chains, even when all their samples are alike."""
     assert genesis(job(**change)) != genesis(job())
 
 
 def test_the_configurations_hash_knows_no_secret_and_no_address() -> None:
-    """Another password, port or price is the same configuration; another budget is not."""
     plain = Settings(database_url="postgresql+asyncpg://a:secret@one/x", redis_url="redis://:secret@one", port=1)
     other = Settings(database_url="postgresql+asyncpg://a:other@two/x", redis_url="redis://:other@two", port=2)
     assert configuration_hash(plain) == configuration_hash(other)

@@ -11,12 +11,10 @@ from shared.ingest.lines import Row
 
 @pytest.fixture
 def unpacked_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The messages are those of the process; `test_unpacking` proves that they come from one."""
     monkeypatch.setattr(row_process, "read_rows", read_rows)
 
 
 def read_rows(_module: str, limits: Sequence[str], file: IO[bytes], source: str, what: str, hint: str) -> Iterator[Row]:
-    """As `row_process.read_rows` does, without the process."""
     longest, most = map(int, limits)
     found = parquet_process.rows(file, longest, most)
     for number, line in enumerate(row_process.make_lines(found, parquet_process.MEMORY_BYTES), 1):

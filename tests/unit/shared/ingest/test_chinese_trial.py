@@ -18,20 +18,17 @@ HARES = {"question": "黑兔有5只，白兔有8只。黑兔比白兔少多少�
 
 @pytest.fixture(scope="module")
 def problems() -> list[dict[str, Any]]:
-    """The whole collection."""
     if not DATA.exists():
         pytest.skip(f"{DATA.name} is not part of the repository, and is absent here")
     return [json.loads(line) for line in DATA.read_text("utf-8").splitlines()]
 
 
 def test_a_question_is_the_last_clause_of_its_problem() -> None:
-    """With or without a mark of punctuation at its end."""
     assert last_clause(TEA["question"]) == "一共买了多少小包茶叶"
     assert last_clause(HARES["question"]) == "黑兔比白兔少多少只"
 
 
 def test_questions_name_the_document_that_they_were_taken_from() -> None:
-    """They are spread over the collection."""
     asked = list(questions([TEA, HARES] * 50, 50))
     documents = {each["id"]: each["text"] for each in passages([TEA, HARES] * 50)}
     assert len(asked) == 50
@@ -40,14 +37,12 @@ def test_questions_name_the_document_that_they_were_taken_from() -> None:
 
 
 def test_a_passage_is_read_as_a_document_without_a_problem() -> None:
-    """So it is never dropped as its question's duplicate."""
     (line,) = as_lines(passages([TEA]))
     document = read_corpus_line(json.loads(line), "zh", 1).document
     assert (document.problem, document.text) == ("", f"{TEA['question']}\n答案：18")
 
 
 def test_bm25_finds_the_problem_that_a_clause_is_from(problems: list[dict[str, Any]]) -> None:
-    """Among 1,098 problems: first for nine clauses in ten, among the first ten for 99 in 100."""
     index = Bm25().build([[(each["id"], each["text"]) for each in passages(problems)]])
     asked = list(questions(problems, len(problems)))
     found = index.search([each["question"] for each in asked], 10)
@@ -60,7 +55,6 @@ def test_bm25_finds_the_problem_that_a_clause_is_from(problems: list[dict[str, A
 
 
 def test_every_question_of_the_collection_is_put_in_chinese(problems: list[dict[str, Any]]) -> None:
-    """Whole problems and last clauses alike, but for those that hold no words at all."""
     asked = [each["question"] for each in questions(problems, len(problems))]
     spoken = [text for text in asked + [each["question"] for each in problems] if not text.isascii()]
     assert {detect_language(text) for text in spoken} == {"zh"}

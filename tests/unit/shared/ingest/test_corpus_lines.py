@@ -21,12 +21,10 @@ from tests.unit.cases import named
 
 
 def read(**fields: Any) -> CorpusRecord:
-    """The record of one object."""
     return read_corpus_line(json.dumps(fields), "corpus.jsonl", 1)
 
 
 def refusal(raw: Content) -> str:
-    """What is said about a line that cannot be used, if it names that line."""
     try:
         read_corpus_line(raw, "corpus.jsonl", 7)
     except InvalidLine as refused:
@@ -36,7 +34,6 @@ def refusal(raw: Content) -> str:
 
 
 def write(folder: Path, files: dict[str, str | bytes]) -> Path:
-    """A folder with these files."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -47,7 +44,6 @@ def write(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 
 def test_reads_math_500() -> None:
-    """The solution is the text; subject and level are kept as text."""
     record = read(problem="1+1?", solution="It is 2.", answer="2", subject="Algebra", level=2, unique_id="test/1.json")
     assert record.external_id == "test/1.json"
     assert (record.document.problem, record.document.text) == ("1+1?", "It is 2.")
@@ -55,7 +51,6 @@ def test_reads_math_500() -> None:
 
 
 def test_levels_of_both_spellings_are_the_same() -> None:
-    """MATH writes "Level 5", MATH-500 writes 5; "Level ?" says nothing."""
     cases = [(5, "5"), ("Level 5", "5"), ("5", "5"), ("hard", "hard"), ("Level ?", None), (None, None)]
     wrong = [
         (level, found)
@@ -67,12 +62,10 @@ def test_levels_of_both_spellings_are_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["subject", "type", "topic"])
 def test_subject_has_three_names(name: str) -> None:
-    """MATH says type, MATH-500 subject, others topic."""
     assert read(text="x", **{name: "Geometry"}).meta == {"subject": "Geometry"}
 
 
 def test_reads_beir_with_the_title_as_first_line() -> None:
-    """A title is part of what is searched; metadata is kept."""
     record = read(_id="d1", title="A title", text="The body.", metadata={"year": 1962})
     assert record.external_id == "d1"
     assert record.document.text == "A title\nThe body."
@@ -81,13 +74,11 @@ def test_reads_beir_with_the_title_as_first_line() -> None:
 
 
 def test_title_alone_is_text_enough() -> None:
-    """BEIR has documents whose text is empty but whose title is not."""
     assert read(_id="d1", title="A title", text="").document.text == "A title"
 
 
 @pytest.mark.parametrize("name", ["text", "contents"])
 def test_reads_plain_objects(name: str) -> None:
-    """id, problem and meta are optional; a number is an id too."""
     record = read(id=12, problem="Why?", meta={"a": 1}, **{name: " Because. "})
     assert record.external_id == "12"
     assert (record.document.problem, record.document.text) == ("Why?", "Because.")
@@ -95,7 +86,6 @@ def test_reads_plain_objects(name: str) -> None:
 
 
 def test_reads_gsm8k_without_its_calculator_notes() -> None:
-    """<<48/2=24>> is for a calculator, not for readers."""
     record = read(question="How many?", answer="She sold 48/2 = <<48/2=24>>24 clips.\n#### 24")
     assert record.document.problem == "How many?"
     assert record.document.text == "She sold 48/2 = 24 clips.\n#### 24"
@@ -106,19 +96,16 @@ def test_reads_gsm8k_without_its_calculator_notes() -> None:
     "raw", [b'\xef\xbb\xbf{"text": "x"}', b'{"text": "x"}\r\n', b'  {"text": "x"}\t\n', '\ufeff{"text": "x"}']
 )
 def test_tolerates_byte_order_mark_carriage_return_and_blanks(raw: bytes | str) -> None:
-    """Windows editors write them."""
     assert read_corpus_line(raw, "corpus.jsonl", 1).document.text == "x"
 
 
 def test_chinese_and_whole_surrogate_pairs_are_text() -> None:
-    r"""Escaped pairs are one character; `\underline` is no escape."""
     record = read_corpus_line(r'{"text": "\ud83d\ude00 三角形 \\underline{x} \\u0000"}', "corpus.jsonl", 1)
     assert record.document.text == r"😀 三角形 \underline{x} \u0000"
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(str.strip))
 def test_any_text_survives(text: str) -> None:
-    """Only outer blanks are dropped."""
     assert read(text=text).document.text == text.strip()
 
 
@@ -126,7 +113,6 @@ def test_any_text_survives(text: str) -> None:
 
 
 def test_defect_names_field_and_fix() -> None:
-    """Someone with the message and the file can repair the line."""
     cases = [
         (b"{", "is not JSON"),
         (b'{"text": NaN}', "`text` is NaN, which is no JSON number; write it as a string"),
@@ -165,13 +151,11 @@ def test_defect_names_field_and_fix() -> None:
 
 @pytest.mark.parametrize("fields", [{"text": ""}, {"text": " \n "}, {"_id": "471", "title": "", "text": ""}])
 def test_empty_text_is_told_apart(fields: dict[str, str]) -> None:
-    """A caller may choose to skip it: Cranfield has two such documents."""
     with pytest.raises(EmptyText, match="has an empty text"):
         read(**fields)
 
 
 def test_a_repeated_id_names_both_lines() -> None:
-    """The first one came before; lines without id never collide."""
     lines = [("a", 1, b'{"id": "x", "text": "1"}'), ("a", 2, b'{"text": "2"}'), ("a", 3, b'{"text": "2"}')]
     assert len(list(read_corpus(lines))) == 3
     with pytest.raises(InvalidLine, match=r"^a, line 4: repeats the id 'x' of a, line 1; rename one$"):
@@ -182,7 +166,6 @@ def test_a_repeated_id_names_both_lines() -> None:
 
 
 def test_jsonl_file_skips_blank_lines_and_counts_them(tmp_path: Path) -> None:
-    """Line numbers are those of an editor."""
     write(tmp_path, {"c.jsonl": b'\xef\xbb\xbf{"text": "1"}\r\n\r\n{"text": "2"}'})
     lines = list(corpus_lines(tmp_path / "c.jsonl"))
     assert [(source, number) for source, number, _ in lines] == [("c.jsonl", 1), ("c.jsonl", 3)]
@@ -190,7 +173,6 @@ def test_jsonl_file_skips_blank_lines_and_counts_them(tmp_path: Path) -> None:
 
 
 def test_a_line_over_the_limit_is_never_held_whole(tmp_path: Path) -> None:
-    """It is refused under its own number, and the next line keeps its number."""
     write(tmp_path, {"c.jsonl": b"x" * (3 * MAX_LINE_BYTES) + b'\n{"text": "2"}\n'})
     (_, first, long), (_, second, short) = corpus_lines(tmp_path / "c.jsonl")
     assert (first, second) == (1, 2)
@@ -200,7 +182,6 @@ def test_a_line_over_the_limit_is_never_held_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [b"\n", b"\r\n", b""])
 def test_a_line_at_the_limit_is_read(tmp_path: Path, ending: bytes) -> None:
-    """Neither byte order mark nor line end count."""
     line = b'{"text": "' + b"x" * (MAX_LINE_BYTES - 12) + b'"}'
     write(tmp_path, {"c.jsonl": b"\xef\xbb\xbf" + line + ending})
     [record] = read_corpus(corpus_lines(tmp_path / "c.jsonl"))
@@ -208,12 +189,10 @@ def test_a_line_at_the_limit_is_read(tmp_path: Path, ending: bytes) -> None:
 
 
 def problem(n: int) -> str:
-    """A file of the original MATH, over several lines."""
     return json.dumps({"problem": f"p{n}", "level": "Level 1", "type": "Algebra", "solution": f"s{n}"}, indent=2)
 
 
 def test_math_folder_in_natural_order(tmp_path: Path) -> None:
-    """algebra/2 comes before algebra/10, and both before geometry; the path is the id."""
     write(tmp_path, {f"{name}.json": problem(1) for name in ("geometry/1", "algebra/10", "algebra/2")})
     records = list(read_corpus(corpus_lines(tmp_path)))
     assert [record.external_id for record in records] == ["algebra/2.json", "algebra/10.json", "geometry/1.json"]
@@ -221,28 +200,24 @@ def test_math_folder_in_natural_order(tmp_path: Path) -> None:
 
 
 def test_math_folder_with_splits_takes_the_training_part(tmp_path: Path) -> None:
-    """The test part in the corpus would leak the answers."""
     write(tmp_path, {"train/algebra/1.json": problem(1), "test/algebra/2.json": problem(2)})
     assert [record.external_id for record in read_corpus(corpus_lines(tmp_path))] == ["train/algebra/1.json"]
     assert len(list(corpus_lines(tmp_path, split="test"))) == 1
 
 
 def test_math_folder_names_the_broken_file(tmp_path: Path) -> None:
-    """The source is the file's path below the folder."""
     write(tmp_path, {"algebra/1.json": "{"})
     with pytest.raises(InvalidLine, match=r"^algebra/1.json, line 1: is not JSON"):
         list(read_corpus(corpus_lines(tmp_path)))
 
 
 def test_beir_folder(tmp_path: Path) -> None:
-    """Of a BEIR folder the corpus is read."""
     write(tmp_path, {"corpus.jsonl": '{"_id": "a", "title": "", "text": "x"}\n', "queries.jsonl": "{}"})
     assert [record.external_id for record in read_corpus(corpus_lines(tmp_path))] == ["a"]
 
 
 @pytest.mark.parametrize("name", ["c.dat", "c.json", "other/x.pdf"])
 def test_unknown_layout_lists_the_known_ones(tmp_path: Path, name: str) -> None:
-    """What could have been meant is said at once."""
     write(tmp_path, {name: "x"})
     with pytest.raises(Invalid, match="has no known layout") as caught:
         list(corpus_lines(tmp_path / name.split("/", maxsplit=1)[0]))
@@ -251,7 +226,6 @@ def test_unknown_layout_lists_the_known_ones(tmp_path: Path, name: str) -> None:
 
 
 def test_missing_path(tmp_path: Path) -> None:
-    """The name is repeated."""
     with pytest.raises(NotFound, match=r"nowhere\.jsonl"):
         corpus_lines(tmp_path / "nowhere.jsonl")
 
@@ -270,14 +244,12 @@ NAMES = st.sampled_from(
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_record_or_a_refusal(raw: bytes) -> None:
-    """Nothing else escapes."""
     with contextlib.suppress(InvalidLine):
         read_corpus_line(raw, "corpus.jsonl", 1)
 
 
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_any_object_is_a_storable_record_or_a_refusal(fields: dict[str, Any]) -> None:
-    """What is accepted can be hashed, encoded as JSON and stored as text."""
     with contextlib.suppress(InvalidLine):
         record = read_corpus_line(json.dumps(fields), "corpus.jsonl", 1)
         assert len(record.document.hash) == 64
@@ -287,7 +259,6 @@ def test_any_object_is_a_storable_record_or_a_refusal(fields: dict[str, Any]) ->
 
 @given(st.dictionaries(NAMES, JSON, max_size=6))
 def test_any_object_is_an_item_or_a_refusal(fields: dict[str, Any]) -> None:
-    """Datasets are read with the same care."""
     with contextlib.suppress(InvalidLine):
         item = read_dataset_line(json.dumps(fields), "items.jsonl", 1)
         assert item.question.strip()
@@ -296,7 +267,6 @@ def test_any_object_is_an_item_or_a_refusal(fields: dict[str, Any]) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20), max_size=8))
 def test_numbers_of_lines_are_those_of_an_editor(texts: list[str]) -> None:
-    """Blank lines are counted and left out, whichever way lines end."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "c.jsonl"
         file.write_bytes("\r\n".join(texts).encode())

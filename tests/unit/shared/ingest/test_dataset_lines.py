@@ -25,12 +25,10 @@ DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "d
 
 
 def read(**fields: Any) -> DatasetItem:
-    """The item of one object."""
     return read_dataset_line(json.dumps(fields), "items.jsonl", 1)
 
 
 def refusal(fields: dict[str, Any]) -> str:
-    """What is said of an object that cannot be used, if it names the line."""
     try:
         read(**fields)
     except InvalidLine as refused:
@@ -40,7 +38,6 @@ def refusal(fields: dict[str, Any]) -> str:
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
-    """A folder with these files."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -48,7 +45,6 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 
 def test_reads_math_500() -> None:
-    """All fields of MATH-500; the answer wins over the solution's box."""
     item = read(
         problem="p", solution=r"\boxed{3}", answer="4", subject="Algebra", level=2, unique_id="test/algebra/1.json"
     )
@@ -58,7 +54,6 @@ def test_reads_math_500() -> None:
 
 
 def test_question_has_five_names() -> None:
-    """AutoRAG says query, ragas user_input, BEIR text."""
     assert {
         name: found
         for name in ["question", "problem", "query", "user_input", "text"]
@@ -67,7 +62,6 @@ def test_question_has_five_names() -> None:
 
 
 def test_gold_has_five_names() -> None:
-    """As found in the wild."""
     assert {
         name: found
         for name in ["answer", "gold", "expected_answer", "gt", "golden"]
@@ -76,7 +70,6 @@ def test_gold_has_five_names() -> None:
 
 
 def test_id_has_five_names() -> None:
-    """Numbers are ids as well."""
     assert {
         name: found
         for name in ["custom_id", "id", "unique_id", "_id", "qid"]
@@ -85,7 +78,6 @@ def test_id_has_five_names() -> None:
 
 
 def test_gold_answer() -> None:
-    """Given, or the last box of the solution; without either the item has no gold answer."""
     cases = [
         ({"answer": 18}, "18"),
         ({"answer": 0}, "0"),
@@ -103,7 +95,6 @@ def test_gold_answer() -> None:
 
 
 def test_gold_documents_as_list_or_with_grades() -> None:
-    """An empty list says that nothing is relevant; absence says that nobody knows."""
     cases = [
         (["a", "b"], {"a": 1, "b": 1}),
         ({"a": 2, "b": 1}, {"a": 2, "b": 1}),
@@ -123,7 +114,6 @@ def test_gold_documents_as_list_or_with_grades() -> None:
 
 
 def test_defect_names_field_and_fix() -> None:
-    """The sentence says what to write instead."""
     cases = [
         ({"answer": "4"}, "has no question; write it into `question`"),
         ({"question": 4}, "`question` is a number"),
@@ -150,7 +140,6 @@ def test_defect_names_field_and_fix() -> None:
 
 
 def test_several_expected_answers_are_kept_in_order() -> None:
-    """Those that the grader would take for the same are none; a system's answer is never an expected one."""
     cases = [
         ({"golden_answers": ["Paris", "the city of Paris"]}, "Paris", ("the city of Paris",)),
         ({"golden_answers": ["1/2", "\\frac{1}{2}", " 1/2 "]}, "1/2", ()),
@@ -173,14 +162,12 @@ def test_several_expected_answers_are_kept_in_order() -> None:
 
 
 def test_an_item_without_alternatives_is_hashed_as_before() -> None:
-    """So that an upload of old finds its dataset."""
     encoded = canonical.encode(read(question="q", answer="4", choices=["4", "5"], rubric="r"))
     assert b"alternatives" not in encoded
     assert b"expected" not in encoded
 
 
 def test_a_chat_of_one_question_is_a_question() -> None:
-    """MGSM in Chinese is written so."""
     chat = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": "why?"},
@@ -192,13 +179,11 @@ def test_a_chat_of_one_question_is_a_question() -> None:
 
 
 def test_empty_question_is_told_apart() -> None:
-    """As an empty document is."""
     with pytest.raises(EmptyText, match="`question` is empty"):
         read(question=" ")
 
 
 def test_a_question_that_no_search_would_take_is_refused_with_its_line() -> None:
-    """Found while it runs, it would fail the whole chunk of searches that it is in."""
     longest = json.dumps({"question": "x" * MAX_QUESTION})
     assert len(read_dataset_line(longest, "q.jsonl", 1).question) == MAX_QUESTION
     with pytest.raises(InvalidLine, match=r"q.jsonl, line 7: `question` has 32769 characters"):
@@ -206,14 +191,12 @@ def test_a_question_that_no_search_would_take_is_refused_with_its_line() -> None
 
 
 def test_repeated_id_names_both_lines() -> None:
-    """Results are joined by it."""
     lines = [("a", number, b'{"id": 1, "question": "q"}') for number in (1, 2)]
     with pytest.raises(InvalidLine, match="line 2: repeats the id '1' of a, line 1"):
         list(read_dataset(lines))
 
 
 def test_math_folder_takes_the_test_part(tmp_path: Path) -> None:
-    """What is asked is not what is searched."""
     content = json.dumps({"problem": "p", "level": "Level 3", "type": "Algebra", "solution": r"\boxed{7}"})
     write(tmp_path, {"train/algebra/1.json": content, "test/algebra/2.json": content})
     [item] = read_dataset(dataset_lines(tmp_path))
@@ -225,7 +208,6 @@ QRELS = "query-id\tcorpus-id\tscore\r\nq1\td1\t2\r\nq1\td2\t0\r\nq3\td1\t1\r\n\r
 
 
 def test_beir_folder_joins_queries_with_graded_judgements(tmp_path: Path) -> None:
-    """Queries without a judgement belong to other splits; grade 0 means not relevant."""
     write(tmp_path, {"queries.jsonl": QUERIES, "qrels/test.tsv": QRELS, "qrels/dev.tsv": "q2\td9\t1\n"})
     items = list(read_dataset(dataset_lines(tmp_path)))
     assert [(item.custom_id, item.gold_documents) for item in items] == [("q1", {"d1": 2}), ("q3", {"d1": 1})]
@@ -233,7 +215,6 @@ def test_beir_folder_joins_queries_with_graded_judgements(tmp_path: Path) -> Non
 
 
 def test_beir_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
-    """A misspelt split is repaired from the hint."""
     write(tmp_path, {"queries.jsonl": QUERIES, "qrels/dev.tsv": "", "qrels/train.tsv": ""})
     with pytest.raises(Invalid, match="split 'test'") as caught:
         dataset_lines(tmp_path)
@@ -245,7 +226,6 @@ def test_beir_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> No
     [("q1\td1", "has 2 columns"), ("q1 d1 1", "has 1 columns"), ("q1\td1\thigh", "score 'high' is not a whole number")],
 )
 def test_judgement_that_cannot_be_read(tmp_path: Path, row: str, expected: str) -> None:
-    """File and line are named."""
     write(tmp_path, {"queries.jsonl": QUERIES, "qrels/test.tsv": f"query-id\tcorpus-id\tscore\n{row}\n"})
     with pytest.raises(InvalidLine, match=r"^qrels/test.tsv, line 2: ") as caught:
         dataset_lines(tmp_path)
@@ -253,7 +233,6 @@ def test_judgement_that_cannot_be_read(tmp_path: Path, row: str, expected: str) 
 
 
 def test_beir_query_needs_an_id(tmp_path: Path) -> None:
-    """Without it no judgement can be joined."""
     write(tmp_path, {"queries.jsonl": '{"text": "one"}\n', "qrels/test.tsv": QRELS})
     with pytest.raises(InvalidLine, match=r"queries.jsonl, line 1: has no `_id`"):
         list(read_dataset(dataset_lines(tmp_path)))
@@ -274,7 +253,6 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is no
     ],
 )
 def test_reads_real_datasets(path: str, items: int) -> None:
-    """Every line is understood; all but BEIR queries have a gold answer."""
     read = list(read_dataset(dataset_lines(DATA / path)))
     assert len(read) == items
     assert all(item.gold is not None or item.gold_documents for item in read)
@@ -282,7 +260,6 @@ def test_reads_real_datasets(path: str, items: int) -> None:
 
 @needs_data
 def test_boxes_of_solutions_agree_with_answers() -> None:
-    """MATH's answers were extracted from its solutions, as ours are."""
     with (DATA / "math" / "train.jsonl").open() as file:
         fields = [json.loads(line) for line in file]
     golds = [read(problem="p", solution=each["solution"]).gold for each in fields]
@@ -291,7 +268,6 @@ def test_boxes_of_solutions_agree_with_answers() -> None:
 
 
 def test_an_item_names_the_relation_that_it_asks_for() -> None:
-    """A name, or all that an exported item says of it; a query that is text is the question."""
     asked = {"relation": "met", "entity": "a", "side": "subject", "leads": [{"rule": 3, "documents": ["7"]}]}
     query = FactQuery(relation="met", entity="a", side="subject", leads=(Lead(rule=3, documents=("7",)),))
     assert read(question="q", relation="met").query == FactQuery(relation="met")
@@ -301,7 +277,6 @@ def test_an_item_names_the_relation_that_it_asks_for() -> None:
 
 
 def test_a_line_without_a_relation_is_hashed_as_ever() -> None:
-    """Null and blank are none."""
     plain = canonical.digest(read(question="q", answer="4"))
     assert canonical.digest(read(question="q", answer="4", relation=None)) == plain
     assert canonical.digest(read(question="q", answer="4", relation=" ")) == plain
@@ -318,7 +293,6 @@ def test_a_line_without_a_relation_is_hashed_as_ever() -> None:
     ],
 )
 def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said: str) -> None:
-    """With the field."""
     with pytest.raises(InvalidLine) as refused:
         read(question="q", **fields)
     assert said in str(refused.value)
@@ -328,7 +302,6 @@ def test_a_relation_that_cannot_be_used_is_refused(fields: dict[str, Any], said:
 
 
 def warnings_of(content: str | bytes, grader: str | None = None) -> list[str]:
-    """What the items of an upload lack."""
     items = ItemReader(grader)
     found = rows.read(io.BytesIO(content.encode() if isinstance(content, str) else content), "upload")
     assert len(list(Reader(found, lambda line, _: items.read(line), identifier))) > 0
@@ -336,7 +309,6 @@ def warnings_of(content: str | bytes, grader: str | None = None) -> list[str]:
 
 
 def lines_of(*objects: dict[str, Any]) -> str:
-    """JSON lines."""
     return "".join(json.dumps(each) + "\n" for each in objects)
 
 
@@ -362,7 +334,6 @@ MANY = {f"x{number}": number for number in range(12)}
     ids=["misspelt", "another", "documents", "null", "capital", "CSV", "wider CSV", "BRIGHT without", "many", "long"],
 )  # fmt: skip
 def test_items_without_any_expected_answer_or_document_are_told(content: str, unread: str | None) -> None:
-    """With the fields that were not read, those that look like an answer or a document first."""
     (warning,) = warnings_of(content)
     assert warning.startswith(UNGRADED)
     assert (f"; fields that were not read: {unread}" in warning) if unread else ("not read" not in warning)
@@ -382,7 +353,6 @@ def test_items_without_any_expected_answer_or_document_are_told(content: str, un
     ],
 )
 def test_fields_that_are_something_else_are_not_taken_for_misspelt_ones(content: str) -> None:
-    """There is nothing to say."""
     assert warnings_of(content) == []
 
 
@@ -392,20 +362,17 @@ def test_fields_that_are_something_else_are_not_taken_for_misspelt_ones(content:
      ("qustion", "question"), ("subjekt", "subject"), ("golden_answer", "golden_answers"), ("LEVEL", "level")],
 )  # fmt: skip
 def test_a_field_that_looks_misspelt_is_told_although_other_items_are_graded(misspelt: str, meant: str) -> None:
-    """In some lines, or in all."""
     warnings = warnings_of(lines_of({**QUESTION, "answer": "4"}, {**QUESTION, misspelt: "5"}))
     assert warnings == [f"`{misspelt}` was not read: did you mean `{meant}`?"]
 
 
 def test_a_field_is_read_for_some_graders_only() -> None:
-    """Items that a judge model rates need no expected answer."""
     assert warnings_of(lines_of({**QUESTION, "rubric": "Short."}), "rubric") == []
     assert "`rubric`" in warnings_of(lines_of({**QUESTION, "rubric": "Short."}))[0]
     assert warnings_of(lines_of({**QUESTION, "choices": ["4", "5"], "answer": "A"}), "choice") == []
 
 
 def test_reads_bright() -> None:
-    """Its answers and documents. A search cannot leave out documents for one item, so that these are named."""
     line = {"query": "Why?", "id": "7", "gold_ids": ["a/1", "a/2"], "gold_answer": "So.", "excluded_ids": ["b/1"]}
     item = read(**line)
     assert (item.question, item.gold, item.gold_documents) == ("Why?", "So.", {"a/1": 1, "a/2": 1})
@@ -422,7 +389,6 @@ def test_reads_bright() -> None:
     "number", ["NaN", "-Infinity", "1e999", "[1, NaN]", '{"a": [NaN]}', "9" * 5000, "-" + "9" * 5000]
 )
 def test_a_number_that_json_has_not_harms_nobody_where_it_is_not_read(number: str) -> None:
-    """pandas and Python write them."""
     item = read_dataset_line(f'{{"question": "2 + 2?", "answer": "4", "score": {number}}}', "items.jsonl", 1)
     assert (item.question, item.gold) == ("2 + 2?", "4")
 
@@ -449,7 +415,6 @@ def test_a_number_that_json_has_not_harms_nobody_where_it_is_not_read(number: st
     ],
 )
 def test_such_a_number_is_refused_by_name_where_it_is_read(line: str, said: str) -> None:
-    """In words for whoever writes the line, not for a programmer of Python."""
     with pytest.raises(InvalidLine) as refused:
         read_dataset_line(line, "items.jsonl", 1)
     assert refused.value.said.startswith(said)
@@ -457,6 +422,5 @@ def test_such_a_number_is_refused_by_name_where_it_is_read(line: str, said: str)
 
 
 def test_a_number_of_many_digits_is_read_as_it_is_written() -> None:
-    """Up to what Python converts."""
     item = read_dataset_line(f'{{"question": "a", "answer": {"9" * 4300}}}', "items.jsonl", 1)
     assert item.gold == "9" * 4300

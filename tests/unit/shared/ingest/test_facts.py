@@ -17,12 +17,10 @@ from tests.unit.shared.ingest.graph_uploads import FACTS, REFUSED, Graph
 
 
 def read(content: bytes, most: int = 1_000_000, **limits: Any) -> facts.ParsedGraph:
-    """What these bytes hold."""
     return facts.read(fact_rows.read(io.BufferedReader(io.BytesIO(content)), "upload", **limits), "upload", most)  # type: ignore[arg-type]
 
 
 def refusal(upload: Graph) -> tuple[int | None, str]:
-    """The line that is named, and what is said of it."""
     try:
         read(upload.content)
     except InvalidLine as refused:
@@ -31,13 +29,11 @@ def refusal(upload: Graph) -> tuple[int | None, str]:
 
 
 def texts(found: facts.ParsedGraph, *, inverse: bool = False) -> list[tuple[str | None, str]]:
-    """Ids and texts of the corpus."""
     documents = fact_documents.documents(found.upload, inverse=inverse)
     return [(record.external_id, record.document.text) for record in documents]
 
 
 def test_what_cannot_be_used_is_said_with_its_line() -> None:
-    """Someone with the message and the file can repair it."""
     wrong = {}
     for upload in REFUSED:
         line, said = named(refusal, upload)
@@ -48,27 +44,23 @@ def test_what_cannot_be_used_is_said_with_its_line() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b'{"relation": "r", "phrase": "p"}\n', gzip.compress(b"", mtime=0)])
 def test_a_graph_without_facts_is_refused(content: bytes) -> None:
-    """Nothing can be mined from it, and nothing found in it."""
     with pytest.raises(Invalid, match="has no facts"):
         read(content)
 
 
 def test_more_facts_than_an_upload_may_have_are_refused() -> None:
-    """As soon as they are met, not when all are there."""
     endless = (("upload", number, {"subject": str(number), "relation": "r", "object": "o"}) for number in range(10**9))
     with pytest.raises(TooLarge, match="more than 1000 lines"):
         facts.read(endless, "upload", 1000)
 
 
 def test_a_small_file_that_unpacks_to_too_much_is_refused() -> None:
-    """Whether it does so in many lines or in one."""
     for bomb in (FACTS * 10_000, b"x" * (1 << 18)):
         with pytest.raises(TooLarge, match="upload unpacks to more than 65536 bytes"):
             read(gzip.compress(bomb), decompressed=1 << 16)
 
 
 def test_the_names_of_a_graph_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are in memory while the graph is stored: 608 kB of gzip took 2.2 GB."""
     monkeypatch.setattr(facts, "MOST_NAMES", 1000)
     lines = b"".join(b"%0400d\tr\t%0400d\n" % (number, number) for number in range(3))
     assert len(read(lines[: len(lines) // 3] * 5).upload.graph.entities) == 1
@@ -77,7 +69,6 @@ def test_the_names_of_a_graph_have_a_limit_in_all(monkeypatch: pytest.MonkeyPatc
 
 
 def test_names_are_kept_as_they_are() -> None:
-    """Quotes are ordinary, so are other alphabets; a byte order mark and carriage returns are not part of names."""
     found = read('\ufeff"Duke"\tsaid "no" to\t東京\r\n\nÅngström\tisn\'t\t"Duke"\r\n'.encode())
     assert found.upload.graph.entities == ['"Duke"', "東京", "Ångström"]
     assert found.upload.graph.relations == ['said "no" to', "isn't"]
@@ -85,19 +76,16 @@ def test_names_are_kept_as_they_are() -> None:
 
 
 def test_times_may_be_in_any_order_and_the_facts_keep_theirs() -> None:
-    """Only the order of the file is kept."""
     found = read(b"a\tmet\tb\t9\nb\tmet\tc\t-3\na\tmet\tb\t4\n")
     assert (found.upload.time_unit, found.upload.graph.times is not None) == ("step", True)
     assert np.asarray(found.upload.graph.times).tolist() == [9, -3, 4]
 
 
 def test_a_relation_of_one_fact_is_a_relation() -> None:
-    """Which miners may pass over."""
     assert read(FACTS + b"c\tonce\ta\n").upload.graph.relations == ["knows", "once"]
 
 
 def test_packed_and_plain_and_json_are_the_same_graph() -> None:
-    """However it is written."""
     as_json = b'{"subject": "a", "relation": "met", "object": "b", "time": 7}\n'
     plain = read(b"a\tmet\tb\t7\n")
     for content in (gzip.compress(b"a\tmet\tb\t7\n"), as_json, gzip.compress(as_json)):
@@ -111,7 +99,6 @@ FACT = st.tuples(st.sampled_from("abc"), st.sampled_from("rs"), st.sampled_from(
 
 @given(st.lists(FACT, min_size=1, max_size=30))
 def test_repeated_facts_are_left_out_and_the_first_stays(known: Sequence[tuple[str, str, str, int]]) -> None:
-    """A fact of another time is another fact."""
     found = read("".join(f"{s}\t{r}\t{o}\t{t}\n" for s, r, o, t in known).encode())
     graph = found.upload.graph
     distinct = list(dict.fromkeys(known))
@@ -123,7 +110,6 @@ def test_repeated_facts_are_left_out_and_the_first_stays(known: Sequence[tuple[s
 
 
 def test_every_fact_is_a_document_and_its_inverse_where_asked_for() -> None:
-    """In the order of the facts, with the phrases that were declared."""
     content = (
         b'{"relation": "Make_statement", "phrase": "spoke to", "inverse": "heard"}\n'
         b'{"subject": "New_York", "relation": "Make_statement", "object": "c", "time": "2014-09-20"}\n'
@@ -138,7 +124,6 @@ def test_every_fact_is_a_document_and_its_inverse_where_asked_for() -> None:
 
 
 def test_a_document_says_of_which_fact_it_is() -> None:
-    """With the names as the file has them."""
     found = read(b"New_York\tMake_statement\tc\t2014-09-20\n")
     (record,) = fact_documents.documents(found.upload, inverse=False)
     assert record.meta == {

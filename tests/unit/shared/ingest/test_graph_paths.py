@@ -31,7 +31,6 @@ DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "d
 
 
 def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
-    """These files in a folder."""
     for name, text in files.items():
         packed = gzip.compress(text.encode()) if name.endswith(".gz") else text.encode()
         (tmp_path / name).write_bytes(packed)
@@ -39,56 +38,47 @@ def folder(tmp_path: Path, files: Mapping[str, str]) -> Path:
 
 
 def read(path: Path, *splits: str) -> GraphFacts:
-    """The facts there."""
     return facts.read(graph_paths.fact_lines(path, splits or ("train",)), path.name, 10**6).upload
 
 
 def lines(path: Path, *splits: str) -> list[str]:
-    """The same as canonical lines."""
     return list(graphs.format_tsv(read(path, *splits)))
 
 
 def refused(path: Path, *splits: str) -> InvalidLine:
-    """What is said of files that cannot be used."""
     with pytest.raises(InvalidLine) as caught:
         lines(path, *splits)
     return caught.value
 
 
 def test_openke_has_its_tail_before_its_relation(tmp_path: Path) -> None:
-    """Numbers become names, split after split."""
     found = lines(folder(tmp_path, OPENKE), "train", "valid")
     assert found == ["New York\tknows\tb\n", "b\tknows\tc\n", "c\tknows\tNew York\n"]
 
 
 def test_tlogic_has_names_and_dates(tmp_path: Path) -> None:
-    """And splits that are named."""
     assert lines(folder(tmp_path, TLOGIC), "valid") == ["a\tmet\tb\t2014-01-02\n"]
 
 
 def test_each_file_may_be_packed(tmp_path: Path) -> None:
-    """Of a folder, and alone."""
     packed = {f"{name}.gz": text for name, text in TLOGIC.items()}
     assert lines(folder(tmp_path, packed), "test") == ["b\tmet\ta\t2014-01-01\n"]
     assert lines(tmp_path / "test.txt.gz") == ["b\tmet\ta\t2014-01-01\n"]
 
 
 def test_a_folder_of_plain_files_has_splits_too(tmp_path: Path) -> None:
-    """As kinship has."""
     there = folder(tmp_path, {"train.tsv": "a\tr\tb\n", "test.tsv": "b\tr\ta\n"})
     assert lines(there) == ["a\tr\tb\n"]
     assert lines(there, "test", "train") == ["b\tr\ta\n", "a\tr\tb\n"]
 
 
 def test_a_split_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
-    """ICEWS14 comes without its training part."""
     with pytest.raises(Invalid, match="has no split 'train'") as caught:
         graph_paths.fact_lines(folder(tmp_path, TLOGIC))
     assert caught.value.hint == "it has valid, test: --split valid"
 
 
 def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    """Each with its files."""
     with pytest.raises(Invalid, match="no known layout") as caught:
         graph_paths.fact_lines(folder(tmp_path, {"graph.rdf": "<x>"}))
     assert "entity2id.txt" in str(caught.value.hint)
@@ -118,13 +108,11 @@ def test_an_unknown_folder_is_answered_with_the_known_ones(tmp_path: Path) -> No
 def test_what_does_not_fit_together_is_said_with_file_and_line(
     tmp_path: Path, layout: dict[str, str], name: str, text: str, line: int, said: str
 ) -> None:
-    """Another tool's file under a known name."""
     found = refused(folder(tmp_path, {**layout, name: text}), "train" if layout is OPENKE else "valid")
     assert (found.message.startswith(f"{name}, line {line}: "), said in found.message) == (True, True), found.message
 
 
 def test_a_truncated_file_is_named(tmp_path: Path) -> None:
-    """Of a folder of several."""
     folder(tmp_path, {"valid.tsv": "a\tr\tb\n"})
     (tmp_path / "train.tsv.gz").write_bytes(gzip.compress(FACTS, mtime=0)[:-4])
     found = refused(tmp_path, "valid", "train")
@@ -132,7 +120,6 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
 
 
 def test_phrases_have_two_or_three_columns(tmp_path: Path) -> None:
-    """The third is the phrase of the inverse."""
     file = folder(tmp_path, {"phrases.tsv": "r\tknows\tis known by\ns\tlikes\n"}) / "phrases.tsv"
     assert [content for _, _, content in graph_paths.phrase_lines(file)] == [
         {"relation": "r", "phrase": "knows", "inverse": "is known by"}, {"relation": "s", "phrase": "likes"}
@@ -141,7 +128,6 @@ def test_phrases_have_two_or_three_columns(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_real_graphs_are_read_whole() -> None:
-    """Kinship's three splits, and ICEWS14 with the hash that `sha256sum valid.txt` gives."""
     kinship = read(DATA / "kinship", "train", "valid", "test").graph
     assert (len(kinship.triples), len(kinship.entities), len(kinship.relations)) == (10686, 104, 25)
     digest = graphs.content_hash(read(DATA / "icews14", "valid")).hex()

@@ -31,25 +31,21 @@ Last.
 
 
 def cut(text: str, size: int = 40, overlap: int = 0) -> list[Passage]:
-    """The passages of a text."""
     return list(passages(text, Chunking(size=size, overlap=overlap)))
 
 
 def test_no_passage_spans_a_heading_and_the_headings_above_are_its_title() -> None:
-    """Outermost first; with the line that it begins in."""
     assert [(found.line, found.title) for found in cut(PAGE, 1000)] == [
         (1, ""), (5, "Sums"), (9, "Sums > Of squares"), (12, "Products")
     ]  # fmt: skip
 
 
 def test_a_long_section_is_cut_between_sentences() -> None:
-    """As many as fit."""
     found = [passage.text for passage in cut(PAGE) if passage.title == "Sums > Of squares"]
     assert found == ["First sentence here.", "Second sentence here.", "Third sentence here."]
 
 
 def test_the_overlap_repeats_whole_sentences() -> None:
-    """As many as it has room for."""
     found = cut("One is 1. Two is 2. Three is 3. Four is 4.", 30, 20)
     assert [passage.text for passage in found] == [
         "One is 1. Two is 2.",
@@ -69,26 +65,22 @@ def test_the_overlap_repeats_whole_sentences() -> None:
     ],
 )
 def test_code_and_formulas_are_not_cut(block: str) -> None:
-    """However long they are, and whatever in them looks like a heading or a sentence."""
     whole = block.replace("{}", "x. " * 30)
     found = [passage.text for passage in cut(f"# A\nBefore it. And more before it.\n\n{whole}\n\nAfter it. # B\n")]
     assert [text for text in found if whole in text]
 
 
 def test_a_block_that_is_never_closed_ends_with_the_text() -> None:
-    """Nothing is lost."""
     assert "last" in cut("a\n\n```\nb\n# c\nlast")[-1].text
 
 
 def test_chinese_sentences_and_words_without_blanks_are_cut_too() -> None:
-    """At the full stop, or at the limit."""
     assert [passage.text for passage in cut("求和。" * 10, 12)] == ["求和。" * 4, "求和。" * 4, "求和。" * 2]
     assert [len(passage.text) for passage in cut("x" * 100)] == [40, 40, 20]
 
 
 @given(st.text(st.sampled_from("ab .。\n#`$\\x"), max_size=300), st.integers(5, 60))
 def test_nothing_is_lost_and_nothing_is_added(text: str, size: int) -> None:
-    """Whatever the text: without its blanks and headings it is its passages; twice the same."""
     found = cut(text, size)
     assert found == cut(text, size)
     joined = "".join("".join(passage.text.split()) for passage in found)
@@ -99,14 +91,12 @@ def test_nothing_is_lost_and_nothing_is_added(text: str, size: int) -> None:
 
 @given(st.text(st.sampled_from("ab .\n"), max_size=300), st.integers(5, 60))
 def test_prose_without_headings_is_kept_whole_and_short(text: str, size: int) -> None:
-    """Every word is in a passage, and no passage is over the limit."""
     found = cut(text, size)
     assert "".join("".join(passage.text.split()) for passage in found) == "".join(text.split())
     assert all(len(passage.text) <= size for passage in found)
 
 
 def test_an_overlap_must_leave_room() -> None:
-    """Otherwise no passage would get on."""
     with pytest.raises(Invalid, match="overlap"):
         Chunking(size=10, overlap=10)
 
@@ -115,7 +105,6 @@ def test_an_overlap_must_leave_room() -> None:
 
 
 def put(folder: Path, files: dict[str, str | bytes]) -> Path:
-    """A folder with these files."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
@@ -123,12 +112,10 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 
 def read(folder: Path) -> list[CorpusRecord]:
-    """Its documents."""
     return list(read_corpus(corpus_lines(folder)))
 
 
 def test_a_folder_of_documentation_with_data_files_is_a_corpus_of_texts(tmp_path: Path) -> None:
-    """JSON files without numbers are no problems of MATH, whatever folder they are in."""
     for name in ("results/figures.json", "guide/first.md", "reference.rst"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"a": 1}' if name.endswith("json") else "Some words.", "utf-8")
@@ -137,7 +124,6 @@ def test_a_folder_of_documentation_with_data_files_is_a_corpus_of_texts(tmp_path
 
 
 def test_a_folder_of_notes_is_a_corpus(tmp_path: Path) -> None:
-    """Ids are path and number; headings become the first line; hidden files and other kinds are left alone."""
     put(tmp_path, {"b.txt": "Plain.", "a/n.md": PAGE, ".git/x.md": "no", "i.png": b"\x89", "c.MD": "\ufeffx\r\ny\rz"})
     found = {record.external_id: record for record in read(tmp_path)}
     assert list(found) == ["a/n.md#1", "a/n.md#2", "a/n.md#3", "a/n.md#4", "b.txt#1", "c.MD#1"]
@@ -147,18 +133,15 @@ def test_a_folder_of_notes_is_a_corpus(tmp_path: Path) -> None:
 
 
 def test_one_file_of_notes_is_a_corpus(tmp_path: Path) -> None:
-    """Called by its name."""
     assert [record.external_id for record in read(put(tmp_path, {"a.md": "x"}) / "a.md")] == ["a.md#1"]
 
 
 def test_a_readme_beside_a_known_layout_is_no_corpus(tmp_path: Path) -> None:
-    """BEIR folders have one."""
     put(tmp_path, {"README.md": "x", "corpus.jsonl": '{"_id": "a", "text": "y"}\n'})
     assert [record.external_id for record in read(tmp_path)] == ["a"]
 
 
 def test_notes_are_no_dataset(tmp_path: Path) -> None:
-    """Nobody asks anything in them."""
     with pytest.raises(Invalid, match="no known layout"):
         dataset_lines(put(tmp_path, {"a.md": "x"}))
 
@@ -175,7 +158,6 @@ def test_notes_are_no_dataset(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_defect_names_the_file_and_the_fix(tmp_path: Path, content: bytes, times: int, said: str) -> None:
-    """The others may still be read."""
     put(tmp_path, {"a.md": content * times, "b.md": "fine"})
     with pytest.raises(InvalidLine, match=r"^a\.md, line 1: ") as caught:
         read(tmp_path)
@@ -183,6 +165,5 @@ def test_a_defect_names_the_file_and_the_fix(tmp_path: Path, content: bytes, tim
 
 
 def test_a_file_without_text_is_told_apart(tmp_path: Path) -> None:
-    """It may be left out."""
     with pytest.raises(EmptyText, match=r"^a\.md, line 1: has no text; write some or remove the file$"):
         read(put(tmp_path, {"a.md": " \n"}))

@@ -19,13 +19,11 @@ TEMPLATE = {"relation": "met", "object_question": "Whom met {subject}?", "subjec
 
 
 def read(*lines: dict[str, Any], timed: bool = False) -> ParsedQuestions:
-    """What JSON lines hold, for a graph with the relations `met` and `saw`."""
     rows: Sequence[Row] = [("upload", number, json.dumps(line)) for number, line in enumerate(lines, start=1)]
     return QuestionReader(frozenset(["met", "saw"]), timed).read(rows, "upload", 100)
 
 
 def test_templates_stand_among_facts() -> None:
-    """In whatever order; a template may be for a relation that no held-out fact has."""
     found = read(FACT, TEMPLATE, {**TEMPLATE, "relation": "saw"}, FACT)
     template = QuestionTemplates("Whom met {subject}?", "Who met {object}?")
     assert found.templates == {"met": template, "saw": template}
@@ -45,7 +43,6 @@ def test_templates_stand_among_facts() -> None:
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(line: dict[str, Any], said: str) -> None:
-    """Templates like facts."""
     with pytest.raises(InvalidLine) as refused:
         read(FACT, line)
     assert refused.value.line == 2
@@ -53,13 +50,11 @@ def test_a_line_that_cannot_be_used_is_named(line: dict[str, Any], said: str) ->
 
 
 def test_a_second_template_of_a_relation_is_refused() -> None:
-    """Nobody could say which one counts."""
     with pytest.raises(InvalidLine, match="line 3: repeats the relation 'met'"):
         read(FACT, TEMPLATE, TEMPLATE)
 
 
 def test_templates_of_a_file_are_three_columns(tmp_path: Path) -> None:
-    """Between tabs; other lines are named."""
     path = tmp_path / "templates.tsv"
     path.write_text("\t".join(TEMPLATE.values()) + "\nmet\tWhom?\n")
     good, (source, number, bad) = graph_paths.template_lines(path)

@@ -10,14 +10,12 @@ LABELS = ["algebra"] * 60 + ["geometry"] * 30 + ["precalculus"] * 10
 
 
 def test_every_subject_has_its_share_of_a_sample() -> None:
-    """Proportional to the whole, and in its order."""
     chosen = draw_stratified(LABELS, 20, seed=1)
     assert Counter(LABELS[position] for position in chosen) == {"algebra": 12, "geometry": 6, "precalculus": 2}
     assert chosen == sorted(chosen)
 
 
 def test_a_sample_has_the_wanted_size_even_where_shares_are_no_whole_numbers() -> None:
-    """The largest remainders get what is left over."""
     labels = [label for label in "abc" for _ in range(7)]
     chosen = draw_stratified(labels, 10, seed=1)
     assert len(set(chosen)) == 10
@@ -25,17 +23,14 @@ def test_a_sample_has_the_wanted_size_even_where_shares_are_no_whole_numbers() -
 
 
 def test_a_sample_is_a_function_of_its_seed() -> None:
-    """A run can be repeated on the same problems."""
     assert draw_stratified(LABELS, 20, seed=1) == draw_stratified(LABELS, 20, seed=1)
     assert draw_stratified(LABELS, 20, seed=1) != draw_stratified(LABELS, 20, seed=2)
 
 
 def test_all_of_them_are_a_sample_too() -> None:
-    """In their order."""
     assert draw_stratified(LABELS, len(LABELS), seed=3) == list(range(len(LABELS)))
 
 
 def test_more_than_there_are_is_refused() -> None:
-    """Not silently fewer."""
     with pytest.raises(ValueError, match="101 of 100"):
         draw_stratified(LABELS, 101, seed=1)

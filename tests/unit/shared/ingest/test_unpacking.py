@@ -26,13 +26,11 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def many() -> bytes:
-    """More than a pipe holds."""
     return as_parquet([{"text": "x" * 10_000} for _ in range(500)])
 
 
 @pytest.fixture
 def unpacking(many: bytes) -> Iterator[Any]:
-    """The rows of `many`, of which nobody has read any."""
     with tempfile.TemporaryFile() as file:
         file.write(many)
         file.seek(0)
@@ -41,12 +39,10 @@ def unpacking(many: bytes) -> Iterator[Any]:
 
 
 def children() -> list[psutil.Process]:
-    """Of this process, the dead that nobody has waited for among them."""
     return psutil.Process().children()
 
 
 def test_whoever_stops_reading_ends_the_process(unpacking: Any) -> None:
-    """It is killed and waited for."""
     before = children()
     next(unpacking)
     assert len(children()) == len(before) + 1
@@ -55,7 +51,6 @@ def test_whoever_stops_reading_ends_the_process(unpacking: Any) -> None:
 
 
 def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
-    """With the row that was not read, and what to do."""
     before = children()
     next(unpacking)
     (process,) = set(children()) - set(before)
@@ -74,7 +69,6 @@ def test_a_process_that_is_killed_is_a_refusal(unpacking: Any) -> None:
     ids=["file", "row"],
 )
 def test_it_says_what_is_wrong_with_a_file_or_a_row(content: bytes, line: int, said: str) -> None:
-    """In words that come as the rows come; `test_upload_defects` has all of them."""
     reader = Reader(reading(content), lambda row, number: corpora.record(row, str(number)), corpora.identifier)
     with pytest.raises(InvalidLine) as caught:
         list(reader)
@@ -83,7 +77,6 @@ def test_it_says_what_is_wrong_with_a_file_or_a_row(content: bytes, line: int, s
 
 
 def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch, unpacking: Any) -> None:
-    """What reads a stranger's file has no password in its environment."""
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql://a:secret@b/c")
     before = children()
     next(unpacking)
@@ -92,7 +85,6 @@ def test_it_knows_no_secret(monkeypatch: pytest.MonkeyPatch, unpacking: Any) -> 
 
 
 def test_what_unpacks_to_more_than_is_allowed_is_refused_while_it_is_read() -> None:
-    """One text for all rows: the footer tells of a few bytes."""
     file = io.BytesIO()
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), ["x" * 10_000])
     parquet.write_table(pa.table({"text": column}), file, store_schema=False)
@@ -104,7 +96,6 @@ def test_what_unpacks_to_more_than_is_allowed_is_refused_while_it_is_read() -> N
 
 
 def test_categories_are_texts_and_counted_once() -> None:
-    """As pandas writes them: the dictionary is not counted with every batch."""
     file = io.BytesIO()
     texts = pa.array([f"{number} {'x' * 1000}" for number in range(1000)]).dictionary_encode()
     parquet.write_table(pa.table({"text": texts}), file)
@@ -113,7 +104,6 @@ def test_categories_are_texts_and_counted_once() -> None:
 
 
 async def test_rows_are_stored_in_lists_that_are_bounded_in_bytes() -> None:
-    """However long the rows are."""
     found: Iterator[Row] = reading(as_jsonl([{"id": str(n), "text": "x" * 900_000} for n in range(20)]))
     reader = Reader(found, lambda line, number: corpora.record(line, str(number)), corpora.identifier)
     async with aclosing(uploads.read_batches(reader)) as batches:

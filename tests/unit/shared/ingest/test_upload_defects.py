@@ -25,20 +25,17 @@ UNPACKED_HERE = pytest.mark.usefixtures("unpacked_here")
 
 
 def reader(body: Body, **options: object) -> Reader[CorpusRecord]:
-    """A reader of documents that numbers those without an id."""
     rows = reading(body.content, body.format)
     return Reader(rows, lambda line, number: corpora.record(line, str(number)), corpora.identifier, **options)  # type: ignore[arg-type]
 
 
 def named(body: Body) -> str:
-    """For the list of tests."""
     return f"{body.what}-{body.format}"
 
 
 @UNPACKED_HERE
 @pytest.mark.parametrize("body", [*WHOLE, *LINES], ids=named)
 def test_a_defect_is_said_with_its_line_and_its_fix(body: Body) -> None:
-    """Someone with the message and the file can repair it."""
     with pytest.raises(InvalidLine) as caught:
         list(reader(body))
     assert caught.value.message.startswith(f"upload, line {body.line}: ")
@@ -48,7 +45,6 @@ def test_a_defect_is_said_with_its_line_and_its_fix(body: Body) -> None:
 @UNPACKED_HERE
 @pytest.mark.parametrize("body", [body for body in LINES if "\n" in body.content.decode("latin-1")], ids=named)
 def test_a_bad_line_never_loses_the_good_ones(body: Body) -> None:
-    """Where lines may be skipped: what was said is kept with the line."""
     found = reader(body, on_error=OnError.SKIP)
     with contextlib.suppress(InvalidLine):
         assert list(found)
@@ -60,7 +56,6 @@ def test_a_bad_line_never_loses_the_good_ones(body: Body) -> None:
 @UNPACKED_HERE
 @pytest.mark.parametrize("body", [body for body in WHOLE if body.format is not Format.PARQUET], ids=named)
 def test_a_defect_of_a_file_is_said_before_anything_is_sent(body: Body, tmp_path: Path) -> None:
-    """By the file's name."""
     (tmp_path / "mine.jsonl").write_bytes(body.content)
     with pytest.raises(InvalidLine, match=r"^mine\.jsonl, line 1: ") as caught:
         list(read_corpus(corpus_lines(tmp_path / "mine.jsonl", format=body.format)))
@@ -68,7 +63,6 @@ def test_a_defect_of_a_file_is_said_before_anything_is_sent(body: Body, tmp_path
 
 
 def test_all_mistakes_are_said_at_once() -> None:
-    """The first one with its line, the next ones behind it; one round trip is enough."""
     content = b"".join(b'{"text": %d}\n' % number for number in range(12))
     with pytest.raises(InvalidLine, match=r"^upload, line 1: `text` is a number") as caught:
         list(reader(Body("numbers", Format.AUTO, content, 1, "")))
@@ -78,7 +72,6 @@ def test_all_mistakes_are_said_at_once() -> None:
 
 
 def test_so_many_mistakes_end_the_reading() -> None:
-    """What is no data at all is not read to its end."""
     content = b"[]\n" * (LISTED + 1) + b'{"text": "never read"}\n'
     found = reader(Body("arrays", Format.AUTO, content, 1, ""))
     with pytest.raises(InvalidLine):
@@ -87,7 +80,6 @@ def test_so_many_mistakes_end_the_reading() -> None:
 
 
 def test_an_upload_without_a_good_line_is_an_error_even_if_lines_may_be_skipped() -> None:
-    """All are counted, the first are named."""
     found = reader(Body("arrays", Format.AUTO, b"[]\n" * 250, 1, ""), on_error=OnError.SKIP)
     with pytest.raises(InvalidLine, match="line 1: holds an array"):
         list(found)
@@ -95,7 +87,6 @@ def test_an_upload_without_a_good_line_is_an_error_even_if_lines_may_be_skipped(
 
 
 def test_an_empty_line_that_may_be_left_out_is_not_a_rejected_one() -> None:
-    """Both are counted, each for itself."""
     content = b'{"text": "x"}\n{"text": ""}\n{"text": 5}\n'
     found = reader(Body("", Format.AUTO, content, 1, ""), skip_empty=True, on_error=OnError.SKIP)
     assert [record.document.text for record in found] == ["x"]
@@ -103,7 +94,6 @@ def test_an_empty_line_that_may_be_left_out_is_not_a_rejected_one() -> None:
 
 
 def test_so_many_lines_and_no_more() -> None:
-    """Empty and rejected ones count: they had to be read."""
     body = Body("", Format.AUTO, b'{"text": "x"}\n{"text": ""}\n', 1, "")
     assert len(list(reader(body, skip_empty=True, most=2))) == 1
     with pytest.raises(TooLarge, match="1 lines"):
@@ -117,7 +107,6 @@ PIECES = st.sampled_from(
 
 @given(st.sampled_from([Format.AUTO, Format.CSV, Format.JSONL]), st.sampled_from([b"", b"id,text\n"]), st.lists(PIECES))
 def test_any_text_is_read_or_refused(given_format: Format, header: bytes, pieces: list[bytes]) -> None:
-    """Nothing else escapes."""
     with contextlib.suppress(Invalid):
         for record in reader(Body("", given_format, header + b"".join(pieces), 1, "")):
             assert record.document.text.encode()
@@ -128,7 +117,6 @@ def test_any_text_is_read_or_refused(given_format: Format, header: bytes, pieces
 @settings(derandomize=True)
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8))
 def test_any_damage_to_a_parquet_file_is_read_or_refused(at: int, damage: bytes) -> None:
-    """A few bytes overwritten anywhere; nothing but a refusal escapes from what the process runs."""
     content = next(body.content for body in LINES if body.format is Format.PARQUET)
     at %= len(content)
     damaged = content[:at] + damage + content[at + len(damage) :]
@@ -137,7 +125,6 @@ def test_any_damage_to_a_parquet_file_is_read_or_refused(at: int, damage: bytes)
 
 
 def test_a_file_at_which_the_reading_process_aborts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow aborts at some damage: one upload fails, and nothing else."""
     aborting = tmp_path / "python"
     aborting.write_text("#!/bin/sh\nkill -ABRT $$\n", "utf-8")
     aborting.chmod(0o755)

@@ -32,12 +32,10 @@ Rows = list[dict[str, Any]]
 
 
 def as_jsonl(rows: Rows) -> bytes:
-    """One object per line."""
     return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
 
 
 def as_csv(rows: Rows, delimiter: str = ",") -> bytes:
-    """Every cell in quotes; lists and objects as JSON."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = "\n".join(
         delimiter.join(cell(row.get(name, "")) for name in names) for row in [{name: name for name in names}, *rows]
@@ -46,13 +44,11 @@ def as_csv(rows: Rows, delimiter: str = ",") -> bytes:
 
 
 def cell(value: Any) -> str:
-    """A value in quotes."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return '"' + text.replace('"', '""') + '"'
 
 
 def as_parquet(rows: Rows, **options: Any) -> bytes:
-    """Two rows to a row group."""
     file = io.BytesIO()
     parquet.write_table(pa.Table.from_pylist(rows), file, row_group_size=2, **options)
     return file.getvalue()
@@ -62,12 +58,10 @@ FORMATS = pytest.mark.parametrize("written", [as_jsonl, as_csv, as_parquet])
 
 
 def rows_of(content: bytes, given: Format = Format.AUTO, **options: Any) -> list[Row]:
-    """What is read from `content`."""
     return list(reading(content, given, **options))
 
 
 def reading(content: bytes, given: Format = Format.AUTO, **options: Any) -> Iterator[Row]:
-    """The rows of an upload with this content: a file on disk."""
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
@@ -75,18 +69,15 @@ def reading(content: bytes, given: Format = Format.AUTO, **options: Any) -> Iter
 
 
 def items(content: bytes) -> list[DatasetItem]:
-    """As a dataset."""
     return list(read_dataset(rows_of(content)))
 
 
 def documents(content: bytes) -> list[CorpusRecord]:
-    """As a corpus."""
     return list(read_corpus(rows_of(content)))
 
 
 @FORMATS
 def test_all_formats_say_the_same(written: Callable[[Rows], bytes]) -> None:
-    """Recognised by their first bytes; quotes, delimiters and line ends in a text survive."""
     rows = [
         {"id": "a", "problem": "What is 1 + 1?", "solution": 'He said "2",\nand \\boxed{2}; 求和', "level": "Level 1"},
         {"id": "b", "problem": "p", "solution": "s", "level": "5"},
@@ -104,7 +95,6 @@ GRACE = Expected(golds=("Grace",))
 
 @FORMATS
 def test_reads_flashrag(written: Callable[[Rows], bytes]) -> None:
-    """Every golden answer counts; a corpus has its title in the first line of `contents`."""
     [item] = items(written([{"id": "test_0", "question": "Who?", "golden_answers": ["Ada", "Ada Lovelace"]}]))
     assert (item.custom_id, item.question, item.gold, item.expected) == ("test_0", "Who?", "Ada", LOVELACE)
     [record] = documents(written([{"id": "0", "contents": '"Ada"\nShe wrote.'}]))
@@ -113,7 +103,6 @@ def test_reads_flashrag(written: Callable[[Rows], bytes]) -> None:
 
 @FORMATS
 def test_reads_autorag(written: Callable[[Rows], bytes]) -> None:
-    """Every document of the nested lists is relevant."""
     qa = {"qid": "q1", "query": "Who?", "retrieval_gt": [["d1"], ["d2", "d3"]], "generation_gt": ["Ada", "Grace"]}
     [item] = items(written([qa]))
     assert (item.custom_id, item.question, item.gold, item.expected) == (
@@ -129,7 +118,6 @@ def test_reads_autorag(written: Callable[[Rows], bytes]) -> None:
 
 @FORMATS
 def test_reads_ragas(written: Callable[[Rows], bytes]) -> None:
-    """`reference` is what was expected, `response` what some system said; contexts are neither asked nor searched."""
     row = {
         "user_input": "Who?", "reference": "Ada", "response": "Bob", "reference_contexts": ["c"],
         "retrieved_contexts": ["d"], "reference_context_ids": ["d1"],
@@ -140,7 +128,6 @@ def test_reads_ragas(written: Callable[[Rows], bytes]) -> None:
 
 @FORMATS
 def test_reads_older_ragas(written: Callable[[Rows], bytes]) -> None:
-    """Its `answer` is a system's; the expected one is the `ground_truth`."""
     [item] = items(written([{"question": "Who?", "answer": "Bob", "contexts": ["c"], "ground_truth": "Ada"}]))
     assert (item.question, item.gold) == ("Who?", "Ada")
 
@@ -150,13 +137,11 @@ def test_reads_older_ragas(written: Callable[[Rows], bytes]) -> None:
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_the_delimiter_is_the_one_that_splits_the_header_into_known_names(delimiter: str) -> None:
-    """A header with other names beside them, and another delimiter inside a cell."""
     [item] = items(as_csv([{"custom": "1", "question": "a, b; c", "answer": "4"}], delimiter))
     assert (item.question, item.gold) == ("a, b; c", "4")
 
 
 def test_a_delimiter_may_be_given() -> None:
-    """Where the header leaves it open, it must be."""
     content = b"question,answer;text\n1,2;3\n"
     with pytest.raises(InvalidLine, match="line 1: the header fits several delimiters"):
         rows_of(content)
@@ -167,13 +152,11 @@ def test_a_delimiter_may_be_given() -> None:
 
 @pytest.mark.parametrize("content", [b'{"question": "a"}\n', b"what\n", as_parquet([{"question": "a"}])])
 def test_a_delimiter_of_what_is_no_csv_is_refused(content: bytes) -> None:
-    """It would be ignored."""
     with pytest.raises(Invalid, match=r"`delimiter`: upload is (jsonl|parquet), which has none"):
         rows_of(content, delimiter="comma")
 
 
 def test_rows_have_the_number_of_the_line_that_they_begin_in() -> None:
-    """Cells span lines; blank lines are no rows."""
     content = b'\xef\xbb\xbfid,text\r\n1,"a\r\nb"\r\n\r\n2,c\r\n'
     assert rows_of(content) == [
         ("upload", 2, {"id": "1", "text": "a\r\nb"}), ("upload", 5, {"id": "2", "text": "c"})
@@ -181,7 +164,6 @@ def test_rows_have_the_number_of_the_line_that_they_begin_in() -> None:
 
 
 def test_an_empty_cell_is_no_value_but_an_empty_text_is_an_empty_text() -> None:
-    """Columns without a name, as pandas writes its index, are left alone."""
     assert rows_of(b",id,question,answer\n0,,,\n") == [("upload", 2, {"question": ""})]
 
 
@@ -189,7 +171,6 @@ def test_an_empty_cell_is_no_value_but_an_empty_text_is_an_empty_text() -> None:
 
 
 def test_parquet_is_read_row_group_by_row_group_and_only_where_it_means_something() -> None:
-    """Dates in metadata become text, absent numbers are absent, embeddings are never read but named once."""
     row = {"doc_id": "a", "contents": "x", "metadata": {"at": datetime(2026, 1, 2, tzinfo=UTC), "score": float("nan")}}
     content = as_parquet([{**row, "doc_id": str(number), "vector": [0.5] * 3} for number in range(5)])
     found = [(line, lines.fields(content)) for _, line, content in rows_of(content)]
@@ -204,7 +185,6 @@ def test_parquet_is_read_row_group_by_row_group_and_only_where_it_means_somethin
 
 
 def test_text_that_an_old_writer_stored_as_bytes_is_text() -> None:
-    """If it is UTF-8."""
     ((source, line, content),) = rows_of(as_parquet([{"text": "é".encode()}]))
     assert (source, line, lines.fields(content)) == ("upload", 1, {"text": "é"})
 
@@ -223,7 +203,6 @@ def test_text_that_an_old_writer_stored_as_bytes_is_text() -> None:
     ],
 )
 def test_a_format_that_contradicts_the_content_is_refused(content: bytes, given: Format, said: str) -> None:
-    """Instead of a complaint about every line."""
     with pytest.raises(InvalidLine, match=rf"^upload, line 1: {said}"):
         rows_of(content, given)
 
@@ -232,7 +211,6 @@ def test_a_format_that_contradicts_the_content_is_refused(content: bytes, given:
 
 
 def put(folder: Path, files: dict[str, bytes]) -> Path:
-    """A folder with these files."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -240,7 +218,6 @@ def put(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def test_an_autorag_folder_is_corpus_and_dataset(tmp_path: Path) -> None:
-    """`corpus.parquet` and `qa.parquet`."""
     put(tmp_path, {
         "corpus.parquet": as_parquet([{"doc_id": "d", "contents": "x"}]),
         "qa.parquet": as_parquet([{"qid": "q", "query": "?", "retrieval_gt": [["d"]], "generation_gt": ["x"]}]),
@@ -250,14 +227,12 @@ def test_an_autorag_folder_is_corpus_and_dataset(tmp_path: Path) -> None:
 
 
 def test_a_flashrag_folder_has_a_file_per_split(tmp_path: Path) -> None:
-    """`test` is asked unless another split is wanted."""
     put(tmp_path, {f"{split}.jsonl": as_jsonl([{"id": split, "question": "?"}]) for split in ("test", "dev")})
     assert [item.custom_id for item in read_dataset(dataset_lines(tmp_path))] == ["test"]
     assert [item.custom_id for item in read_dataset(dataset_lines(tmp_path, split="dev"))] == ["dev"]
 
 
 def test_a_folder_that_may_mean_two_layouts_is_refused(tmp_path: Path) -> None:
-    """Both are named, with the way out."""
     put(tmp_path, {"corpus.jsonl": b"{}", "corpus.parquet": b""})
     with pytest.raises(Invalid, match=r"fits several layouts: corpus\.jsonl, corpus\.parquet") as caught:
         corpus_lines(tmp_path)
@@ -266,14 +241,12 @@ def test_a_folder_that_may_mean_two_layouts_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.dat"])
 def test_a_file_is_recognised_by_its_content(tmp_path: Path, name: str) -> None:
-    """Whatever it is called."""
     put(tmp_path, {name: b"id\ttext\n1\tx\n"})
     assert [record.document.text for record in read_corpus(corpus_lines(tmp_path / name))] == ["x"]
 
 
 @needs_data
 def test_real_data_say_the_same_in_every_format(tmp_path: Path) -> None:
-    """MATH, GSM8K, Chinese problems: written as CSV and Parquet, they are the same items."""
     for name in ("math/test-dev.jsonl", "gsm8k/test-dev.jsonl", "zh/cmath-test.jsonl"):
         expected = list(read_dataset(dataset_lines(DATA / name)))
         fields = [msgspec.json.decode(line) for line in (DATA / name).read_bytes().splitlines() if line.strip()]
@@ -285,7 +258,6 @@ def test_real_data_say_the_same_in_every_format(tmp_path: Path) -> None:
 
 
 def cells_of(cell: str, column: str = "golden_answers") -> Any:
-    """The value of a cell."""
     table = io.StringIO()
     csv.writer(table).writerows([["question", column], ["What?", cell]])
     ((_, _, content),) = rows_of(table.getvalue().encode())
@@ -305,7 +277,6 @@ def cells_of(cell: str, column: str = "golden_answers") -> Any:
     ],
 )
 def test_a_list_of_texts_is_read_as_python_writes_it(texts: list[str]) -> None:
-    """pandas and ragas do so in CSV."""
     assert cells_of(repr(texts)) == texts
     assert cells_of(f" {texts!r}\n") == texts
     assert cells_of(json.dumps(texts)) == texts
@@ -320,7 +291,6 @@ def test_a_list_of_texts_is_read_as_python_writes_it(texts: list[str]) -> None:
     ids=lambda cell: cell[:12],
 )  # fmt: skip
 def test_what_is_no_list_of_texts_is_refused_where_a_list_is_expected(cell: str) -> None:
-    """NumPy's list of two texts, too: Python would read one text in it."""
     if cell.startswith("("):
         assert cells_of(cell) == cell
         return
@@ -333,7 +303,6 @@ def test_what_is_no_list_of_texts_is_refused_where_a_list_is_expected(cell: str)
 )
 @pytest.mark.parametrize("cell", ["['a' 'b']", "{'a': 1}", "[nan]", "[{'role': 'user', 'content': 'x'}]"])
 def test_a_cell_that_nobody_reads_harms_nobody(column: str, cell: str) -> None:
-    """Where somebody reads it, a text is refused."""
     table = io.StringIO()
     csv.writer(table).writerows([["question", "gold", column], ["What?", "4", cell]])
     ((_, _, content),) = rows_of(table.getvalue().encode())
@@ -344,14 +313,12 @@ def test_a_cell_that_nobody_reads_harms_nobody(column: str, cell: str) -> None:
 
 
 def test_the_first_row_names_the_columns_that_are_not_known() -> None:
-    """Without values, and as far as JSON can hold their names; an index of pandas has none."""
     names = b'question,anwser,,"a b",caf\xe9,n\x00\n'
     found = [lines.fields(content) for _, _, content in rows_of(names + b"1?,2,0,,,\n2?,3,1,,,\n")]
     assert found == [{"question": "1?", "anwser": None, "a b": None}, {"question": "2?"}]
 
 
 def test_a_column_of_parquet_that_is_not_known_is_named_as_unread() -> None:
-    """Its values are never read."""
     items = datasets.ItemReader()
     for _, _, content in rows_of(as_parquet([{"question": f"{n}?", "anwser": str(n)} for n in range(3)])):
         items.read(lines.fields(content))

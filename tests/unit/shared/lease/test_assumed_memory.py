@@ -22,17 +22,14 @@ contexts = st.integers(1, 131_072)
 
 
 def test_a_token_of_the_7b_takes_56_kib_of_kv_cache() -> None:
-    """28 layers with 4 heads of 128 values, keys and values, two bytes each."""
     assert assume_memory(QWEN_7B, context=1024, parallel=1).kv_mib == 56.0
 
 
 def test_the_compute_buffer_of_the_7b_is_what_llama_cpp_reserves() -> None:
-    """With the default batch of 512 its log says 304.00 MiB."""
     assert assume_memory(QWEN_7B, context=4096, parallel=4).compute_mib == 304.0
 
 
 def test_the_7b_with_16k_tokens_takes_5_9_gib() -> None:
-    """4.4 of weights, 0.9 of KV cache, 0.3 of compute buffer and 0.35 of context."""
     found = assume_memory(QWEN_7B, context=2048, parallel=8)
     parts = (found.weights_mib, found.kv_mib, found.compute_mib, found.context_mib)
     assert [round(part / 1024, 2) for part in parts] == [4.36, 0.88, 0.3, 0.35]
@@ -40,47 +37,40 @@ def test_the_7b_with_16k_tokens_takes_5_9_gib() -> None:
 
 
 def test_the_judge_takes_1_75_gib() -> None:
-    """0.5B in FP16, with 0.2 GiB of KV cache."""
     found = assume_memory(QWEN_05B, context=2048, parallel=8)
     assert found.kv_mib / 1024 == pytest.approx(0.2, abs=0.02)
     assert found.total / 1024 == pytest.approx(1.75, abs=0.05)
 
 
 def test_a_cpu_has_no_cuda_context() -> None:
-    """Everything else is the same."""
     on_gpu, on_cpu = (assume_memory(QWEN_7B, context=1024, parallel=1, on_gpu=on) for on in (True, False))
     assert (on_gpu.context_mib, on_cpu.context_mib) == (CUDA_CONTEXT_MIB, 0.0)
     assert on_gpu.total - on_cpu.total == CUDA_CONTEXT_MIB
 
 
 def test_a_short_context_has_a_short_batch() -> None:
-    """No batch is longer than what the slots hold together."""
     whole = assume_memory(QWEN_7B, context=256, parallel=2).compute_mib
     assert assume_memory(QWEN_7B, context=256, parallel=1).compute_mib == whole / 2
     assert assume_memory(QWEN_7B, context=256, parallel=4).compute_mib == whole
 
 
 def test_a_quantised_cache_takes_about_half() -> None:
-    """`q8_0` has a scale for every 32 values."""
     whole, half = (assume_memory(QWEN_7B, context=1024, parallel=8, kv_bytes=each).kv_mib for each in (2.0, Q8_BYTES))
     assert half == whole * 17 / 32
 
 
 @given(contexts, slots)
 def test_the_cache_is_linear_in_slots_and_context(context: int, parallel: int) -> None:
-    """So a plan may trade one for the other."""
     one = assume_memory(QWEN_7B, context=1, parallel=1).kv_mib
     assert assume_memory(QWEN_7B, context=context, parallel=parallel).kv_mib == pytest.approx(one * context * parallel)
 
 
 @given(contexts, slots)
 def test_a_slot_more_never_takes_less(context: int, parallel: int) -> None:
-    """Halving the slots is worth trying, doubling them never is."""
     fewer, more = (assume_memory(QWEN_05B, context=context, parallel=each).total for each in (parallel, parallel + 1))
     assert fewer <= more
 
 
 def test_a_total_is_rounded_up() -> None:
-    """What is held against a budget is never less than what is needed."""
     assert AssumedMemory(weights_mib=1.0, kv_mib=0.25, compute_mib=0, context_mib=0).total == 2
     assert AssumedMemory(weights_mib=4_683_074_240 / MIB, kv_mib=0, compute_mib=0, context_mib=0).total == 4467

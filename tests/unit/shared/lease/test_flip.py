@@ -30,7 +30,6 @@ PLACED = {(state, event) for state, event, *_ in ROUND} | {(state, E.FAILED) for
 
 
 def machine(state: FlipState) -> FlipMachine:
-    """A machine that is in `state`."""
     made = FlipMachine()
     made.state = state
     return made
@@ -40,7 +39,6 @@ def machine(state: FlipState) -> FlipMachine:
 def test_every_transition_of_the_design(
     state: FlipState, event: FlipEvent, after: FlipState, effects: tuple[Effect, ...]
 ) -> None:
-    """Each event in its place leads one step on and names what is to be done, in order."""
     flip = machine(state)
     assert flip.handle(event) == effects
     assert flip.state is after
@@ -48,7 +46,6 @@ def test_every_transition_of_the_design(
 
 @pytest.mark.parametrize("state", IN_A_FLIP)
 def test_any_failure_in_a_flip_quarantines(state: FlipState) -> None:
-    """Calls are aborted, the reason is published, and what was loaded is freed."""
     flip = machine(state)
     assert flip.handle(E.FAILED) == (F.CANCEL, F.UNLOAD, F.QUARANTINE)
     assert flip.state is S.QUARANTINED
@@ -56,19 +53,16 @@ def test_any_failure_in_a_flip_quarantines(state: FlipState) -> None:
 
 @pytest.mark.parametrize(("state", "event"), sorted(set(product(S, E)) - PLACED))
 def test_an_event_out_of_place_does_nothing(state: FlipState, event: FlipEvent) -> None:
-    """A late or doubled event neither moves the machine nor asks for anything."""
     flip = machine(state)
     assert flip.handle(event) == ()
     assert flip.state is state
 
 
 def test_a_device_starts_closed() -> None:
-    """A guard that has just started serves nothing."""
     assert FlipMachine().state is S.CLOSED
 
 
 def test_the_steps_of_a_flip_include_all_between_two_residencies() -> None:
-    """A step that is not among them would have a failure that goes unseen."""
     assert set(IN_A_FLIP) <= set(STEPS)
 
 
@@ -93,13 +87,11 @@ def walk(
 
 
 def since(asked: Asked, effect: Effect) -> Asked:
-    """What was asked for after the last `effect`, or all if it never was."""
     return asked[len(asked) - asked[::-1].index(effect) :] if effect in asked else asked
 
 
 @pytest.mark.parametrize("start", [S.CLOSED, S.OPEN, S.QUARANTINED])
 def test_no_sequence_of_events_takes_a_short_cut(start: FlipState) -> None:
-    """Invariant I6, over all sequences of up to 6 events: nothing is loaded unverified free, opened unverified."""
     opened = loaded = 0
     for event, before, effect, asked in walk(machine(start), (), 6):
         if effect is F.OPEN:
@@ -115,7 +107,6 @@ def test_no_sequence_of_events_takes_a_short_cut(start: FlipState) -> None:
 
 
 def test_a_drain_that_times_out_aborts_before_it_closes() -> None:
-    """What is in flight ends inside its residency: the row is closed after the last call."""
     flip = machine(S.DRAINING)
     effects = flip.handle(E.DRAIN_TIMEOUT)
     assert effects.index(F.CANCEL) < effects.index(F.CLOSE) < effects.index(F.UNLOAD)

@@ -27,7 +27,6 @@ SLOT = 112.0
 def estimated(
     declared: int = 0, architecture: Architecture | None = QWEN, on_gpu: bool = True, **learned: LearnedMemory
 ) -> MemoryEstimate:
-    """With eight slots of 2048 tokens; what was learned by `slots_N`."""
     return estimate_memory(
         declared_mib=declared,
         architecture=architecture,
@@ -39,12 +38,10 @@ def estimated(
 
 
 def loads_of(least: float, most: float) -> LearnedMemory:
-    """Of two loads."""
     return LearnedMemory(least_mib=least, most_mib=most, loads=2)
 
 
 def test_before_the_first_load_it_is_the_estimate_and_a_margin() -> None:
-    """What the formula leaves out is stated, not hoped away."""
     found = estimated()
     whole = assume_memory(QWEN, context=2048, parallel=8).total
     assert found.source == "assumed"
@@ -53,25 +50,21 @@ def test_before_the_first_load_it_is_the_estimate_and_a_margin() -> None:
 
 
 def test_a_declared_footprint_wins_over_the_estimate_as_it_is() -> None:
-    """The operator's word needs no margin; slots save what their cache takes."""
     found = estimated(declared=6000)
     assert (found.source, found.at(8), found.at(4)) == ("declared", 6000, 6000 - 4 * 112)
 
 
 def test_a_declared_footprint_alone_has_no_slots() -> None:
-    """Without metadata nobody knows what a slot takes, so fewer save nothing."""
     found = estimated(declared=6000, architecture=None)
     assert (found.at(8), found.at(1)) == (6000, 6000)
 
 
 def test_a_declared_footprint_smaller_than_its_cache_is_left_whole() -> None:
-    """No model shrinks below nothing."""
     found = estimated(declared=500)
     assert (found.at(8), found.at(1)) == (500, 500)
 
 
 def test_a_learned_band_wins_over_everything() -> None:
-    """Its upper end, and a small margin."""
     found = estimated(declared=6000, slots_8=loads_of(5000, 5100))
     assert found.source == "learned"
     assert found.at(8) == 5202 == round(5100 * (1 + LEARNED_MARGIN))
@@ -79,40 +72,34 @@ def test_a_learned_band_wins_over_everything() -> None:
 
 
 def test_a_band_of_other_slots_is_better_than_none() -> None:
-    """What a slot more takes is known."""
     found = estimated(slots_4=loads_of(4000, 4000), slots_2=loads_of(3000, 3000))
     assert found.at(4) == 4080
     assert found.at(8) == 4080 + 4 * 112
 
 
 def test_on_a_cpu_a_band_predicts_nothing() -> None:
-    """A model of 2 MB in a process of 50 would be known as one of 50."""
     found = estimated(declared=96, on_gpu=False, slots_8=loads_of(40, 44))
     assert (found.source, found.at(8)) == ("declared", 96)
 
 
 def test_what_nobody_knows_counts_as_nothing() -> None:
-    """As footprints that are not declared always did."""
     found = estimated(architecture=None)
     assert (found.source, found.at(8)) == (None, 0)
 
 
 @pytest.mark.parametrize(("mib", "far"), [(5000, False), (6249, False), (6251, True), (3000, True), (3800, False)])
 def test_far_is_a_quarter_outside(mib: float, far: bool) -> None:
-    """Above as below."""
     assert FAR_RATIO == 0.25
     assert loads_of(4900, 5000).is_far(mib) is far
 
 
 def test_small_models_are_never_far_by_a_few_mib() -> None:
-    """Processes differ by so much for no reason."""
     assert not loads_of(40, 40).is_far(40 + FAR_MIB)
     assert loads_of(40, 40).is_far(41 + FAR_MIB)
 
 
 @given(st.lists(st.floats(1, 1e5), min_size=1))
 def test_a_band_holds_all_that_widened_it(loads: list[float]) -> None:
-    """And nothing that lies in it is far."""
     found = LearnedMemory(least_mib=loads[0], most_mib=loads[0])
     for mib in loads[1:]:
         found = found.include(mib)
@@ -122,6 +109,5 @@ def test_a_band_holds_all_that_widened_it(loads: list[float]) -> None:
 
 @given(st.integers(0, 10_000), st.integers(1, 64), st.booleans())
 def test_a_slot_more_never_takes_less(declared: int, slots: int, on_gpu: bool) -> None:
-    """Whatever is known."""
     found = estimated(declared, on_gpu=on_gpu)
     assert 0 <= found.at(slots) <= found.at(slots + 1)

@@ -18,12 +18,10 @@ NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
 def seconds(value: float) -> Estimate:
-    """Measured."""
     return Estimate(value=value, source="measured", detail="test")
 
 
 def demand(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, **more: Any) -> Demand:
-    """A hundred calls of a tenth of a second, and a load of ten seconds."""
     given: dict[str, Any] = {"calls": 100, "call_s": seconds(0.1), "load_s": seconds(10)}
     return Demand(
         model_id=model_id,
@@ -37,14 +35,12 @@ def demand(model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: 
 
 
 def room(budget: int, *resident: int, device: str = "gpu:0") -> Room:
-    """A device."""
     return Room(device=device, budget_mib=budget, resident=resident)
 
 
 def found(
     demands: Sequence[Demand], *rooms: Room, order: Sequence[int] = (), retrieval: RetrievalDemand | None = None
 ) -> dict[str, Option]:
-    """The cheapest of every name."""
     needed = order or [each.model_id for each in demands]
     made = sorted(list_options(demands, rooms, needed, retrieval), key=lambda option: option.rank, reverse=True)
     return {option.name: option for option in made}
@@ -58,19 +54,16 @@ THREE = (*TWO, demand(REWRITER, fixed=500))
     ("parallel", "tried"), [(1, [1]), (2, [2, 1]), (6, [6, 3, 1]), (8, [8, 4, 2, 1]), (9, [9, 4, 2, 1])]
 )
 def test_slots_are_halved_down_to_one(parallel: int, tried: list[int]) -> None:
-    """A model may always be served by one."""
     assert demand(JUDGE, parallel=parallel).list_halvings() == tried
 
 
 def test_half_the_slots_take_twice_as_long_where_they_share_the_weights() -> None:
-    """On a GPU; on a CPU each slot does its own work."""
     shared, alone = demand(JUDGE), demand(JUDGE, shared=False)
     assert [shared.service_s(slots) for slots in (8, 4, 1)] == pytest.approx([10, 20, 80])
     assert [alone.service_s(slots) for slots in (8, 4, 1)] == pytest.approx([10, 10, 10])
 
 
 def test_models_are_held_all_at_once_or_each_by_itself() -> None:
-    """However many there are: some of three are never together without the third."""
     made = found(THREE, room(20_000))
     held = {name: [len(residency.models) for residency in option.residencies] for name, option in made.items()}
     assert held == {"together": [3], "staged": [1, 1, 1]}
@@ -78,7 +71,6 @@ def test_models_are_held_all_at_once_or_each_by_itself() -> None:
 
 
 def test_what_is_refused_says_what_each_model_takes_and_with_how_many_slots() -> None:
-    """Enough to see which number to change."""
     refused = {name: option.refused for name, option in found(TWO, room(5000)).items()}
     assert refused == {
         "together": ("6600 MiB (judge 1800 with slots: 8, generator 4800 with slots: 8) of 5000 on gpu:0"),
@@ -88,7 +80,6 @@ def test_what_is_refused_says_what_each_model_takes_and_with_how_many_slots() ->
 
 
 def test_only_the_groups_that_do_not_fit_get_fewer_slots() -> None:
-    """The judge has room for all of its own; a call of the generator takes twice as long."""
     option = found(TWO, room(4500))["staged, fewer slots"]
     assert option.refused is None
     assert [model.parallel for residency in option.residencies for model in residency.models] == [8, 4]
@@ -96,19 +87,16 @@ def test_only_the_groups_that_do_not_fit_get_fewer_slots() -> None:
 
 
 def test_what_fits_with_all_its_slots_is_not_tried_with_fewer() -> None:
-    """It could only be slower."""
     assert not [name for name in found(TWO, room(20_000)) if "fewer slots" in name]
 
 
 def test_what_is_there_is_not_refused_for_its_size() -> None:
-    """It was verified when it was loaded, whatever is estimated of it now."""
     option = found([demand(JUDGE, fixed=9000)], room(5000, JUDGE))["alone"]
     assert (option.refused, option.loads, option.seconds) == (None, 0, pytest.approx(10))
     assert found([demand(JUDGE, fixed=9000)], room(5000))["alone"].refused is not None
 
 
 def test_a_model_that_is_needed_again_is_loaded_again() -> None:
-    """Its calls count once: at the first time."""
     again = found(TWO, room(5000), order=(JUDGE, GENERATOR, JUDGE))["staged"]
     assert (again.loads, again.flips) == (3, 2)
     assert [residency.service_s for residency in again.residencies] == pytest.approx([10, 10, 0])
@@ -116,7 +104,6 @@ def test_a_model_that_is_needed_again_is_loaded_again() -> None:
 
 
 def test_what_is_resident_with_what_comes_is_taken_as_it_is() -> None:
-    """The rewriter stays until the generator, which is not there, must be loaded."""
     option = found(THREE, room(20_000, JUDGE, REWRITER), order=(JUDGE, GENERATOR, REWRITER))["staged"]
     shown = [
         ([model.name for model in residency.models], residency.resident, residency.load_s)
@@ -126,7 +113,6 @@ def test_what_is_resident_with_what_comes_is_taken_as_it_is() -> None:
 
 
 def test_searches_take_room_beside_the_first_residency_only() -> None:
-    """They are over when the second comes; on the CPU they take no room and more time."""
     searches = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=seconds(0.05))
     made = found(TWO, room(5000), retrieval=searches)
     on_gpu, on_cpu = made["staged, retrieval on the GPU"], made["staged, retrieval on the CPU"]
@@ -137,7 +123,6 @@ def test_searches_take_room_beside_the_first_residency_only() -> None:
 
 
 def test_several_devices_work_at_the_same_time_and_the_slowest_counts() -> None:
-    """Loads add up, seconds do not; memory is that of all of them."""
     both = room(5000), room(5000, device="gpu:1")
     slow = replace(TWO[1], calls=900)
     option = found([TWO[0], slow], *both)["on several devices: judge on gpu:0; generator on gpu:1"]
@@ -147,7 +132,6 @@ def test_several_devices_work_at_the_same_time_and_the_slowest_counts() -> None:
 
 
 def test_with_several_devices_each_has_its_own_best_way() -> None:
-    """Two share a device by turns, with fewer slots where that is cheaper; the third is alone on the other."""
     pinned = [replace(each, device="gpu:0") for each in TWO] + [replace(THREE[2], device="gpu:1")]
     (name, option), *more = found(pinned, room(5300), room(2000, device="gpu:1")).items()
     assert (name, more) == ("on several devices: judge and generator on gpu:0; rewriter on gpu:1", [])
@@ -158,7 +142,6 @@ def test_with_several_devices_each_has_its_own_best_way() -> None:
 
 
 def test_a_device_that_nothing_is_put_on_is_not_in_the_plan() -> None:
-    """Two models, three devices: one has nothing to do."""
     rooms = [room(9000, device=f"gpu:{n}") for n in range(3)]
     made = list(list_assignments(TWO, rooms))
     assert len(made) == 3**2
@@ -167,7 +150,6 @@ def test_a_device_that_nothing_is_put_on_is_not_in_the_plan() -> None:
 
 
 def test_a_pin_leaves_no_choice() -> None:
-    """Of the other models all are tried."""
     pinned = [replace(TWO[0], device="gpu:1"), TWO[1]]
     made = list(list_assignments(pinned, [room(9000), room(9000, device="gpu:1")]))
     placed = [{each.name: where.device for where, there in assigned for each in there} for assigned in made]
@@ -175,7 +157,6 @@ def test_a_pin_leaves_no_choice() -> None:
 
 
 def test_of_too_many_halvings_one_slot_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan is made while a device waits; what is found fits all the same."""
     monkeypatch.setattr(module, "MAX_CHOICES", 3)
     option = found(TWO, room(5400))["together, fewer slots"]
     assert option.refused is None
@@ -183,7 +164,6 @@ def test_of_too_many_halvings_one_slot_each_is_tried(monkeypatch: pytest.MonkeyP
 
 
 def test_of_equal_cost_the_fewest_loads_flips_and_mib_win() -> None:
-    """Where loads cost nothing, holding both is no worse than taking turns, and is not two residencies."""
     free = [replace(each, load_s=seconds(0)) for each in TWO]
     best = plan(free, [room(20_000)]).chosen
     assert best is not None
@@ -191,7 +171,6 @@ def test_of_equal_cost_the_fewest_loads_flips_and_mib_win() -> None:
 
 
 def test_the_next_best_and_the_refused_ones_stand_beside_the_choice_in_words() -> None:
-    """What fits first, then what does not; each kind once, the chosen one's not again."""
     made = plan(TWO, [room(5400)])
     assert made.why == "staged: loads 2, flips 1, 40.0 s, the cheapest of 2; next is together, fewer slots with 100.0 s"
     assert [(other.name, other.refused is None) for other in made.others] == [

@@ -20,7 +20,6 @@ NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
 
 
 def seconds(value: float, source: Any = "measured") -> Estimate:
-    """A time."""
     return Estimate(value=value, source=source, detail="test")
 
 
@@ -28,7 +27,6 @@ def demand(
     model_id: int, fixed: float = 1000, per_slot: float = 100, parallel: int = 8, calls: int = 100, call_s: float = 0.1,
     load_s: float = 10, **more: Any,
 ) -> Demand:  # fmt: skip
-    """A model; 1 is the judge."""
     return Demand(
         model_id=model_id,
         name=NAMES.get(model_id, f"model-{model_id}"),
@@ -44,7 +42,6 @@ def demand(
 
 
 def room(budget: int, *resident: int, device: str = "gpu:0") -> Room:
-    """A device."""
     return Room(device=device, budget_mib=budget, resident=resident)
 
 
@@ -53,13 +50,11 @@ TWO = (demand(JUDGE), demand(GENERATOR, fixed=4000))
 
 
 def chosen(found: Plan) -> tuple[str, int, int, float]:
-    """Name, loads, flips, seconds."""
     assert found.chosen is not None, found.why
     return found.chosen.name, found.chosen.loads, found.chosen.flips, round(found.chosen.seconds, 3)
 
 
 def test_what_fits_together_is_held_together() -> None:
-    """Neither costs more than the other; no flip is better than one."""
     found = plan(TWO, [room(6600)])
     assert chosen(found) == ("together", 2, 0, 40.0)
     assert found.groups == {"gpu:0": (ModelGroup(parallel={}, models=(1, 2), memory_mib=6600, why=found.why),)}
@@ -67,7 +62,6 @@ def test_what_fits_together_is_held_together() -> None:
 
 
 def test_what_does_not_fit_together_is_staged() -> None:
-    """The alternatives say in MiB why they are none."""
     found = plan(TWO, [room(5000)])
     assert chosen(found) == ("staged", 2, 1, 40.0)
     assert [group.models for group in found.groups["gpu:0"]] == [(JUDGE,), (GENERATOR,)]
@@ -79,7 +73,6 @@ def test_what_does_not_fit_together_is_staged() -> None:
 
 
 def test_few_calls_take_fewer_slots_rather_than_a_flip() -> None:
-    """What runs again and again between two models pays for every flip; fewer slots cost only time."""
     few = [demand(JUDGE, calls=10), demand(GENERATOR, fixed=4000, calls=10)]
     found = plan(few, [room(6000)], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
     assert chosen(found) == ("together, fewer slots", 2, 0, 24.0)
@@ -89,21 +82,18 @@ def test_few_calls_take_fewer_slots_rather_than_a_flip() -> None:
 
 
 def test_many_calls_take_flips_rather_than_fewer_slots() -> None:
-    """Half the slots take twice as long, for every call."""
     many = [demand(JUDGE, calls=10_000), demand(GENERATOR, fixed=4000, calls=10_000)]
     found = plan(many, [room(6000)], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
     assert chosen(found) == ("staged", 4, 3, 2040.0)
 
 
 def test_on_a_cpu_fewer_slots_cost_nothing() -> None:
-    """They save no work there."""
     both = [replace(each, shared=False, calls=10_000) for each in TWO]
     found = plan(both, [room(6000, device="cpu:0")], order=(JUDGE, GENERATOR, JUDGE, GENERATOR))
     assert chosen(found)[0] == "together, fewer slots"
 
 
 def test_what_is_resident_is_not_loaded() -> None:
-    """A group that is there costs nothing to come."""
     assert chosen(plan(TWO, [room(6600, JUDGE, GENERATOR)])) == ("together", 0, 0, 20.0)
     found = plan(TWO, [room(6600, JUDGE)])
     assert chosen(found) == ("staged", 1, 1, 30.0)
@@ -115,7 +105,6 @@ def test_what_is_resident_is_not_loaded() -> None:
 
 
 def test_what_is_resident_keeps_its_slots_though_its_estimate_exceeds_the_budget() -> None:
-    """It is there and works; only the model that has to be loaded gets fewer slots."""
     found = plan(TWO, [room(4500, JUDGE)], order=(JUDGE, GENERATOR))
     assert found.groups["gpu:0"][1].parallel == {GENERATOR: 4}
     wide = [demand(JUDGE, fixed=4000), TWO[1]]
@@ -124,12 +113,10 @@ def test_what_is_resident_keeps_its_slots_though_its_estimate_exceeds_the_budget
 
 
 def test_a_stranger_that_is_resident_makes_a_flip() -> None:
-    """It must go."""
     assert chosen(plan([demand(JUDGE)], [room(5000, 99)])) == ("alone", 1, 1, 20.0)
 
 
 def test_two_devices_hold_a_model_each() -> None:
-    """No flip after the first loads, and both work at the same time."""
     found = plan(TWO, [room(5000), room(5000, device="gpu:1")])
     assert found.chosen is not None
     assert (found.chosen.loads, found.chosen.flips, found.chosen.seconds) == (2, 0, 20.0)
@@ -140,7 +127,6 @@ def test_two_devices_hold_a_model_each() -> None:
 
 
 def test_a_pinned_model_stays_where_it_is() -> None:
-    """Whatever would be cheaper."""
     pinned = [replace(TWO[0], device="gpu:1"), replace(TWO[1], device="gpu:1")]
     found = plan(pinned, [room(9000), room(5000, device="gpu:1")])
     assert chosen(found)[0] == "staged"
@@ -161,12 +147,10 @@ SEARCHES = RetrievalDemand(mib=2300, calls=100, gpu_s=seconds(0.01), cpu_s=secon
     ],
 )
 def test_retrieval_is_where_it_costs_least(budget: int, expected: tuple[str, int, int, float]) -> None:
-    """On the GPU it needs room beside the first residency."""
     assert chosen(plan(TWO, [room(budget)], retrieval=SEARCHES)) == expected
 
 
 def test_retrieval_gives_way_to_models() -> None:
-    """Where it has no room, or would cost a flip, searches run on the CPU and take longer."""
     single = [demand(JUDGE, fixed=4000)]
     found = plan(single, [room(5000)], retrieval=SEARCHES)
     assert chosen(found) == ("alone, retrieval on the CPU", 1, 0, 25.0)
@@ -179,7 +163,6 @@ def test_retrieval_gives_way_to_models() -> None:
 
 
 def test_a_model_that_fits_nowhere_is_named_with_the_fix() -> None:
-    """What would help depends on what takes the room."""
     cache = plan([demand(JUDGE, fixed=1000, per_slot=100, parallel=1)], [room(1050)])
     assert (cache.chosen, cache.groups) == (None, {})
     assert cache.why == (
@@ -191,19 +174,16 @@ def test_a_model_that_fits_nowhere_is_named_with_the_fix() -> None:
 
 
 def test_devices_that_are_too_few_for_the_pins_are_said() -> None:
-    """Each alone would fit somewhere."""
     pinned = [demand(JUDGE, fixed=900, device="gpu:0"), demand(GENERATOR, fixed=900, device="gpu:1")]
     found = plan(pinned, [room(2000), room(950, device="gpu:1")])
     assert found.why.startswith("generator fits nowhere")
 
 
 def test_nothing_wanted_is_no_plan() -> None:
-    """An idle device."""
     assert plan([], [room(1000)]) == Plan(chosen=None, why="no model is wanted", others=(), groups={})
 
 
 def test_times_say_how_they_are_known() -> None:
-    """One assumption among measurements is not hidden."""
     assumed = replace(TWO[1], call_s=seconds(0.1, "assumed"))
     for demands, basis in ((TWO, "measured"), ((TWO[0], assumed), "mixed")):
         found = plan(demands, [room(9000)])
@@ -213,7 +193,6 @@ def test_times_say_how_they_are_known() -> None:
 
 
 def test_too_many_choices_are_refused() -> None:
-    """Nobody waits for the four-thousandth."""
     rooms = [room(9000, device=f"gpu:{n}") for n in range(8)]
     with pytest.raises(ValueError, match="too many"):
         plan([demand(n) for n in range(1, 6)], rooms)
@@ -234,7 +213,6 @@ small = st.builds(
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[Demand], list[Room], tuple[int, ...]]:
-    """Up to three models on up to two devices, needed in any order and again."""
     count = draw(st.integers(1, 3))
     demands = [replace(draw(small), model_id=n, name=f"m{n}") for n in range(1, count + 1)]
     ids = st.sampled_from(range(1, count + 1))
@@ -248,7 +226,6 @@ def cases(draw: st.DrawFn) -> tuple[list[Demand], list[Room], tuple[int, ...]]:
 
 
 def every_cost(demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int]) -> Iterator[float]:
-    """What every way costs that fits, written down a second time: assignments, together or staged, halvings."""
     for where in product(rooms, repeat=len(demands)):
         for slots in product(*(demand.list_halvings() for demand in demands)):
             costs = []
@@ -260,7 +237,6 @@ def every_cost(demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence
 
 
 def costs_on(device: Room, there: dict[int, tuple[Demand, int]], order: Sequence[int]) -> Iterator[float]:
-    """Of one device with these slots."""
     for together in (True, False):
         held, cost, fits = set(device.resident), 0.0, True
         for model in order:
@@ -275,7 +251,6 @@ def costs_on(device: Room, there: dict[int, tuple[Demand, int]], order: Sequence
 
 @given(cases())
 def test_no_way_that_fits_costs_less(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
-    """The plan is the optimum of all assignments, together or staged, and halvings; it refuses only where none fits."""
     demands, rooms, order = case
     found, costs = plan(demands, rooms, order=order), list(every_cost(demands, rooms, order))
     if not costs:
@@ -287,7 +262,6 @@ def test_no_way_that_fits_costs_less(case: tuple[list[Demand], list[Room], tuple
 
 @given(cases())
 def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
-    """And its figures are those of its models."""
     demands, rooms, order = case
     found = plan(demands, rooms, order=order)
     for residency in found.chosen.residencies if found.chosen else ():
@@ -302,7 +276,6 @@ def test_no_residency_of_a_plan_exceeds_its_budget(case: tuple[list[Demand], lis
 
 @given(cases(), st.integers(1, 5000))
 def test_more_budget_never_costs_more(case: tuple[list[Demand], list[Room], tuple[int, ...]], more: int) -> None:
-    """What fitted still fits."""
     demands, rooms, order = case
     before = plan(demands, rooms, order=order).chosen
     wider = [replace(each, budget_mib=each.budget_mib + more) for each in rooms]
@@ -316,7 +289,6 @@ def test_more_budget_never_costs_more(case: tuple[list[Demand], list[Room], tupl
 def test_the_order_in_which_models_are_listed_changes_nothing(
     case: tuple[list[Demand], list[Room], tuple[int, ...]], random: Any
 ) -> None:
-    """The scheduler asks twenty times a second and must get one answer."""
     demands, rooms, order = case
     shuffled = random.sample(demands, len(demands))
     assert plan(shuffled, rooms, order=order) == plan(demands, rooms, order=order)
@@ -324,7 +296,6 @@ def test_the_order_in_which_models_are_listed_changes_nothing(
 
 @given(cases())
 def test_every_needed_model_has_a_residency(case: tuple[list[Demand], list[Room], tuple[int, ...]]) -> None:
-    """And a group for the scheduler, on one device."""
     demands, rooms, order = case
     found = plan(demands, rooms, order=order)
     if found.chosen is not None:

@@ -34,40 +34,34 @@ def decided(
     budget_mib: int = 160,
     drained: bool = False,
 ) -> Target | None:
-    """The decision of a staged device, or of one that holds what is `fitting`, without its explanation."""
     groups = group_by_footprint(work.loads, budget_mib) if fitting else group_singly(work.loads)
     target = decide(work, device, groups=groups, rules=FlipRules(patience_s=PATIENCE), drained=drained)
     return target and replace(target, plan={})
 
 
 def test_the_first_residency_is_of_the_judge() -> None:
-    """What others wait for comes first, however many calls the generator has."""
     target = decided(picture(load(GENERATOR, 100), load(JUDGE, 1)), None)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 @pytest.mark.parametrize("calls", [1, 1000])
 def test_the_resident_model_is_drained_before_a_flip(calls: int) -> None:
-    """One call that is pending or claimed is enough to stay, whatever waits for the other model."""
     assert decided(picture(load(JUDGE, calls), load(GENERATOR, 9)), held(JUDGE)) is None
     assert decided(picture(load(JUDGE, 9), load(GENERATOR, calls)), held(GENERATOR)) is None
 
 
 def test_a_drained_device_flips_to_what_has_work() -> None:
-    """The cause is recorded with the residency."""
     assert decided(picture(load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="drained")
     assert decided(picture(load(JUDGE)), held(GENERATOR)) == Target(models=(JUDGE,), cause="drained")
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(JUDGE, state="closed", reason="server_exit")])
 def test_without_work_nothing_is_loaded(device: DeviceResidency | None) -> None:
-    """An idle device keeps what it has."""
     assert decided(picture(), device) is None
 
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(JUDGE, state="closed")])
 def test_a_ready_sample_holds_a_flip(device: DeviceResidency | None) -> None:
-    """It may ask for the resident model again; patience does not run out for it."""
     assert decided(picture(load(GENERATOR), ready=True), device) is None
     stalled = picture(load(GENERATOR), ready=True, cpu_calls=1, cpu_idle_s=PATIENCE + 1)
     assert decided(stalled, device) is None
@@ -75,39 +69,33 @@ def test_a_ready_sample_holds_a_flip(device: DeviceResidency | None) -> None:
 
 @pytest.mark.parametrize("idle_s", [0.0, PATIENCE])
 def test_calls_that_need_no_lease_hold_a_flip(idle_s: float) -> None:
-    """A slow retrieval may still give the resident model work."""
     assert decided(picture(load(GENERATOR), cpu_calls=3, cpu_idle_s=idle_s), held(JUDGE)) is None
 
 
 def test_patience_with_them_ends() -> None:
-    """A dead retriever must not hold the generator's work for ever; the flip says why it was made."""
     stalled = picture(load(GENERATOR), cpu_calls=3, cpu_idle_s=PATIENCE + 0.1)
     assert decided(stalled, held(JUDGE)) == Target(models=(GENERATOR,), cause="cpu_stalled")
     assert decided(stalled, None) == Target(models=(GENERATOR,), cause="cpu_stalled")
 
 
 def test_a_resident_model_whose_server_is_away_gives_way_and_the_flip_says_so() -> None:
-    """Its calls are no work then; the audit excuses what the interruption costs."""
     away = replace(load(JUDGE, 0), away=True)
     assert decided(picture(away, load(GENERATOR)), held(JUDGE)) == Target(models=(GENERATOR,), cause="away")
     assert decided(picture(away), held(JUDGE)) is None
 
 
 def test_the_end_of_patience_does_not_end_the_drain() -> None:
-    """The resident model's own calls still come first."""
     work = picture(load(JUDGE), load(GENERATOR), cpu_calls=3, cpu_idle_s=PATIENCE + 1)
     assert decided(work, held(JUDGE)) is None
 
 
 def test_idle_time_without_such_calls_is_no_stall() -> None:
-    """Nothing was waited for."""
     target = decided(picture(load(GENERATOR), cpu_idle_s=PATIENCE + 1), held(JUDGE))
     assert target == Target(models=(GENERATOR,), cause="drained")
 
 
 @pytest.mark.parametrize("state", ["wanted", "draining", "unloading", "loading"])
 def test_no_flip_while_flipping(state: str) -> None:
-    """One residency after the other: what is on its way is decided."""
     work = picture(load(GENERATOR), cpu_calls=1, cpu_idle_s=PATIENCE + 1)
     assert decided(work, held(JUDGE, state=state)) is None
     assert decided(picture(load(JUDGE)), held(JUDGE, state=state)) is None
@@ -115,14 +103,12 @@ def test_no_flip_while_flipping(state: str) -> None:
 
 @pytest.mark.parametrize("reason", ["server_exit", "guard_restart"])
 def test_a_closed_residency_is_followed_by_a_new_epoch_of_the_same_model(reason: str) -> None:
-    """The reason of the closing is the cause of the extra load."""
     assert decided(picture(load(JUDGE, 3)), held(JUDGE, state="closed", reason=reason)) == Target(
         models=(JUDGE,), cause=reason
     )
 
 
 def test_a_closed_residency_without_a_reason_was_drained() -> None:
-    """Every residency has a cause."""
     target = decided(picture(load(JUDGE)), held(GENERATOR, state="closed"))
     assert target is not None
     assert target.cause == "drained"
@@ -130,7 +116,6 @@ def test_a_closed_residency_without_a_reason_was_drained() -> None:
 
 @pytest.mark.parametrize("failures", range(1, 4))
 def test_a_quarantined_device_is_tried_again_after_a_pause_that_grows(failures: int) -> None:
-    """What failed once may not fail twice, and a broken device is not hammered."""
     work = picture(load(JUDGE))
     early = held(JUDGE, state="quarantined", failures=failures, age_s=RETRY_S * failures - 0.1)
     late = held(JUDGE, state="quarantined", failures=failures, age_s=RETRY_S * failures)
@@ -139,7 +124,6 @@ def test_a_quarantined_device_is_tried_again_after_a_pause_that_grows(failures: 
 
 
 def test_a_device_is_tried_on_for_ever_and_the_pause_is_bounded() -> None:
-    """What is in its way may end at any time, however often it has failed."""
     work = picture(load(JUDGE))
     early = held(JUDGE, state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S - 0.1)
     late = held(JUDGE, state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
@@ -148,20 +132,17 @@ def test_a_device_is_tried_on_for_ever_and_the_pause_is_bounded() -> None:
 
 
 def test_a_device_is_tried_at_once_where_that_was_requested() -> None:
-    """However often it has failed: its obstacle is gone, or the operator says so. A drained one is emptied then."""
     quarantined = held(JUDGE, state="quarantined", failures=1000, age_s=0.0, retry=True)
     assert decided(picture(load(JUDGE)), quarantined) == Target(models=(JUDGE,), cause="retry")
     assert decided(picture(), quarantined) is None
 
 
 def test_after_a_failed_load_another_model_that_waits_has_its_turn_first() -> None:
-    """What cannot be loaded must not hold up what can."""
     broken = held(JUDGE, state="quarantined", failures=1, age_s=RETRY_S)
     assert decided(picture(load(JUDGE, 9), load(GENERATOR)), broken) == Target(models=(GENERATOR,), cause="retry")
 
 
 def test_old_failures_do_not_slow_a_device_that_is_open() -> None:
-    """Only a quarantine backs off."""
     assert decided(picture(load(GENERATOR)), held(JUDGE, failures=9)) is not None
 
 
@@ -173,24 +154,20 @@ EMPTY = Target(models=(), cause="drain")
 )
 @pytest.mark.parametrize("state", ["open", "closed", "quarantined"])
 def test_a_drained_device_is_emptied_whatever_waits_for_it(work: WorkloadSnapshot, state: str) -> None:
-    """An operator does not wait for a batch; what is queued stays queued. Nor does it matter why a device stands."""
     assert decided(work, held(JUDGE, state=state, failures=9), drained=True) == EMPTY
 
 
 @pytest.mark.parametrize("device", [None, held(), held(state="closed", reason="guard_restart"), held(state="wanted")])
 def test_an_empty_drained_device_is_left_alone(device: DeviceResidency | None) -> None:
-    """Emptied once, however often it is looked at, and also after a restart of its guard."""
     assert decided(picture(load(JUDGE), load(GENERATOR)), device, drained=True) is None
 
 
 @pytest.mark.parametrize("state", ["wanted", "draining", "unloading", "loading"])
 def test_a_drain_waits_for_the_flip_that_is_on_its_way(state: str) -> None:
-    """One residency after the other."""
     assert decided(picture(load(JUDGE)), held(JUDGE, state=state), drained=True) is None
 
 
 def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
-    """As every other flip is."""
     early = held(state="quarantined", failures=1, age_s=RETRY_S - 0.1)
     late = held(state="quarantined", failures=1, age_s=RETRY_S)
     often = held(state="quarantined", failures=1000, age_s=MAX_RETRY_WAIT_S)
@@ -198,14 +175,12 @@ def test_an_emptying_that_failed_is_tried_again_after_a_pause() -> None:
 
 
 def test_a_released_device_goes_on_with_what_waits() -> None:
-    """And the load says why it was made: nothing had to be drained for it."""
     work = picture(load(GENERATOR, 9), load(JUDGE, 1))
     assert decided(work, held()) == Target(models=(JUDGE,), cause="released")
     assert decided(picture(), held()) is None
 
 
 def test_within_a_lane_more_calls_come_first() -> None:
-    """And the order is complete: equal counts fall to the older model."""
     two = picture(load(7, 5, Lane.JUDGE), load(8, 6, Lane.JUDGE), load(2, 99))
     assert decided(two, None) == Target(models=(8,), cause="first")
     equal = picture(load(8, 5, Lane.JUDGE), load(7, 5, Lane.JUDGE))
@@ -214,14 +189,12 @@ def test_within_a_lane_more_calls_come_first() -> None:
 
 @pytest.mark.parametrize(("budget_mib", "models"), [(192, (JUDGE, GENERATOR)), (191, (JUDGE,)), (96, (JUDGE,))])
 def test_models_are_resident_together_as_far_as_the_budget_goes(budget_mib: int, models: tuple[int, ...]) -> None:
-    """Footprints are added up; what does not fit waits."""
     work = picture(load(GENERATOR, 50), load(JUDGE))
     target = decided(work, None, fitting=True, budget_mib=budget_mib)
     assert target == Target(models=models, cause="first")
 
 
 def test_a_model_that_a_job_will_want_later_is_loaded_along_where_it_fits() -> None:
-    """A judge-then-generate job on a device that holds both needs no flip at all."""
     work = picture(load(JUDGE, 10), load(GENERATOR, 0))
     assert decided(work, None, fitting=True, budget_mib=192) == Target(models=(JUDGE, GENERATOR), cause="first")
     later = picture(load(JUDGE, 0), load(GENERATOR, 10))
@@ -230,30 +203,25 @@ def test_a_model_that_a_job_will_want_later_is_loaded_along_where_it_fits() -> N
 
 @pytest.mark.parametrize("device", [None, held(JUDGE), held(GENERATOR)])
 def test_a_model_that_is_only_wanted_later_causes_no_flip(device: DeviceResidency | None) -> None:
-    """Nothing is loaded for calls that are not there."""
     assert decided(picture(load(GENERATOR, 0)), device, fitting=True, budget_mib=192) is None
 
 
 def test_a_staged_device_holds_one_model_whatever_the_budget() -> None:
-    """Two loads of a batch are a plan, not an accident of size."""
     target = decided(picture(load(JUDGE), load(GENERATOR)), None, budget_mib=10_000)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 def test_a_model_that_does_not_fit_leaves_room_for_one_that_does() -> None:
-    """In the order of need."""
     work = picture(load(1, 9, footprint_mib=60), load(2, 8, footprint_mib=60), load(3, 7, footprint_mib=40))
     assert decided(work, None, fitting=True, budget_mib=100) == Target(models=(1, 3), cause="first")
 
 
 def test_a_model_above_the_budget_is_wanted_all_the_same() -> None:
-    """The guard refuses it with figures; silence would leave the job waiting without a word."""
     target = decided(picture(load(JUDGE, footprint_mib=500)), None, fitting=True, budget_mib=100)
     assert target == Target(models=(JUDGE,), cause="first")
 
 
 def test_a_model_with_work_on_both_lanes_is_loaded_once() -> None:
-    """One model may play both roles."""
     both = picture(load(4, 3, Lane.JUDGE), load(4, 2, Lane.GENERATE))
     assert decided(both, None, fitting=True, budget_mib=1000) == Target(models=(4,), cause="first")
     assert decided(both, held(4)) is None
@@ -268,7 +236,6 @@ def test_a_model_with_work_on_both_lanes_is_loaded_once() -> None:
 def test_a_target_is_never_empty_never_above_the_budget_and_always_has_work(
     loads: list[tuple[int, int, Lane, int]], budget: int, fitting: bool, resident: set[int] | None
 ) -> None:
-    """For every picture; one model alone may exceed the budget, to be refused by the guard with figures."""
     footprints = {model: footprint for model, _, _, footprint in loads}
     work = picture(*(load(model, calls, lane, footprints[model]) for model, calls, lane, _ in loads))
     device = held(*resident) if resident else None
@@ -287,8 +254,6 @@ Sample = Sequence[Sequence[int]]
 
 
 class Device:
-    """Samples, a resident model, and a worker that does whatever chance picks: answer a call or advance a sample."""
-
     def __init__(self, samples: Sequence[Sample], seed: int) -> None:
         self._rounds = [deque(map(Counter, sample)) for sample in samples]
         self._ready = set(range(len(samples)))
@@ -298,12 +263,10 @@ class Device:
         self.loads: list[int] = []
 
     def picture(self) -> WorkloadSnapshot:
-        """What the scheduler would see."""
         calls = sum(self._open.values(), Counter[int]())
         return picture(*(load(model, count) for model, count in calls.items() if count), ready=bool(self._ready))
 
     def run(self) -> list[int]:
-        """The models in the order of their loads, once every sample has ended."""
         while self._ready or self._open:
             target = decided(self.picture(), self._held)
             if target is not None:
@@ -335,7 +298,6 @@ class Device:
 
 
 def fewest_loads(samples: Sequence[Sequence[int]]) -> int:
-    """The fewest loads over all orders of all calls: a search over (resident model, calls done of each sample)."""
     start = (0, (0,) * len(samples))
     cost, queue = {start: 0}, deque([start])
     while queue:
@@ -354,7 +316,6 @@ def fewest_loads(samples: Sequence[Sequence[int]]) -> int:
 
 
 def test_the_search_finds_the_optimum_that_a_person_sees() -> None:
-    """So that the bound below is a bound."""
     assert fewest_loads([[1, 2], [2, 1]]) == 3
     assert fewest_loads([[1, 2], [1, 2], [1, 1, 2]]) == 2
     assert fewest_loads([[2], [2]]) == 1
@@ -366,13 +327,11 @@ alternations = st.lists(st.lists(st.sampled_from([JUDGE, GENERATOR]), min_size=1
 
 @given(samples=alternations, seed=st.integers(0, 2**32))
 def test_draining_needs_at_most_one_load_more_than_the_best_order(samples: list[list[int]], seed: int) -> None:
-    """Whatever the pipelines ask for and in whatever order the work is done."""
     loads = Device([[[model] for model in sample] for sample in samples], seed).run()
     assert fewest_loads(samples) <= len(loads) <= fewest_loads(samples) + 1
 
 
 @pytest.mark.parametrize(("items", "judgements"), [(1, 10), (10, 10), (100, 1)])
 def test_the_papers_pipeline_needs_two_loads_for_any_number_of_items(items: int, judgements: int) -> None:
-    """All judgements of all items, in parallel within an item, before any generation."""
     sample = [[JUDGE] * judgements, [GENERATOR]]
     assert Device([sample] * items, seed=items).run() == [JUDGE, GENERATOR]

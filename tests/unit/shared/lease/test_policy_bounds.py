@@ -27,35 +27,29 @@ WORTH = AMORTISED * PAID
 
 
 def decided(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> Target | None:
-    """The decision of a staged device."""
     return decide(work, device, groups=group_singly(work.loads), rules=replace(RULES, **rules))
 
 
 def flip(work: WorkloadSnapshot, device: DeviceResidency | None, **rules: float) -> tuple[tuple[int, ...], str] | None:
-    """Models and cause of the decision."""
     target = decided(work, device, **rules)
     return target and (target.models, target.cause)
 
 
 def busy(**waits: float) -> WorkloadSnapshot:
-    """A judge that never runs dry, samples that are always ready, and a generator that somebody waits for."""
     return picture(load(JUDGE, 1000), load(GENERATOR, **waits), ready=True, cpu_calls=3)
 
 
 def test_a_job_that_starves_for_too_long_ends_a_drain() -> None:
-    """Whatever still comes for the resident model."""
     opened = held(JUDGE, open_s=WORTH, load_s=PAID)
     assert flip(busy(starved_s=900.1), opened) == ((GENERATOR,), "aged")
     assert flip(busy(starved_s=900.0), opened) is None
 
 
 def test_a_call_that_only_waits_for_its_own_job_is_no_reason() -> None:
-    """The generations of a long batch wait behind its own judgements, by design."""
     assert flip(busy(), held(JUDGE, open_s=1e6, load_s=PAID)) is None
 
 
 def test_a_residency_that_was_open_for_long_gives_way_to_who_starves() -> None:
-    """However briefly he has."""
     assert flip(busy(starved_s=0.1), held(JUDGE, open_s=1800.1, load_s=PAID)) == ((GENERATOR,), "bounded")
     assert flip(busy(starved_s=0.1), held(JUDGE, open_s=1800.0, load_s=PAID)) is None
     assert flip(busy(), held(JUDGE, open_s=1e9, load_s=PAID)) is None
@@ -63,19 +57,16 @@ def test_a_residency_that_was_open_for_long_gives_way_to_who_starves() -> None:
 
 @pytest.mark.parametrize("open_s", [0.0, WORTH - 0.1])
 def test_a_residency_is_first_worth_its_loading(open_s: float) -> None:
-    """Or two sides that both always have work would do nothing but flip."""
     assert flip(busy(starved_s=1e6), held(JUDGE, open_s=open_s, load_s=PAID)) is None
     assert flip(busy(starved_s=1e6), held(JUDGE, open_s=open_s, load_s=PAID), max_residency_s=0.001) is None
 
 
 def test_a_residency_whose_loading_was_never_measured_lasts_a_moment() -> None:
-    """As the first one does."""
     assert flip(busy(starved_s=1e6), held(JUDGE, open_s=MIN_OPEN_S - 0.1)) is None
     assert flip(busy(starved_s=1e6), held(JUDGE, open_s=MIN_OPEN_S)) == ((GENERATOR,), "aged")
 
 
 def test_bounds_of_nothing_are_none() -> None:
-    """An operator may want every drain to end by itself."""
     opened = held(JUDGE, open_s=1e9, load_s=PAID)
     assert flip(busy(starved_s=1e9), opened, max_wait_s=0.0, max_residency_s=0.0) is None
     assert decide(busy(starved_s=1e9), opened, groups=[], rules=FlipRules()) is None
@@ -83,21 +74,18 @@ def test_bounds_of_nothing_are_none() -> None:
 
 @pytest.mark.parametrize("device", [None, held(JUDGE, state="closed", reason="server_exit"), held()])
 def test_ready_samples_do_not_keep_a_closed_device_from_who_starves(device: DeviceResidency | None) -> None:
-    """A stream of them could, for ever."""
     assert flip(busy(starved_s=901.0), device) == ((GENERATOR,), "aged")
     assert flip(busy(starved_s=899.0), device) is None
 
 
 @pytest.mark.parametrize("state", ["wanted", "draining", "unloading", "loading"])
 def test_nothing_presses_so_much_that_a_flip_is_overtaken(state: str) -> None:
-    """One residency after the other; nor is a broken device hammered."""
     work = busy(starved_s=1e6, online_s=1e6)
     assert flip(work, held(JUDGE, state=state)) is None
     assert flip(work, held(JUDGE, state="quarantined", failures=1, age_s=1.0)) is None
 
 
 def test_somebody_online_waits_for_his_patience_and_no_longer() -> None:
-    """Behind whatever batch."""
     opened = held(JUDGE, open_s=PAID, load_s=PAID)
     assert flip(busy(online_s=9.9), opened) is None
     assert flip(busy(online_s=10.0), opened) == ((GENERATOR,), "online")
@@ -105,26 +93,22 @@ def test_somebody_online_waits_for_his_patience_and_no_longer() -> None:
 
 
 def test_nor_does_somebody_online_find_a_device_that_only_flips() -> None:
-    """What is loaded serves for as long as its loading took."""
     assert flip(busy(online_s=60.0), held(JUDGE, open_s=PAID - 0.1, load_s=PAID)) is None
     assert flip(busy(online_s=60.0), held(JUDGE, open_s=MIN_OPEN_S - 0.1)) is None
 
 
 def test_the_way_back_from_an_answer_is_an_ordinary_flip() -> None:
-    """Whoever asked has his answer, the batch has the rest."""
     work = picture(load(JUDGE, 1000, starved_s=5.0))
     assert flip(work, held(GENERATOR, open_s=0.3, load_s=PAID)) == ((JUDGE,), "drained")
 
 
 def test_at_an_ordinary_flip_somebody_online_comes_first() -> None:
-    """Before the judge's thousand calls."""
     work = picture(load(JUDGE, 1000), load(3, 1, online_s=0.1))
     assert flip(work, held(GENERATOR)) == ((3,), "drained")
     assert flip(work, None) == ((3,), "first")
 
 
 def test_of_several_that_press_online_comes_first_and_then_the_longest_wait() -> None:
-    """So that with many models everyone's turn comes."""
     opened = held(JUDGE, open_s=1e4, load_s=PAID)
     starving = [load(model, 9, starved_s=seconds) for model, seconds in ((3, 1000.0), (4, 2000.0), (5, 1.0))]
     assert flip(picture(load(JUDGE), *starving), opened) == ((4,), "aged")
@@ -133,13 +117,11 @@ def test_of_several_that_press_online_comes_first_and_then_the_longest_wait() ->
 
 
 def test_whoever_starves_comes_first_at_an_ordinary_flip() -> None:
-    """Judges with ever new work would otherwise take turns."""
     work = picture(load(3, 50, Lane.JUDGE), load(GENERATOR, starved_s=901.0))
     assert flip(work, held(JUDGE, open_s=WORTH, load_s=PAID)) == ((GENERATOR,), "drained")
 
 
 def test_an_operator_is_not_pressed() -> None:
-    """A drained device stays empty."""
     target = decide(busy(starved_s=1e6, online_s=1e6), held(), groups=[], rules=RULES, drained=True)
     assert target is None
 
@@ -149,7 +131,6 @@ FLIP, CALL = 8.0, 1.0
 
 
 def tail(calls: int = 3, *, idle_s: float = 0.0, lull_s: float = 0.0, **fields: float | None) -> str | None:
-    """The cause of a flip from a drained judge to so many generations in a stream of jobs; None: it waits for more."""
     waits = {"call_s": CALL, "load_s": FLIP, **fields}
     work = replace(picture(load(GENERATOR, calls, **waits)), lull_s=lull_s)  # type: ignore[arg-type]
     found = flip(work, held(JUDGE, open_s=1e4, idle_s=idle_s, load_s=PAID))
@@ -157,7 +138,6 @@ def tail(calls: int = 3, *, idle_s: float = 0.0, lull_s: float = 0.0, **fields: 
 
 
 def test_for_less_work_than_a_flip_costs_more_is_waited_for() -> None:
-    """But not for longer than the flip would take."""
     assert tail(7) is None
     assert tail(8) == "drained"
     assert tail(7, idle_s=FLIP - 0.1) is None
@@ -165,7 +145,6 @@ def test_for_less_work_than_a_flip_costs_more_is_waited_for() -> None:
 
 
 def test_only_in_a_stream_of_jobs_is_waited_for_more() -> None:
-    """A job alone can bring no work to the resident model: all its samples wait for the flip."""
     assert tail(lull_s=FLIP - 0.1) is None
     assert tail(lull_s=FLIP) == "drained"
     assert tail(lull_s=inf) == "drained"
@@ -173,32 +152,27 @@ def test_only_in_a_stream_of_jobs_is_waited_for_more() -> None:
 
 @pytest.mark.parametrize("figure", ["call_s", "load_s"])
 def test_nothing_is_waited_for_without_figures(figure: str) -> None:
-    """A device that never flipped does not know what a flip costs."""
     assert tail(**{figure: None}) == "drained"
 
 
 def test_nothing_is_waited_for_while_somebody_waits() -> None:
-    """Online, or for too long already."""
     assert tail(online_s=0.0) == "drained"
     assert tail(starved_s=901.0) == "drained"
     assert tail(starved_s=1.0) == "drained"  # the residency is older than its bound
 
 
 def test_a_stalled_retriever_is_waited_for_once() -> None:
-    """Its patience is over."""
     work = picture(load(GENERATOR, call_s=CALL, load_s=FLIP), cpu_calls=1, cpu_idle_s=31.0)
     assert flip(replace(work, lull_s=0.0), held(JUDGE)) == ((GENERATOR,), "cpu_stalled")
 
 
 def test_a_device_that_holds_nothing_waits_for_nothing() -> None:
-    """There is nothing that more work could come for."""
     work = replace(picture(load(GENERATOR, call_s=CALL, load_s=FLIP)), lull_s=0.0)
     assert flip(work, None) == ((GENERATOR,), "first")
     assert flip(work, held()) == ((GENERATOR,), "released")
 
 
 def test_what_stands_idle_is_an_open_model_without_work_that_others_wait_beside() -> None:
-    """The time that the tail rule counts."""
     waiting = picture(load(GENERATOR))
     assert stands_idle(waiting, held(JUDGE))
     assert not stands_idle(picture(), held(JUDGE))
@@ -209,7 +183,6 @@ def test_what_stands_idle_is_an_open_model_without_work_that_others_wait_beside(
 
 
 def test_a_decision_says_what_it_was_made_of() -> None:
-    """It stands on the residency's row, for whoever asks why."""
     work = busy(starved_s=901.5, load_s=8.0)
     target = decided(work, held(JUDGE, open_s=300.25, load_s=PAID))
     assert target is not None
@@ -224,7 +197,6 @@ def test_a_decision_says_what_it_was_made_of() -> None:
 
 
 def test_a_group_brings_all_its_models_and_its_slots() -> None:
-    """What is resident together is decided by the plan, when to flip to it here."""
     loads = (load(JUDGE, 5), load(GENERATOR, 3), load(3, 1))
     both = group_by_footprint(loads, 192)[0]
     target = decide(picture(*loads), None, groups=[replace(both, parallel={GENERATOR: 4})], rules=RULES)
@@ -234,6 +206,5 @@ def test_a_group_brings_all_its_models_and_its_slots() -> None:
 
 
 def test_a_model_that_no_group_knows_is_resident_alone() -> None:
-    """A plan may be a moment older than the work."""
     assert flip(picture(load(9)), None) == ((9,), "first")
     assert decide(picture(load(9)), None, groups=[], rules=RULES) is not None

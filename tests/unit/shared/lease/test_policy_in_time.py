@@ -21,13 +21,11 @@ slow = st.fixed_dictionaries({model: st.sampled_from([0.5, 2.0, 6.0]) for model 
 
 
 def jobs(sample: st.SearchStrategy[list[int]], *, online: bool = False) -> st.SearchStrategy[list[Work]]:
-    """A few jobs of a few samples that come over five minutes."""
     samples = st.lists(sample, min_size=1, max_size=1 if online else 4)
     return st.lists(st.builds(Work, at=moments, samples=samples, online=st.just(online)), min_size=1, max_size=5)
 
 
 def stream(models: list[int], every_s: float, count: int, samples: int = 1) -> list[Work]:
-    """A job every so many seconds."""
     return [Work(at=n * every_s, samples=[models] * samples) for n in range(count)]
 
 
@@ -42,7 +40,6 @@ def starvation_s(load_s: dict[int, float], rules: FlipRules, others: int, call_s
 def test_with_any_number_of_models_every_call_is_served_in_the_end(
     work: list[Work], asked: list[Work], load_s: dict[int, float], *, measured: bool
 ) -> None:
-    """Under every bound at once; a device that flipped for ever would not come to an end."""
     for rules in (BOUNDLESS, BOUNDED, FlipRules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)):
         device = TimedDevice(work + asked, rules, load_s, measured=measured).run()
         assert len(device.served) == sum(len(sample) for job in work + asked for sample in job.samples)
@@ -50,14 +47,12 @@ def test_with_any_number_of_models_every_call_is_served_in_the_end(
 
 @given(work=jobs(asks), load_s=slow)
 def test_no_job_starves_beyond_the_bound(work: list[Work], load_s: dict[int, float]) -> None:
-    """And the slack that is written down: of each of the three other models a least residency, a flip and a call."""
     endless = stream([JUDGE], every_s=1.0, count=400)
     device = TimedDevice(work + endless, BOUNDED, load_s).run()
     assert max(device.starved.values(), default=0.0) <= starvation_s(load_s, BOUNDED, others=3)
 
 
 def test_without_bounds_a_stream_of_judge_work_starves_the_generator() -> None:
-    """So that the bound above is one."""
     endless = stream([JUDGE], every_s=1.0, count=600)
     waiting = Work(at=5.0, samples=[[GENERATOR]])
     load_s = {JUDGE: 2.0, GENERATOR: 6.0}
@@ -68,7 +63,6 @@ def test_without_bounds_a_stream_of_judge_work_starves_the_generator() -> None:
 
 
 def test_a_residency_that_is_old_gives_way_at_once() -> None:
-    """It has had its time."""
     endless = stream([JUDGE], every_s=1.0, count=600)
     waiting = Work(at=300.0, samples=[[GENERATOR]])
     device = TimedDevice([*endless, waiting], BOUNDED, {JUDGE: 2.0, GENERATOR: 6.0}).run()
@@ -80,7 +74,6 @@ def test_a_residency_that_is_old_gives_way_at_once() -> None:
 def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
     load_s: dict[int, float], every_s: float, tight: float
 ) -> None:
-    """However tight the bounds: a residency that is cut short was open for ten times what it took."""
     both = stream([JUDGE], every_s, count=60) + stream([GENERATOR], every_s, count=60)
     rules = FlipRules(max_wait_s=tight, max_residency_s=tight)
     device = TimedDevice(both, rules, load_s).run()
@@ -91,7 +84,6 @@ def test_where_both_sides_always_have_work_flips_take_little_of_the_time(
 
 @given(samples=st.lists(ask, min_size=1, max_size=8), load_s=slow)
 def test_bounds_cost_a_job_that_is_alone_nothing(samples: list[list[int]], load_s: dict[int, float]) -> None:
-    """It waits for nobody but itself."""
     alone = [Work(at=0.0, samples=samples * 8)]
     tight = FlipRules(max_wait_s=0.1, max_residency_s=0.1, online_patience_s=0.0)
     bounded, boundless = (TimedDevice(alone, rules, load_s).run() for rules in (tight, BOUNDLESS))
@@ -108,7 +100,6 @@ def test_bounds_cost_a_job_that_is_alone_nothing(samples: list[list[int]], load_
 def test_somebody_online_is_served_within_his_patience_one_flip_and_one_call(
     work: list[Work], asked: Work, load_s: dict[int, float]
 ) -> None:
-    """Whatever the batches do: each of his calls. Where a flip takes longer than the patience, two flips and a call."""
     device = TimedDevice([*work, asked], BOUNDED, load_s).run()
     longest = max(load_s.values())
     patience = max(BOUNDED.online_patience_s, 2 * longest)
@@ -116,7 +107,6 @@ def test_somebody_online_is_served_within_his_patience_one_flip_and_one_call(
 
 
 def test_an_answer_costs_the_batch_two_loads() -> None:
-    """There and back, and both are on the rows."""
     work = [Work(at=0.0, samples=[[JUDGE]] * 100), Work(at=20.0, samples=[[GENERATOR]], online=True)]
     device = TimedDevice(work, BOUNDED, {JUDGE: 2.0, GENERATOR: 6.0}).run()
     assert [(flip.models, flip.cause) for flip in device.flips] == [
@@ -130,17 +120,14 @@ def test_an_answer_costs_the_batch_two_loads() -> None:
 
 
 def papers(_: random.Random) -> list[int]:
-    """All judgements, then the generation."""
     return [JUDGE, GENERATOR]
 
 
 def corrective(chance: random.Random) -> list[int]:
-    """CRAG: three of ten are rewritten after a first generation, judged again, and generated again."""
     return [JUDGE, GENERATOR] + ([JUDGE, GENERATOR] if chance.random() < 0.3 else [])
 
 
 def reflective(chance: random.Random) -> list[int]:
-    """Self-RAG: up to six rounds of generation and reflection, the first of them after retrieval's judgement."""
     rounds = 1
     while rounds < 6 and chance.random() < 0.5:
         rounds += 1
@@ -149,7 +136,6 @@ def reflective(chance: random.Random) -> list[int]:
 
 @pytest.mark.parametrize(("pipeline", "loads"), [(papers, 2), (corrective, 4), (reflective, 13)])
 def test_loads_follow_the_rounds_of_a_pipeline_not_its_samples(pipeline: object, loads: int) -> None:
-    """A hundred samples take the loads of the one that changes its model most."""
     chance = random.Random(7)  # noqa: S311 - reproducible, not secret
     samples = [pipeline(chance) for _ in range(100)]  # type: ignore[operator]
     device = TimedDevice([Work(at=0.0, samples=samples)], BOUNDED, {JUDGE: 2.0, GENERATOR: 6.0}).run()
@@ -158,7 +144,6 @@ def test_loads_follow_the_rounds_of_a_pipeline_not_its_samples(pipeline: object,
 
 
 def test_sixteen_merged_jobs_take_the_loads_of_one() -> None:
-    """Job by job they would take 16 times as many."""
     chance = random.Random(7)  # noqa: S311
     alike = [Work(at=0.0, samples=[reflective(chance) for _ in range(20)]) for _ in range(16)]
     load_s = {JUDGE: 2.0, GENERATOR: 6.0}

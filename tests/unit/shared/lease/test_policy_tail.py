@@ -40,7 +40,6 @@ def cheapest(arrivals: tuple[Arrival, ...], flip: int) -> int:
 
 
 def paid(arrivals: tuple[Arrival, ...], flip: int) -> int:
-    """What the policy pays, which knows nothing of what will come; so many jobs that there is always a stream."""
     now, price, waiting = 0, 0, {model for at, model in arrivals if at == 0}
     device: DeviceResidency = held(JUDGE, open_s=inf)
     while now < LONG:
@@ -58,7 +57,6 @@ def paid(arrivals: tuple[Arrival, ...], flip: int) -> int:
 
 
 def arrivals(models: tuple[int, ...], most: int) -> Iterator[tuple[Arrival, ...]]:
-    """Every way in which one generation waits at the start and up to `most` further calls come within nine units."""
     further = [(at, model) for at in range(9) for model in models]
     for count in range(most + 1):
         for chosen in combinations(further, count):
@@ -66,7 +64,6 @@ def arrivals(models: tuple[int, ...], most: int) -> Iterator[tuple[Arrival, ...]
 
 
 def test_who_knows_does_what_a_person_would() -> None:
-    """So that the bounds below are bounds."""
     assert cheapest(((0, GENERATOR),), 3) == 3
     assert cheapest(((0, GENERATOR), (1, JUDGE)), 3) == 4  # wait for one, then flip
     assert cheapest(((0, GENERATOR), (8, JUDGE)), 3) == 6  # go, and come back
@@ -75,20 +72,17 @@ def test_who_knows_does_what_a_person_would() -> None:
 
 @pytest.mark.parametrize("flip", [1, 2, 3, 4])
 def test_one_tail_costs_at_most_twice_what_it_costs_who_knows_what_will_come(flip: int) -> None:
-    """Whatever comes for the resident model while the others' work waits."""
     for each in arrivals((JUDGE,), most=5):
         assert paid(each, flip) <= 2 * cheapest(each, flip), each
 
 
 @pytest.mark.parametrize("flip", [2, 3])
 def test_with_arrivals_for_both_sides_it_costs_at_most_three_times_as_much(flip: int) -> None:
-    """Every one of the tails may be misjudged, and the way back as well."""
     for each in arrivals((JUDGE, GENERATOR), most=3):
         assert paid(each, flip) <= 3 * cheapest(each, flip), each
 
 
 def test_in_a_stream_of_small_jobs_waiting_saves_loads() -> None:
-    """The first of six does not flip before the last has come, and all of them end sooner for it."""
     jobs = [Work(at=at, samples=[[JUDGE]]) for at in (0.0, 36.0)]
     jobs += [Work(at=40.0 + 4 * n, samples=[[JUDGE, GENERATOR]]) for n in range(6)]
     load_s = {JUDGE: 30.0, GENERATOR: 30.0}
@@ -100,6 +94,5 @@ def test_in_a_stream_of_small_jobs_waiting_saves_loads() -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_jobs_that_come_alone_wait_for_nobody(jobs: int) -> None:
-    """Nothing could come for the resident model."""
     apart = [Work(at=500.0 * n, samples=[[JUDGE, GENERATOR]]) for n in range(jobs)]
     assert TimedDevice(apart, FlipRules(), {JUDGE: 30.0, GENERATOR: 30.0}).run().idle_s == 0.0

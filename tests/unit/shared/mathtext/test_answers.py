@@ -17,7 +17,6 @@ NO_BOX = st.text(alphabet="abc $\n.1{", max_size=30)
 
 
 def test_the_last_balanced_box_is_the_answer() -> None:
-    """Nested braces, escaped braces, both macros."""
     cases = [
         (r"The answer is \boxed{5}.", "5"),
         (r"\boxed{6} wait, \boxed{5}", "5"),
@@ -40,7 +39,6 @@ def test_the_last_balanced_box_is_the_answer() -> None:
 
 
 def test_a_box_without_braces_holds_the_next_word() -> None:
-    r"""Two of MATH's training solutions write `\boxed 2`."""
     cases = [
         (r"$\boxed 2$.", "2"),
         (r"\boxed 5.", "5"),
@@ -53,54 +51,45 @@ def test_a_box_without_braces_holds_the_next_word() -> None:
 
 
 def test_a_text_without_a_box_has_no_answer() -> None:
-    r"""`\\` is a line break, and a longer macro is another macro."""
     texts = ["", "The answer is 5.", "boxed{5}", r"\boxedanswer{5}", r"\\boxed{5}", r"\boxed", r"\boxed $"]
     assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.MISSING)} == {}
 
 
 def test_an_empty_box_counts_as_missing() -> None:
-    """There is nothing in it to grade."""
     texts = [r"\boxed{}", r"\boxed{  }", "\\fbox{\n}"]
     assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.MISSING)} == {}
 
 
 def test_an_empty_box_does_not_hide_an_earlier_answer() -> None:
-    """It counts as no box at all."""
     assert extract(r"\boxed{5}, so fill in \boxed{}") == ("5", Extraction.OK)
 
 
 def test_a_box_that_never_closes_is_unbalanced() -> None:
-    """A truncated reply is told apart from one that never boxed."""
     texts = [r"\boxed{5", r"\boxed{\frac{1}{2}", r"\boxed{\text{a}", r"\boxed{5\}", r"\boxed{", r"\boxed{1 \boxed{2"]
     assert {text: found for text in texts if (found := named(extract, text)) != (None, Extraction.UNBALANCED)} == {}
 
 
 def test_an_unclosed_last_box_gives_way_to_an_earlier_closed_one() -> None:
-    """The reply was cut off, but it had answered before."""
     assert extract(r"So \boxed{5}. To check, \boxed{5") == ("5", Extraction.OK)
     assert extract(r"\boxed{1 + \boxed{5}") == ("5", Extraction.OK)
 
 
 def test_an_empty_box_after_an_unclosed_one_is_unbalanced() -> None:
-    """Some box never closed."""
     assert extract(r"\boxed{5 and \boxed{}") == (None, Extraction.UNBALANCED)
 
 
 @given(NO_BOX, CONTENT, NO_BOX)
 def test_a_balanced_box_is_found_in_any_surroundings(before: str, content: str, after: str) -> None:
-    """Whatever braces stand around it."""
     assert extract(f"{before}\\boxed{{{content}}}{after}") == (content.strip(), Extraction.OK)
 
 
 @given(st.lists(st.sampled_from([r"\boxed", r"\fbox{", "{", "}", "\\", "a", " ", "$"]), max_size=30).map("".join))
 def test_any_text_has_one_of_three_ends(text: str) -> None:
-    """An answer if and only if OK; never an empty one."""
     answer, extraction = extract(text)
     assert (answer is not None) == (extraction is Extraction.OK)
     assert answer is None or answer == answer.strip() != ""
 
 
 def test_a_thousand_open_boxes_do_not_take_forever() -> None:
-    """Linear time: a looping model's reply is read at once."""
     assert extract(r"\boxed{" * 100_000) == (None, Extraction.UNBALANCED)
     assert extract(r"\boxed{" * 50_000 + "5" + "}" * 50_000) == ("5", Extraction.OK)

@@ -13,7 +13,6 @@ NAMES = {"i": "j", "e": "e"}
 
 
 def read(formula: str) -> Expression:
-    """Its first reading."""
     return readings(tokens(formula))[0]
 
 
@@ -61,7 +60,6 @@ def test_what_differs_far_behind_the_point_is_told_apart(one: str, other: str) -
     ],
 )  # fmt: skip
 def test_what_cannot_be_told_says_so(one: str, other: str, error: type[Exception]) -> None:
-    """Too few digits, a pole, a tower of powers, or nothing that has one value."""
     with pytest.raises(error):
         named(same, one, other)
 

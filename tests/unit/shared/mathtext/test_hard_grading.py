@@ -27,7 +27,6 @@ DATA = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "d
 
 
 def test_the_hard_pairs_are_graded_as_a_mathematician_would() -> None:
-    """Every pair of the table, in every direction of which it says something."""
     wrong = {
         f"{case.kind}: {case.answer} for {case.gold}": case.why
         for case in cases()
@@ -37,7 +36,6 @@ def test_the_hard_pairs_are_graded_as_a_mathematician_would() -> None:
 
 
 def test_the_table_is_large_and_repeats_nothing() -> None:
-    """Each pair is given once, in one direction or the other."""
     given = [frozenset((pair.answer, pair.gold)) for pair in pairs() if pair.expected in ("equal", "different")]
     assert len(given) == len(set(given))
     assert len(pairs()) > 231
@@ -45,19 +43,16 @@ def test_the_table_is_large_and_repeats_nothing() -> None:
 
 @pytest.mark.slow
 def test_the_page_explains_each_difference_from_the_library() -> None:
-    """The table on docs/reference/math-verify.md is the one that Math-Verify's own verdicts make."""
     assert on_page() == differences()
 
 
 def test_whatever_is_identical_is_right() -> None:
-    """Also where nothing could be computed, and where nobody can read it."""
     for text in (r"\dfrac{5^{5^{5^{5^5}}}}{16}", r"\frac{", "((((", r"\ud800", "x" * 10_000):
         assert compare(text, text) is True
 
 
 @pytest.mark.slow
 def test_an_answer_of_any_length_is_graded() -> None:
-    """What is longer than any answer is compared as it stands."""
     assert normal_form("5," * LONGEST) == "5," * LONGEST
     assert compare("(" * 2000, "5") is False
 
@@ -73,7 +68,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_no_repetition_in_an_answer_takes_long_to_read(piece: str) -> None:
-    """Within the suite's patience, however it is repeated, alone, in front of a number and behind one."""
     many = piece * (LONGEST // len(piece))
     for text in (many, f"{many[: LONGEST - 1]}5", f"5{many[: LONGEST - 1]}"):
         assert family(normal_form(text)) or shape(normal_form(text))
@@ -87,7 +81,6 @@ PIECES = [
 
 
 def test_nothing_that_looks_like_an_answer_raises() -> None:
-    """A model may answer anything; what cannot be read is wrong, and equals itself."""
     draw = random.Random(0)  # noqa: S311 - the same texts every time
     for _ in range(2000):
         one, other = ("".join(draw.choices(PIECES, k=draw.randint(1, 9))) for _ in range(2))
@@ -98,7 +91,6 @@ def test_nothing_that_looks_like_an_answer_raises() -> None:
 
 @pytest.mark.parametrize("first", [mathematics, verification])
 def test_every_module_that_decides_a_verdict_is_part_of_the_version(first: ModuleType) -> None:
-    """A change of any of them grades and verifies anew: they are those that the imports of the first one lead to."""
     found, left = set(), [first.__name__.rpartition(".")[2]]
     while left:
         module = left.pop()
@@ -111,7 +103,6 @@ def test_every_module_that_decides_a_verdict_is_part_of_the_version(first: Modul
 
 
 def gold_answers() -> Iterator[tuple[str, str]]:
-    """(dataset, answer) of every dataset there is."""
     fields = {"math": "answer", "gsm8k": "answer", "zh": "answer"}
     for name, field in fields.items():
         for file in sorted((DATA / name).glob("*.jsonl")):
@@ -122,7 +113,6 @@ def gold_answers() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="no datasets beside the repository")
 def test_every_gold_answer_equals_itself_in_another_spelling() -> None:
-    """All of MATH, GSM8K, and the Chinese sets: with layout, punctuation and other commands around it."""
     respelled = (
         lambda text: f"${text}$.",
         lambda text: text.replace(r"\frac", r"\dfrac").replace(r"\left", "").replace(r"\right", ""),
@@ -143,7 +133,6 @@ PAPER = DATA / "paper-runs"
 
 @pytest.mark.skipif(not PAPER.is_dir(), reason="no published answers beside the repository")
 def test_published_answers_are_graded_as_docs_grading_says() -> None:
-    """20,000 graded answers of the paper's own runs: each difference from their grader is one of five, all theirs."""
     train = {row["unique_id"]: row["answer"] for row in _lines(DATA / "math" / "train.jsonl")}
     golds = {row["item"]: train[row["unique_id"]] for row in _lines(PAPER / "items.jsonl")}
     answers = {row["response"]: extract(row["text"])[0] for row in _lines(PAPER / "responses.jsonl")}

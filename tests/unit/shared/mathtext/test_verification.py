@@ -20,19 +20,16 @@ from tests.unit.cases import named
 
 
 def read(formula: str) -> Any:
-    """Its first reading."""
     return readings(tokens(formula))[0]
 
 
 def verdict(text: str, modulus: int = 0) -> bool | None:
-    """Of the one equation of a text."""
     found = verify(text, modulus)
     assert found.verified + found.refuted + found.unknown == 1
     return True if found.verified else False if found.refuted else None
 
 
 def test_numbers_that_are_not_rational_are_compared() -> None:
-    """Where it is clear what they are, and neither side is rounded."""
     cases = [
         (r"$\sqrt{8} = 2\sqrt{2}$", True),
         (r"$\sqrt{8} = 3\sqrt{2}$", False),
@@ -78,7 +75,6 @@ def test_numbers_that_are_not_rational_are_compared() -> None:
 
 
 def test_what_holds_for_all_values_is_verified_and_a_condition_is_not_refuted() -> None:
-    """Not every x satisfies 2x = 6: that is what an equation is for."""
     cases = [
         ("$(a+b)^2 = a^2+2ab+b^2$", True),
         ("$(a+b)^2 = a^2+ab+b^2$", None),
@@ -100,14 +96,12 @@ def test_what_holds_for_all_values_is_verified_and_a_condition_is_not_refuted() 
 
 
 def test_the_imaginary_unit_is_one_where_it_is_said_to_be() -> None:
-    """Else i may count something; then it is verified at most."""
     assert verify("$(2+i)(2-i) = 5$") == Verified(verified=1, refuted=0, unknown=0)
     assert verify("$(2+i)(2-i) = 6$") == Verified(verified=0, refuted=0, unknown=1)
     assert verify("Complex numbers: $(2+i)(2-i) = 6$") == Verified(verified=0, refuted=1, unknown=0)
 
 
 def test_identities_hold_modulo_anything_and_irrational_numbers_have_no_modulus() -> None:
-    """Nothing is refuted by a comparison that was not meant."""
     assert verdict("$(a+b)^2 = a^2+2ab+b^2$", 10) is True
     assert verdict(r"$\sqrt{2} = 7$", 10) is None
     assert verdict("8+7=5", 10) is True
@@ -115,14 +109,12 @@ def test_identities_hold_modulo_anything_and_irrational_numbers_have_no_modulus(
 
 
 def test_a_document_is_counted_equation_by_equation() -> None:
-    """What is unread is unknown."""
     text = r"We have $x = 2+3 = 5$, so $\sqrt{50} = 5\sqrt{2}$ and $\sum_i i = 3$. But $1+1=3$."
     assert verify(text) == Verified(verified=2, refuted=1, unknown=2)
     assert verify("") == Verified(verified=0, refuted=0, unknown=0)
 
 
 def test_sympy_is_not_given_what_it_would_compute_for_ever() -> None:
-    """Nor what it knows no operation for."""
     formulas = [
         "9^{9^{9^{9}}}",
         "2^{99999}",
@@ -143,7 +135,6 @@ def test_sympy_is_not_given_what_it_would_compute_for_ever() -> None:
 
 
 def test_approximations_are_what_the_expression_is_at_a_point() -> None:
-    """Here where every name is 2."""
     cases = [
         (r"\frac{x+1}{2}", 1.5), ("x^2 - x", 2), (r"|-x|", 2), (r"\sqrt{x+2}", 2), ("3!", 6), (r"\pi - \pi", 0),
         (r"\log_2 x", 1), (r"\ln 1", 0), (r"\cos(x-x)", 1), (r"\sec 0 + \csc 1 \cdot \sin 1 + \cot 1 \cdot \tan 1", 3),
@@ -157,7 +148,6 @@ def test_approximations_are_what_the_expression_is_at_a_point() -> None:
 
 
 def test_what_has_no_approximation_says_so() -> None:
-    """By an error that verification expects."""
     formulas = ["1/0", "9^{9^{9}}", "171!", "(1/2)!", r"\log 3", r"30^\circ", r"\ln 0"]
     approximated = {}
     for formula in formulas:
@@ -169,19 +159,16 @@ def test_what_has_no_approximation_says_so() -> None:
 
 @given(st.text("0123456789+-*/^_(){}[]|!%,.=\\$ abisncoxrtpfqlg\n&", max_size=80), st.sampled_from([0, 10]))
 def test_no_text_raises(text: str, modulus: int) -> None:
-    """Whatever is in it, every equation is counted once."""
     found = verify(text, modulus)
     assert min(found.verified, found.refuted, found.unknown) >= 0
 
 
 def test_names_are_never_evaluated() -> None:
-    """A name is a symbol, also if SymPy or Python knows it."""
     text = "__import__('os').system('false') = 1, exec(1) = 1, $\\text{lambda}: x = 1$, S.Half = 1, $E = I$"
     assert verify(text).verified == verify(text).refuted == 0
 
 
 def test_another_version_of_the_sources_is_another_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that replies of an old one are not taken for its own; all modules that are imported are among them."""
     before = verification.digest()
     assert before == verification.digest()
     monkeypatch.setattr(verification, "SOURCES", verification.SOURCES[:-1])
@@ -189,6 +176,5 @@ def test_another_version_of_the_sources_is_another_verifier(monkeypatch: pytest.
 
 
 def test_sympy_is_imported_only_by_whom_needs_it() -> None:
-    """It takes a second; the API and the generator's worker verify nothing."""
     code = "import sys; import shared.runtime.models, shared.mathtext.verification; sys.exit('sympy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0

@@ -16,23 +16,19 @@ FOLDER = Path("/models/qwen")
 
 
 def model(server: str, **fields: Any) -> Model:
-    """A model of one of the programs, in a folder."""
     return Model(driver="process", server=server, **({"path": FOLDER} | fields))  # type: ignore[arg-type]
 
 
 def launch(of: Model, parallel: int = 4) -> Launch:
-    """How it would be started."""
     return command_lines.build_launch(LaunchRequest("judge", of, parallel), port=4001, spare=4002, key=KEY)
 
 
 def told(arguments: tuple[str, ...], flag: str) -> str:
-    """What stands behind a flag, which stands there once."""
     assert arguments.count(flag) == 1
     return arguments[arguments.index(flag) + 1]
 
 
 def test_llama_server_gets_a_context_for_each_of_its_slots() -> None:
-    """Its slots share one context, so `context` tokens per slot are as many times that."""
     arguments, _ = launch(model("llama.cpp", path="/m.gguf", context=2048, threads=3))
     assert arguments[0] == "llama-server"
     said = {flag: told(arguments, flag) for flag in ("--model", "--ctx-size", "--parallel", "--threads", "--alias")}
@@ -41,7 +37,6 @@ def test_llama_server_gets_a_context_for_each_of_its_slots() -> None:
 
 
 def test_tgi_gets_a_context_that_prompt_and_answer_share() -> None:
-    """A prompt leaves room for one token at least."""
     arguments, environment = launch(model("tgi", hub="Qwen/Q", path=None, revision=SHA, context=2048))
     flags = ("--model-id", "--revision", "--max-total-tokens", "--max-input-tokens", "--max-concurrent-requests")
     assert [told(arguments, flag) for flag in flags] == ["Qwen/Q", SHA, "2048", "2047", "4"]
@@ -49,14 +44,12 @@ def test_tgi_gets_a_context_that_prompt_and_answer_share() -> None:
 
 
 def test_two_tgi_servers_share_neither_sockets_nor_ports() -> None:
-    """By default all of a host do."""
     arguments, _ = launch(model("tgi"))
     assert told(arguments, "--master-port") == "4002"
     assert "4001" in told(arguments, "--shard-uds-path")
 
 
 def test_vllm_serves_under_our_name_and_takes_no_sampling_from_the_models_folder() -> None:
-    """Its `generation_config.json` would change replies without a word in any row."""
     arguments, _ = launch(model("vllm", context=2048))
     assert arguments[:3] == ("vllm", "serve", str(FOLDER))
     flags = ("--served-model-name", "--max-model-len", "--max-num-seqs", "--generation-config", "--seed")
@@ -65,7 +58,6 @@ def test_vllm_serves_under_our_name_and_takes_no_sampling_from_the_models_folder
 
 
 def test_a_deterministic_llama_server_keeps_no_prompt() -> None:
-    """A prefix that is computed with another prompt differs in its last digits."""
     assert "--no-cache-prompt" in launch(model("llama.cpp", deterministic=True)).arguments
     assert "--no-cache-prompt" not in launch(model("llama.cpp")).arguments
 
@@ -76,7 +68,6 @@ def test_a_deterministic_llama_server_keeps_no_prompt() -> None:
     ids=["vllm", "vllm-sleep"],
 )
 def test_a_deterministic_vllm_has_batch_invariant_kernels(of: Model) -> None:
-    """By a variable of its environment, with as many slots as without; the row says it, as arguments do not."""
     assert launch(of).environment["VLLM_BATCH_INVARIANT"] == "1"
     assert "VLLM_BATCH_INVARIANT" not in launch(of.model_copy(update={"deterministic": False})).environment
     assert command_lines.deterministic_options(of)["deterministic"] is True
@@ -84,7 +75,6 @@ def test_a_deterministic_vllm_has_batch_invariant_kernels(of: Model) -> None:
 
 @pytest.mark.parametrize(("version", "refused"), [("0.11.0", True), ("0.11.1", False), ("0.20.0rc1", False)])
 def test_a_vllm_without_batch_invariant_kernels_is_not_taken_for_deterministic(version: str, *, refused: bool) -> None:
-    """It would ignore the variable and say nothing."""
     page = {"data": [CARD], "version": version}
     asked = LaunchRequest("judge", model("vllm", path=Path("/models/qwen"), context=2048, deterministic=True), 4)
     found = VLLM.find_misfit(page, asked)
@@ -93,7 +83,6 @@ def test_a_vllm_without_batch_invariant_kernels_is_not_taken_for_deterministic(v
 
 
 def test_sleep_mode_is_switched_on_twice() -> None:
-    """By a flag, and by the variable without which its routes are not there."""
     arguments, environment = launch(Model(driver="vllm-sleep", path=FOLDER))
     assert "--enable-sleep-mode" in arguments
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
@@ -103,7 +92,6 @@ def test_sleep_mode_is_switched_on_twice() -> None:
     "of", [*(model(name) for name in PROGRAMS), Model(driver="vllm-sleep", path=FOLDER)], ids=[*PROGRAMS, "vllm-sleep"]
 )
 def test_every_program_listens_on_loopback_alone_with_a_key_that_no_process_list_shows(of: Model) -> None:
-    """Whoever else is on the host reaches no model."""
     arguments, environment = launch(of)
     assert "127.0.0.1" in arguments
     assert told(arguments, "--port") == "4001"
@@ -113,14 +101,12 @@ def test_every_program_listens_on_loopback_alone_with_a_key_that_no_process_list
 
 
 def test_an_operators_command_comes_first_and_its_arguments_stay() -> None:
-    """Another place, a quantisation, a share of the GPU's memory."""
     of = model("tgi", command=("/opt/launcher", "--quantize", "eetq"))
     assert launch(of).arguments[:4] == (*of.command, "--model-id")
 
 
 @pytest.mark.parametrize("fields", [{"driver": "process", "server": "vllm"}, {"driver": "vllm-sleep"}])
 def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None:
-    """vLLM 0.32 refuses to start otherwise."""
     of = Model(path=FOLDER, command=("/opt/vllm", "serve", "--gpu-memory-utilization", "0.4"), **fields)
     assert launch(of).arguments[:5] == ("/opt/vllm", "serve", str(FOLDER), "--gpu-memory-utilization", "0.4")
 
@@ -134,13 +120,11 @@ def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None
     ],
 )
 def test_a_vllm_command_has_room_for_the_model_behind_serve(command: tuple[str, ...], problem: str) -> None:
-    """The guard puts it there, and only there."""
     with pytest.raises(ValueError, match=problem):
         command_lines.select_program(model("vllm", command=command))
 
 
 def refusal(server: str, given: str) -> str:
-    """What is said of a command with this argument."""
     try:
         command_lines.select_program(model(server, command=(*PROGRAMS[server].command, given)))
     except ValueError as refused:
@@ -149,7 +133,6 @@ def refusal(server: str, given: str) -> str:
 
 
 def test_what_the_guard_says_nobody_else_says() -> None:
-    """By whatever name: else a server could listen to everybody, or hold another context than its row has."""
     cases = [
         ("llama.cpp", "--ctx-size"),
         ("tgi", "--max-total-tokens=99"),
@@ -170,7 +153,6 @@ def test_what_the_guard_says_nobody_else_says() -> None:
 
 
 def test_a_deterministic_llama_server_is_told_nothing_of_its_prompt_cache() -> None:
-    """It is off then, and else the operator's."""
     command = ("llama-server", "--cache-prompt")
     assert command_lines.select_program(model("llama.cpp", command=command)) is LLAMA
     with pytest.raises(ValueError, match="must not hold --cache-prompt: the guard sets it"):
@@ -179,7 +161,6 @@ def test_a_deterministic_llama_server_is_told_nothing_of_its_prompt_cache() -> N
 
 @pytest.mark.parametrize(("server", "fix"), [("llama.cpp", "needs a `path`$"), ("tgi", "a `path` or a `hub`")])
 def test_a_model_without_weights_is_refused_with_the_fix(server: str, fix: str) -> None:
-    """llama.cpp downloads nothing."""
     with pytest.raises(ValueError, match=fix):
         command_lines.select_program(model(server, path=None))
 
@@ -190,7 +171,6 @@ CARD = {"id": "judge", "root": "/models/qwen", "max_model_len": 2048}
 
 
 def test_a_server_that_is_not_what_was_asked_for_is_found_out() -> None:
-    """By what it says of itself."""
     cases = [
         (LLAMA, PROPS, None),
         (LLAMA, PROPS | {"default_generation_settings": {"n_ctx": 2304}}, None),  # it rounds up
@@ -229,7 +209,6 @@ def test_a_server_that_is_not_what_was_asked_for_is_found_out() -> None:
 def test_what_is_served_is_the_version_that_is_printed(
     kind: command_lines.Program, printed: str, page: dict[str, Any]
 ) -> None:
-    """Without the lines around it, which have times in them: the version is part of the model's identity."""
     found = kind.version_pattern.search(printed)
     assert found is not None
     assert "10:00" not in found[1]

@@ -33,41 +33,34 @@ NOT_UTF8 = {"code": 500, "message": "The model produced output that does not mat
 
 
 def recorded(server: str, name: str) -> Reply:
-    """What the real server sent."""
     rows = map(json.loads, RECORDED.read_text().splitlines())
     found = next(row["response"] for row in rows if (row["server"], row["name"]) == (server, name))
     return Reply(found["status"], found["body"].encode(), {"Content-Type": found["content_type"]})
 
 
 def chunk(content: str | None, finish_reason: str | None = None) -> dict[str, Any]:
-    """A piece of an answer."""
     return {"choices": [{"index": 0, "delta": {"content": content}, "finish_reason": finish_reason}]}
 
 
 def line(content: str, **more: Any) -> dict[str, Any]:
-    """A piece of an answer in Ollama's words."""
     return {"message": {"role": "assistant", "content": content}, "done": False, **more}
 
 
 def sse(*chunks: Any, **more: Any) -> Reply:
-    """A stream of events."""
     return Reply(body=events(*chunks), headers={"Content-Type": "text/event-stream"}, **more)
 
 
 def ndjson(*pieces: Any, **more: Any) -> Reply:
-    """A stream of lines."""
     return Reply(body=lines(*pieces), headers={"Content-Type": "application/x-ndjson"}, **more)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[ChatServer]:
-    """A model server; each test sets what it sends."""
     async with chat_server(lambda _: as_json({})) as double:
         yield double
 
 
 async def ask(server: ChatServer, reply: Reply) -> ModelAnswer:
-    """One completion by the client of OpenAI-compatible servers."""
     server.respond = lambda _: reply
     client = OpenAICompatible(server.url, model="m", timeout_s=30)
     try:
@@ -77,26 +70,22 @@ async def ask(server: ChatServer, reply: Reply) -> ModelAnswer:
 
 
 async def ask_ollama(server: ChatServer, reply: Reply) -> ModelAnswer:
-    """One completion by Ollama's client."""
     server.respond = lambda _: reply
     async with Ollama(server.url, {"num_ctx": 1024}) as api:
         return (await api.chat("m", "q", GREEDY, 5)).answer
 
 
 async def test_text_before_an_invalid_byte_is_kept(server: ChatServer) -> None:
-    """llama-server b10434 ends its stream with an error; without a stream the whole answer was lost, three times."""
     reply = await ask(server, recorded("llama-server", "a byte that is no UTF-8"))
     assert (reply.text, reply.finish_reason) == ("a opzz", "broken_byte")
 
 
 async def test_an_answer_that_begins_with_an_invalid_byte_is_empty(server: ChatServer) -> None:
-    """Then the server refuses before it streams anything."""
     reply = await ask(server, as_json({"error": NOT_UTF8}, 500))
     assert (reply.text, reply.finish_reason) == ("", "broken_byte")
 
 
 async def test_text_before_a_repetition_stop_is_kept(server: ChatServer) -> None:
-    """Ollama 0.33 ends the stream after 31 equal pieces, without `done` and without a reason."""
     reply = await ask_ollama(server, recorded("Ollama", "a token 31 times"))
     assert reply.finish_reason == "repetition"
     assert (reply.text[:3], reply.text[-93:]) == (" +b", ".\n\n" * 31)
@@ -104,19 +93,16 @@ async def test_text_before_a_repetition_stop_is_kept(server: ChatServer) -> None
 
 @pytest.mark.parametrize("reply", [ndjson(line("2 + 2"), {"error": "prediction aborted, token repeat limit reached"})])
 async def test_a_repetition_stop_that_is_called_an_error_is_one_all_the_same(server: ChatServer, reply: Reply) -> None:
-    """As some versions of Ollama do."""
     found = await ask_ollama(server, reply)
     assert (found.text, found.finish_reason) == ("2 + 2", "repetition")
 
 
 async def test_an_answer_that_ollama_ends_for_no_known_reason_is_cut(server: ChatServer) -> None:
-    """It ends so at a byte that is no UTF-8, and says nothing."""
     reply = await ask_ollama(server, ndjson(line("The answer"), line(" is")))
     assert (reply.text, reply.finish_reason) == ("The answer is", "cut")
 
 
 async def test_an_answer_at_the_token_limit_comes_with_its_figures(server: ChatServer) -> None:
-    """Tokens, log-probabilities and times arrive in pieces and at the end of the stream."""
     reply = await ask(server, recorded("llama-server", "length, with log-probabilities"))
     assert (reply.finish_reason, reply.prompt_tokens, reply.completion_tokens) == ("length", 20, 6)
     assert "".join(token.text for token in reply.tokens) == reply.text
@@ -147,7 +133,6 @@ async def test_an_answer_at_the_token_limit_comes_with_its_figures(server: ChatS
     ],
 )  # fmt: skip
 async def test_half_a_stream_is_no_answer(server: ChatServer, reply: Reply, kind: FailureKind) -> None:
-    """Only what the server itself calls ended, or ended because of this very text, is kept."""
     with pytest.raises(ChatFailed) as caught:
         await ask(server, reply)
     assert caught.value.kind is kind
@@ -167,14 +152,12 @@ async def test_half_a_stream_is_no_answer(server: ChatServer, reply: Reply, kind
     ids=["closed", "reset", "its runner died", "another error", "unloaded", "nothing", "half a line"],
 )
 async def test_half_a_stream_of_ollama_is_no_answer(server: ChatServer, reply: Reply, kind: FailureKind) -> None:
-    """A connection that ends early, and an error that is not about the text, are failures."""
     with pytest.raises(ChatFailed) as caught:
         await ask_ollama(server, reply)
     assert caught.value.kind is kind
 
 
 async def test_a_prompt_that_does_not_fit_may_be_refused_within_the_stream(server: ChatServer) -> None:
-    """As text-generation-inference does: status 200, and an event that says it."""
     said = "Input validation error: `inputs` must have less than 4095 tokens. Given: 5000"
     for event in ({"error": said, "error_type": "validation"}, {"error": {"message": said, "http_status_code": 422}}):
         with pytest.raises(ChatFailed) as caught:
@@ -183,7 +166,6 @@ async def test_a_prompt_that_does_not_fit_may_be_refused_within_the_stream(serve
 
 
 async def test_a_silence_in_mid_stream_is_a_timeout(server: ChatServer) -> None:
-    """What had come by then is not kept."""
     server.respond = lambda _: sse(chunk("half"), missing=10, hold=True)
     client = OpenAICompatible(server.url, model="m", timeout_s=0.2)
     with pytest.raises(ChatFailed) as caught:
@@ -193,7 +175,6 @@ async def test_a_silence_in_mid_stream_is_a_timeout(server: ChatServer) -> None:
 
 
 async def test_a_call_that_is_cancelled_in_mid_stream_hangs_up_and_harms_no_other(server: ChatServer) -> None:
-    """Every call ends its own stream only, though all share their connections."""
     server.respond = lambda seen: (
         sse(chunk("half"), missing=10, hold=True) if b"hold" in seen.body else sse(chunk("whole", "stop"), "[DONE]")
     )
@@ -209,7 +190,6 @@ async def test_a_call_that_is_cancelled_in_mid_stream_hangs_up_and_harms_no_othe
 
 
 def completion(text: str, finish_reason: str) -> Completion:
-    """As the guard hands it out."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Completion(
         id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text=text,
@@ -219,7 +199,6 @@ def completion(text: str, finish_reason: str) -> Completion:
 
 @pytest.mark.parametrize("ended", ["repetition", "broken_byte", "cut", "content_filter"])
 def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
-    """In the reply, in the outcome, and in the reason of a wrong answer's ending."""
     reply = read_reply("generate", completion("So 4 = 4 = 4", ended))
     assert reply == Generated(text="So 4 = 4 = 4", truncated=True, truncated_by=ended)
     outcome = make_outcome(reply)
@@ -231,7 +210,6 @@ def test_a_cut_answer_is_an_answer_whose_ending_is_named(ended: str) -> None:
 
 
 def test_answers_that_end_as_they_always_did_keep_their_bytes() -> None:
-    """Stored replies and outcomes are compared by them."""
     for ended, truncated in (("stop", False), ("length", True)):
         reply = read_reply("generate", completion("So", ended))
         assert reply == Generated(text="So", truncated=truncated)
@@ -239,13 +217,11 @@ def test_answers_that_end_as_they_always_did_keep_their_bytes() -> None:
 
 
 def test_a_rating_that_was_cut_off_is_truncated() -> None:
-    """Whatever cut it: it is not unparsed."""
     reply = read_reply("judge", completion("the document is", "repetition"))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.TRUNCATED
 
 
 def test_an_empty_text_says_what_ended_it() -> None:
-    """A content failure: asked again it would end the same way."""
     reply = read_reply("generate", completion("", "broken_byte"))
     assert reply == Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text, ended by 'broken_byte'")

@@ -27,30 +27,25 @@ NEEDS_DATA = pytest.mark.skipif(not TEST_DEV.exists(), reason="MATH is not part 
 
 @pytest.fixture(scope="module")
 def embedder() -> StaticEmbedder:
-    """The shipped one, loaded once."""
     return StaticEmbedder(EMBEDDINGS)
 
 
 @pytest.fixture(scope="module")
 def classifier(embedder: StaticEmbedder) -> DifficultyClassifier:
-    """The shipped one."""
     return DifficultyClassifier(read_regression(WEIGHTS), embedder)
 
 
 def problem(number: int, level: int = 3, subject: str = "Algebra") -> MathProblem:
-    """One of many."""
     return MathProblem(f"train/{number}.json", f"What is {number}?", subject, level)
 
 
 def test_the_services_give_the_probabilities_of_the_library_that_fitted_them(classifier: DifficultyClassifier) -> None:
-    """scikit-learn's own, recorded when it was fitted; rounded to six digits."""
     expected = [each.probability for each in EVALUATION.recorded]
     assert len(expected) == 20
     assert classifier.probabilities(RECORDED) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_probability_depends_on_nothing_but_the_question(classifier: DifficultyClassifier) -> None:
-    """Not on its neighbours, nor on the classifier's past: to the last bit, for replies are kept by their question."""
     together = classifier.probabilities(RECORDED * 20)
     assert together == [classifier.probabilities([text])[0] for text in RECORDED] * 20
     again = DifficultyClassifier(read_regression(WEIGHTS), StaticEmbedder(EMBEDDINGS))
@@ -58,7 +53,6 @@ def test_a_probability_depends_on_nothing_but_the_question(classifier: Difficult
 
 
 def test_weights_that_were_fitted_to_another_embedder_are_refused(embedder: StaticEmbedder) -> None:
-    """Its vectors may have the same length and mean something else."""
     regression = msgspec.structs.replace(read_regression(WEIGHTS), embedder="0" * 64)
     with pytest.raises(Unavailable, match=r"fitted to embedder 000000000000…") as refusal:
         DifficultyClassifier(regression, embedder)
@@ -67,7 +61,6 @@ def test_weights_that_were_fitted_to_another_embedder_are_refused(embedder: Stat
 
 @pytest.mark.parametrize("content", [None, b"{", b'{"embedder": "x", "bias": "much", "weights": []}'])
 def test_weights_that_cannot_be_read_are_unavailable(tmp_path: Path, content: bytes | None) -> None:
-    """Whether the file is not there or holds something else."""
     if content is not None:
         (tmp_path / "weights.json").write_bytes(content)
     with pytest.raises(Unavailable, match=r"no weights of the difficulty classifier in '.*weights\.json'"):
@@ -76,19 +69,16 @@ def test_weights_that_cannot_be_read_are_unavailable(tmp_path: Path, content: by
 
 @pytest.mark.parametrize("question", ["求 $x^2 = 4$ 的所有解。", "", "\u2603"])
 def test_of_a_question_that_it_cannot_read_it_says_nothing(classifier: DifficultyClassifier, question: str) -> None:
-    """It learned from English alone; the neighbours have their probabilities all the same."""
     first, nothing, last = classifier.probabilities([RECORDED[0], question, RECORDED[1]])
     assert nothing is None
     assert [first, last] == classifier.probabilities(RECORDED[:2])
 
 
 def test_no_questions_no_probabilities(classifier: DifficultyClassifier) -> None:
-    """An empty chunk is none's fault."""
     assert classifier.probabilities([]) == []
 
 
 def test_more_weight_means_harder(embedder: StaticEmbedder) -> None:
-    """The sign is not lost: hard is the class that probabilities are of."""
     vector = embedder.embed_queries(["prime"])[0]
     along = Regression(embedder=embedder.signature, bias=0.0, weights=tuple(map(float, vector)))
     against = msgspec.structs.replace(along, weights=tuple(map(float, -vector)))
@@ -97,13 +87,11 @@ def test_more_weight_means_harder(embedder: StaticEmbedder) -> None:
 
 
 def test_the_card_says_what_was_measured() -> None:
-    """It is written by the recipe, not by hand."""
     assert (WEIGHTS.parent / "README.md").read_text("utf-8") == card.render(EVALUATION)
 
 
 @NEEDS_DATA
 def test_the_shipped_classifier_is_as_good_as_its_card_says(classifier: DifficultyClassifier) -> None:
-    """On MATH's test-dev, of which nothing was fitted or chosen; the rest of the card comes from the same run."""
     part = problems.read_problems(TEST_DEV)
     found = classifier.probabilities([each.text for each in part])
     assert None not in found
@@ -118,7 +106,6 @@ def test_the_shipped_classifier_is_as_good_as_its_card_says(classifier: Difficul
 
 
 def test_it_beats_what_is_trivial_and_not_what_reads_words() -> None:
-    """What the documentation says in words, of both parts."""
     for part in EVALUATION.parts.values():
         assert part.shipped.accuracy.low > part.shipped.hard
         assert part.rivals["length"].advantage.low > 0
@@ -128,7 +115,6 @@ def test_it_beats_what_is_trivial_and_not_what_reads_words() -> None:
 
 @NEEDS_DATA
 def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
-    """And nothing is on both sides."""
     everything = problems.read_problems(DATA / "math" / "train.jsonl")
     fitted, held_out = problems.split_problems(everything)
     assert len(everything) == 7498
@@ -139,7 +125,6 @@ def test_a_fifth_of_every_subject_and_level_is_held_out() -> None:
 
 
 def test_the_split_depends_on_the_problems_and_not_on_their_order() -> None:
-    """So that it can be made again from any copy of MATH."""
     part = [problem(number, level=1 + number % 5) for number in range(100)]
     there, back = problems.split_problems(part), problems.split_problems(part[::-1])
     assert {each.id for each in there.held_out} == {each.id for each in back.held_out}
@@ -147,7 +132,6 @@ def test_the_split_depends_on_the_problems_and_not_on_their_order() -> None:
 
 
 def test_problems_without_a_level_are_left_out(tmp_path: Path) -> None:
-    """MATH has two of "Level ?"; other copies write the level as a number's last digit all the same."""
     lines: list[dict[str, Any]] = [
         {"unique_id": str(number), "problem": "p", "subject": "s", "level": level}
         for number, level in enumerate(["Level 3", "Level ?", "Level 4"])
@@ -161,7 +145,6 @@ def test_problems_without_a_level_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_area_is_the_rank_sum_statistic_of_mann_and_whitney() -> None:
-    """Ties count half."""
     rng = np.random.default_rng(1)
     hard, probabilities = rng.integers(0, 2, 200).astype(float), rng.integers(0, 20, 200) / 20
     expected = mannwhitneyu(probabilities[hard > 0], probabilities[hard == 0]).statistic / (
@@ -175,7 +158,6 @@ def test_the_area_is_the_rank_sum_statistic_of_mann_and_whitney() -> None:
 
 
 def test_an_advantage_is_of_the_same_problems() -> None:
-    """Nobody is better than itself, and what orders all rightly is better than what orders none."""
     rng = np.random.default_rng(2)
     hard = rng.integers(0, 2, 200).astype(float)
     noise = rng.random(200)
@@ -186,7 +168,6 @@ def test_an_advantage_is_of_the_same_problems() -> None:
 
 
 def test_calibration_puts_problems_of_like_probability_together() -> None:
-    """Empty bins are left out; a probability of 1 is in the last one."""
     hard = np.array([0.0, 1.0, 0.0, 1.0])
     bins = figures.measure_calibration(hard, np.array([0.01, 0.05, 0.55, 1.0]))
     assert [(each.n, each.hard.value) for each in bins] == [(2, 0.5), (1, 0.0), (1, 1.0)]
@@ -194,7 +175,6 @@ def test_calibration_puts_problems_of_like_probability_together() -> None:
 
 
 def test_figures_say_what_a_threshold_would_do() -> None:
-    """Who takes the rule path, and how many of those are hard; nobody below the lowest."""
     part = [problem(number, level) for number, level in enumerate((1, 3, 4, 5) * 25)]
     found = figures.measure_figures(part, np.array([0.15, 0.35, 0.25, 0.95] * 25))
     cuts = {each.threshold: (each.easy.value, each.hard_among_easy.value) for each in found.cuts}

@@ -27,31 +27,25 @@ KINDS: tuple[KIND, ...] = ("openai", "ollama")
 
 @dataclass
 class Setting:
-    """A double and where it is."""
-
     double: RetrievalServer
     url: str
     kind: KIND
 
     async def embed(self, texts: Sequence[str], side: str = "documents", **settings: Any) -> NDArray[np.float32]:
-        """By an embedder of its own."""
         return await self.using(lambda made: getattr(made, f"embed_{side}")(texts), **settings)
 
     async def using(self, use: Any, **settings: Any) -> Any:
-        """What `use` makes of an embedder, in a thread."""
         given = {"kind": self.kind, "url": self.url, "model": "small", **settings}
         with retrieval_models.open_embedder(Embeddings(**given)) as made:
             return await to_thread.run_sync(use, made)
 
     @property
     def sent(self) -> list[list[str]]:
-        """Texts by request, without the one that tells the dimension."""
         return [body["input"] for body in self.double.bodies if body["input"] != ["a"]]
 
 
 @pytest.fixture(params=KINDS)
 async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
-    """A server of each protocol; tries follow each other without a pause."""
     monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
     double = RetrievalServer(digests={"small:latest": "d1g3st"})
     async with chat_server(double.respond) as server:
@@ -59,36 +53,30 @@ async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_vectors_come_in_order_and_have_length_one(served: Setting) -> None:
-    """Theirs are longer, and OpenAI's protocol numbers what comes in any order."""
     found = await served.embed(TEXTS)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, HashedWords().embed_documents(TEXTS), atol=1e-6)
 
 
 async def test_no_text_no_vector(served: Setting) -> None:
-    """Of the right shape all the same."""
     assert (await served.embed([])).shape == (0, 64)
 
 
 async def test_a_text_without_words_stays_zero(served: Setting) -> None:
-    """It is never searched for."""
     assert not (await served.embed(["+"])).any()
 
 
 async def test_texts_are_sent_in_normal_form(served: Setting) -> None:
-    """So that a model's tokenizer sees digits where a person does."""
     await served.embed(["３ circles, ﬁve"])
     assert served.sent == [["3 circles, five"]]
 
 
 async def test_texts_are_sent_in_batches(served: Setting) -> None:
-    """In order, of the operator's size."""
     await served.embed(TEXTS, batch=4)
     assert served.sent == [TEXTS[:4], TEXTS[4:]]
 
 
 async def test_each_side_has_its_prefix(served: Setting) -> None:
-    """As bge and e5 ask for it."""
     prefixes = {"query_prefix": "query: ", "document_prefix": "passage: "}
     await served.embed(["circle"], "queries", **prefixes)
     await served.embed(["circle"], "documents", **prefixes)
@@ -96,7 +84,6 @@ async def test_each_side_has_its_prefix(served: Setting) -> None:
 
 
 async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(served: Setting) -> None:
-    """The prefix does not count; Ollama is told not to cut by itself."""
     await served.embed(["circle " * 900], document_prefix="p: ", max_chars=6)
     await served.embed(["circle " * 900])
     assert served.sent == [["p: circle"], ["circle " * 900]]
@@ -117,8 +104,6 @@ async def test_texts_are_cut_where_the_operator_says_so_and_nowhere_else(served:
     ],
 )
 async def test_what_are_no_vectors_is_refused_in_words(served: Setting, how: str, said: str) -> None:
-    """Each would make an index that finds nonsense."""
-
     def use(made: Embedder) -> None:
         assert made.dimension == 64
         served.double.tell(how)
@@ -130,7 +115,6 @@ async def test_what_are_no_vectors_is_refused_in_words(served: Setting, how: str
 
 
 async def test_two_vectors_of_one_number_are_refused() -> None:
-    """One text would have none."""
     double = RetrievalServer()
     async with chat_server(double.respond) as server:
 
@@ -145,20 +129,17 @@ async def test_two_vectors_of_one_number_are_refused() -> None:
 
 @pytest.mark.parametrize("how", ["500", "503", "429", "reset"])
 async def test_a_server_that_stumbles_is_asked_again(served: Setting, how: str) -> None:
-    """Twice in a row."""
     served.double.tell(how, 2)
     assert (await served.embed(TEXTS)).shape == (6, 64)
 
 
 async def test_a_server_that_is_late_is_named_with_the_limit(served: Setting) -> None:
-    """Nobody waits longer than the operator said."""
     served.double.tell("hang")
     with pytest.raises(Unavailable, match=r"did not answer within 0\.1 s"):
         await served.embed(TEXTS, timeout_s=0.1)
 
 
 async def test_a_text_that_does_not_fit_is_cut_where_the_setting_says_so(served: Setting) -> None:
-    """To what the server takes, by its own count and in whole words; the texts beside it stay as they are."""
     served.double.holds = 5
     long = "circle radius area prime power derivative divisor " * 20
     found = await served.embed(["radius", long, "a prime"], too_long="cut")
@@ -170,7 +151,6 @@ async def test_a_text_that_does_not_fit_is_cut_where_the_setting_says_so(served:
 
 @pytest.mark.parametrize("holds", [1, 255, 256, 257, 300, 512, 1999])
 async def test_of_a_very_long_text_little_is_sent_to_find_where_it_is_cut(served: Setting, holds: int) -> None:
-    """The whole only once; then beginnings of about the length that fits."""
     served.double.holds = holds
     words = [f"w{at}" for at in range(2000)]
     found = await served.embed([" ".join(words)], too_long="cut")
@@ -181,8 +161,6 @@ async def test_of_a_very_long_text_little_is_sent_to_find_where_it_is_cut(served
 
 @pytest.mark.parametrize("side", ["queries", "documents"])
 async def test_a_text_that_does_not_fit_is_its_own_fault(served: Setting, side: str) -> None:
-    """And nobody else's: the caller may ask the others' again. The setting that cuts it is named."""
-
     def use(made: Embedder) -> None:
         assert made.dimension == 64
         served.double.tell("too_long")
@@ -194,8 +172,6 @@ async def test_a_text_that_does_not_fit_is_its_own_fault(served: Setting, side: 
 
 
 async def test_a_server_that_comes_late_is_waited_for(served: Setting) -> None:
-    """An embedder is there before its server is: whoever asks too early is told so, and may ask again."""
-
     def use(made: Embedder) -> int:
         served.double.tell("424", 1)
         with pytest.raises(Unavailable, match="HTTP 424"):
@@ -206,8 +182,6 @@ async def test_a_server_that_comes_late_is_waited_for(served: Setting) -> None:
 
 
 async def test_the_dimension_is_asked_once(served: Setting) -> None:
-    """And then held against every answer."""
-
     def use(made: Embedder) -> None:
         made.embed_queries(["circle"])
         made.embed_documents(["circle"])
@@ -218,7 +192,6 @@ async def test_the_dimension_is_asked_once(served: Setting) -> None:
 
 
 async def signature(served: Setting, **settings: Any) -> str:
-    """Of an embedder with these settings."""
     found: str = await served.using(lambda made: made.signature, **settings)
     return found
 
@@ -229,12 +202,10 @@ async def signature(served: Setting, **settings: Any) -> str:
     ids=lambda each: next(iter(each)),
 )
 async def test_whatever_changes_a_vector_changes_the_signature(served: Setting, other: dict[str, Any]) -> None:
-    """An index of another one is refused."""
     assert await signature(served, **other) != await signature(served)
 
 
 async def test_what_changes_no_vector_leaves_the_signature(served: Setting) -> None:
-    """Where the server stands, how much it is asked at once, how long it may take."""
     first = await signature(served)
     assert await signature(served, batch=3, cache=0, timeout_s=9) == first
     async with chat_server(served.double.respond) as moved:
@@ -242,7 +213,6 @@ async def test_what_changes_no_vector_leaves_the_signature(served: Setting) -> N
 
 
 async def test_a_model_that_was_pulled_again_is_another_one() -> None:
-    """Its tag is the same."""
     double = RetrievalServer(digests={"small:latest": "one"})
     async with chat_server(double.respond) as server:
         served = Setting(double, server.url, "ollama")
@@ -252,7 +222,6 @@ async def test_a_model_that_was_pulled_again_is_another_one() -> None:
 
 
 async def test_a_model_that_was_not_pulled_is_named_with_the_command() -> None:
-    """What to type."""
     double = RetrievalServer()
     async with chat_server(double.respond) as server:
         with pytest.raises(Unavailable, match="ollama pull small"):
@@ -260,7 +229,6 @@ async def test_a_model_that_was_not_pulled_is_named_with_the_command() -> None:
 
 
 async def test_a_declared_revision_tells_remote_models_apart() -> None:
-    """OpenAI's protocol says nothing of versions."""
     double = RetrievalServer()
     async with chat_server(double.respond) as server:
         served = Setting(double, server.url, "openai")
@@ -269,7 +237,6 @@ async def test_a_declared_revision_tells_remote_models_apart() -> None:
 
 
 async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the server echoes it."""
     monkeypatch.setenv("EMBEDDING_KEY", "sk-1234567890")
     double = RetrievalServer()
     double.tell("echo")
@@ -281,7 +248,6 @@ async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_key_that_is_not_set_is_refused_at_the_start() -> None:
-    """Not at the first search."""
     settings = Embeddings(kind="openai", url="http://127.0.0.1:1", model="m", api_key_env="NOT_SET_ANYWHERE")
     with pytest.raises(Unavailable, match="NOT_SET_ANYWHERE"), retrieval_models.open_embedder(settings):
         pass
@@ -299,24 +265,20 @@ def test_a_key_that_is_not_set_is_refused_at_the_start() -> None:
     ids=str,
 )
 def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
-    """Before anything starts."""
     with pytest.raises(ValidationError):
         Embeddings(**given)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 def test_numbers_that_are_none_are_refused(wrong: float) -> None:
-    """From models in this process they come as such."""
     with pytest.raises(ModelFailed, match="NaN or infinity"):
         normalise_vectors([[1.0, wrong]], 1)
 
 
 def test_empty_vectors_are_refused() -> None:
-    """They have no direction."""
     with pytest.raises(ModelFailed, match="vectors of 0 numbers"):
         normalise_vectors([[], []], 2)
 
 
 def test_long_vectors_keep_their_direction() -> None:
-    """Squares of large numbers do not overflow."""
     np.testing.assert_allclose(normalise_vectors([[3e30, 4e30]], 1), [[0.6, 0.8]], rtol=1e-6)

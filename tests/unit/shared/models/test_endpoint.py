@@ -17,31 +17,24 @@ KEY = "sk-1234567890"
 
 
 class Clock:
-    """Time that passes only while somebody pauses."""
-
     def __init__(self) -> None:
         self.seconds = 0.0
         self.pauses: list[float] = []
 
     def now(self) -> float:
-        """Seconds."""
         return self.seconds
 
     def pause(self, seconds: float) -> None:
-        """Let them pass."""
         self.pauses.append(seconds)
         self.seconds += seconds
 
 
 class Script:
-    """Replies in order; the last one for ever."""
-
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
         self.seen: list[Seen] = []
 
     def respond(self, seen: Seen) -> Reply:
-        """The next one."""
         self.seen.append(seen)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
@@ -50,7 +43,6 @@ GOOD = as_json({"a": 1})
 
 
 async def asked(script: Script, clock: Clock | None = None, timeout_s: float = 60.0, key: str = "") -> dict[str, int]:
-    """What a POST gives, from a thread as in the service."""
     clock = clock or Clock()
     async with chat_server(script.respond) as server:
         endpoint = Endpoint(server.url, key=key, timeout_s=timeout_s, pause=clock.pause, now=clock.now)
@@ -62,20 +54,17 @@ async def asked(script: Script, clock: Clock | None = None, timeout_s: float = 6
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 async def test_a_refusal_that_may_pass_is_tried_again_after_growing_pauses(status: int) -> None:
-    """A server that is busy or starts anew is no reason to fail a batch."""
     script, clock = Script(as_json({}, status), as_json({}, status), GOOD), Clock()
     assert await asked(script, clock) == {"a": 1}
     assert clock.pauses == [0.2, 0.4]
 
 
 async def test_a_broken_connection_is_tried_again() -> None:
-    """Also one that breaks in the middle of the answer."""
     script = Script(Reply(body=b'{"a"', missing=10, reset=True), GOOD)
     assert await asked(script) == {"a": 1}
 
 
 async def test_the_last_of_a_few_tries_says_what_the_server_said() -> None:
-    """In the server's words; a server that is overloaded is no failure of the request, and is named."""
     script = Script(as_json({"error": "overloaded"}, 503))
     with pytest.raises(ModelFailed, match=r"HTTP 503: .*overloaded") as caught:
         await asked(script)
@@ -84,7 +73,6 @@ async def test_the_last_of_a_few_tries_says_what_the_server_said() -> None:
 
 
 async def test_all_tries_share_one_deadline() -> None:
-    """Whoever waits for the answer has given up by then."""
     script, clock = Script(as_json({}, 503)), Clock()
     with pytest.raises(ModelFailed):
         await asked(script, clock, timeout_s=0.5)
@@ -93,7 +81,6 @@ async def test_all_tries_share_one_deadline() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
 async def test_other_refusals_are_final(status: int) -> None:
-    """They would be the same again."""
     script = Script(as_json({"error": "no"}, status), GOOD)
     with pytest.raises(ModelFailed, match=f"HTTP {status}"):
         await asked(script)
@@ -111,7 +98,6 @@ async def test_other_refusals_are_final(status: int) -> None:
 )
 @pytest.mark.parametrize("status", [400, 413, 500])
 async def test_a_text_that_is_too_long_is_a_fact_about_the_text(body: dict[str, str], status: int) -> None:
-    """Not tried again, whatever status a server finds for it: llama.cpp says 500."""
     script = Script(as_json(body, status))
     with pytest.raises(ModelFailed) as caught:
         await asked(script)
@@ -120,7 +106,6 @@ async def test_a_text_that_is_too_long_is_a_fact_about_the_text(body: dict[str, 
 
 
 async def test_a_server_that_hangs_is_left_after_the_time_limit() -> None:
-    """And not asked again: there is no time left."""
     script = Script(Reply(hang=True))
     async with chat_server(script.respond) as server:
         endpoint = Endpoint(server.url, timeout_s=0.2, now=time.monotonic)
@@ -132,7 +117,6 @@ async def test_a_server_that_hangs_is_left_after_the_time_limit() -> None:
 
 
 async def test_nobody_there() -> None:
-    """An outage, in words that hold the address."""
     endpoint = Endpoint("http://127.0.0.1:1", timeout_s=60, pause=lambda _: None)
     with pytest.raises(ModelFailed, match=r"127\.0\.0\.1:1/embed") as caught:
         endpoint.get("/embed", dict[str, int])
@@ -141,14 +125,12 @@ async def test_nobody_there() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"a": "text"}', b'{"a": NaN}', b"\xff"])
 async def test_an_answer_that_is_none_is_refused(body: bytes) -> None:
-    """Whatever it is."""
     with pytest.raises(ModelFailed, match="cannot be read") as caught:
         await asked(Script(Reply(body=body)))
     assert caught.value.kind is FailureKind.BACKEND_ERROR
 
 
 async def test_the_key_is_sent_and_never_said() -> None:
-    """Not even where the server echoes it."""
     script = Script(as_json({"error": f"invalid key {KEY}"}, 401))
     with pytest.raises(ModelFailed) as caught:
         await asked(script, key=KEY)
@@ -157,19 +139,16 @@ async def test_the_key_is_sent_and_never_said() -> None:
 
 
 async def test_proxies_of_the_environment_see_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts go to the operator's server alone."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     assert await asked(Script(GOOD)) == {"a": 1}
 
 
 @pytest.mark.parametrize("given", ["http://server", "http://server/", "http://server/v1", "http://server/v1/"])
 def test_a_base_url_may_end_in_v1(given: str) -> None:
-    """People copy it either way."""
     assert Endpoint(given).url == "http://server"
 
 
 def test_a_key_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its variable, with what to do; without a name there is no key."""
     monkeypatch.setenv("EMBEDDING_KEY", KEY)
     assert read_key("EMBEDDING_KEY") == KEY
     assert read_key(None) == ""

@@ -21,13 +21,11 @@ Ask = Callable[[ChatServer], Awaitable[ModelAnswer]]
 
 
 def chunk(content: object, finish_reason: str | None = None) -> str:
-    """A piece of an answer, as JSON that holds every character as it is."""
     choice = {"index": 0, "delta": {"content": content}, "finish_reason": finish_reason}
     return json.dumps({"choices": [choice]}, ensure_ascii=False)
 
 
 def line(content: str, **more: object) -> str:
-    """A piece of an answer in Ollama's words."""
     return json.dumps({"message": {"role": "assistant", "content": content}, "done": False, **more}, ensure_ascii=False)
 
 
@@ -45,14 +43,12 @@ async def ask_ollama(server: ChatServer) -> ModelAnswer:
 
 
 async def answer(ask: Ask, body: str, kind: str) -> ModelAnswer:
-    """The answer to a stream with this body."""
     reply = Reply(body=body.encode("utf-8", "surrogateescape"), headers={"Content-Type": kind})
     async with chat_server(lambda _: reply) as server:
         return await ask(server)
 
 
 async def fail(ask: Ask, body: str, kind: str) -> ChatFailed:
-    """What a stream with this body is turned into."""
     with pytest.raises(ChatFailed) as caught:
         await answer(ask, body, kind)
     return caught.value
@@ -84,7 +80,6 @@ HEARTBEATS = {
 
 @pytest.mark.parametrize("body", HEARTBEATS.values(), ids=HEARTBEATS)
 async def test_an_event_without_data_is_no_piece_of_the_answer(body: str) -> None:
-    """It keeps the connection open (WHATWG HTML, 9.2.6: with empty data, nothing is dispatched)."""
     found = await answer(ask_openai, body, EVENTS)
     assert (found.text, found.finish_reason) == ("the result is 4", "stop")
 
@@ -93,7 +88,6 @@ SEPARATORS = "a\u2028b\u2029c\u0085d"
 
 
 async def test_a_character_that_ends_lines_elsewhere_stays_in_the_answer() -> None:
-    """Only LF and CR end a line of a stream; JSON may hold U+2028, U+2029 and U+0085 as they are."""
     stream = f"data: {chunk(SEPARATORS)}\n\ndata: {STOP}\n\n"
     assert (await answer(ask_openai, stream, EVENTS)).text == SEPARATORS
     stream = f"{line(SEPARATORS)}\n{line('', done=True, done_reason='stop')}\n"
@@ -116,7 +110,6 @@ NO_PIECE = ("null", "[]", '"ping"', "17", "NaN", "{}", '{"type": "ping"}', '{"ch
 
 @pytest.mark.parametrize("said", NO_JSON)
 async def test_what_is_not_json_is_named_and_quoted(said: str) -> None:
-    """In words for whoever runs the server, and without the key, which a server may echo."""
     failed = await fail(ask_openai, f"data: {A}\n\ndata: {said}\n\n{WHOLE}", EVENTS)
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert failed.detail.startswith("the model server sent an event that is not JSON: ")
@@ -127,7 +120,6 @@ async def test_what_is_not_json_is_named_and_quoted(said: str) -> None:
 
 @pytest.mark.parametrize("said", NO_PIECE, ids=[each[:30] for each in NO_PIECE])
 async def test_json_that_is_no_piece_of_an_answer_is_a_failure_in_words(said: str) -> None:
-    """Whatever its type is."""
     failed = await fail(ask_openai, f"data: {said}\n\n{WHOLE}", EVENTS)
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert failed.detail.startswith("the model server sent ")
@@ -137,7 +129,6 @@ async def test_json_that_is_no_piece_of_an_answer_is_a_failure_in_words(said: st
 
 
 async def test_a_page_in_place_of_a_stream_is_quoted_in_words() -> None:
-    """A proxy answers with status 200 and its own page."""
     failed = await fail(ask_openai, "<html><body>502 Bad Gateway</body></html>", "text/html")
     assert failed.detail.startswith("the server does not stream its answer: '<html>")
 

@@ -10,7 +10,6 @@ from shared.models.known_versions import find_warning
     ["b10434-7e4c0a9", "10434 (7e4c0a9)", "0.1.0-dev (build 1, commit 7e4c0a9)", "b1-7e4c0a9", "10566 (abcdef0)"],
 )
 def test_a_version_that_loses_answers_is_warned_of(version: str) -> None:
-    """By its number or, where it was built without one, by its commit."""
     said = find_warning("llama.cpp", version)
     assert said is not None
     assert version in said
@@ -22,5 +21,4 @@ def test_a_version_that_loses_answers_is_warned_of(version: str) -> None:
     [("llama.cpp", "11434 (1234567)"), ("llama.cpp", "b11549-1234567"), ("llama.cpp", ""), ("vllm", "10434")],
 )
 def test_nothing_is_said_of_other_versions(backend: str, version: str) -> None:
-    """Nor of another server's with the same number."""
     assert find_warning(backend, version) is None

@@ -25,7 +25,6 @@ TEXTS = ["the area of a circle", "radius", "a prime is a prime", "the power of t
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An encoder and a cross-encoder."""
     made = tmp_path_factory.mktemp("gguf")
     bert_file.write(made / "encoder.gguf")
     bert_file.write(made / "reranker.gguf", head=True)
@@ -34,21 +33,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def embedder(folder: Path) -> Iterator[Embedder]:
-    """The encoder."""
     with retrieval_models.open_embedder(Embeddings(kind="gguf", path=folder / "encoder.gguf", batch=7)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def reranker(folder: Path) -> Iterator[Reranker]:
-    """The cross-encoder."""
     with retrieval_models.open_reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
         assert made is not None
         yield made
 
 
 def test_vectors_have_length_one_and_belong_to_their_texts(embedder: Embedder) -> None:
-    """In several batches, whatever stands beside them."""
     found = embedder.embed_documents(TEXTS)
     assert found.shape == (20, bert_file.DIMENSION)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
@@ -58,7 +54,6 @@ def test_vectors_have_length_one_and_belong_to_their_texts(embedder: Embedder) -
 
 
 def test_several_threads_may_ask(embedder: Embedder) -> None:
-    """The service embeds from a pool of them."""
     expected = embedder.embed_documents(TEXTS)
     with ThreadPoolExecutor(4) as threads:
         found = [threads.submit(embedder.embed_documents, TEXTS) for _ in range(8)]
@@ -67,7 +62,6 @@ def test_several_threads_may_ask(embedder: Embedder) -> None:
 
 
 def test_a_text_that_does_not_fit_is_refused_and_the_next_is_answered(embedder: Embedder) -> None:
-    """Longer than the model was trained on, it would be cut or nonsense."""
     fits = " ".join(["circle"] * (bert_file.CONTEXT - 2))
     assert embedder.embed_queries([fits]).any()
     with pytest.raises(TooLarge, match="too large to process"):
@@ -76,14 +70,12 @@ def test_a_text_that_does_not_fit_is_refused_and_the_next_is_answered(embedder: 
 
 
 def test_texts_that_are_cut_fit(folder: Path) -> None:
-    """The way out that the refusal names."""
     settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", max_chars=200)
     with retrieval_models.open_embedder(settings) as made:
         assert made.embed_documents(["circle " * 900]).any()
 
 
 def test_a_text_of_too_many_tokens_is_cut_by_the_models_own_count(folder: Path) -> None:
-    """To the beginning that just fits, beside texts that fit as they are; another cut is another index."""
     fits = " ".join(["circle"] * (bert_file.CONTEXT - 2))
     path = folder / "encoder.gguf"
     with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path, too_long="cut")) as made:
@@ -96,7 +88,6 @@ def test_a_text_of_too_many_tokens_is_cut_by_the_models_own_count(folder: Path) 
 
 
 def test_a_prefix_that_fills_the_model_leaves_nothing_to_cut(folder: Path) -> None:
-    """The beginning of an instruction is no vector of a text."""
     prefix = "circle " * bert_file.CONTEXT
     settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", too_long="cut", document_prefix=prefix)
     with retrieval_models.open_embedder(settings) as made, pytest.raises(TooLarge, match="too large to process"):
@@ -104,8 +95,6 @@ def test_a_prefix_that_fills_the_model_leaves_nothing_to_cut(folder: Path) -> No
 
 
 def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: Path) -> None:
-    """Not its name's."""
-
     def signature(path: Path) -> str:
         with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path, batch=7)) as made:
             return made.signature
@@ -117,7 +106,6 @@ def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: 
 
 
 def test_a_model_that_names_no_pooling_is_averaged() -> None:
-    """The shipped judge was never meant to embed, and does all the same."""
     assert gguf.read_pooling(JUDGE) is None
     with retrieval_models.open_embedder(Embeddings(kind="gguf", path=JUDGE)) as made:
         found = made.embed_documents(["What is 2+2?", "What is 2+3?"])
@@ -126,7 +114,6 @@ def test_a_model_that_names_no_pooling_is_averaged() -> None:
 
 
 def test_the_header_names_the_pooling(folder: Path) -> None:
-    """By the first token, as bge's models do; and the tensors are listed behind it."""
     assert gguf.read_pooling(folder / "encoder.gguf") == bert_file.FIRST_TOKEN
     assert gguf.read_tensor_names(folder / "reranker.gguf") - gguf.read_tensor_names(folder / "encoder.gguf") == {
         "cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"
@@ -134,7 +121,6 @@ def test_the_header_names_the_pooling(folder: Path) -> None:
 
 
 def test_scores_are_probabilities_in_order(folder: Path, reranker: Reranker) -> None:
-    """llama.cpp gives logits, best first; the sigmoid is ours."""
     made = LlamaCrossEncoder(folder / "reranker.gguf", threads=1)
     logits = made.scores("area of a circle", TEXTS[:4])
     made.close()
@@ -145,20 +131,17 @@ def test_scores_are_probabilities_in_order(folder: Path, reranker: Reranker) -> 
 
 
 def test_a_pair_that_does_not_fit_is_refused(reranker: Reranker) -> None:
-    """As a fact about the pair."""
     with pytest.raises(ModelFailed) as caught:
         reranker.score("area", ["circle " * bert_file.CONTEXT])
     assert caught.value.kind is FailureKind.CONTEXT_EXCEEDED
 
 
 def test_an_encoder_does_not_rerank(folder: Path) -> None:
-    """It has no head: llama.cpp would take the first number of a vector for a score, and say nothing."""
     with pytest.raises(Unavailable, match=r"encoder\.gguf is not a reranker: it lacks cls\.output\.weight"):
         LlamaCrossEncoder(folder / "encoder.gguf", threads=1)
 
 
 def test_probabilities_that_llama_cpp_makes_itself_get_no_sigmoid(tmp_path: Path) -> None:
-    """Applied to them it would leave nothing outside of .5 to .731; refused at the start, with the setting."""
     path = bert_file.write(tmp_path / "qwen.gguf", head=True, family="qwen3")
     with pytest.raises(Unavailable, match="already turns the scores") as caught:
         retrieval_models.open_reranker(Reranking(kind="gguf", path=path)).__enter__()
@@ -169,7 +152,6 @@ def test_probabilities_that_llama_cpp_makes_itself_get_no_sigmoid(tmp_path: Path
 
 @pytest.mark.parametrize("content", [None, b"no GGUF at all"])
 def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: bytes | None) -> None:
-    """Not at the first search."""
     path = tmp_path / "model.gguf"
     if content is not None:
         path.write_bytes(content)
@@ -181,7 +163,6 @@ def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: by
 
 
 def test_a_file_that_is_broken_off_says_so_when_it_is_loaded(folder: Path, tmp_path: Path) -> None:
-    """Its header was whole."""
     path = tmp_path / "broken.gguf"
     path.write_bytes((folder / "encoder.gguf").read_bytes()[:-2000])
     with (

@@ -39,8 +39,6 @@ SPOKEN = (
 
 @pytest.fixture
 async def server() -> AsyncIterator[ChatServer]:
-    """An OpenAI-compatible server that answers "So x", with log-probabilities where they are asked for."""
-
     def logprobs(body: dict[str, int]) -> object:
         return by_word("So x", body["top_logprobs"]) if body.get("logprobs") else None
 
@@ -49,7 +47,6 @@ async def server() -> AsyncIterator[ChatServer]:
 
 
 async def ask(server: ChatServer, logprobs: int = 0) -> ModelAnswer:
-    """One completion by a client of its own."""
     client = OpenAICompatible(server.url, model="a-model", timeout_s=30)
     try:
         return await client.complete("q", GREEDY, 5, logprobs)
@@ -58,25 +55,21 @@ async def ask(server: ChatServer, logprobs: int = 0) -> ModelAnswer:
 
 
 async def test_openai_compatible_servers_are_asked_in_openais_words(server: ChatServer) -> None:
-    """`logprobs` and `top_logprobs`; the tokens come back in their order, each with its alternatives."""
     assert (await ask(server, 2)).tokens == SPOKEN
     assert (server.seen[0].json["logprobs"], server.seen[0].json["top_logprobs"]) == (True, 2)
 
 
 async def test_a_request_without_log_probabilities_is_what_it_always_was(server: ChatServer) -> None:
-    """No word of them goes out, and none comes back."""
     assert await ask(server) == ModelAnswer(text="So x", finish_reason="stop")
     assert not {"logprobs", "top_logprobs"} & server.seen[0].json.keys()
 
 
 async def test_a_server_that_gives_none_has_answered_all_the_same(server: ChatServer) -> None:
-    """Whoever needs them must look: tokens are empty."""
     server.respond = lambda _: answer("So x")
     assert await ask(server, 2) == ModelAnswer(text="So x", finish_reason="stop")
 
 
 async def test_ollama_is_asked_by_its_native_fields() -> None:
-    """`logprobs` and `top_logprobs` stand beside `options`, not in them; without them the body is what it was."""
     async with ollama_server("judge:latest") as (double, http), Ollama(http.url, {"num_ctx": 64}) as api:
         double.answer = lambda _: "So x"
         await api.load("judge:latest")
@@ -88,14 +81,12 @@ async def test_ollama_is_asked_by_its_native_fields() -> None:
 
 
 async def test_the_scripted_model_is_certain() -> None:
-    """All that it says is one token of probability 1, and only to those who ask."""
     said = await ScriptedServer().complete("What is 1 plus 1?", GREEDY, 0, 5)
     assert said.tokens == (Token(text=said.text, logprob=0.0, top={said.text: 0.0}),)
     assert not (await ScriptedServer().complete("What is 1 plus 1?", GREEDY, 0)).tokens
 
 
 async def test_the_guard_passes_them_on_both_ways() -> None:
-    """The call says how many alternatives, the completion holds the tokens."""
     puppet, guard = PuppetServer(), Guard("cpu:0", StepClock())  # type: ignore[arg-type]
     guard.open(7, {1: ServedModel(puppet, 8)})
     calls = [ModelCall(id=n, model_id=1, prompt=str(n), decoding=GREEDY, seed=0, logprobs=n) for n in (0, 5)]
@@ -107,12 +98,10 @@ async def test_the_guard_passes_them_on_both_ways() -> None:
 
 
 async def ended(guard: Guard, request: RunRequest) -> list[Completion]:
-    """All of a chunk."""
     return [each async for together in guard.run(request) for each in together]
 
 
 def test_between_worker_and_guard_nothing_is_said_of_what_was_not_asked() -> None:
-    """A call and a completion without log-probabilities have the bytes that they always had."""
     call = ModelCall(id=1, model_id=2, prompt="p", decoding=Decoding(), seed=3)
     assert msgspec.to_builtins(call) == {
         "id": 1, "model_id": 2, "prompt": "p", "decoding": {"temperature": 0.0, "max_tokens": 512}, "seed": 3,
@@ -121,14 +110,12 @@ def test_between_worker_and_guard_nothing_is_said_of_what_was_not_asked() -> Non
 
 
 def test_a_reply_keeps_the_tokens() -> None:
-    """They are part of what the pipeline sees, and of what is stored."""
     reply = read_reply("generate", completion(SPOKEN))
     assert reply == Generated(text="So x", tokens=SPOKEN)
     assert msgspec.json.decode(msgspec.json.encode(reply), type=Generated) == reply
 
 
 def completion(said: tuple[Token, ...] = ()) -> Completion:
-    """As a guard hands it out."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return Completion(
         id=1, started_at=now, ended_at=now, device="cpu:0", epoch=7, concurrency=1, text="So x", tokens=said
@@ -136,7 +123,6 @@ def completion(said: tuple[Token, ...] = ()) -> Completion:
 
 
 def test_a_call_that_wants_them_is_another_call() -> None:
-    """Its reply says more; the key of one that does not is what it always was."""
     binding = Binding(pins={"generate": Pin(model_id=1, hash="aa")}, params=Params())
     plain, asking = (bind(Generate(template="cot", question="q", logprobs=n), binding, 0) for n in (0, 5))
     assert plain.key != asking.key
@@ -145,7 +131,6 @@ def test_a_call_that_wants_them_is_another_call() -> None:
 
 @pytest.mark.parametrize("content", [None, [], "none", [{"token": "a"}], [{"token": 1, "logprob": -1}], {"token": "a"}])
 def test_what_cannot_be_read_is_none(content: object) -> None:
-    """Half of the tokens would be taken for all of them."""
     assert parse_tokens(content) == ()
 
 
@@ -154,19 +139,16 @@ def test_what_cannot_be_read_is_none(content: object) -> None:
     [(-1.5, -1.5), (0, 0.0), (0.25, 0.0), (-1e300, MIN_LOGPROB), (-math.inf, MIN_LOGPROB), (math.nan, MIN_LOGPROB)],
 )
 def test_a_log_probability_is_a_number_that_can_be_stored(given: float, kept: float) -> None:
-    """Never above 0, and never below what OpenAI calls very unlikely."""
     [token] = parse_tokens([{"token": "a", "logprob": given, "top_logprobs": [{"token": "b", "logprob": given}]}])
     assert (token.logprob, token.top) == (kept, {"b": kept})
 
 
 def test_of_alternatives_that_read_alike_the_likeliest_stands() -> None:
-    """Parts of one character are all shown by the same sign."""
     top = [{"token": "\ufffd", "logprob": -3.0}, {"token": "\ufffd", "logprob": -1.0}, {"token": "b", "logprob": -2.0}]
     assert parse_tokens([{"token": "b", "logprob": -2.0, "top_logprobs": top}])[0].top == {"\ufffd": -1.0, "b": -2.0}
 
 
 def test_what_a_database_cannot_hold_is_replaced() -> None:
-    """NUL, and half of a surrogate pair."""
     assert [token.text for token in parse_tokens([{"token": each, "logprob": -1} for each in ("\0", "a\ud83d")])] == [
         "\ufffd",
         "a?",
@@ -174,7 +156,6 @@ def test_what_a_database_cannot_hold_is_replaced() -> None:
 
 
 async def test_a_refusal_of_so_many_alternatives_is_said(server: ChatServer) -> None:
-    """TGI gives five unless it is told otherwise."""
     said = "Input validation error: `top_n_tokens` must be >= 0 and <= 5. Given: 20"
     server.respond = lambda _: as_json({"error": said, "error_type": "validation"}, 422)
     with pytest.raises(ChatFailed, match="top_n_tokens") as caught:

@@ -27,7 +27,6 @@ DECODING = Decoding(temperature=0.25, max_tokens=10)
 
 @pytest.fixture
 async def server() -> AsyncIterator[tuple[Double, Ollama]]:
-    """A server with one model, and a client of it."""
     async with ollama_server(TAG) as (double, http), Ollama(http.url, OPTIONS) as api:
         yield double, api
 
@@ -44,12 +43,10 @@ Server = tuple[Double, Ollama]
     ],
 )
 def test_a_name_without_a_tag_is_the_latest(name: str, listed: str) -> None:
-    """A port is no tag."""
     assert make_full_tag(name) == listed
 
 
 async def test_a_pulled_model_is_known_by_its_manifest(server: Server) -> None:
-    """Digest and quantisation; another pull has another digest."""
     double, api = server
     first = await api.require_pulled(TAG)
     assert (first.digest, first.details.quantization_level) == (double.pulled[TAG], "Q4_K_M")
@@ -58,7 +55,6 @@ async def test_a_pulled_model_is_known_by_its_manifest(server: Server) -> None:
 
 
 async def test_a_model_that_is_not_there_comes_with_the_commands_that_fetch_or_create_it(server: Server) -> None:
-    """The name that the operator wrote; a model of one's own cannot be pulled."""
     create = r"if it was made from a Modelfile: ollama create llama3\.2 -f Modelfile$"
     with pytest.raises(OllamaFailed, match=rf"'llama3\.2': ollama pull llama3\.2; {create}"):
         await server[1].require_pulled("llama3.2")
@@ -66,7 +62,6 @@ async def test_a_model_that_is_not_there_comes_with_the_commands_that_fetch_or_c
 
 @pytest.mark.parametrize("version", ["0.12.6", "0.13.0-rc1", "0.40.2", "1.0"])
 async def test_a_server_that_refuses_long_prompts_is_taken(server: Server, version: str) -> None:
-    """From the first version that knows `truncate` and `shift`."""
     double, api = server
     double.version = version
     assert await api.require_version() == version
@@ -74,7 +69,6 @@ async def test_a_server_that_refuses_long_prompts_is_taken(server: Server, versi
 
 @pytest.mark.parametrize("version", ["0.12.5", "0.11.10", "0.0.0", "unknown"])
 async def test_a_server_that_cuts_prompts_in_silence_is_refused(server: Server, version: str) -> None:
-    """Or one that does not say."""
     double, api = server
     double.version = version
     with pytest.raises(OllamaFailed, match=r"silently truncates prompts.*0\.12\.6"):
@@ -82,7 +76,6 @@ async def test_a_server_that_cuts_prompts_in_silence_is_refused(server: Server, 
 
 
 async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(server: Server) -> None:
-    """So that no call replaces the runner: one load, whatever the decoding."""
     double, api = server
     await api.load(TAG)
     for temperature in (0.0, 0.7):
@@ -98,7 +91,6 @@ async def test_a_load_keeps_the_model_and_says_everything_that_a_call_says(serve
 
 
 async def test_a_call_says_how_to_decode(server: Server) -> None:
-    """Temperature, length and seed, beside the runner's options."""
     double, api = server
     await api.load(TAG)
     reply = (await api.chat(TAG, "one two three", DECODING, seed=7)).answer
@@ -112,7 +104,6 @@ async def test_a_call_says_how_to_decode(server: Server) -> None:
 
 
 async def test_an_answer_at_its_limit_and_an_empty_one_are_answers(server: Server) -> None:
-    """What to make of them is decided elsewhere."""
     double, api = server
     await api.load(TAG)
     double.chat = [{"done_reason": "length"}, {"message": {"role": "assistant", "content": ""}}]
@@ -122,7 +113,6 @@ async def test_an_answer_at_its_limit_and_an_empty_one_are_answers(server: Serve
 
 
 async def test_a_server_that_counts_nothing_is_believed_to_have_counted_nothing(server: Server) -> None:
-    """Absent figures stay absent."""
     double, api = server
     await api.load(TAG)
     double.chat = [
@@ -159,7 +149,6 @@ REFUSED = Reply(status=400, body=b'{"error":"the input length exceeds the contex
     ],
 )  # fmt: skip
 async def test_what_is_no_answer_is_a_typed_failure(server: Server, instead: object, kind: FailureKind) -> None:
-    """A prompt that does not fit is the prompt's fault, everything else the server's."""
     double, api = server
     await api.load(TAG)
     double.chat = [instead]  # type: ignore[list-item]
@@ -169,7 +158,6 @@ async def test_what_is_no_answer_is_a_typed_failure(server: Server, instead: obj
 
 
 async def test_a_prompt_above_the_context_is_refused_whole(server: Server) -> None:
-    """In the words of the runner."""
     api = server[1]
     await api.load(TAG)
     with pytest.raises(ChatFailed) as caught:
@@ -179,7 +167,6 @@ async def test_a_prompt_above_the_context_is_refused_whole(server: Server) -> No
 
 
 async def test_an_answer_says_how_long_its_call_waited_for_the_model(server: Server) -> None:
-    """A call that had its model loaded waits longer; who it was that answered is for the driver to find out."""
     double, api = server
     await api.load(TAG)
     assert (await api.chat(TAG, "p", DECODING, 0)).load_s < 0.01
@@ -188,7 +175,6 @@ async def test_an_answer_says_how_long_its_call_waited_for_the_model(server: Ser
 
 
 async def test_the_file_of_the_weights_is_named_by_the_modelfile(server: Server) -> None:
-    """A runner's command line has it; other servers may not tell."""
     double, api = server
     assert await api.find_weights(TAG) == double.manifest(TAG).blob
     double.shown = {"modelfile": "FROM qwen2.5:0.5b"}
@@ -196,7 +182,6 @@ async def test_the_file_of_the_weights_is_named_by_the_modelfile(server: Server)
 
 
 async def test_a_prompt_between_the_context_and_its_multiple_of_256_is_not_called_cut(server: Server) -> None:
-    """A runner rounds its context up, and answers what fits into that."""
     double, api = server
     await api.load(TAG)
     assert (await api.chat(TAG, "word " * 100, DECODING, 0)).answer.prompt_tokens == 100
@@ -206,7 +191,6 @@ async def test_a_prompt_between_the_context_and_its_multiple_of_256_is_not_calle
 
 
 async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a call, and for a look."""
     double, first = server
     monkeypatch.setattr(ollama, "QUERY_S", 0.05)
     double.chat = [Reply(hang=True)]
@@ -222,7 +206,6 @@ async def test_a_server_that_says_nothing_is_a_timeout(server: Server, monkeypat
 
 
 async def test_a_load_may_take_as_long_as_it_takes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that goes away would cancel it; who waits sets the limit."""
     first = server[1]
     seen: list[object] = []
     request = first._client.request
@@ -238,7 +221,6 @@ async def test_a_load_may_take_as_long_as_it_takes(server: Server, monkeypatch: 
 
 
 async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
-    """And how to start it; a call's connection is lost."""
     async with chat_server(lambda _: Reply()) as gone:
         pass
     async with Ollama(gone.url, OPTIONS) as api:
@@ -252,14 +234,12 @@ async def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"models": 3}', b'{"models": [{"size": 1}]}'])
 async def test_an_address_of_something_else_is_said(body: bytes) -> None:
-    """Whatever answers there."""
     async with chat_server(lambda _: Reply(body=body)) as other, Ollama(f"{other.url}/", {}) as api:
         with pytest.raises(OllamaFailed, match=f"{other.url}/api/ps does not answer as Ollama"):
             await api.list_resident()
 
 
 async def test_an_unload_is_asked_for_without_a_message(server: Server) -> None:
-    """Of a model that is not loaded, too; of one that is not pulled, it is refused."""
     double, api = server
     await api.load(TAG)
     await api.unload(TAG)

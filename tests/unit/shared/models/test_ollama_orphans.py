@@ -53,7 +53,6 @@ def started(tmp_path: Path) -> Iterator[Start]:
 def test_a_runner_whose_server_is_gone_is_named_with_the_command_that_ends_it(
     started: Start, program: str, arguments: tuple[str, ...]
 ) -> None:
-    """Of either kind; its parent, here the test, is no Ollama."""
     pid = started(program, *arguments)
     ((found, said),) = find_orphans(URL)
     assert found == pid
@@ -63,19 +62,16 @@ def test_a_runner_whose_server_is_gone_is_named_with_the_command_that_ends_it(
 
 @pytest.mark.parametrize("server", ["ollama", ".ollama-wrapped", "..ollama-wrapped-wrapped"])
 def test_a_runner_whose_server_lives_is_no_orphan(started: Start, server: str) -> None:
-    """NixOS wraps the server under another name; of a longer one, a process shows the first 15 characters."""
     started("llama-server", "--model", BLOB, parent=server)
     assert find_orphans(URL) == []
 
 
 def test_a_runner_of_a_program_with_another_name_is_an_orphan(started: Start) -> None:
-    """As one whose parent is now a shell or a supervisor."""
     started("llama-server", "--model", BLOB, parent="ollama-watch")
     assert len(find_orphans(URL)) == 1
 
 
 def test_the_runner_of_a_loaded_model_is_found_until_it_ends(started: Start) -> None:
-    """By the file of the weights, where the server is on this host; an orphan is not a server's runner."""
     server = started("llama-server", "--model", f"/blobs/{WEIGHTS}", parent="ollama")
     (runner,) = find_runners(URL, WEIGHTS)
     assert psutil.Process(server).children() == [runner]
@@ -88,18 +84,15 @@ def test_the_runner_of_a_loaded_model_is_found_until_it_ends(started: Start) -> 
 
 
 def test_an_orphan_is_no_runner_of_a_server(started: Start) -> None:
-    """It holds the model for nobody."""
     started("llama-server", "--model", BLOB)
     assert find_runners(URL, WEIGHTS) == []
 
 
 def test_a_model_server_of_somebody_else_is_none(started: Start) -> None:
-    """Its model is not one of Ollama's files."""
     started("llama-server", "--model", "/models/mine.gguf")
     assert find_orphans(URL) == []
 
 
 def test_those_of_a_server_elsewhere_cannot_be_seen(started: Start) -> None:
-    """Processes are looked for where the server is this host's."""
     started("llama-server", "--model", BLOB)
     assert find_orphans("http://gpu-box:11434") == []

@@ -47,13 +47,11 @@ VLLM_MAX_TOKENS = (
 
 @pytest.fixture
 async def server() -> AsyncIterator[ChatServer]:
-    """A model server; each test sets what it answers."""
     async with chat_server(lambda _: answer("hi")) as double:
         yield double
 
 
 async def ask(server: ChatServer, prompt: str = "q", *, path: str = "", timeout_s: float = 30.0) -> ModelAnswer:
-    """One completion by a client of its own."""
     client = OpenAICompatible(server.url + path, model="a-model", api_key=KEY, timeout_s=timeout_s)
     try:
         with anyio.fail_after(60):
@@ -63,7 +61,6 @@ async def ask(server: ChatServer, prompt: str = "q", *, path: str = "", timeout_
 
 
 async def failure(server: ChatServer, reply: Reply, *, timeout_s: float = 30.0) -> ChatFailed:
-    """What a reply of the server is turned into."""
     server.respond = lambda _: reply
     with pytest.raises(ChatFailed) as caught:
         await ask(server, timeout_s=timeout_s)
@@ -71,7 +68,6 @@ async def failure(server: ChatServer, reply: Reply, *, timeout_s: float = 30.0) 
 
 
 async def test_a_prompt_goes_out_as_one_user_message_with_its_decoding(server: ChatServer) -> None:
-    """Nothing is left to the server's defaults that decides the reply."""
     await ask(server, "What is $x^2$? 求")
     (seen,) = server.seen
     assert (seen.method, seen.path) == ("POST", "/v1/chat/completions")
@@ -85,7 +81,6 @@ async def test_a_prompt_goes_out_as_one_user_message_with_its_decoding(server: C
 async def test_every_sampling_setting_is_sent_with_the_value_that_changes_nothing(
     server: ChatServer, backend: str
 ) -> None:
-    """None is left to a server's default; of each server only those that it takes."""
     client = OpenAICompatible(server.url, model="m", sampling=BY_BACKEND[backend])
     await client.complete("q", Decoding(temperature=0.7, max_tokens=10), seed=5)
     await client.close()
@@ -94,25 +89,21 @@ async def test_every_sampling_setting_is_sent_with_the_value_that_changes_nothin
 
 
 def test_text_generation_inference_is_not_sent_what_it_refuses_or_turns_round() -> None:
-    """It takes no top-p of 1, and of a presence penalty of 0 it makes a repetition penalty of 2."""
     assert not {"top_p", "presence_penalty", "repetition_penalty"} & TGI.keys()
 
 
 async def test_a_base_url_may_end_in_v1(server: ChatServer) -> None:
-    """Operators copy either form from their server's page."""
     await ask(server, path="/v1")
     assert server.seen[0].path == "/v1/chat/completions"
 
 
 async def test_a_reply_comes_back_with_reason_and_tokens(server: ChatServer) -> None:
-    """ "length" tells a truncated reply."""
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}
     server.respond = lambda _: answer("[[4]]", "length", usage)
     assert await ask(server) == ModelAnswer(text="[[4]]", finish_reason="length", prompt_tokens=7, completion_tokens=2)
 
 
 async def test_a_server_that_counts_no_tokens_is_believed_all_the_same(server: ChatServer) -> None:
-    """Usage is optional in the protocol."""
     reply = await ask(server)
     assert (reply.text, reply.prompt_tokens, reply.completion_tokens) == ("hi", None, None)
 
@@ -129,7 +120,6 @@ async def test_a_server_that_counts_no_tokens_is_believed_all_the_same(server: C
 async def test_the_servers_own_times_are_kept_where_they_are_times(
     server: ChatServer, timings: object, expected: tuple[float | None, float | None]
 ) -> None:
-    """llama.cpp says how long prompt and completion took; nonsense is no figure and no error."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
     server.respond = lambda _: as_json({"choices": [choice], "timings": timings})
     reply = await ask(server)
@@ -140,7 +130,6 @@ async def test_the_servers_own_times_are_kept_where_they_are_times(
 async def test_a_server_that_counts_fewer_tokens_than_words_has_cut_the_prompt(
     server: ChatServer, counted: int, whole: bool
 ) -> None:
-    """The answer is to another question, so it is none; trying again would cut again."""
     server.respond = lambda _: answer("hi", "stop", {"prompt_tokens": counted, "completion_tokens": 1})
     if whole:
         assert (await ask(server, "What is two\nsquared?")).text == "hi"
@@ -151,7 +140,6 @@ async def test_a_server_that_counts_fewer_tokens_than_words_has_cut_the_prompt(
 
 
 async def test_a_message_without_content_is_an_empty_text(server: ChatServer) -> None:
-    """What that means is the role's business."""
     message = {"role": "assistant", "content": None}
     server.respond = lambda _: as_json({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
     assert (await ask(server)).text == ""
@@ -171,20 +159,17 @@ async def test_a_message_without_content_is_an_empty_text(server: ChatServer) ->
 async def test_a_prompt_that_does_not_fit_is_a_fact_about_the_prompt(
     server: ChatServer, status: int, body: object
 ) -> None:
-    """It is stored as the reply: trying again would say the same."""
     failed = await failure(server, as_json(body, status))
     assert failed.kind is FailureKind.CONTEXT_EXCEEDED
 
 
 async def test_what_a_prompt_says_does_not_make_an_overload_a_content_failure(server: ChatServer) -> None:
-    """A 500 that quotes the sign of a full context is still the server's failure."""
     failed = await failure(server, as_json({"error": "max_new_tokens: internal"}, 500))
     assert failed.kind is FailureKind.BACKEND_ERROR
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_a_server_that_refuses_everybody_for_now_is_away(server: ChatServer, status: int) -> None:
-    """Overloaded, loading or behind a proxy: that says nothing about the call."""
     failed = await failure(server, as_json({"error": "Model is overloaded"}, status))
     assert isinstance(failed, ServerAway)
     assert failed.kind is FailureKind.UNAVAILABLE
@@ -204,7 +189,6 @@ async def test_a_server_that_refuses_everybody_for_now_is_away(server: ChatServe
 async def test_every_other_refusal_is_the_servers_and_says_which(
     server: ChatServer, status: int, body: dict[str, str]
 ) -> None:
-    """Retried later; the status and the server's words reach the person who looks."""
     failed = await failure(server, as_json(body, status))
     assert failed.kind is FailureKind.BACKEND_ERROR
     assert str(status) in failed.detail
@@ -215,28 +199,24 @@ async def test_every_other_refusal_is_the_servers_and_says_which(
     ("status", "said"), [(429, "Model is overloaded"), (502, "upstream"), (503, "no free slot"), (504, "upstream")]
 )
 async def test_a_server_that_refuses_everybody_is_away(server: ChatServer, status: int, said: str) -> None:
-    """Which is no failure of the call; its words are kept."""
     failed = await failure(server, as_json({"error": said}, status))
     assert isinstance(failed, ServerAway)
     assert said in failed.detail
 
 
 async def test_a_server_may_say_within_its_stream_that_it_is_overloaded(server: ChatServer) -> None:
-    """As text-generation-inference does."""
     said = b'data: {"error": {"message": "Model is overloaded", "http_status_code": 422}}\n\n'
     failed = await failure(server, Reply(body=said, headers={"Content-Type": "text/event-stream"}))
     assert isinstance(failed, ServerAway)
 
 
 async def test_one_request_is_made_per_completion(server: ChatServer) -> None:
-    """Retries are the runtime's: an adapter that repeats on its own would hide attempts."""
     await failure(server, as_json({"error": "overloaded"}, 503))
     await failure(server, Reply(body=b'{"choices"', missing=100, reset=True))
     assert len(server.seen) == 2
 
 
 async def test_a_long_page_of_errors_is_cut(server: ChatServer) -> None:
-    """A stack trace of megabytes is not stored a thousand times."""
     failed = await failure(server, Reply(status=500, body=b"x" * 100_000))
     assert len(failed.detail) < 1000
 
@@ -266,14 +246,12 @@ BROKEN = {
 async def test_a_connection_lost_in_the_middle_of_a_reply_is_a_lost_connection(
     server: ChatServer, reply: Reply
 ) -> None:
-    """The guard asks then whether the server still lives."""
     failed = await failure(server, reply)
     assert failed.kind is FailureKind.CONNECTION
     assert not isinstance(failed, ServerUnreached)
 
 
 async def test_a_server_that_is_not_there_is_a_lost_connection_that_has_not_seen_the_call() -> None:
-    """Refused at the door."""
     async with chat_server(lambda _: answer("hi")) as gone:
         pass
     with pytest.raises(ServerUnreached) as caught:
@@ -282,7 +260,6 @@ async def test_a_server_that_is_not_there_is_a_lost_connection_that_has_not_seen
 
 
 async def test_a_server_that_says_nothing_times_out(server: ChatServer) -> None:
-    """And it learns that nobody waits any more."""
     failed = await failure(server, Reply(hang=True), timeout_s=0.1)
     assert failed.kind is FailureKind.TIMEOUT
     with anyio.fail_after(30):
@@ -290,7 +267,6 @@ async def test_a_server_that_says_nothing_times_out(server: ChatServer) -> None:
 
 
 async def test_a_cancelled_call_hangs_up(server: ChatServer) -> None:
-    """The guard frees a backend by closing its connection."""
     server.respond = lambda _: Reply(hang=True)
     async with anyio.create_task_group() as group:
         group.start_soon(ask, server)
@@ -302,7 +278,6 @@ async def test_a_cancelled_call_hangs_up(server: ChatServer) -> None:
 
 
 async def test_the_key_is_sent_and_stays_out_of_every_error(server: ChatServer) -> None:
-    """Errors are stored and shown."""
     for reply in (as_json({"error": "no"}, 401), Reply(status=500), Reply(hang=True), Reply(missing=9)):
         failed = await failure(server, reply, timeout_s=0.2)
         assert KEY not in f"{failed} {failed.detail} {failed.__cause__!r}"
@@ -310,14 +285,12 @@ async def test_the_key_is_sent_and_stays_out_of_every_error(server: ChatServer) 
 
 
 async def test_a_key_that_the_server_echoes_is_not_kept(server: ChatServer) -> None:
-    """Some servers quote the key that they refuse."""
     failed = await failure(server, as_json({"error": f"Incorrect API key provided: {KEY}"}, 401))
     assert "Incorrect API key provided" in failed.detail
     assert KEY not in failed.detail
 
 
 async def test_without_a_key_none_of_the_machine_is_sent(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hub client would log in to anybody with the person's own token."""
     monkeypatch.setenv("HF_TOKEN", "hf_persons_own")
     client = OpenAICompatible(server.url, model="a-model")
     await client.complete("q", GREEDY, seed=0)
@@ -326,7 +299,6 @@ async def test_without_a_key_none_of_the_machine_is_sent(server: ChatServer, mon
 
 
 async def test_no_proxy_of_the_environment_sees_a_prompt(server: ChatServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither for HTTP nor for everything, in either spelling."""
     async with chat_server(lambda _: answer("from the proxy")) as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)
@@ -342,7 +314,6 @@ async def test_no_proxy_of_the_environment_sees_a_prompt(server: ChatServer, mon
 async def test_no_request_leaves_for_a_host_that_was_not_declared(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not by this client, nor by any other use of the hub library in the process."""
     client = OpenAICompatible(server.url, model="a-model")
     monkeypatch.setattr(openai_compatible, "_declared", {"127.0.0.1:1"})
     with pytest.raises((ForeignHost, ChatFailed)):
@@ -357,7 +328,6 @@ async def test_no_request_leaves_for_a_host_that_was_not_declared(
 async def test_a_refused_host_is_a_typed_failure_of_the_call(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that it ends this call and says why, and not its neighbours in the chunk."""
     client = OpenAICompatible(server.url, model="a-model")
     monkeypatch.setattr(openai_compatible, "_declared", set())
     with pytest.raises(ChatFailed) as caught:
@@ -366,7 +336,6 @@ async def test_a_refused_host_is_a_typed_failure_of_the_call(
 
 
 async def test_a_redirect_to_another_host_is_not_followed(server: ChatServer) -> None:
-    """A prompt goes where the operator said, not where the server says."""
     async with chat_server(lambda _: answer("from elsewhere")) as elsewhere:
         server.respond = lambda seen: Reply(status=307, headers={"Location": elsewhere.url + seen.path})
         with pytest.raises((ChatFailed, ForeignHost, httpx2.HTTPError, ValueError)):
@@ -375,14 +344,12 @@ async def test_a_redirect_to_another_host_is_not_followed(server: ChatServer) ->
 
 
 def tgi(seen: Seen) -> Reply:
-    """A text-generation-inference server."""
     info = {"model_id": "Qwen/Qwen2.5-0.5B", "model_sha": "0123abcd", "version": "3.3.6", "max_total_tokens": 4096}
     return as_json(info) if seen.path == "/info" else answer("hi")
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
 async def test_tgi_names_the_revision_that_it_serves(server: ChatServer, path: str) -> None:
-    """The digest pins replies to the model's revision, so they may be reused by other jobs."""
     server.respond = tgi
     identity = await RemoteDriver("judge", Model(driver="remote", url=server.url + path), Device()).identify()
     assert (identity.backend, identity.digest, identity.version) == ("tgi", "0123abcd", "3.3.6")
@@ -395,7 +362,6 @@ async def test_tgi_names_the_revision_that_it_serves(server: ChatServer, path: s
     ids=["404", "no model_id", "a list", "a page"],
 )
 async def test_a_server_without_info_stays_unpinned(server: ChatServer, reply: Reply) -> None:
-    """Any OpenAI-compatible server: it names nothing, so nothing is claimed."""
     server.respond = lambda _: reply
     identity = await RemoteDriver("judge", Model(driver="remote", url=server.url), Device()).identify()
     assert (identity.backend, identity.digest) == ("openai", None)
@@ -403,7 +369,6 @@ async def test_a_server_without_info_stays_unpinned(server: ChatServer, reply: R
 
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/"])
 async def test_an_ollama_server_is_refused_whatever_its_version(path: str) -> None:
-    """Its `/v1` cuts prompts and keeps no model: the error names the driver that does not, and the address for it."""
     async with ollama_server("m:latest") as (double, http):
         for version in ("0.40.2", "0.1.0"):
             double.version = version
@@ -414,7 +379,6 @@ async def test_an_ollama_server_is_refused_whatever_its_version(path: str) -> No
 
 
 async def test_another_revision_is_another_model(server: ChatServer) -> None:
-    """The hash of the identity keys the replies."""
     driver = RemoteDriver("judge", Model(driver="remote", url=server.url), Device())
     server.respond = tgi
     before = (await driver.identify()).hash
@@ -425,7 +389,6 @@ async def test_another_revision_is_another_model(server: ChatServer) -> None:
 async def test_the_key_of_a_remote_model_comes_from_the_environment_alone(
     server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its name is configured; the key itself is in no identity."""
     monkeypatch.setenv("A_KEY", KEY)
     driver = RemoteDriver("judge", Model(driver="remote", url=server.url, api_key_env="A_KEY"), Device())
     remote = await driver.start()
@@ -438,6 +401,5 @@ async def test_the_key_of_a_remote_model_comes_from_the_environment_alone(
 
 
 def test_a_remote_model_needs_a_url() -> None:
-    """The error names model and field."""
     with pytest.raises(DriverError, match=r"'judge'.*`url`"):
         RemoteDriver("judge", Model(driver="remote"), Device())

@@ -29,14 +29,11 @@ PROTOCOLS: tuple[PROTOCOL, ...] = ("jina", "tei")
 
 @dataclass
 class Setting:
-    """A double and where it is."""
-
     double: RetrievalServer
     url: str
     protocol: PROTOCOL
 
     async def score(self, documents: Sequence[str], **settings: Any) -> list[float]:
-        """By a reranker of its own, in a thread."""
         chosen = Reranker(kind="endpoint", protocol=self.protocol, url=self.url, **settings)
         with retrieval_models.open_reranker(chosen) as made:
             assert made is not None
@@ -45,7 +42,6 @@ class Setting:
 
 @pytest.fixture(params=PROTOCOLS)
 async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
-    """A server of each protocol; tries follow each other without a pause."""
     monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
     double = RetrievalServer(logits=LOGITS)
     async with chat_server(double.respond) as server:
@@ -53,26 +49,22 @@ async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_logits_become_probabilities_in_the_order_asked(served: Setting) -> None:
-    """Servers answer best first; a sigmoid applied twice would give .7310 for the first and .5 for none."""
     found = await served.score(["vague", "exact", "unrelated", "related"])
     assert found == pytest.approx([PROBABILITIES[at] for at in (2, 0, 3, 1)], abs=5e-5)
 
 
 async def test_probabilities_are_left_as_they_are(served: Setting) -> None:
-    """Where the server has applied its own activation."""
     served.double.logits = {"a": 0.25, "b": 1.0, "c": 0.0}
     assert await served.score(["a", "b", "c"], activation="none") == [0.25, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(("document", "said"), [("exact", "8.5"), ("vague", "-0.5")])
 async def test_logits_without_an_activation_are_refused_with_the_fix(served: Setting, document: str, said: str) -> None:
-    """Thresholds on them would mean nothing."""
     with pytest.raises(ModelFailed, match=f"{said}, not a probability: set .*activation: sigmoid"):
         await served.score([document], activation="none")
 
 
 async def test_raw_scores_are_asked_for_where_the_activation_is_ours() -> None:
-    """Text-embeddings-inference applies one unless it is told not to."""
     double = RetrievalServer(logits={"a": 0.5})
     async with chat_server(double.respond) as server:
         served = Setting(double, server.url, "tei")
@@ -83,7 +75,6 @@ async def test_raw_scores_are_asked_for_where_the_activation_is_ours() -> None:
 
 
 async def test_pairs_are_sent_in_batches(served: Setting) -> None:
-    """Each document keeps its score."""
     documents = list(LOGITS)
     assert await served.score(documents, batch=3) == pytest.approx(PROBABILITIES, abs=5e-5)
     field = "texts" if served.protocol == "tei" else "documents"
@@ -91,7 +82,6 @@ async def test_pairs_are_sent_in_batches(served: Setting) -> None:
 
 
 async def test_documents_are_cut_where_the_operator_says_so(served: Setting) -> None:
-    """And nowhere else."""
     served.double.logits = {"circle": 0.0, "circle " * 900: 0.0}
     await served.score(["circle " * 900], max_chars=6)
     await served.score(["circle " * 900])
@@ -100,14 +90,12 @@ async def test_documents_are_cut_where_the_operator_says_so(served: Setting) -> 
 
 
 async def test_nothing_to_score(served: Setting) -> None:
-    """No request either."""
     assert await served.score([]) == []
     assert served.double.bodies == []
 
 
 @pytest.mark.parametrize("how", ["few", "twice"])
 async def test_a_document_without_its_own_score_is_refused(served: Setting, how: str) -> None:
-    """It must not get another one's, nor a zero."""
     served.double.tell(how)
     with pytest.raises(ModelFailed, match=r"gave [12] scores for 2 documents, or wrong indexes") as caught:
         await served.score(["exact", "vague"])
@@ -115,14 +103,12 @@ async def test_a_document_without_its_own_score_is_refused(served: Setting, how:
 
 
 async def test_a_score_that_is_no_number_is_refused(served: Setting) -> None:
-    """Never a score."""
     served.double.tell("nan")
     with pytest.raises(ModelFailed, match="cannot be read"):
         await served.score(["exact", "vague"])
 
 
 async def test_a_pair_that_does_not_fit_says_so(served: Setting) -> None:
-    """A fact about the pair: asking again would not help."""
     served.double.tell("too_long")
     with pytest.raises(ModelFailed) as caught:
         await served.score(["exact"])
@@ -131,7 +117,6 @@ async def test_a_pair_that_does_not_fit_says_so(served: Setting) -> None:
 
 @pytest.mark.parametrize(("how", "kind"), [("500", FailureKind.BACKEND_ERROR), ("reset", FailureKind.UNAVAILABLE)])
 async def test_trouble_of_the_server_has_its_kind(served: Setting, how: str, kind: FailureKind) -> None:
-    """The runtime tries again by the kind."""
     served.double.tell(how)
     with pytest.raises(ModelFailed) as caught:
         await served.score(["exact"])
@@ -139,7 +124,6 @@ async def test_trouble_of_the_server_has_its_kind(served: Setting, how: str, kin
 
 
 async def test_a_server_that_is_late_has_timed_out(served: Setting) -> None:
-    """Within the operator's limit."""
     served.double.tell("hang")
     with pytest.raises(ModelFailed) as caught:
         await served.score(["exact"], timeout_s=0.1)
@@ -147,26 +131,21 @@ async def test_a_server_that_is_late_has_timed_out(served: Setting) -> None:
 
 
 def test_none_is_configured_by_default() -> None:
-    """Nothing is made up in its place."""
     with retrieval_models.open_reranker(Reranker()) as made:
         assert made is None
 
 
 @pytest.mark.parametrize("given", [{"kind": "endpoint"}, {"kind": "gguf"}, {"kind": "sentence-transformers"}], ids=str)
 def test_settings_that_cannot_work_are_refused(given: dict[str, Any]) -> None:
-    """Before anything starts."""
     with pytest.raises(ValidationError):
         Reranker(**given)
 
 
 class Fixed:
-    """A `CrossEncoder` that gives what it is told."""
-
     def __init__(self, *scores: float) -> None:
         self.given = scores
 
     def scores(self, question: str, documents: Sequence[str]) -> Sequence[float]:
-        """Always these."""
         return self.given
 
     def close(self) -> None:
@@ -175,19 +154,16 @@ class Fixed:
 
 @pytest.mark.parametrize("scores", [(float("nan"),), (float("inf"),), (), (0.5, 0.5)], ids=str)
 def test_scores_of_models_in_this_process_are_checked_too(scores: tuple[float, ...]) -> None:
-    """NaN never passes a comparison, so it would pass every threshold."""
     with pytest.raises(ModelFailed, match="the reranker gave"):
         ModelReranker(Fixed(*scores), Reranker()).score("question", ["document"])
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_the_sigmoid_is_a_probability_everywhere(logit: float) -> None:
-    """Without overflow; what is more probable than not is what is positive."""
     assert 0 <= sigmoid(logit) <= 1
     assert (sigmoid(logit) >= 0.5) == (logit >= 0 or sigmoid(logit) == 0.5)
 
 
 @given(st.floats(-700, 700))
 def test_the_sigmoid_is_symmetric(logit: float) -> None:
-    """sigmoid(x) + sigmoid(-x) = 1."""
     assert sigmoid(logit) + sigmoid(-logit) == pytest.approx(1, abs=1e-12)

@@ -20,19 +20,16 @@ Handler = Callable[[httpx2.Request], httpx2.Response]
 
 
 def client(handler: Handler) -> RetrieverClient:
-    """A client of a retriever that answers so."""
     return RetrieverClient(httpx2.AsyncClient(transport=httpx2.MockTransport(handler)), SETTINGS)
 
 
 async def refused(handler: Handler) -> NoReply:
-    """How a search ends."""
     with pytest.raises(NoReply) as caught:
         await client(handler).search([{}])
     return caught.value
 
 
 async def test_every_request_has_the_time_limit_of_its_work() -> None:
-    """A search's does not grow with its questions, a reranking's does with its documents; a build is waited for."""
     limits: dict[tuple[str, str], Any] = {}
     replies: dict[str, Any] = {
         "/search": [{"type": "retrieved", "hits": []}] * 3,
@@ -71,8 +68,6 @@ async def test_every_request_has_the_time_limit_of_its_work() -> None:
     ],
 )
 async def test_a_retriever_that_is_not_heard_of_has_no_status(error: Exception, kind: FailureKind) -> None:
-    """Only the kind of failure that it is for a call."""
-
     def answer(_: httpx2.Request) -> httpx2.Response:
         raise error
 
@@ -85,7 +80,6 @@ async def test_a_retriever_that_is_not_heard_of_has_no_status(error: Exception, 
     [(413, FailureKind.CONTEXT_EXCEEDED), (500, FailureKind.BACKEND_ERROR), (503, FailureKind.BACKEND_ERROR)],
 )
 async def test_what_the_retriever_says_is_read_from_its_problem(status: int, kind: FailureKind) -> None:
-    """Its words, what to do, and the service that it lacks."""
     problem = {"type": "unavailable", "detail": "away", "hint": "start it", "what": "Elasticsearch", "status": status}
     found = await refused(lambda _: httpx2.Response(status, json=problem))
     assert (found.kind, found.status) == (kind, status)
@@ -95,7 +89,6 @@ async def test_what_the_retriever_says_is_read_from_its_problem(status: int, kin
 
 @pytest.mark.parametrize("text", ["<html>Bad gateway</html>", "[]", ""])
 async def test_what_another_answers_is_no_problem_of_the_retriever(text: str) -> None:
-    """The message has its first words."""
     found = await refused(lambda _: httpx2.Response(502, text=text))
     assert found.problem.detail == ""
     assert str(found) == f"HTTP 502: {text}"
@@ -103,11 +96,9 @@ async def test_what_another_answers_is_no_problem_of_the_retriever(text: str) ->
 
 @pytest.mark.parametrize("body", [b"nonsense", b"{}", b'[{"type": "scored", "scores": []}]'])
 async def test_an_answer_that_is_none_is_trouble_of_the_retriever(body: bytes) -> None:
-    """As an error of it is."""
     found = await refused(lambda _: httpx2.Response(200, content=body))
     assert (found.kind, found.status) == (FailureKind.BACKEND_ERROR, None)
 
 
 async def test_it_is_named_by_host_and_port() -> None:
-    """For messages."""
     assert client(lambda _: httpx2.Response(500)).address == "retriever:8083"

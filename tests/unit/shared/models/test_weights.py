@@ -12,20 +12,17 @@ from shared.models.weights import WeightsMissing
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """As a model is saved: configuration and weights."""
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     return tmp_path
 
 
 def test_a_file_is_its_sha256(folder: Path) -> None:
-    """As other tools print it."""
     file = folder / "model.safetensors"
     assert weights.digest(file) == hashlib.sha256(b"weights").hexdigest()
 
 
 def test_a_folder_is_another_model_once_any_of_its_files_is_another(folder: Path) -> None:
-    """The tokenizer and its template count as much as the weights."""
     seen = {weights.digest(folder)}
     for name, content in (("config.json", "{}"), ("model.safetensors", "weightz"), ("chat_template.jinja", "{{ x }}")):
         (folder / name).write_text(content)
@@ -36,7 +33,6 @@ def test_a_folder_is_another_model_once_any_of_its_files_is_another(folder: Path
 
 
 def test_what_a_download_keeps_for_itself_is_no_part_of_a_model(folder: Path) -> None:
-    """Hidden folders hold times of their own."""
     before = weights.digest(folder)
     (folder / ".cache").mkdir()
     (folder / ".cache" / "lock").write_text("now")
@@ -44,7 +40,6 @@ def test_what_a_download_keeps_for_itself_is_no_part_of_a_model(folder: Path) ->
 
 
 def test_an_unchanged_file_is_read_once(folder: Path) -> None:
-    """It may be 15 GB, and is asked for before every residency."""
     file = folder / "model.safetensors"
     before, read = weights.digest(file), weights._read.cache_info().misses
     assert weights.digest(file) == before
@@ -52,7 +47,6 @@ def test_an_unchanged_file_is_read_once(folder: Path) -> None:
 
 
 def test_a_copy_that_keeps_size_and_time_is_another_file(folder: Path) -> None:
-    """As a restored backup or `cp --preserve` makes one."""
     file = folder / "model.safetensors"
     before, status = weights.digest(file), file.stat()
     file.write_bytes(bytes(status.st_size))
@@ -62,7 +56,6 @@ def test_a_copy_that_keeps_size_and_time_is_another_file(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["none.gguf", "empty"])
 def test_nothing_is_no_model(tmp_path: Path, name: str) -> None:
-    """The message names the path and the fix."""
     (tmp_path / "empty").mkdir()
     with pytest.raises(WeightsMissing, match=rf"{name}.*put .* there"):
         weights.digest(tmp_path / name)

@@ -4,7 +4,6 @@ from shared.pages import assets
 
 
 def test_what_reads_events_comes_with_what_starts_it() -> None:
-    """Two files would be a race: htmx connects nothing that its extension has not told it of."""
     found = assets.find_asset(assets.asset_path("live.js").removeprefix("/assets/"))
     assert found is not None
     body = found.body.decode()
@@ -12,7 +11,6 @@ def test_what_reads_events_comes_with_what_starts_it() -> None:
 
 
 def test_no_file_of_a_library_is_served_twice() -> None:
-    """Neither by itself nor with its licence."""
     assert assets.find_asset("x/htmx-4.0.1/htmx.min.js") is None
     assert assets.find_asset("x/katex-0.19.1/LICENSE") is None
     assert assets.find_asset("x/katex-0.19.1/katex.min.js") is not None

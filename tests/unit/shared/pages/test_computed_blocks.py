@@ -6,7 +6,6 @@ from shared.pages.computed_blocks import rewrite_blocks
 
 
 def test_a_page_is_written_anew_between_its_marks_alone() -> None:
-    """What people wrote stays; the same numbers leave the same page."""
     text = "before\n<!-- main: computed -->\nold\n<!-- end -->\nafter 1 2 3\n"
     new = rewrite_blocks(text, {"main": "| new |"})
     assert new == "before\n<!-- main: computed -->\n\n| new |\n\n<!-- end -->\nafter 1 2 3\n"
@@ -14,6 +13,5 @@ def test_a_page_is_written_anew_between_its_marks_alone() -> None:
 
 
 def test_a_block_that_nothing_computes_is_refused() -> None:
-    """A number that nobody computes must not look as if."""
     with pytest.raises(KeyError, match="strange"):
         rewrite_blocks("<!-- strange: computed -->\n1\n<!-- end -->", {})

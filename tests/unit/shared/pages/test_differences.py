@@ -16,7 +16,6 @@ TREES = st.dictionaries(
 
 
 def applied(found: list[ValueDifference], tree: dict[str, Any]) -> dict[str, Any]:
-    """The leaves of `tree` after what was found has been done to them."""
     after = flatten_tree(tree)
     for each in found:
         if each.change == "removed":
@@ -27,7 +26,6 @@ def applied(found: list[ValueDifference], tree: dict[str, Any]) -> dict[str, Any
 
 
 def test_a_difference_says_what_was_added_removed_and_changed() -> None:
-    """By name, whatever the order of the trees."""
     left = {"gate": {"tau": 0.3, "top": 3}, "candidates": 10, "seed": 1}
     right = {"seed": 1, "gate": {"tau": 0.4, "items": 20}, "candidates": 10}
     assert compare_trees(left, right) == [
@@ -38,7 +36,6 @@ def test_a_difference_says_what_was_added_removed_and_changed() -> None:
 
 
 def test_a_value_in_the_place_of_a_group_is_a_difference() -> None:
-    """The group's values go, and the value comes."""
     found = compare_trees({"crag": {"similarity": {"upper": 1.0}}}, {"crag": {"similarity": None}})
     assert [(each.name, each.change) for each in found] == [
         ("crag.similarity", "added"), ("crag.similarity.upper", "removed"),
@@ -46,26 +43,22 @@ def test_a_value_in_the_place_of_a_group_is_a_difference() -> None:
 
 
 def test_a_name_with_a_dot_is_no_group() -> None:
-    """Terms of a dictionary may hold one."""
     found = compare_trees({"terms": {"a.b": ["x"]}}, {"terms": {"a": {"b": ["x"]}}})
     assert [(each.name, each.change) for each in found] == [("terms.a.b", "added"), ("terms.a.b", "removed")]
 
 
 def test_true_is_not_one() -> None:
-    """They are written differently, and mean something else."""
     (found,) = compare_trees({"cot": 1}, {"cot": True})
     assert (found.left, found.right) == (1, True)
 
 
 @given(tree=TREES)
 def test_a_tree_does_not_differ_from_itself(tree: dict[str, Any]) -> None:
-    """Nor from one that was written in another order."""
     assert compare_trees(tree, dict(reversed(tree.items()))) == []
 
 
 @given(left=st.dictionaries(st.sampled_from("abc"), VALUES), right=st.dictionaries(st.sampled_from("abc"), VALUES))
 def test_what_is_found_leads_from_left_to_right(left: dict[str, Any], right: dict[str, Any]) -> None:
-    """Nothing is missing, and nothing too much."""
     found = compare_trees(left, right)
     assert applied(found, left) == right
     assert {each.name for each in found} == {each.name for each in compare_trees(right, left)}

@@ -23,18 +23,15 @@ WRONG = {"value": 0.0, "low": 0.0, "high": 0.088, "items": 40, "correct": 0, "gr
     ],
 )
 def test_a_report_begins_with_what_was_found(accuracy: Any, failed: int, said: str) -> None:
-    """Failed samples are in no accuracy, so they are said beside it."""
     report = {"accuracy": accuracy, "extraction": {"ok": 500}, "request_counts": {"failed": failed}}
     assert format_headline(report) == said
 
 
 def test_one_item_is_not_several() -> None:
-    """In the plural."""
     assert format_accuracy({**REPEATED, "items": 1, "graded": 3}).endswith(", mean of 1 item, 3 answers")
 
 
 def test_a_server_of_an_earlier_release_counts_no_items() -> None:
-    """Its answers are all that is known."""
     figure = {name: value for name, value in GRADED.items() if name != "items"}
     assert format_accuracy(figure) == "61.0 % (56.7 to 65.2), 305 of 500"
 
@@ -53,7 +50,6 @@ def test_a_server_of_an_earlier_release_counts_no_items() -> None:
 def test_a_report_of_answers_that_could_not_be_read_says_so_first(
     extraction: dict[str, int], counts: str, how_much: str, failed: int, troubles: str
 ) -> None:
-    """Its 0 % would be taken for the system's; whoever reads it is told what to do."""
     found = format_headline({"accuracy": WRONG, "extraction": extraction, "request_counts": {"failed": failed}})
     assert found == (
         f"In {counts} answers no final answer could be found, so 0.0 % says {how_much} about the system"
@@ -67,13 +63,11 @@ def test_a_report_of_answers_that_could_not_be_read_says_so_first(
      {"ok": 5, "missing": 4, "refused": 31}],
 )  # fmt: skip
 def test_a_few_answers_without_a_final_one_change_no_headline(extraction: dict[str, int]) -> None:
-    """Up to half; and a refusal is no answer that could not be read."""
     report = {"accuracy": WRONG, "extraction": extraction, "request_counts": {"failed": 0}}
     assert format_headline(report) == "0.0 % right (0.0 to 8.8), 0 of 40"
 
 
 def test_nothing_that_was_graded_says_nothing_anyway() -> None:
-    """There is no figure that could mislead."""
     assert explain_missing_answers({"missing": 40}, {**WRONG, "value": None}) is None
 
 
@@ -81,6 +75,5 @@ def test_nothing_that_was_graded_says_nothing_anyway() -> None:
     ("items", "over"), [(40, ""), (10, "; over the 10 of 40 items with a verdict in every repeat")]
 )
 def test_repeats_say_over_which_items_they_are(items: int, over: str) -> None:
-    """If that is not over all that the accuracy is over."""
     repeats = {"accuracies": [0.5, 0.5], "items": items, "mean": 0.5, "std": 0.0}
     assert describe_repeats(repeats, REPEATED) == f"50.00 %, std 0.00 [by repeat 50.0, 50.0{over}; not an interval]"

@@ -9,12 +9,10 @@ from shared.pages import flips, formatting
 
 
 def waiting(**fields: Any) -> dict[str, Any]:
-    """What the next flip waits for."""
     return {"models": ["b"], "waiting": 500, "left": 42, "low_s": 110.0, "high_s": 250.0, **fields}
 
 
 def test_what_the_next_flip_waits_for_is_said_with_its_time() -> None:
-    """Between two bounds; not more than is known."""
     assert flips.describe_next_flip(waiting()).startswith(
         "42 calls left for the resident models; 500 wait for b: flip in 1.8 to 4.2 min"
     )
@@ -24,7 +22,6 @@ def test_what_the_next_flip_waits_for_is_said_with_its_time() -> None:
 
 
 def test_every_cause_that_is_decided_on_has_words() -> None:
-    """Another one, of another release, is shown as it is."""
     assert set(policy.DECIDED) <= flips.CAUSES.keys()
     assert flips.explain_flip({"models": [], "cause": "moon"}) == "nothing, because moon"
 
@@ -40,5 +37,4 @@ def test_every_cause_that_is_decided_on_has_words() -> None:
     ],
 )
 def test_times_are_said_in_the_unit_that_is_read_at_once(low: float, high: float, said: str) -> None:
-    """Two digits."""
     assert formatting.format_duration_range(low, high) == said

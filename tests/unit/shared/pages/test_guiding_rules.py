@@ -6,7 +6,6 @@ from shared.pages.guiding_rules import describe_rules, name_rules
 
 
 def test_a_sample_names_its_rules_and_what_each_brought() -> None:
-    """Other decisions are none."""
     told: dict[str, Any] = {"rule": "[..] leads to [..]", "number": 12.0, "certainty": 0.25}
     decisions = [
         {"stage": "relation", "action": "named"},
@@ -20,6 +19,5 @@ def test_a_sample_names_its_rules_and_what_each_brought() -> None:
 
 
 def test_a_document_names_the_rules_that_brought_it() -> None:
-    """And no other path."""
     assert name_rules({"paths": {"rule 3": 1, "rule 12": 4}}) == "rule 3, rule 12"
     assert name_rules({"paths": {"original dense": 1}}) == name_rules({"paths": None}) == name_rules({}) == ""

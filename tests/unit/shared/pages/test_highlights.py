@@ -20,18 +20,15 @@ from shared.pages.highlights import extract_terms, highlight
     ],
 )
 def test_whole_words_are_marked_whatever_their_case(question: str, text: str, marked: list[str]) -> None:
-    """Of Chinese every two neighbours count."""
     assert re.findall(r"<mark>(.*?)</mark>", str(highlight(text, extract_terms(question)))) == marked
 
 
 def test_a_formula_is_marked_as_a_whole_and_typeset() -> None:
-    """A mark within it would end its mathematics."""
     shown = str(highlight("so $a+b$ and $c$", extract_terms("a")))
     assert shown == 'so <mark><span class="math">$a+b$</span></mark> and <span class="math">$c$</span>'
 
 
 def test_the_text_stays_whole_and_escaped() -> None:
-    """Whatever is marked in it."""
     text = "<script>prime</script> \u202e $x<y$ & prime"
     shown = str(highlight(text, extract_terms("prime script x")))
     assert "<script>" not in shown

@@ -8,7 +8,6 @@ HOSTILE = '<img src=x onerror="alert(1)">'
 
 
 def test_what_stands_between_backticks_is_code() -> None:
-    """And is escaped like the rest; a lone backtick stays as it is."""
     assert texts.mark_code("see `a <b>` and 1 ` 2") == "see <code>a &lt;b&gt;</code> and 1 ` 2"
     assert "<img" not in texts.mark_code(f"`{HOSTILE}` {HOSTILE}")
 
@@ -28,7 +27,6 @@ def test_what_stands_between_backticks_is_code() -> None:
     ],
 )
 def test_a_value_is_written_as_on_a_command_line(value: object, shown: str) -> None:
-    """A text as it is, anything else as JSON."""
     assert texts.format_value(value) == shown
 
 
@@ -44,5 +42,4 @@ def test_a_value_is_written_as_on_a_command_line(value: object, shown: str) -> N
     ],
 )
 def test_an_answer_is_typeset_where_it_is_mathematics_without_saying_so(answer: str, typeset: str) -> None:
-    """What says so is left as it is."""
     assert texts.mark_formula(answer) == typeset

@@ -44,18 +44,15 @@ ALL = [RETRIEVE, JUDGE, GENERATE, GRADE, Rerank(question="?", documents=(DOCUMEN
 
 
 def bound(call: Call, repeat: int = 0, **fields: Any) -> Bound:
-    """A call bound to the pins above; params as keyword `params`."""
     params = msgspec.convert(fields.pop("params", {}), Params)
     return bind(call, Binding(**{"pins": PINS, "params": params, "job": "job-1", **fields}), repeat)
 
 
 def request(call: Call, repeat: int = 0, **fields: Any) -> Request:
-    """The request that is stored."""
     return msgspec.json.decode(bound(call, repeat, **fields).body, type=Request)
 
 
 def stored_digest(made: Bound) -> bytes:
-    """Hash of the request as it is read again."""
     return canonical.digest(msgspec.json.decode(made.body, type=Request))
 
 
@@ -66,7 +63,6 @@ print(*(bound(call, params={"anchors": {"positive": "p", "negative": "n"}}).key.
 
 
 def test_keys_are_the_same_in_every_process_and_under_every_hash_seed() -> None:
-    """Otherwise nothing would ever be reused."""
     found = set()
     for seed in ("0", "1", "4711"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -80,13 +76,11 @@ def test_keys_are_the_same_in_every_process_and_under_every_hash_seed() -> None:
 
 
 def test_the_stored_request_hashes_to_the_key() -> None:
-    """The audit can check every key from its row."""
     made = [(call, named(bound, call)) for call in ALL]
     assert [call for call, each in made if len(each.key) != 32 or named(stored_digest, each) != each.key] == []
 
 
 def test_every_call_goes_to_the_model_and_the_lane_of_its_role() -> None:
-    """A retrieval goes to the index it names."""
     cases = [
         (RETRIEVE, "retrieve", "dense", Lane.JUDGE),
         (Retrieve(question="?", index="sparse", k=3), "retrieve", "sparse", Lane.JUDGE),
@@ -108,7 +102,6 @@ def test_every_call_goes_to_the_model_and_the_lane_of_its_role() -> None:
 
 
 def test_another_model_is_another_call() -> None:
-    """By the hash of its row, not by its id."""
     others = {role: msgspec.structs.replace(pin, hash="f" * 64) for role, pin in PINS.items()}
     moved = {role: msgspec.structs.replace(pin, model_id=99) for role, pin in PINS.items()}
     keys = [(call, [named(bound, call, pins=pins).key for pins in (PINS, others, moved)]) for call in ALL]
@@ -117,7 +110,6 @@ def test_another_model_is_another_call() -> None:
 
 
 def test_greedy_calls_and_measurements_are_drawn_once_for_all_repeats() -> None:
-    """A sampled judge, too: one measurement of a document serves every repeat."""
     wrong = []
     for call, params in product(ALL, [{}, {"judge": {"temperature": 0.9}}, {"generate": {"temperature": 0.0}}]):
         same = named(bound, call, 0, params=params).key == named(bound, call, 4, params=params).key
@@ -127,7 +119,6 @@ def test_greedy_calls_and_measurements_are_drawn_once_for_all_repeats() -> None:
 
 
 def test_sampled_generation_is_drawn_once_a_repeat() -> None:
-    """And the draw is the repeat, so that more repeats later find the first ones."""
     sampled = {"generate": {"temperature": 0.7}}
     keys = {bound(GENERATE, repeat, params=sampled).key for repeat in range(5)}
     assert len(keys) == 5
@@ -135,12 +126,10 @@ def test_sampled_generation_is_drawn_once_a_repeat() -> None:
 
 
 def test_the_job_is_not_in_the_key() -> None:
-    """Calls belong to no job."""
     assert all(bound(call, job="job-1").key == bound(call, job="job-2").key for call in ALL)
 
 
 def test_a_nonce_makes_every_call_the_jobs_own_and_every_repeat_a_draw() -> None:
-    """`reuse: none`."""
     for call in ALL:
         assert len({bound(call).key, bound(call, nonce="one").key, bound(call, nonce="two").key}) == 3
     assert [request(call, 2, nonce="one").draw for call in (JUDGE, GENERATE)] == [2, 2]
@@ -148,7 +137,6 @@ def test_a_nonce_makes_every_call_the_jobs_own_and_every_repeat_a_draw() -> None
 
 
 def test_a_rating_that_is_asked_for_again_is_another_call_with_another_seed() -> None:
-    """The same draw is the same call in every job; a job's own repeats go on from there."""
     again = msgspec.structs.replace(JUDGE, draw=1)
     assert bound(JUDGE).key != bound(again).key == bound(again).key
     assert seed_of(bound(JUDGE).key) != seed_of(bound(again).key)
@@ -157,7 +145,6 @@ def test_a_rating_that_is_asked_for_again_is_another_call_with_another_seed() ->
 
 
 def test_what_an_unpinned_model_says_is_kept_inside_the_job() -> None:
-    """Its repeats share; another job does not; the calls of pinned models are not touched."""
     pins = {**PINS, "generate": Pin(model_id=3, hash=PINS["generate"].hash, pinned=False)}
     assert bound(GENERATE, 0, pins=pins).key == bound(GENERATE, 1, pins=pins).key
     assert bound(GENERATE, pins=pins, job="job-1").key != bound(GENERATE, pins=pins, job="job-2").key
@@ -165,13 +152,11 @@ def test_what_an_unpinned_model_says_is_kept_inside_the_job() -> None:
 
 
 def test_a_request_names_its_template_by_id_and_hash() -> None:
-    """A changed text is another call."""
     assert request(GENERATE).template == f"cot@{prompts.template('cot').hash}"
     assert request(JUDGE).template == make_template_reference("reasoning-quality")
 
 
 def test_a_changed_template_text_is_another_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if nobody raised its version."""
     before = bound(GENERATE).key
     changed = msgspec.structs.replace(prompts.template("cot"), text="Do it. {{context}}{{question}}")
     monkeypatch.setattr(prompts, "template", lambda _: changed)
@@ -183,7 +168,6 @@ def test_a_changed_template_text_is_another_call(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_anchor_of_the_job_replaces_the_rubrics_own() -> None:
-    """Anchors stand in the request in full, defaults too: a changed default is another call."""
     defaults = prompts.template("reasoning-quality").defaults
     assert request(JUDGE).values["negative"] == defaults["negative"]
     changed = request(JUDGE, params={"anchors": {"negative": "a guess"}})
@@ -193,20 +177,17 @@ def test_an_anchor_of_the_job_replaces_the_rubrics_own() -> None:
 
 
 def test_anchors_do_not_touch_any_other_call() -> None:
-    """Only judgements depend on them."""
     anchors = {"anchors": {"negative": "a guess"}}
     same = [call for call in ALL if bound(call, params=anchors).key == bound(call).key]
     assert same == [call for call in ALL if call is not JUDGE]
 
 
 def test_documents_are_named_not_quoted() -> None:
-    """By hash; the worker that executes the call renders them."""
     assert request(JUDGE).values["document"] == DocumentRef(DOCUMENT)
     assert request(GENERATE).values["context"] == [DocumentRef(DOCUMENT)]
 
 
 def test_a_generation_without_documents_has_no_context() -> None:
-    """An empty context and none are one call."""
     bare = Generate(template="cot", question="?")
     assert "context" not in request(bare).values
     assert bound(bare).key == bound(Generate(template="cot", question="?", context=())).key
@@ -227,26 +208,22 @@ def test_a_generation_without_documents_has_no_context() -> None:
     ],
 )
 def test_every_field_of_a_call_is_in_its_key(one: Call, other: Call) -> None:
-    """Two calls that may have different replies are two calls."""
     assert bound(one).key != bound(other).key
 
 
 def test_what_only_one_kind_of_call_has_is_not_in_the_requests_of_the_others() -> None:
-    """A new field must not change the keys of replies that are stored already."""
     assert not [call for call in ALL if b"modulus" in bound(call).body]
     assert b'"modulus":10' in bound(Verify(document=DOCUMENT, modulus=10)).body
 
 
 @pytest.mark.parametrize("change", [{"temperature": 0.2}, {"max_tokens": 11}])
 def test_the_decoding_of_its_role_is_in_a_calls_key(change: dict[str, Any]) -> None:
-    """The judge's for judgements, the generator's for answers, and never the other way round."""
     for role, call, other in (("judge", JUDGE, GENERATE), ("generate", GENERATE, JUDGE)):
         assert bound(call, params={role: change}).key != bound(call).key
         assert bound(other, params={role: change}).key == bound(other).key
 
 
 def test_a_role_without_a_model_and_a_slot_without_a_place_are_errors() -> None:
-    """The messages name them."""
     with pytest.raises(KeyError, match="rerank"):
         bound(Rerank(question="?", documents=()), pins={"judge": PINS["judge"]})
     with pytest.raises(ValueError, match=r"no slot.*no_such_slot"):
@@ -258,7 +235,6 @@ def test_a_role_without_a_model_and_a_slot_without_a_place_are_errors() -> None:
 
 
 def test_the_seed_is_31_bits_of_the_key() -> None:
-    """As large as every backend takes, and the same in every job."""
     assert seed_of(b"\xff" * 32) == 2**31 - 1
     assert seed_of(b"\x00" * 32) == 0
     assert seed_of(b"\x80" + b"\x00" * 31) == 2**30
@@ -267,7 +243,6 @@ def test_the_seed_is_31_bits_of_the_key() -> None:
 
 
 def test_decoding_compares_as_json_does() -> None:
-    """Params come out of the database with the types they went in with."""
     params = msgspec.convert({"generate": {"temperature": 0}}, Params)
     assert params.generate.decoding == Decoding(temperature=0.0, max_tokens=512)
     assert isinstance(params.generate.temperature, float)
@@ -277,31 +252,26 @@ SAMPLED = {"generate": {"temperature": 0.8}}
 
 
 def draws(*numbers: int) -> list[Call]:
-    """The same question, sampled so often."""
     return [msgspec.structs.replace(GENERATE, draw=number) for number in numbers]
 
 
 def binder(**fields: Any) -> SampleBinder:
-    """Of one sample."""
     params = msgspec.convert(fields.pop("params", {}), Params)
     return SampleBinder(Binding(**{"pins": PINS, "params": params, "job": "job-1", **fields}), 0)
 
 
 def test_draws_of_one_prompt_are_calls_of_their_own_with_seeds_of_their_own() -> None:
-    """Three draws in five repeats are fifteen answers; otherwise a vote counts one text three times."""
     made = [bound(call, repeat, params=SAMPLED) for call in draws(0, 1, 2) for repeat in range(5)]
     assert len({each.key for each in made}) == len({seed_of(each.key) for each in made}) == 15
 
 
 def test_the_first_draw_has_the_key_that_calls_had_before_there_were_draws() -> None:
-    """What release 0.1.0 has generated is found again."""
     made = bound(GENERATE, 3, params=SAMPLED)
     assert made.body.endswith(b'"decoding":{"temperature":0.8,"max_tokens":512},"draw":3}')
     assert bound(GENERATE, 0, params=SAMPLED).body.endswith(b'"decoding":{"temperature":0.8,"max_tokens":512}}')
 
 
 def test_a_call_may_have_a_temperature_of_its_own() -> None:
-    """The job's length stays; without one it is the job's."""
     call = msgspec.structs.replace(GENERATE, temperature=0.5, draw=1)
     assert request(call).decoding == Decoding(temperature=0.5, max_tokens=512)
     assert request(GENERATE, params=SAMPLED).decoding == Decoding(temperature=0.8, max_tokens=512)
@@ -309,14 +279,12 @@ def test_a_call_may_have_a_temperature_of_its_own() -> None:
 
 @pytest.mark.parametrize("call", [*draws(1), msgspec.structs.replace(GENERATE, temperature=0.0, draw=1)])
 def test_a_draw_of_a_greedy_generation_is_refused(call: Call) -> None:
-    """Every draw would be the same answer, unnoticed."""
     with pytest.raises(ValueError, match=r"draw 1 of a greedy generation.*set `generate.temperature` above 0"):
         bound(call, params={"generate": {"temperature": 0.8}} if call.temperature is not None else {})  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("draw", [-1, 1000])
 def test_a_draw_that_could_be_another_repeats_is_refused(draw: int) -> None:
-    """The next repeat's draws begin at 1000."""
     write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"}, draw=draw)
     for call in (*draws(draw), msgspec.structs.replace(JUDGE, draw=draw), write):
         with pytest.raises(ValueError, match=rf"draw {draw} is out of range: use 0 to 999"):
@@ -324,7 +292,6 @@ def test_a_draw_that_could_be_another_repeats_is_refused(draw: int) -> None:
 
 
 def test_equal_sampled_calls_in_one_step_are_refused() -> None:
-    """Generated, rated or written: both would be one call and one reply."""
     write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"})
     for call, role in ((GENERATE, "generate"), (JUDGE, "judge"), (write, "write")):
         with pytest.raises(RepeatedDraw, match=rf"the same sampled '{role}' call twice.*its own `draw`"):
@@ -332,7 +299,6 @@ def test_equal_sampled_calls_in_one_step_are_refused() -> None:
 
 
 def test_an_answer_that_is_sampled_again_in_a_later_step_is_refused() -> None:
-    """A loop that asks until it likes the answer would get the first one for ever."""
     sample = binder(params=SAMPLED)
     sample.bind([GENERATE])
     with pytest.raises(RepeatedDraw, match="its own `draw`"):
@@ -341,7 +307,6 @@ def test_an_answer_that_is_sampled_again_in_a_later_step_is_refused() -> None:
 
 
 def test_equal_calls_that_are_not_sampled_share_their_reply() -> None:
-    """Searches, greedy answers, and a rating that is read again in a later step."""
     sample = binder()
     assert len(sample.bind([RETRIEVE, RETRIEVE, GENERATE, GENERATE, GRADE, GRADE])) == 6
     sample.bind([JUDGE])
@@ -349,7 +314,6 @@ def test_equal_calls_that_are_not_sampled_share_their_reply() -> None:
 
 
 def test_the_judge_is_asked_anew_by_every_repeat_where_the_job_says_so() -> None:
-    """Its first repeat is what all jobs share; a greedy judge says the same again."""
     write = Write(template="rewrite", decoding=Decoding(temperature=0.7), slots={"question": "?"})
     for call in (JUDGE, write):
         anew = {bound(call, repeat, params={"judge": {"per_repeat": True}}).key for repeat in range(5)}
@@ -360,5 +324,4 @@ def test_the_judge_is_asked_anew_by_every_repeat_where_the_job_says_so() -> None
 
 
 def test_whether_repeats_ask_anew_is_not_in_the_key() -> None:
-    """Decoding is what the model is told."""
     assert request(JUDGE, params={"judge": {"per_repeat": True}}).decoding == Decoding(temperature=0.1, max_tokens=10)

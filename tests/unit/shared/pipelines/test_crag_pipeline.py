@@ -37,7 +37,6 @@ Answer = Callable[[Call], Reply]
 
 
 def listed(*names: str) -> Retrieved:
-    """A list in this order, with falling scores."""
     hits = (Hit(document=HASHES[name], rank=rank, score=1 - rank / 10) for rank, name in enumerate(names, start=1))
     return Retrieved(hits=tuple(hits), duplicates=("dup",))
 
@@ -76,12 +75,10 @@ LISTS: dict[str, tuple[str, ...]] = {
 
 
 def failing(kind: type, answer: Answer, *, index: str = "") -> Answer:
-    """The same world, where calls of one kind (searches: of one index) fail."""
     return lambda call: GONE if isinstance(call, kind) and getattr(call, "index", "") in (index, "") else answer(call)
 
 
 def run(answer: Answer, *, size: int = 2, **crag: Any) -> tuple[Outcome, list[list[Call]]]:
-    """One sample, of a job of release 0.1; the fallback corpus is "other" unless it is set."""
     params = Params(
         context_size=size, duplicates="same-words", crag=msgspec.convert({"fallback": "other", **crag}, CragParams)
     )
@@ -90,17 +87,14 @@ def run(answer: Answer, *, size: int = 2, **crag: Any) -> tuple[Outcome, list[li
 
 
 def shape(asked: list[list[Call]]) -> list[str]:
-    """Every step in a word."""
     return [f"{type(step[0]).__name__} {len(step)}" for step in asked]
 
 
 def decided(outcome: Outcome, stage: str) -> list[Decision]:
-    """The decisions of one stage."""
     return [decision for decision in outcome.trace.decisions if decision.stage == stage]
 
 
 def context(outcome: Outcome) -> list[str]:
-    """Names of the documents in the prompt."""
     return [NAMES[document] for document in outcome.context]
 
 
@@ -110,7 +104,6 @@ INCORRECT = {"far": 4}
 
 
 def test_a_correct_list_is_refined_and_nothing_else_is_searched() -> None:
-    """Every document is asked about once, with the question; what is irrelevant is left out."""
     outcome, asked = run(world(CORRECT))
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Generate 1"]
     assert asked[1] == [
@@ -124,7 +117,6 @@ def test_a_correct_list_is_refined_and_nothing_else_is_searched() -> None:
 
 
 def test_an_ambiguous_list_is_completed_from_the_fallback_corpus() -> None:
-    """By keywords; what is found there is evaluated, too; both kinds of knowledge are in the prompt."""
     outcome, asked = run(world(AMBIGUOUS))
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Write 1", "Retrieve 1", "Judge 2", "Generate 1"]
     assert isinstance(asked[2][0], Write)
@@ -140,7 +132,6 @@ def test_an_ambiguous_list_is_completed_from_the_fallback_corpus() -> None:
 
 
 def test_an_incorrect_list_is_replaced() -> None:
-    """Nothing of it is in the prompt; in the trace it comes behind what replaced it."""
     outcome, asked = run(world(INCORRECT), rounds=0)
     assert decided(outcome, "crag")[-1].action == "incorrect"
     assert context(outcome) == ["far"]
@@ -151,7 +142,6 @@ def test_an_incorrect_list_is_replaced() -> None:
 
 
 def test_where_nothing_is_relevant_anywhere_the_question_goes_without_documents() -> None:
-    """And the trace says so."""
     outcome, asked = run(world({}))
     assert (outcome.context, outcome.answer) == ((), "6")
     assert asked[-1] == [Generate(template="cot", question=QUESTION)]
@@ -159,7 +149,6 @@ def test_where_nothing_is_relevant_anywhere_the_question_goes_without_documents(
 
 
 def test_without_a_fallback_corpus_nothing_else_is_searched() -> None:
-    """An ambiguous list stands alone; of an incorrect one the best documents stay. Both are recorded."""
     ambiguous, asked = run(world(AMBIGUOUS), fallback="")
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Generate 1"]
     assert context(ambiguous) == ["base"]
@@ -174,7 +163,6 @@ def test_without_a_fallback_corpus_nothing_else_is_searched() -> None:
 
 
 def test_an_incorrect_list_is_refined() -> None:
-    """Seed document 001: `INCORRECT, NeedRefine: true`. Without a fallback corpus the rounds give it a context."""
     outcome, asked = run(world({"new": 5}), fallback="", diversity=0.0)
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Write 1", "Retrieve 2", "Judge 1", "Generate 1"]
     assert [(each.action, each.round) for each in decided(outcome, "crag")] == [("incorrect", 0), ("correct", 1)]
@@ -182,14 +170,12 @@ def test_an_incorrect_list_is_refined() -> None:
 
 
 def test_an_incorrect_list_is_refined_so_often_at_most() -> None:
-    """`crag.rounds`; then another corpus replaces it."""
     outcome, _ = run(world(INCORRECT), rounds=2)
     assert [each.round for each in decided(outcome, "crag")] == [0, 1, 2]
     assert context(outcome) == ["far"]
 
 
 def test_judge_calls_come_before_the_one_generation() -> None:
-    """A round more or less, the model is loaded once."""
     for ratings in (CORRECT, AMBIGUOUS, INCORRECT, {}):
         _, asked = run(world(ratings), diversity=1.0)
         kinds = [type(call) for step in asked for call in step]
@@ -198,7 +184,6 @@ def test_judge_calls_come_before_the_one_generation() -> None:
 
 
 def test_a_list_that_says_the_same_again_is_refined_by_a_rewritten_query() -> None:
-    """Only new documents are evaluated; one that asks the question itself is not among them."""
     outcome, asked = run(world({"base": 3, "new": 5}), diversity=1.0)
     assert shape(asked) == ["Retrieve 2", "Judge 3", "Write 1", "Retrieve 2", "Judge 1", "Generate 1"]
     assert isinstance(asked[2][0], Write)
@@ -217,7 +202,6 @@ def test_a_list_that_says_the_same_again_is_refined_by_a_rewritten_query() -> No
 
 
 def test_a_second_round_asks_for_another_angle() -> None:
-    """It shows what was found; after the last round the list is taken as it is."""
     outcome, asked = run(world(AMBIGUOUS), diversity=1.0, rounds=2)
     writes = [call for step in asked for call in step if isinstance(call, Write)]
     assert [call.template for call in writes] == ["rewrite", "rewrite-again", "keywords"]
@@ -227,18 +211,15 @@ def test_a_second_round_asks_for_another_angle() -> None:
 
 
 def test_a_correct_list_is_not_searched_for_again() -> None:
-    """However alike its documents are."""
     assert not decided(run(world(CORRECT), diversity=1.0)[0], "refine")
 
 
 def test_a_diverse_list_is_not_refined() -> None:
-    """Nor is any with no rounds."""
     assert not decided(run(world(AMBIGUOUS), diversity=0.0)[0], "refine")
     assert not decided(run(world(AMBIGUOUS), diversity=1.0, rounds=0)[0], "refine")
 
 
 def test_without_a_rewritten_query_the_search_goes_deeper() -> None:
-    """The next page of the question's own lists, and why."""
     outcome, asked = run(failing(Write, world(AMBIGUOUS)), diversity=1.0, rounds=2)
     pages = [call for step in asked for call in step if isinstance(call, Retrieve) and call.index == "dense"]
     assert [(call.question, call.skip) for call in pages] == [(QUESTION, 0), (QUESTION, 10), (QUESTION, 20)]
@@ -250,14 +231,12 @@ def test_without_a_rewritten_query_the_search_goes_deeper() -> None:
 
 
 def test_without_keywords_the_question_is_searched_for() -> None:
-    """Seed document 001: enhancement failed, original query."""
     outcome, asked = run(failing(Write, world(AMBIGUOUS)))
     assert asked[3] == [Retrieve(question=QUESTION, index="fallback", k=10)]
     assert decided(outcome, "keywords")[0].fallback == "connection"
 
 
 def test_without_bm25_vectors_are_enough() -> None:
-    """Seed document 001; the sample goes on and says so."""
     outcome, _ = run(failing(Retrieve, world({"base": 5}), index="sparse"))
     assert context(outcome) == ["base"]
     assert decided(outcome, "retrieve") == [
@@ -266,20 +245,17 @@ def test_without_bm25_vectors_are_enough() -> None:
 
 
 def test_without_vectors_there_is_no_answer() -> None:
-    """No document lists a way to go on."""
     with pytest.raises(CallFailed, match="connection: gone"):
         run(failing(Retrieve, world(CORRECT), index="dense"))
 
 
 def test_a_failed_fallback_corpus_leaves_what_there_is() -> None:
-    """An ambiguous list is used alone."""
     outcome, _ = run(failing(Retrieve, world(AMBIGUOUS), index="fallback"))
     assert context(outcome) == ["base"]
     assert decided(outcome, "retrieve")[0].action == "without fallback"
 
 
 def test_a_failed_search_in_a_round_leaves_what_there_is() -> None:
-    """Only the first search by vectors is needed."""
     answer = world(AMBIGUOUS)
     outcome, _ = run(
         lambda call: (
@@ -294,7 +270,6 @@ def test_a_failed_search_in_a_round_leaves_what_there_is() -> None:
 
 @pytest.mark.parametrize(("evaluator", "kind"), [("judge", Judge), ("reranker", Rerank)])
 def test_a_failed_evaluation_is_replaced_by_similarity_with_its_default_thresholds(evaluator: str, kind: type) -> None:
-    """Seed document 001: evaluation failed, default thresholds. Failures are kept apart from irrelevance."""
     shipped = {"upper": 0.66, "lower": 0.54}
     outcome, _ = run(failing(kind, world({})), evaluator=evaluator, upper=0.0, lower=0.0, similarity=shipped)
     first = decided(outcome, "crag")[0]
@@ -304,7 +279,6 @@ def test_a_failed_evaluation_is_replaced_by_similarity_with_its_default_threshol
 
 
 def test_without_thresholds_of_its_own_an_embedders_lists_are_ambiguous() -> None:
-    """Those of the shipped vectors mean nothing for the cosines of another one."""
     outcome, _ = run(failing(Judge, world({})), rounds=0)
     first = decided(outcome, "crag")[0]
     assert (first.detail["evaluator"], first.action, first.detail["upper"]) == ("similarity", "ambiguous", None)
@@ -312,7 +286,6 @@ def test_without_thresholds_of_its_own_an_embedders_lists_are_ambiguous() -> Non
 
 
 def test_a_document_that_could_not_be_judged_is_not_called_irrelevant() -> None:
-    """It stays among those of use, and its failure is in the trace."""
     answer = world({})
     outcome, _ = run(
         lambda call: GONE if isinstance(call, Judge) and call.document == HASHES["music"] else answer(call), fallback=""
@@ -323,7 +296,6 @@ def test_a_document_that_could_not_be_judged_is_not_called_irrelevant() -> None:
 
 
 def test_the_reranker_is_asked_once_for_a_list() -> None:
-    """Its probabilities are compared with thresholds of their own."""
     outcome, asked = run(world({"base": 5}), evaluator="reranker")
     assert asked[1] == [Rerank(question=QUESTION, documents=tuple(HASHES[each] for each in ("base", "music", "same")))]
     assert decided(outcome, "crag")[0].detail["upper"] == 0.8
@@ -331,14 +303,12 @@ def test_the_reranker_is_asked_once_for_a_list() -> None:
 
 
 def test_similarity_asks_nobody() -> None:
-    """What the fallback corpus has is taken in its order: there are no similarities of it."""
     outcome, asked = run(world({}), evaluator="similarity", upper=2.0, lower=1.5, rounds=0)
     assert shape(asked) == ["Retrieve 2", "Write 1", "Retrieve 1", "Generate 1"]
     assert context(outcome) == ["far", "poem"]
 
 
 def test_strips_are_what_the_generator_sees_where_documents_are_cut() -> None:
-    """In the words of the authors' data, with an empty line behind it; a strip without a common word is left out."""
     outcome, asked = run(world({**AMBIGUOUS, "music": 2}), strips="fixed")
     assert isinstance(asked[-1][0], Generate)
     assert asked[-1][0].passage == f"Knowledge1: {TEXTS['base']} [sep] Knowledge2: {TEXTS['far']}\n\n"
@@ -352,7 +322,6 @@ def test_strips_are_what_the_generator_sees_where_documents_are_cut() -> None:
 
 
 def test_the_best_strips_stay_in_the_order_of_the_list() -> None:
-    """`top` of each corpus; by score if that is wanted."""
     ratings = {"base": 3, "music": 4, "same": 5}
     assert context(run(world(ratings), top=2)[0]) == ["music", "same"]
     assert context(run(world(ratings), top=2, order="score")[0]) == ["same", "music"]
@@ -360,14 +329,12 @@ def test_the_best_strips_stay_in_the_order_of_the_list() -> None:
 
 
 def test_a_document_that_both_corpora_hold_is_used_once() -> None:
-    """And evaluated once."""
     outcome, asked = run(world(AMBIGUOUS, fallback_again=("base", "far")))
     assert [call.document for call in asked[4] if isinstance(call, Judge)] == [HASHES["far"]]
     assert context(outcome) == ["base", "far"]
 
 
 def test_empty_indexes_are_incorrect() -> None:
-    """Nothing was found, so another corpus is asked; no empty batch of calls."""
     outcome, asked = run(world(INCORRECT, dense=(), sparse=()), rounds=0)
     assert shape(asked) == ["Retrieve 2", "Write 1", "Retrieve 1", "Judge 2", "Generate 1"]
     assert context(outcome) == ["far"]
@@ -377,12 +344,10 @@ TOO_LONG = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="900 tokens of 512"
 
 
 def cramped(answer: Answer, most: int) -> Answer:
-    """The same world, where the context holds so many documents."""
     return lambda call: TOO_LONG if isinstance(call, Generate) and len(call.context) > most else answer(call)
 
 
 def test_the_least_relevant_document_is_dropped_wherever_it_stands_in_the_prompt() -> None:
-    """The prompt keeps the list's order, in which the worst document need not be the last."""
     ratings = {"base": 2, "music": 5, "same": 4}
     outcome, asked = run(cramped(world(ratings), 2), size=3)
     assert [len(call.context) for step in asked for call in step if isinstance(call, Generate)] == [3, 2]
@@ -392,7 +357,6 @@ def test_the_least_relevant_document_is_dropped_wherever_it_stands_in_the_prompt
 
 
 def test_strips_of_a_document_that_does_not_fit_go_with_it() -> None:
-    """The passage is put together again from what is left."""
     outcome, asked = run(cramped(world({**AMBIGUOUS, "music": 2}), 1), strips="fixed")
     assert isinstance(asked[-1][0], Generate)
     assert asked[-1][0].passage == f"{TEXTS['base']}\n\n"
@@ -415,8 +379,6 @@ OPTIONS = st.fixed_dictionaries(
 
 @given(JUDGED, OPTIONS, st.sets(st.sampled_from([Write, Rerank])))
 def test_replay_repeats_calls_and_outcome(judged: dict[str, Reply], options: dict[str, Any], broken: set[type]) -> None:
-    """Whatever the replies are, and whoever fails."""
-
     def answer(call: Call) -> Reply:
         if type(call) in broken:
             return GONE

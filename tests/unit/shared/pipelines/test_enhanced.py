@@ -32,12 +32,10 @@ Answer = Callable[[Call], Reply]
 
 
 def params(**groups: Any) -> Params:
-    """Parameters without compression, unless a test asks for it."""
     return msgspec.convert({"compress": {"enabled": False}, **groups}, Params)
 
 
 def world(call: Call) -> Reply:
-    """The judge rewrites and splits; every wording finds something else; nobody reranks."""
     match call:
         case Write(template="rewrite"):
             return Generated(text="common factors of 12 and 18")
@@ -68,28 +66,23 @@ def _lists(call: Retrieve) -> Retrieved:
 def run(
     answer: Answer = world, given: Params | None = None, question: str = QUESTION
 ) -> tuple[Outcome, list[list[Call]]]:
-    """One sample."""
     sample = Sample(item=Item(ordinal=0, question=question))
     return drive(registry.get("enhanced").run(sample, given or params(), LIBRARY), answer)
 
 
 def where(condition: Callable[[Call], bool], reply: Reply) -> Answer:
-    """The same world with another reply to some calls."""
     return lambda call: reply if condition(call) else world(call)
 
 
 def decisions(outcome: Outcome, stage: str) -> list[Decision]:
-    """What a stage did."""
     return [decision for decision in outcome.trace.decisions if decision.stage == stage]
 
 
 def queries(steps: Sequence[Sequence[Call]]) -> list[tuple[str, str]]:
-    """All searches, in order."""
     return [(call.question, call.index) for step in steps for call in step if isinstance(call, Retrieve)]
 
 
 def test_all_that_needs_no_reply_is_asked_at_once_and_the_generator_comes_last() -> None:
-    """Four rounds: searches and writing, searches for what was written, reranking, generation."""
     _, steps = run()
     kinds = [[type(call) for call in step] for step in steps]
     assert kinds == [[Retrieve] * 4 + [Write] * 2, [Retrieve] * 6, [Rerank], [Generate]]
@@ -104,7 +97,6 @@ def test_all_that_needs_no_reply_is_asked_at_once_and_the_generator_comes_last()
 
 @pytest.mark.parametrize("question", ["What is\n  5 plus 7?", "５ plus 7 is $what  it$ is？"])
 def test_other_blanks_and_characters_are_no_other_wording(question: str) -> None:
-    """Both indexes read them alike, and a second path would count the question twice."""
     outcome, steps = run(question=question)
     assert [query for query, _ in queries(steps)[:2]] == [question] * 2
     assert len(steps[0]) == 2 + 2
@@ -112,7 +104,6 @@ def test_other_blanks_and_characters_are_no_other_wording(question: str) -> None
 
 
 def test_the_original_searches_are_those_of_every_pipeline() -> None:
-    """Jobs share their replies."""
     hybrid = drive(
         registry.get("hybrid").run(Sample(item=Item(ordinal=0, question=QUESTION)), Params(), LIBRARY), world
     )
@@ -120,7 +111,6 @@ def test_the_original_searches_are_those_of_every_pipeline() -> None:
 
 
 def test_all_lists_are_fused_and_sub_queries_share_one_wordings_weight() -> None:
-    """Ten lists, of which the four of two sub-queries count half; every candidate tells where it was found."""
     outcome, _ = run()
     lists = [[A, B], [B, C], [B], [D], [E, A], [B], [C], [C], [C], [C]]
     expected = rrf(lists, weights=[1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5])
@@ -134,7 +124,6 @@ def test_all_lists_are_fused_and_sub_queries_share_one_wordings_weight() -> None
 
 
 def test_decisions_tell_what_was_done_in_order() -> None:
-    """Rules first, then the model, then the reranker that nobody has set up."""
     outcome, _ = run()
     done = [(decision.stage, decision.action, decision.fallback) for decision in outcome.trace.decisions]
     assert done == [
@@ -148,7 +137,6 @@ def test_decisions_tell_what_was_done_in_order() -> None:
 
 @pytest.mark.parametrize("reply", [Generated(text="[[4]]"), BROKEN, Generated(text="banana", truncated=True)])
 def test_failed_enhancement_leaves_the_original_question(reply: Reply) -> None:
-    """Seed document 001's first fallback, counted with its kind; the question is answered all the same."""
     outcome, steps = run(where(lambda call: isinstance(call, Write), reply))
     assert {query for query, _ in queries(steps)} == {QUESTION, WIDENED}
     kinds = {decision.fallback for stage in ("rewrite", "decompose") for decision in decisions(outcome, stage)}
@@ -158,7 +146,6 @@ def test_failed_enhancement_leaves_the_original_question(reply: Reply) -> None:
 
 @pytest.mark.parametrize(("index", "left"), [("sparse", "dense"), ("dense", "sparse")])
 def test_a_failed_index_leaves_the_other(index: str, left: str) -> None:
-    """Seed document 001's second fallback, and its mirror: every lost path is counted."""
     outcome, _ = run(where(lambda call: isinstance(call, Retrieve) and call.index == index, BROKEN))
     lost = decisions(outcome, "retrieve")
     assert {(decision.action, decision.fallback) for decision in lost} == {(f"{left} alone", "connection")}
@@ -168,27 +155,22 @@ def test_a_failed_index_leaves_the_other(index: str, left: str) -> None:
 
 
 def test_one_lost_path_is_fewer_paths() -> None:
-    """Neither index is gone."""
     outcome, _ = run(where(lambda call: isinstance(call, Retrieve) and call.question == WIDENED, BROKEN))
     assert [decision.action for decision in decisions(outcome, "retrieve")] == ["fewer paths"] * 2
 
 
 def test_without_any_list_the_sample_fails() -> None:
-    """There is no fallback from nothing, and a lost retriever is no empty index."""
     with pytest.raises(CallFailed, match="connection: retriever is gone"):
         run(where(lambda call: isinstance(call, Retrieve), BROKEN))
 
 
 def test_an_empty_index_still_gets_an_answer() -> None:
-    """Nothing to rerank, nothing to compress, no context."""
     outcome, steps = run(where(lambda call: isinstance(call, Retrieve), Retrieved(hits=())), params(compress={}))
     assert not any(isinstance(call, Rerank) for step in steps for call in step)
     assert (outcome.context, outcome.answer) == ((), "6")
 
 
 def test_a_reranker_orders_and_drops() -> None:
-    """Probabilities decide; what is below the threshold stays in the trace alone."""
-
     def answer(call: Call) -> Reply:
         if isinstance(call, Rerank):
             assert call.question == QUESTION
@@ -203,14 +185,12 @@ def test_a_reranker_orders_and_drops() -> None:
 
 
 def test_a_failed_reranking_leaves_the_fused_order() -> None:
-    """Seed document 001's fourth fallback."""
     outcome, _ = run(where(lambda call: isinstance(call, Rerank), BROKEN))
     assert decisions(outcome, "rerank") == [Decision(stage="rerank", action="original order", fallback="connection")]
     assert outcome.context == (B,)
 
 
 def test_reranking_can_be_left_out() -> None:
-    """And is no fallback then."""
     outcome, steps = run(given=params(rerank={"enabled": False}))
     assert not any(isinstance(call, Rerank) for step in steps for call in step)
     assert not decisions(outcome, "rerank")
@@ -221,7 +201,6 @@ def _unrelated(call: Call) -> Reply:
 
 
 def test_a_question_that_nothing_helps_with_is_refused_if_the_job_says_so() -> None:
-    """No generation, and no failure."""
     outcome, steps = run(_unrelated, params(rerank={"refuse": True}))
     assert not any(isinstance(call, Generate) for step in steps for call in step)
     assert (outcome.answer, outcome.extraction, outcome.context) == (None, Extraction.REFUSED, ())
@@ -230,7 +209,6 @@ def test_a_question_that_nothing_helps_with_is_refused_if_the_job_says_so() -> N
 
 
 def test_a_vague_question_gets_no_unrelated_document() -> None:
-    """003: the first places of "Hello" are noise. Not searched by words, and nothing below the threshold is shown."""
     outcome, steps = run(_unrelated, question="Hello")
     assert {index for _, index in queries(steps)} == {"dense"}
     assert [decision.action for decision in decisions(outcome, "vague")] == ["generic"]
@@ -240,7 +218,6 @@ def test_a_vague_question_gets_no_unrelated_document() -> None:
 
 
 def test_hypothetical_documents_are_a_further_path() -> None:
-    """Averaged with the question, by vectors alone; what a model made up is no document."""
     outcome, steps = run(given=params(enhance={"hyde": True}, hyde={"documents": 2}))
     (call,) = [call for call in steps[1] if isinstance(call, Retrieve) and call.hypothetical]
     assert (call.question, call.index, call.hypothetical) == (QUESTION, "dense", ("Draft 0 of 12", "Draft 1 of 12"))
@@ -250,7 +227,6 @@ def test_hypothetical_documents_are_a_further_path() -> None:
 
 
 def test_everything_can_be_turned_off() -> None:
-    """What is left is hybrid with its fallbacks."""
     off = {"synonyms": False, "correct": False, "rewrite": False, "decompose": False}
     outcome, steps = run(given=params(enhance=off, rerank={"enabled": False}))
     assert [len(step) for step in steps] == [2, 1]
@@ -258,8 +234,6 @@ def test_everything_can_be_turned_off() -> None:
 
 
 def test_in_a_job_of_release_0_1_a_twin_that_another_wording_found_is_dropped() -> None:
-    """Its searches compared documents with the wording alone; those of today know the item's question."""
-
     def answer(call: Call) -> Reply:
         rewritten = isinstance(call, Retrieve) and call.question.startswith("common")
         return found(TWIN.hash, E) if rewritten else world(call)
@@ -270,8 +244,6 @@ def test_in_a_job_of_release_0_1_a_twin_that_another_wording_found_is_dropped() 
 
 
 def test_documents_of_equal_content_are_one() -> None:
-    """The better placed one, whatever its hash; the other is named."""
-
     def answer(call: Call) -> Reply:
         return found(SECOND, FIRST, A) if isinstance(call, Retrieve) else world(call)
 
@@ -282,8 +254,6 @@ def test_documents_of_equal_content_are_one() -> None:
 
 
 def test_candidates_are_as_many_as_the_job_says_after_duplicates() -> None:
-    """A dropped document makes room for another."""
-
     def answer(call: Call) -> Reply:
         return found(SECOND, FIRST, A, B) if isinstance(call, Retrieve) else world(call)
 
@@ -292,7 +262,6 @@ def test_candidates_are_as_many_as_the_job_says_after_duplicates() -> None:
 
 
 def test_weights_follow_the_intent() -> None:
-    """A calculation hangs on its terms: B leads the words' lists, A the vectors'."""
     by_intent = run(given=params(fusion={"by_intent": True}))[0]
     (decision,) = decisions(by_intent, "intent")
     assert decision.detail == {"dense": 0.3, "sparse": 0.7}
@@ -304,12 +273,10 @@ def test_weights_follow_the_intent() -> None:
 
 
 def test_an_index_without_weight_is_not_searched() -> None:
-    """Its replies would count for nothing."""
     assert {index for _, index in queries(run(given=params(fusion={"dense": 0}))[1])} == {"sparse"}
 
 
 def test_compression_puts_a_passage_in_the_documents_place() -> None:
-    """Half of each document's sentences, under the documents that they come from."""
     outcome, steps = run(given=params(context_size=2, compress={"ratio": 0.5}))
     (call,) = steps[-1]
     assert isinstance(call, Generate)
@@ -319,7 +286,6 @@ def test_compression_puts_a_passage_in_the_documents_place() -> None:
 
 
 def test_a_chinese_question_is_rewritten_in_chinese() -> None:
-    """Every prompt is in the question's language, and its terms are widened in both."""
     _, steps = run(question="求12和18的最大公约数")
     templates = [call.template for step in steps for call in step if isinstance(call, Write | Generate)]
     assert templates == ["rewrite-zh", "decompose-zh", "cot-zh"]
@@ -338,7 +304,6 @@ WRITTEN = st.builds(
     st.lists(LISTED | FAILED, min_size=20, max_size=20), st.lists(WRITTEN | FAILED, min_size=3, max_size=3), st.data()
 )
 def test_replay_repeats_calls_and_outcome(lists: list[Reply], texts: list[Reply], data: st.DataObject) -> None:
-    """Whatever the replies are, the same ones give the same calls and the same bytes; I18 stands on it."""
     remembered: dict[bytes, Reply] = {}
 
     def answer(call: Call) -> Reply:

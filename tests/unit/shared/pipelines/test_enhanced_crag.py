@@ -32,8 +32,6 @@ from tests.unit.shared.pipelines.test_pipelines import drive
 
 
 def rewording(answer: Answer) -> Answer:
-    """The same world; the judge model writes one query, and no sub-queries."""
-
     def reply(call: Call) -> Reply:
         if isinstance(call, Write) and call.template == "decompose":
             return Generated(text="NONE")
@@ -43,7 +41,6 @@ def rewording(answer: Answer) -> Answer:
 
 
 def run(answer: Answer, *, size: int = 3, **groups: Any) -> tuple[Outcome, list[list[Call]]]:
-    """One sample; the fallback corpus is "other" unless it is set, nothing is compressed unless that is asked for."""
     crag = {"fallback": "other", "rounds": 0, **groups.pop("crag", {})}
     asked = {"context_size": size, "duplicates": "same-words", "compress": {"enabled": False}, "crag": crag, **groups}
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
@@ -51,7 +48,6 @@ def run(answer: Answer, *, size: int = 3, **groups: Any) -> tuple[Outcome, list[
 
 
 def test_the_parts_come_in_the_documents_order() -> None:
-    """Enhance and search, search what was written, evaluate, rerank what is of use, generate."""
     outcome, asked = run(world({"base": 5, "new": 4}))
     kinds = [[type(call) for call in step] for step in asked]
     assert {Retrieve, Write} == set(kinds[0])
@@ -63,7 +59,6 @@ def test_the_parts_come_in_the_documents_order() -> None:
 
 
 def test_every_wordings_documents_are_evaluated_once() -> None:
-    """With the question as it was asked; one that asks the question itself is dropped before."""
     outcome, asked = run(world({"base": 5}))
     judged = [call for step in asked for call in step if isinstance(call, Judge)]
     assert sorted(NAMES[call.document] for call in judged) == ["base", "music", "new", "same"]
@@ -72,7 +67,6 @@ def test_every_wordings_documents_are_evaluated_once() -> None:
 
 
 def test_what_is_irrelevant_is_not_reranked_and_stays_in_the_trace() -> None:
-    """Behind what was."""
     outcome, asked = run(world({"base": 5, "new": 3}))
     (reranked,) = [call for step in asked for call in step if isinstance(call, Rerank)]
     assert [NAMES[each] for each in reranked.documents] == ["base", "new"]
@@ -82,7 +76,6 @@ def test_what_is_irrelevant_is_not_reranked_and_stays_in_the_trace() -> None:
 
 
 def test_an_ambiguous_list_is_completed_from_the_fallback_corpus() -> None:
-    """And both are reranked together."""
     outcome, asked = run(world({"base": 3, "far": 5}), crag={"diversity": 0.0})
     assert decided(outcome, "crag")[0].action == "ambiguous"
     (reranked,) = [call for step in asked for call in step if isinstance(call, Rerank)]
@@ -91,14 +84,12 @@ def test_an_ambiguous_list_is_completed_from_the_fallback_corpus() -> None:
 
 
 def test_an_incorrect_list_is_refined_from_another_angle() -> None:
-    """The rewritten query was searched for already, so that another one is asked for, with what was found."""
     _, asked = run(world({}), crag={"rounds": 1})
     written = [call.template for step in asked for call in step if isinstance(call, Write)]
     assert written == ["rewrite", "decompose", "rewrite-again", "keywords"]
 
 
 def test_documents_are_compressed_at_last() -> None:
-    """After reranking, as the document has it."""
     outcome, asked = run(world({"base": 5, "new": 4}), compress={"enabled": True, "ratio": 0.5})
     assert isinstance(asked[-1][0], Generate)
     assert asked[-1][0].passage
@@ -106,7 +97,6 @@ def test_documents_are_compressed_at_last() -> None:
 
 
 def test_judge_calls_come_before_the_one_generation() -> None:
-    """A batch takes two loads, whatever is corrected."""
     for ratings in ({"base": 5}, {"base": 3, "far": 5}, {}):
         _, asked = run(world(ratings), crag={"rounds": 2, "diversity": 1.0})
         kinds = [type(call) for step in asked for call in step]
@@ -116,7 +106,6 @@ def test_judge_calls_come_before_the_one_generation() -> None:
 
 @pytest.mark.parametrize("kind", [Write, Judge, Rerank])
 def test_a_part_that_fails_is_left_out(kind: type) -> None:
-    """Seed document 001's fallbacks; the trace says which."""
     outcome, _ = run(failing(kind, world({"base": 5})))
     assert outcome.answer == "6"
     assert outcome.context
@@ -124,7 +113,6 @@ def test_a_part_that_fails_is_left_out(kind: type) -> None:
 
 
 def test_a_question_may_be_refused() -> None:
-    """Where the job wants that, and the reranker finds nothing relevant."""
     outcome, asked = run(
         lambda call: (
             Scored(scores=(0.1,) * len(call.documents)) if isinstance(call, Rerank) else world({"base": 5})(call)
@@ -147,8 +135,6 @@ OPTIONS = st.fixed_dictionaries(
 
 @given(JUDGED, OPTIONS, st.sets(st.sampled_from([Write, Rerank])))
 def test_replay_repeats_calls_and_outcome(judged: dict[str, Reply], options: dict[str, Any], broken: set[type]) -> None:
-    """Whatever the replies are, and whoever fails."""
-
     def answer(call: Call) -> Reply:
         if type(call) in broken:
             return GONE

@@ -20,19 +20,16 @@ TEXT = GradingParams(grader="text")
 
 
 def searching() -> Steps:
-    """Both documents, best first, and an answer."""
     found = yield Retrieve(index="dense", question=ITEM.question, k=2)
     generated = yield Generate(template="cot", question=ITEM.question)
     return make_outcome(generated, trace=make_single_trace(found, "dense", Params()))
 
 
 def closed_book() -> Steps:
-    """An answer alone."""
     return make_outcome((yield Generate(template="cot", question=ITEM.question)))
 
 
 def outcome(steps: Steps, *replies: Reply, item: Item = ITEM, grading: GradingParams = TEXT) -> Outcome:
-    """What came out."""
     replay = Replay(run_and_grade(steps, item, LIBRARY, grading))
     for reply in (*replies, Generated(text="Answer: Obama"), Marked(correct=False)):
         if replay.calls:
@@ -42,24 +39,20 @@ def outcome(steps: Steps, *replies: Reply, item: Item = ITEM, grading: GradingPa
 
 
 def hits(*documents: Document) -> Retrieved:
-    """A search that finds these."""
     return Retrieved(hits=tuple(Hit(document=each.hash, rank=n, score=1 / n) for n, each in enumerate(documents, 1)))
 
 
 def test_an_outcome_says_at_which_rank_an_answer_occurs() -> None:
-    """Whatever was generated from it."""
     assert outcome(searching(), hits(*DOCUMENTS)).answer_rank == 2
     assert outcome(searching(), hits(*DOCUMENTS[::-1])).answer_rank == 1
     assert outcome(searching(), hits(DOCUMENTS[0])).answer_rank is None
 
 
 def test_a_search_that_finds_nothing_has_missed_the_answer() -> None:
-    """Left out, it would make the share of answers found higher than it is."""
     assert outcome(searching(), hits()).answer_rank is None
 
 
 def test_a_sample_that_searches_nothing_has_missed_nothing() -> None:
-    """It says nothing of it."""
     assert outcome(closed_book()).answer_rank is msgspec.UNSET
 
 
@@ -68,7 +61,6 @@ def test_a_sample_that_searches_nothing_has_missed_nothing() -> None:
     [(ITEM, GradingParams()), (Item(ordinal=0, question="?"), TEXT)],
 )
 def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, grading: GradingParams) -> None:
-    """Those of mathematics, and of questions without a gold answer, are what they were before."""
     assert b"answer_rank" not in canonical.encode(outcome(searching(), hits(*DOCUMENTS), item=item, grading=grading))
 
 
@@ -84,7 +76,6 @@ def test_outcomes_without_answers_to_look_for_keep_their_bytes(item: Item, gradi
 def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
     *, shown: bool, rule: Duplicates, named: bool
 ) -> None:
-    """What was found, but not shown to the model, gave nothing away. Outcomes of release 0.1 keep their bytes."""
     repeating = Document(text="Who visits Kenya? Barack Obama does.")
 
     def steps() -> Steps:
@@ -102,7 +93,6 @@ def test_an_outcome_names_a_document_of_its_prompt_that_repeats_the_question(
 
 
 def test_a_document_that_is_gone_fails_the_sample() -> None:
-    """No answer can be looked for in it, which is no miss."""
     gone: Library = {}
     replay = Replay(run_and_grade(searching(), ITEM, gone, TEXT))
     replay.answer([hits(*DOCUMENTS)])

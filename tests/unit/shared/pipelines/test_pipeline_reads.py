@@ -76,7 +76,6 @@ AFTER_ALL = ("grading", "verify.modulus")
 
 
 def run(pipeline: str, tree: Tree) -> list[list[bytes]]:
-    """The calls of a dry run, step by step; `SEEN` then holds what it has read."""
     params = watched(msgspec.convert(tree, Params))
     binding = Binding(pins=PINS, params=params)
     job = JobSpec(id=0, pipeline=pipeline, dataset_id=0, params=params, prepared=None, binding=binding)
@@ -86,20 +85,17 @@ def run(pipeline: str, tree: Tree) -> list[list[bytes]]:
 
 
 def read_by(pipeline: str, tree: Tree) -> set[str]:
-    """Parameters that a dry run of the pipeline reads."""
     run(pipeline, tree)
     return {each for each in LEAVES if each in SEEN}
 
 
 def named_by(pipeline: str) -> set[str]:
-    """Parameters that the pipeline declares, without those that come after every pipeline."""
     found = registry.get(pipeline)
     return {each for each in LEAVES if not found.ignores(each) and not covers(each, AFTER_ALL)}
 
 
 @pytest.mark.parametrize("pipeline", registry.list_offered())
 def test_a_pipeline_declares_exactly_what_it_reads(pipeline: str) -> None:
-    """Declared too little, a parameter that counts would be refused; too much, one that does not would be accepted."""
     read = set[str]().union(*(read_by(pipeline, variant) for variant in VARIANTS))
     read = (read | ELSEWHERE.get(pipeline, set())) - IN_VAIN.get(pipeline, set())
     after = {each for each in LEAVES if covers(each, AFTER_ALL)}
@@ -109,7 +105,6 @@ def test_a_pipeline_declares_exactly_what_it_reads(pipeline: str) -> None:
 
 @pytest.mark.parametrize("pipeline", registry.list_offered())
 def test_every_parameter_that_a_job_may_set_alone_is_read_by_its_pipeline(pipeline: str) -> None:
-    """With all others at their defaults: what these keep from being read is refused."""
     found, defaults = registry.get(pipeline), get_values(Params())
     accepted = {each for each in named_by(pipeline) if found.find_closed(each, defaults) is None}
     assert accepted - read_by(pipeline, {}) - ELSEWHERE.get(pipeline, set()) - LATER.get(pipeline, set()) == set()
@@ -124,7 +119,6 @@ BESIDE: dict[str, Tree] = {
 
 
 def set_switch(switch: Switch, pipeline: str, *, closed: bool) -> Tree:
-    """The switch's parameters that the pipeline reads, all at values that close it, or all at values that do not."""
     tree: Tree = {}
     for path in switch.by:
         if not registry.get(pipeline).ignores(path):
@@ -136,29 +130,24 @@ def set_switch(switch: Switch, pipeline: str, *, closed: bool) -> Tree:
 
 
 def submit(pipeline: str, tree: Tree) -> None:
-    """What a job with these parameters goes through before anything is looked up."""
     JobRequest(name="n", dataset="d", corpus="c", pipeline=pipeline, params=tree).submission()
 
 
 def ask(pipeline: str, tree: Tree) -> None:
-    """A chat with these parameters."""
     ChatRequest(question="What?", corpus="c", pipeline=pipeline, params=tree).submission(SHIPPED)
 
 
 def plan(pipeline: str, tree: Tree) -> None:
-    """A plan of a job with these parameters."""
     PlanJob(pipeline=pipeline, corpus="c", params=tree).submission()
 
 
 def experiment(pipeline: str, tree: Tree, **fields: Any) -> None:
-    """An experiment with these parameters."""
     variants = [{"name": "own", "pipeline": pipeline}]
     asked = Experiment(**{"name": "e", "datasets": [{"dataset": "d"}], "variants": variants, "params": tree, **fields})
     expand(asked, SHIPPED, {}, most=100)
 
 
 def vary(pipeline: str, tree: Tree) -> None:
-    """An experiment with these parameters of its only variant."""
     experiment(pipeline, {}, variants=[{"name": "own", "pipeline": pipeline, "params": tree}])
 
 
@@ -166,7 +155,6 @@ ROUTES = (submit, ask, plan, experiment, vary)
 
 
 def refusal(route: Callable[[str, Tree], None], pipeline: str, tree: Tree) -> Invalid | None:
-    """Why a route refuses these parameters."""
     try:
         route(pipeline, tree)
     except Invalid as error:
@@ -177,7 +165,6 @@ def refusal(route: Callable[[str, Tree], None], pipeline: str, tree: Tree) -> In
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("pipeline", registry.list_offered())
 def test_every_parameter_is_read_or_refused_by_name(pipeline: str, route: Callable[[str, Tree], None]) -> None:
-    """Each by itself, with another value than its default; the refusal names it, who does not read it, and the fix."""
     found, defaults = registry.get(pipeline), get_values(Params())
     for path in LEAVES:
         leaf = leaf_of(path).path
@@ -207,7 +194,6 @@ def test_every_parameter_is_read_or_refused_by_name(pipeline: str, route: Callab
     ],
 )
 def test_one_cell_of_an_experiment_has_to_read_each_parameter(grid: Tree, refused: str | None) -> None:
-    """Whatever switches it off in other cells."""
     if refused is None:
         experiment("enhanced", {}, grid=grid)
         return
@@ -216,7 +202,6 @@ def test_one_cell_of_an_experiment_has_to_read_each_parameter(grid: Tree, refuse
 
 
 def test_seeds_that_no_cell_reads_are_refused() -> None:
-    """They would only repeat the same jobs."""
     experiment("mathrag-gate", {}, seeds=[1, 2])
     with pytest.raises(Invalid, match=r"^`seeds`: hybrid would not read it"):
         experiment("hybrid", {}, seeds=[1, 2])
@@ -238,7 +223,6 @@ SWITCHED = [
 def test_a_parameter_that_another_one_keeps_from_being_read_changes_no_call(
     switch: Switch, path: str, pipeline: str
 ) -> None:
-    """So a job that sets it is refused, by the names of both. Where the other one lets it, it is accepted and read."""
     beside = registry.get(pipeline).select_read(BESIDE.get(path, {}))
     off, on = (merge(beside, set_switch(switch, pipeline, closed=closed)) for closed in (True, False))
     changed, by = other_values(path), [each for each in switch.by if not registry.get(pipeline).ignores(each)]
@@ -256,7 +240,6 @@ def test_a_parameter_that_another_one_keeps_from_being_read_changes_no_call(
 @pytest.mark.parametrize("grader", ["", *GRADERS])
 @pytest.mark.parametrize("path", [each for each in LEAVES if covers(each, ("grading",)) and each != "grading.grader"])
 def test_a_parameter_of_grading_is_read_by_the_graders_that_its_text_names(path: str, grader: str) -> None:
-    """`""` is the dataset's grader, which is known when the job is drafted; then `math` is the last resort."""
     found = leaf_of(path)
     readers = {each for each in GRADERS if f"`{each}` only" in found.help}
     assert readers or path == "grading.decoding"
@@ -276,7 +259,6 @@ def test_a_parameter_of_grading_is_read_by_the_graders_that_its_text_names(path:
 
 
 def test_what_another_parameter_keeps_from_being_read_is_cut_away() -> None:
-    """So that the parameters of a job, all of them, can be submitted again."""
     params = {"compress": {"enabled": False, "tokens": 99}, "rerank": {"floor": 0.2, "threshold": 0.3}}
     assert registry.get("enhanced").select_read(params) == {
         "compress": {"enabled": False},
@@ -299,7 +281,6 @@ def test_what_another_parameter_keeps_from_being_read_is_cut_away() -> None:
 def test_a_job_with_a_parameter_that_its_pipeline_does_not_read_is_refused(
     pipeline: str, params: dict[str, Any], path: str
 ) -> None:
-    """The message names it, and the hint what the pipeline reads."""
     request = JobRequest(name="n", dataset="d", corpus="c", pipeline=pipeline, params=params)
     with pytest.raises(Invalid, match=f"`{path}`: {pipeline} would not read it") as refused:
         request.submission()
@@ -307,27 +288,23 @@ def test_a_job_with_a_parameter_that_its_pipeline_does_not_read_is_refused(
 
 
 def test_what_the_pipeline_reads_is_accepted() -> None:
-    """A parameter, a group, and an entry of a group that holds entries."""
     params = {"rerank": {"floor": 0.2}, "gate": {"tau": 0.3}, "anchors": {"negative": "x"}, "seed": 3}
     assert JobRequest(name="n", dataset="d", pipeline="mathrag-gate", params=params).submission().params.seed == 3
 
 
 def test_what_comes_after_every_pipeline_is_accepted_for_each() -> None:
-    """The grade, and the modulus by which a wrong answer's equations are looked at."""
     params = {"grading": {"grader": "text"}, "verify": {"modulus": 10}}
     submission = JobRequest(name="n", dataset="d", pipeline="closed-book", params=params).submission()
     assert (submission.params.grading.grader, submission.params.verify.modulus) == ("text", 10)
 
 
 def test_the_same_parameters_can_be_cut_to_what_each_pipeline_reads() -> None:
-    """Groups that hold nothing of it are left out."""
     params = {"context_size": 3, "generate": {"max_tokens": 9}, "verify": {"modulus": 10}, "gate": {"tau": 0.3}}
     assert registry.get("closed-book").select_read(params) == {"generate": {"max_tokens": 9}, "verify": {"modulus": 10}}
     assert registry.get("mathrag-gate").select_read(params) == params
 
 
 def test_one_of_several_pipelines_has_to_read_a_parameter() -> None:
-    """So that an experiment varies it over pipelines of which some do not read it."""
     gate, hybrid, dense = (("mathrag-gate", Params()), ("hybrid", Params()), ("dense", Params()))
     check_read({"gate": {"tau": 0.3}}, [hybrid, gate], "grid")
     with pytest.raises(Invalid, match=r"grid\.gate\.tau"):

@@ -31,7 +31,6 @@ Answer = Callable[[Call], Reply]
 
 
 def found(*documents: str, duplicates: tuple[str, ...] = ()) -> Retrieved:
-    """A reply that lists `documents` in order, with falling scores."""
     hits = tuple(Hit(document=document, rank=i, score=10.0 - i) for i, document in enumerate(documents, start=1))
     return Retrieved(hits=hits, duplicates=duplicates)
 
@@ -43,7 +42,6 @@ RATINGS = {A: 1, B: 5, C: 3, D: 4}
 
 
 def world(call: Call) -> Reply:
-    """A healthy world: two lists, known ratings, one answer."""
     match call:
         case Retrieve():
             return DENSE if call.index == "dense" else SPARSE
@@ -55,12 +53,10 @@ def world(call: Call) -> Reply:
 
 
 def broken(kind: type) -> Answer:
-    """The same world, where calls of one kind fail."""
     return lambda call: BROKEN if isinstance(call, kind) else world(call)
 
 
 def decision(strategy: Strategy) -> GateDecision:
-    """A gate that has decided."""
     return GateDecision(
         strategy=strategy, reason="", tau=0.45, rho=None, low=None, high=None, spearman=None,
         documents=(), rule_scores=(), judge_scores=(), asked=0, unparsed=0,
@@ -68,7 +64,6 @@ def decision(strategy: Strategy) -> GateDecision:
 
 
 def drive(steps: Generator[Any, Any, Any], answer: Answer = world) -> tuple[Any, list[list[Call]]]:
-    """Run a generator to its end; its result and the calls of every step."""
     asked: list[list[Call]] = []
     reply: Any = None
     while True:
@@ -84,13 +79,11 @@ def drive(steps: Generator[Any, Any, Any], answer: Answer = world) -> tuple[Any,
 def run(
     name: str, answer: Answer = world, params: Params | None = None, strategy: Strategy = Strategy.JUDGE
 ) -> tuple[Outcome, list[list[Call]]]:
-    """One sample of a pipeline."""
     sample = Sample(item=Item(ordinal=0, question="What is x?"), prepared=decision(strategy))
     return drive(registry.get(name).run(sample, params or Params(), LIBRARY), answer)
 
 
 def calibrate(items: int = 40, answer: Answer | None = None, **gate: Any) -> tuple[GateDecision, list[list[Call]]]:
-    """The gate's calibration over a world in which every question finds its own two documents."""
     prepare = registry.get("mathrag-gate").prepare
     assert prepare is not None
     asked = [Item(ordinal=i, question=f"q{i}") for i in range(items)]
@@ -99,7 +92,6 @@ def calibrate(items: int = 40, answer: Answer | None = None, **gate: Any) -> tup
 
 
 def neighbours(call: Call) -> Reply:
-    """Question i finds document i by vectors, and i and i + 1 by words."""
     if isinstance(call, Retrieve):
         i = int(call.question[1:])
         return found(HASHES[i]) if call.index == "dense" else found(HASHES[i + 1], HASHES[i])
@@ -107,37 +99,31 @@ def neighbours(call: Call) -> Reply:
 
 
 def test_the_five_pipelines_are_known_by_name() -> None:
-    """And get() returns them under that name."""
     assert set(NAMES) <= set(registry.names())
     assert [registry.get(name).name for name in NAMES] == list(NAMES)
 
 
 def test_only_the_gate_is_prepared() -> None:
-    """Baselines need no calibration."""
     assert [name for name in NAMES if registry.get(name).prepare] == ["mathrag-gate"]
 
 
 def test_an_unknown_pipeline_lists_the_known_ones() -> None:
-    """The error helps."""
     with pytest.raises(registry.UnknownPipeline, match=r"no pipeline 'densse'; there are: closed-book, .*dense"):
         registry.get("densse")
 
 
 def test_a_name_is_registered_once() -> None:
-    """Two pipelines of one name would answer for each other."""
     with pytest.raises(ValueError, match="two pipelines are called 'dense'"):
         registry.pipeline("dense")(registry.get("sparse").run)
 
 
 def test_hashes_tell_pipelines_apart_and_stay_the_same() -> None:
-    """A job pins the hash, so equal sources must hash alike."""
     hashes = [registry.pipeline_hash(name) for name in NAMES]
     assert len(set(hashes)) == len(NAMES)
     assert hashes == [registry.pipeline_hash(name) for name in NAMES]
 
 
 def test_closed_book_only_generates() -> None:
-    """One call, no context."""
     outcome, asked = run("closed-book")
     assert asked == [[Generate(template="cot", question="What is x?")]]
     assert (outcome.answer, outcome.extraction, outcome.context) == ("14", Extraction.OK, ())
@@ -146,7 +132,6 @@ def test_closed_book_only_generates() -> None:
 
 @pytest.mark.parametrize(("name", "best", "duplicates"), [("dense", A, ("dup", "dup2")), ("sparse", C, ("dup",))])
 def test_one_index_gives_its_list_as_it_is(name: str, best: str, duplicates: tuple[str, ...]) -> None:
-    """The best document is the context; every hit is in the trace with its rank and score."""
     outcome, asked = run(name)
     assert asked == [
         [Retrieve(question="What is x?", index=name, k=10)],
@@ -160,7 +145,6 @@ def test_one_index_gives_its_list_as_it_is(name: str, best: str, duplicates: tup
 
 
 def test_hybrid_fuses_both_lists() -> None:
-    """C is third and first, and wins; the trace knows each list's rank and score."""
     outcome, asked = run("hybrid")
     assert [call.index for call in asked[0] if isinstance(call, Retrieve)] == ["dense", "sparse"]
     candidates = outcome.trace.candidates
@@ -175,7 +159,6 @@ def test_hybrid_fuses_both_lists() -> None:
 
 @pytest.mark.parametrize("name", ["hybrid", "mathrag-gate"])
 def test_fusion_follows_the_jobs_parameters(name: str) -> None:
-    """Words alone count; then scores by 0.7 and 0.3, where A's best score beats C's, which is the last of the dense."""
     words = run(name, params=msgspec.convert({"fusion": {"dense": 0}}, Params), strategy=Strategy.RULES)[0]
     assert {entry.document for entry in words.trace.candidates} == {C, D}
     fusion = {"method": "weighted", "dense": 0.7, "sparse": 0.3}
@@ -185,13 +168,11 @@ def test_fusion_follows_the_jobs_parameters(name: str) -> None:
 
 
 def test_lists_of_no_weight_at_all_are_refused() -> None:
-    """Where the parameters are read, in words."""
     with pytest.raises(msgspec.ValidationError, match=r"`fusion\.dense` and `fusion\.sparse` are both 0"):
         msgspec.convert({"fusion": {"dense": 0, "sparse": 0}}, Params)
 
 
 def test_all_retrieving_pipelines_ask_alike() -> None:
-    """Equal calls have equal keys: jobs of different pipelines share every search."""
     params = Params(candidates=7)
     searches = {
         name: {
@@ -208,14 +189,12 @@ def test_all_retrieving_pipelines_ask_alike() -> None:
 
 
 def test_candidates_and_context_size_are_limits() -> None:
-    """Two candidates kept of four, both in the prompt, best first."""
     outcome, asked = run("hybrid", params=Params(candidates=2, context_size=5))
     assert len(outcome.trace.candidates) == 2
     assert outcome.context == (C, A) == asked[1][0].context  # type: ignore[union-attr]
 
 
 def test_the_judges_rating_decides_the_order() -> None:
-    """B is rated 5 and leaves the fused leader behind; each document is judged once, without the question."""
     outcome, asked = run("mathrag-gate")
     assert asked[1] == [Judge(rubric="reasoning-quality", document=d) for d, _ in rrf([[A, B, C], [C, D]])]
     assert [entry.document for entry in outcome.trace.candidates] == [B, D, C, A]
@@ -226,7 +205,6 @@ def test_the_judges_rating_decides_the_order() -> None:
 
 
 def test_rules_score_without_a_call() -> None:
-    """The gate said rules: features are in the trace, and the judge is not asked."""
     outcome, asked = run("mathrag-gate", strategy=Strategy.RULES)
     assert [type(call) for step in asked for call in step] == [Retrieve, Retrieve, Generate]
     for entry in outcome.trace.candidates:
@@ -235,8 +213,6 @@ def test_rules_score_without_a_call() -> None:
 
 
 def test_a_failed_judgement_is_no_score() -> None:
-    """B's reply has no rating: no quality, the kind is recorded, and B comes last."""
-
     def answer(call: Call) -> Reply:
         failed = isinstance(call, Judge) and call.document == B
         return Failure(kind=FailureKind.UNPARSED) if failed else world(call)
@@ -246,7 +222,6 @@ def test_a_failed_judgement_is_no_score() -> None:
 
 
 def test_a_sample_whose_judgements_all_fail_is_unscored() -> None:
-    """It goes on in fused order, and says so."""
     outcome, _ = run("mathrag-gate", broken(Judge))
     assert outcome.trace.unscored
     assert [entry.document for entry in outcome.trace.candidates] == [d for d, _ in rrf([[A, B, C], [C, D]])]
@@ -255,8 +230,6 @@ def test_a_sample_whose_judgements_all_fail_is_unscored() -> None:
 
 
 def test_one_rating_is_enough_to_be_scored() -> None:
-    """Unscored means that no candidate at all has a quality."""
-
     def answer(call: Call) -> Reply:
         failed = isinstance(call, Judge) and call.document != A
         return Failure(kind=FailureKind.TRUNCATED) if failed else world(call)
@@ -268,7 +241,6 @@ def test_one_rating_is_enough_to_be_scored() -> None:
 
 @pytest.mark.parametrize("name", ["dense", "sparse", "hybrid", "mathrag-gate"])
 def test_an_empty_index_still_gets_an_answer(name: str) -> None:
-    """No hits: nothing to judge, no context, no empty batch of calls."""
     outcome, asked = run(name, lambda call: Retrieved(hits=()) if isinstance(call, Retrieve) else world(call))
     assert all(asked)
     assert not any(isinstance(call, Judge) for step in asked for call in step)
@@ -277,7 +249,6 @@ def test_an_empty_index_still_gets_an_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failed_generation_ends_the_sample(name: str) -> None:
-    """The failure travels with the exception."""
     with pytest.raises(CallFailed) as caught:
         run(name, broken(Generate))
     assert caught.value.failure == BROKEN
@@ -286,13 +257,11 @@ def test_a_failed_generation_ends_the_sample(name: str) -> None:
 @pytest.mark.parametrize("index", ["dense", "sparse"])
 @pytest.mark.parametrize("name", ["hybrid", "mathrag-gate"])
 def test_a_failed_search_ends_the_sample(name: str, index: str) -> None:
-    """Half a fusion is not a fusion."""
     with pytest.raises(CallFailed, match="connection: retriever is gone"):
         run(name, lambda call: BROKEN if isinstance(call, Retrieve) and call.index == index else world(call))
 
 
 def test_the_gate_pipeline_needs_a_decision() -> None:
-    """Nobody silently ranks by an uncalibrated scorer."""
     sample = Sample(item=Item(ordinal=0, question="q"))
     with pytest.raises(ValueError, match=r"needs the gate's decision in `sample\.prepared`"):
         drive(registry.get("mathrag-gate").run(sample, Params(), LIBRARY))
@@ -307,7 +276,6 @@ def test_the_gate_pipeline_needs_a_decision() -> None:
     ],
 )
 def test_a_truncated_answer_is_read_as_far_as_it_goes(text: str, answer: str | None, extraction: Extraction) -> None:
-    """Truncation is recorded beside the extraction, not instead of it."""
     outcome, _ = run("closed-book", lambda _: Generated(text=text, truncated=True))
     assert (outcome.answer, outcome.extraction, outcome.truncated) == (answer, extraction, True)
 
@@ -322,8 +290,6 @@ WRITTEN = st.builds(Generated, text=st.sampled_from([r"\boxed{1}", "no", r"\boxe
 def test_replay_repeats_calls_and_outcome(
     name: str, strategy: Strategy, dense: Retrieved, sparse: Retrieved, judged: list[Reply], written: Generated
 ) -> None:
-    """The same replies give the same calls and the same bytes, whatever the replies are."""
-
     def answer(call: Call) -> Reply:
         match call:
             case Retrieve():
@@ -344,7 +310,6 @@ def test_replay_repeats_calls_and_outcome(
 
 
 def test_calibration_searches_at_once_then_judges_distinct_documents_at_once() -> None:
-    """Two rounds, whatever the number of items; a document of several items is judged once."""
     decided, asked = calibrate(40)
     assert [len(step) for step in asked] == [80, 41]
     assert all(isinstance(call, Retrieve) for call in asked[0])
@@ -354,7 +319,6 @@ def test_calibration_searches_at_once_then_judges_distinct_documents_at_once() -
 
 
 def test_calibration_scores_each_document_by_both() -> None:
-    """The vectors are in the order of the documents."""
     decided, _ = calibrate(40)
     for document, rule, judge in zip(decided.documents, decided.rule_scores, decided.judge_scores, strict=True):
         assert rule == score_text(LIBRARY[document].text).score
@@ -362,14 +326,11 @@ def test_calibration_scores_each_document_by_both() -> None:
 
 
 def test_calibration_takes_the_best_documents_of_each_item_up_to_a_limit() -> None:
-    """gate.top of each item, gate.max_documents in all, in item order."""
     assert calibrate(5, top=1)[0].documents == tuple(HASHES[:5])
     assert calibrate(40, max_documents=3)[0].documents == tuple(calibrate(40)[0].documents[:3])
 
 
 def test_calibration_leaves_out_and_counts_replies_without_a_rating() -> None:
-    """A failure is in `unparsed`, never in the vectors."""
-
     def answer(call: Call) -> Reply:
         failed = isinstance(call, Judge) and HASHES.index(call.document) < 4
         return Failure(kind=FailureKind.UNPARSED) if failed else neighbours(call)
@@ -380,8 +341,6 @@ def test_calibration_leaves_out_and_counts_replies_without_a_rating() -> None:
 
 
 def test_calibration_with_a_mute_judge_fails_in_words() -> None:
-    """Unless rules were allowed to step in."""
-
     def answer(call: Call) -> Reply:
         return Failure(kind=FailureKind.UNPARSED) if isinstance(call, Judge) else neighbours(call)
 
@@ -391,8 +350,6 @@ def test_calibration_with_a_mute_judge_fails_in_words() -> None:
 
 
 def test_calibration_asks_again_where_it_is_told_to_and_decides_as_if_it_had_not() -> None:
-    """Further ratings are other draws of the same documents; whatever they say, the first ones count."""
-
     def answer(call: Call) -> Reply:
         return Rated(rating=1, text="[[1]]") if isinstance(call, Judge) and call.draw else neighbours(call)
 
@@ -404,17 +361,14 @@ def test_calibration_asks_again_where_it_is_told_to_and_decides_as_if_it_had_not
 
 
 def test_calibration_needs_its_searches() -> None:
-    """A retriever that is gone fails the calibration with its failure."""
     with pytest.raises(CallFailed, match="retriever is gone"):
         calibrate(3, broken(Retrieve))
 
 
 def test_calibration_without_items_asks_nothing_and_means_judge() -> None:
-    """An empty dataset is decided, not crashed on."""
     decided, asked = calibrate(0)
     assert (decided.strategy, decided.asked, asked) == (Strategy.JUDGE, 0, [])
 
 
 def test_calibration_replays_to_the_same_bytes() -> None:
-    """The stored decision can be recomputed."""
     assert canonical.encode(calibrate(40)) == canonical.encode(calibrate(40))

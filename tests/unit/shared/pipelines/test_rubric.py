@@ -22,20 +22,17 @@ ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=E
 
 
 def pipeline() -> Generator[Yielded, Any, Outcome]:
-    """Asks the generator once."""
     generated = yield Generate(template="cot", question=ITEM.question)
     return make_outcome(generated)
 
 
 def asked(item: Item = ITEM, grading: GradingParams = RUBRIC, text: str = "The capital is Paris.") -> Replay[Outcome]:
-    """A sample whose text was generated."""
     replay = Replay(run_and_grade(pipeline(), item, {}, grading))
     replay.answer([Generated(text=text)])
     return replay
 
 
 def test_the_judge_model_sees_question_references_answer_and_rubric() -> None:
-    """The whole reply, and every gold answer."""
     [call] = asked().calls
     assert isinstance(call, Judge)
     assert call.question == ITEM.question
@@ -49,7 +46,6 @@ def test_the_judge_model_sees_question_references_answer_and_rubric() -> None:
 
 
 def test_an_items_own_rubric_goes_before_the_jobs_and_no_gold_answer_is_needed() -> None:
-    """A rubric may be all that an item has."""
     [call] = asked(Item(ordinal=0, question="Why?", expected=Expected(rubric="Gives a reason."))).calls
     assert isinstance(call, Judge)
     assert (call.slots["rubric"], call.slots["reference"]) == ("Gives a reason.", "")
@@ -57,7 +53,6 @@ def test_an_items_own_rubric_goes_before_the_jobs_and_no_gold_answer_is_needed()
 
 @pytest.mark.parametrize(("rating", "correct"), [(3, False), (4, True), (5, True)])
 def test_a_reply_is_right_from_the_rating_on_that_the_job_says(rating: int, correct: bool) -> None:
-    """The rating itself is the score."""
     replay = asked()
     replay.answer([Rated(rating=rating, text="")])
     assert replay.result is not None
@@ -66,7 +61,6 @@ def test_a_reply_is_right_from_the_rating_on_that_the_job_says(rating: int, corr
 
 
 def test_a_reply_of_the_judge_without_a_rating_is_a_failure_and_no_score() -> None:
-    """The sample is ungraded, and says why."""
     replay = asked()
     replay.answer([Failure(kind=FailureKind.UNPARSED, detail="no rating")])
     assert replay.result is not None
@@ -74,14 +68,11 @@ def test_a_reply_of_the_judge_without_a_rating_is_a_failure_and_no_score() -> No
 
 
 def test_words_are_graded_by_the_answer_that_their_grader_finds() -> None:
-    """The pipeline knows nothing of graders."""
     replay = asked(grading=GradingParams(grader="text"), text="I think so.\nAnswer: **Paris**")
     assert replay.calls == (Grade(answer="Paris", gold="Paris", expected=ITEM.expected),)
 
 
 def test_a_call_that_grades_mathematics_is_what_it_always_was() -> None:
-    """Its key finds the grades of before; another grader's rules are part of the key."""
-
     def key(name: Any, **fields: Any) -> Any:
         params = Params(grading=GradingParams(grader=name, threshold=0.7))
         binding = Binding(pins={"grade": Pin(model_id=1, hash="0" * 64)}, params=params)
@@ -132,7 +123,6 @@ def test_a_call_that_grades_mathematics_is_what_it_always_was() -> None:
     ],
 )
 def test_a_rating_is_read_in_every_form_that_models_give_it(text: str, rating: int) -> None:
-    """JSON, words, or a number alone."""
     assert parse_grade(text, truncated=False) == Rated(rating=rating, text=text)
 
 
@@ -145,7 +135,6 @@ def test_a_rating_is_read_in_every_form_that_models_give_it(text: str, rating: i
     ],
 )  # fmt: skip
 def test_what_is_no_single_rating_is_a_failure(text: str) -> None:
-    """Nothing is clamped, rounded or guessed."""
     reply = parse_grade(text, truncated=False)
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.UNPARSED
@@ -161,7 +150,6 @@ def test_what_is_no_single_rating_is_a_failure(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_rating_on_another_scale_is_not_converted(text: str) -> None:
-    """4 of 10 is no 4, and what it would be is a guess."""
     assert isinstance(parse_grade(text, truncated=False), Failure)
 
 
@@ -174,7 +162,6 @@ def test_a_rating_on_another_scale_is_not_converted(text: str) -> None:
     ],
 )  # fmt: skip
 def test_a_range_is_no_rating(text: str) -> None:
-    """Neither end of it is what the model meant."""
     assert isinstance(parse_grade(text, truncated=False), Failure)
 
 
@@ -182,7 +169,6 @@ def test_a_range_is_no_rating(text: str) -> None:
     "text", ["Rating: 4", "4", "Rating: 4.", "Rating: 4 out of", "Rating: 4/1", '{"rating": 4', "评分：4"]
 )
 def test_a_number_that_the_token_limit_may_have_cut_is_no_rating(text: str) -> None:
-    """4 may be the beginning of 4/10."""
     cut = parse_grade(text, truncated=True)
     assert isinstance(cut, Failure)
     assert cut.kind is FailureKind.TRUNCATED
@@ -201,12 +187,10 @@ def test_a_number_that_the_token_limit_may_have_cut_is_no_rating(text: str) -> N
     ids=lambda text: f"{text[:18].strip()} ...",
 )
 def test_a_long_reply_is_read_in_linear_time(text: str) -> None:
-    """A judge that repeats itself to the end; a quadratic reader would not come back."""
     assert isinstance(parse_grade(text, truncated=False), Failure)
 
 
 def test_a_reply_that_ended_before_its_rating_is_truncated() -> None:
-    """A larger `grading.decoding.max_tokens` helps; a rating before the end counts."""
     cut = parse_grade('{"reason": "it names', truncated=True)
     assert isinstance(cut, Failure)
     assert cut.kind is FailureKind.TRUNCATED

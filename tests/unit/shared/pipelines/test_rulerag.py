@@ -41,7 +41,6 @@ FIRST = "[Entity1, consult, Entity2] leads to [Entity1, make a visit, Entity2]"
 
 
 def index_of(*facts: str) -> SparseIndex:
-    """The facts, to be searched by words."""
     return Bm25().build([[(hash_, document.text) for hash_, document in LIBRARY.items() if document.text in facts]])
 
 
@@ -49,7 +48,6 @@ INDEX = index_of(*FACTS)
 
 
 def rule(*body: Atom, head: str = "Make_a_visit") -> Rule:
-    """A rule of even chance."""
     return Rule(head=Atom(head, 0, 1), body=body, support=4, body_size=8, confidence=0.5)
 
 
@@ -59,7 +57,6 @@ CHAIN = rule(Atom("Sister", 3, 1), Atom("Wife", 2, 3), Atom("Brother", 0, 2))
 
 
 def bank(*rules: Rule, index: SparseIndex = INDEX) -> Answer:
-    """A world whose bank leads to visits by these rules, and whose judge model says nothing of use."""
     numbered = tuple(NumberedRule(number, each) for number, each in enumerate(rules, start=10))
 
     def reply(call: Call) -> Reply:
@@ -81,26 +78,22 @@ def bank(*rules: Rule, index: SparseIndex = INDEX) -> Answer:
 
 
 def where(condition: Callable[[Call], bool], reply: Reply, world: Answer) -> Answer:
-    """The same world with another reply to some calls."""
     return lambda call: reply if condition(call) else world(call)
 
 
 def run(
     world: Answer, question: str = QUESTION, query: FactQuery | None = None, **groups: Any
 ) -> tuple[Outcome, list[list[Call]]]:
-    """One sample."""
     params = msgspec.convert({"rules": "bank", **groups}, Params)
     sample = Sample(item=Item(ordinal=0, question=question, query=query))
     return drive(registry.get("rulerag").run(sample, params, LIBRARY), world)
 
 
 def kinds(steps: Sequence[Sequence[Call]]) -> list[list[str]]:
-    """What is waited for together, without searches of the other index."""
     return [[type(call).__name__ for call in step if getattr(call, "index", "") != "dense"] for step in steps]
 
 
 def searched(steps: Sequence[Sequence[Call]]) -> list[list[str]]:
-    """The searches by words, step by step."""
     queries = [
         [call.question for call in step if isinstance(call, Retrieve) and call.index == "sparse"] for step in steps
     ]
@@ -108,24 +101,20 @@ def searched(steps: Sequence[Sequence[Call]]) -> list[list[str]]:
 
 
 def decisions(outcome: Outcome, stage: str) -> list[Decision]:
-    """What a stage did."""
     return [decision for decision in outcome.trace.decisions if decision.stage == stage]
 
 
 def texts(hashes: Any) -> list[str]:
-    """What documents say."""
     return [LIBRARY[hash_].text for hash_ in hashes]
 
 
 def prompt(steps: Sequence[Sequence[Call]]) -> Generate:
-    """The generator's call."""
     (call,) = steps[-1]
     assert isinstance(call, Generate)
     return call
 
 
 def test_a_named_relation_is_looked_up_and_its_rules_are_searched_for_at_once() -> None:
-    """No model is asked before the generator: one load."""
     outcome, steps = run(bank(CONSULT, LIKE), query=VISIT)
     assert kinds(steps) == [["FindRules"], ["Retrieve"] * 4, ["Generate"]]
     (call,) = steps[0]
@@ -147,14 +136,12 @@ def test_a_named_relation_is_looked_up_and_its_rules_are_searched_for_at_once() 
     ],
 )
 def test_the_end_that_is_asked_for_is_known_where_the_item_says_it(query: FactQuery, side: str) -> None:
-    """An item that names its relation alone says nothing of its ends."""
     (call,) = run(bank(), query=query)[1][0]
     assert isinstance(call, FindRules)
     assert call.side == side
 
 
 def test_a_phrase_in_the_question_names_the_relation() -> None:
-    """In one call with its rules, and no model is asked."""
     outcome, steps = run(bank(CONSULT))
     assert kinds(steps) == [["FindRules"], ["Retrieve"] * 2, ["Generate"]]
     assert decisions(outcome, "relation")[0].action == "phrase"
@@ -164,7 +151,6 @@ ASKED = "Where does Ann travel?"
 
 
 def test_the_judge_model_is_asked_for_a_relation_that_nothing_names() -> None:
-    """It is shown the phrases, and its answer is looked up: two loads however many rules there are."""
     world = where(lambda call: isinstance(call, Write), Generated(text=" Relation: make a visit\nsure"), bank(CONSULT))
     outcome, steps = run(world, ASKED)
     assert kinds(steps) == [["FindRules"], ["FindRules"], ["Write"], ["FindRules"], ["Retrieve"] * 2, ["Generate"]]
@@ -186,7 +172,6 @@ def test_the_judge_model_is_asked_for_a_relation_that_nothing_names() -> None:
     ],
 )
 def test_a_judge_model_that_names_no_relation_leaves_plain_retrieval(reply: Reply, fallback: str) -> None:
-    """With the reason, and the documents and ranks of `hybrid`."""
     outcome, steps = run(where(lambda call: isinstance(call, Write), reply, bank(CONSULT)), ASKED)
     (decision,) = outcome.trace.decisions
     assert (decision.action, decision.fallback) == ("none", fallback)
@@ -198,21 +183,18 @@ def test_a_judge_model_that_names_no_relation_leaves_plain_retrieval(reply: Repl
 
 
 def test_without_a_judge_model_none_is_asked() -> None:
-    """The submission says so; one load."""
     outcome, steps = run(bank(CONSULT), ASKED, rulerag={"ask": False})
     assert kinds(steps) == [["FindRules"], ["Retrieve"], ["Generate"]]
     assert outcome.trace.decisions[0].fallback == "not_configured"
 
 
 def test_a_bank_that_leads_nowhere_asks_no_model() -> None:
-    """There is nothing to choose from."""
     outcome, steps = run(bank(), ASKED)
     assert kinds(steps) == [["FindRules"], ["FindRules"], ["Retrieve"], ["Generate"]]
     assert outcome.trace.decisions[0].fallback == "no_rule"
 
 
 def test_a_relation_without_rules_is_searched_for_plainly_and_says_so() -> None:
-    """The relation is known all the same."""
     outcome, steps = run(bank(), query=VISIT)
     (decision,) = outcome.trace.decisions
     assert (decision.action, decision.fallback) == ("named", "no_rule")
@@ -221,7 +203,6 @@ def test_a_relation_without_rules_is_searched_for_plainly_and_says_so() -> None:
 
 
 def test_with_no_rules_at_most_none_are_looked_for() -> None:
-    """Standard retrieval with the same prompt."""
     outcome, steps = run(bank(CONSULT), query=VISIT, rulerag={"most": 0})
     assert kinds(steps) == [["Retrieve"], ["Generate"]]
     assert outcome.trace.decisions[0].fallback == "no_rule"
@@ -229,13 +210,11 @@ def test_with_no_rules_at_most_none_are_looked_for() -> None:
 
 @pytest.mark.parametrize("kind", [FindRules, Retrieve])
 def test_a_bank_or_an_index_that_is_away_fails_the_sample(kind: type) -> None:
-    """An answer without it would be no answer to what was asked."""
     with pytest.raises(CallFailed, match="retriever is gone"):
         run(where(lambda call: isinstance(call, kind), BROKEN, bank(CONSULT)), query=VISIT)
 
 
 def test_a_rule_finds_what_plain_words_miss() -> None:
-    """The answer is reached through consulting alone; of one document the question by itself finds another one."""
     alone: dict[str, Any] = {"query": VISIT, "candidates": 1, "rulerag": {"index": "sparse"}}
     plain, _ = run(bank(index=index_of(*TOY)), **alone)
     guided, _ = run(bank(CONSULT, index=index_of(*TOY)), **alone)
@@ -244,7 +223,6 @@ def test_a_rule_finds_what_plain_words_miss() -> None:
 
 
 def test_rules_take_turns_and_each_document_counts_once() -> None:
-    """Candidates say at which rank which rules brought them, and decisions which documents a rule brought."""
     a, b, c, d = list(LIBRARY)[:4]
     lists = {"consult": (a, b, c), "like": (b, d)}
 
@@ -267,7 +245,6 @@ def test_rules_take_turns_and_each_document_counts_once() -> None:
 
 
 def test_what_chains_find_comes_before_what_queries_find() -> None:
-    """The documents of a path stay together; those of a rule whose chain breaks off are not among them."""
     outcome, _ = run(bank(LIKE, CHAIN, CONSULT), query=VISIT, rulerag={"index": "sparse"})
     path = ["Ann brother Bob.", "Bob wife Cyd.", "Cyd sister Dee."]
     assert texts(each.document for each in outcome.trace.candidates)[:4] == [*path, "Ann consult Cuba."]
@@ -275,7 +252,6 @@ def test_what_chains_find_comes_before_what_queries_find() -> None:
 
 
 def test_a_decision_says_of_a_rule_what_it_is_worth() -> None:
-    """Its text, number, figures, query and documents."""
     outcome, _ = run(bank(CONSULT), query=VISIT, candidates=1)
     (decision,) = decisions(outcome, "rule")
     assert (decision.action, decision.fallback) == ("search", None)
@@ -286,7 +262,6 @@ def test_a_decision_says_of_a_rule_what_it_is_worth() -> None:
 
 
 def test_a_chain_goes_on_from_what_it_finds() -> None:
-    """Atom by atom from the known entity, beside the rule's own search; its documents come in the chain's order."""
     outcome, steps = run(bank(CHAIN), query=VISIT, rulerag={"width": 1, "index": "sparse"})
     assert [step[-1] for step in searched(steps)] == ["Ann brother", "Bob wife", "Cyd sister"]
     assert kinds(steps) == [["FindRules"], ["Retrieve", "Retrieve"], ["Retrieve"], ["Retrieve"], ["Generate"]]
@@ -295,7 +270,6 @@ def test_a_chain_goes_on_from_what_it_finds() -> None:
 
 
 def test_a_chain_begins_at_the_object_where_the_subject_is_asked_for() -> None:
-    """And without a known entity at the question."""
     query = FactQuery(relation="Make_a_visit", entity="Dee", side="subject")
     _, steps = run(bank(CHAIN), query=query, rulerag={"width": 1, "index": "sparse"})
     assert [step[-1] for step in searched(steps)] == ["Dee sister", "Cyd wife", "Bob brother"]
@@ -305,7 +279,6 @@ def test_a_chain_begins_at_the_object_where_the_subject_is_asked_for() -> None:
 
 
 def test_a_chain_goes_on_from_as_many_entities_as_its_width_and_all_chains_together() -> None:
-    """Twice the same entity is searched on from once."""
     facts = ("Ann brother Bob.", "Time 3 Ann brother Bob.", "Ann brother Cyd.", "Ann brother Dee.", "Bob wife Eve.")
     library = {document.hash: document for document in (Document(text=fact) for fact in facts)}
 
@@ -324,7 +297,6 @@ def test_a_chain_goes_on_from_as_many_entities_as_its_width_and_all_chains_toget
 
 
 def test_without_a_width_a_rule_is_searched_for_by_its_query_alone() -> None:
-    """As the authors do."""
     outcome, steps = run(bank(CHAIN), query=VISIT, rulerag={"width": 0, "index": "sparse"})
     assert kinds(steps) == [["FindRules"], ["Retrieve"], ["Generate"]]
     (decision,) = decisions(outcome, "rule")
@@ -332,8 +304,6 @@ def test_without_a_width_a_rule_is_searched_for_by_its_query_alone() -> None:
 
 
 def test_a_chain_that_finds_nothing_ends() -> None:
-    """What the rule's own search has found stays."""
-
     def world(call: Call) -> Reply:
         return found() if isinstance(call, Retrieve) and call.question == "Ann brother" else bank(CHAIN)(call)
 
@@ -344,7 +314,6 @@ def test_a_chain_that_finds_nothing_ends() -> None:
 
 
 def test_a_rule_whose_head_stands_in_its_body_is_followed_like_others() -> None:
-    """Each search is made once, so that no circle is gone round."""
     cyclic = rule(Atom("Make_a_visit", 0, 2), Atom("Make_a_visit", 1, 2))
     outcome, steps = run(bank(cyclic), query=FactQuery(relation="Make_a_visit", entity="Eve"))
     assert kinds(steps)[-1] == ["Generate"]
@@ -356,7 +325,6 @@ def test_a_rule_whose_head_stands_in_its_body_is_followed_like_others() -> None:
     ("use", "rules", "queries"), [("both", True, 1), ("retrieval", False, 1), ("generation", True, 0)]
 )
 def test_rules_guide_searches_the_prompt_or_both(use: str, rules: bool, queries: int) -> None:
-    """The prompt's wording is the same without its rules; a search that is not guided is the question's."""
     outcome, steps = run(bank(CONSULT), query=VISIT, rulerag={"use": use})
     assert prompt(steps).slots == ({"rules": f"Rules:\n{FIRST}\n\n"} if rules else {})
     assert searched(steps) == [[f"{QUESTION} {FIRST}", "Ann consult"] if queries else [QUESTION]]
@@ -365,7 +333,6 @@ def test_rules_guide_searches_the_prompt_or_both(use: str, rules: bool, queries:
 
 @pytest.mark.parametrize("index", ["dense", "sparse"])
 def test_one_index_may_be_searched_alone(index: str) -> None:
-    """With rules and without."""
     for rules in ((CONSULT,), ()):
         outcome, steps = run(bank(*rules), query=VISIT, rulerag={"index": index})
         assert {call.index for step in steps for call in step if isinstance(call, Retrieve)} == {index}
@@ -374,8 +341,6 @@ def test_one_index_may_be_searched_alone(index: str) -> None:
 
 
 def test_the_judge_model_writes_a_query_for_each_rule_and_is_asked_once() -> None:
-    """For equal rules too, which relations of one phrase make."""
-
     def world(call: Call) -> Reply:
         if isinstance(call, Write):
             return Generated(text="Ann consult" if "consult" in call.slots["rule"] else "I cannot write one.")
@@ -392,7 +357,6 @@ def test_the_judge_model_writes_a_query_for_each_rule_and_is_asked_once() -> Non
     ("reply", "fallback"), [(Generated(text=QUESTION), "unchanged"), (Failure(kind=FailureKind.REFUSED), "refused")]
 )
 def test_question_and_rule_are_searched_where_no_query_is_written(reply: Reply, fallback: str) -> None:
-    """With the reason."""
     world = where(lambda call: isinstance(call, Write), reply, bank(CONSULT))
     outcome, steps = run(world, query=VISIT, rulerag={"query": "rewritten"})
     assert searched(steps)[0][0] == f"{QUESTION} {FIRST}"
@@ -400,13 +364,10 @@ def test_question_and_rule_are_searched_where_no_query_is_written(reply: Reply, 
 
 
 def test_reasons_are_asked_for_with_cot() -> None:
-    """By the other template."""
     assert prompt(run(bank(CONSULT), query=VISIT, rulerag={"cot": True})[1]).template == "rulerag-cot"
 
 
 def test_random_rules_are_others_for_each_question_and_seed() -> None:
-    """The same in each repeat; the best rules need no seed, so that questions share the reply."""
-
     def seed(question: str, **groups: Any) -> int:
         (call,) = run(bank(CONSULT), question, VISIT, **groups)[1][0]
         assert isinstance(call, FindRules)
@@ -419,8 +380,6 @@ def test_random_rules_are_others_for_each_question_and_seed() -> None:
 
 
 def test_what_searches_say_is_told_once() -> None:
-    """A near-duplicate that every search leaves out, and an index that could not be searched."""
-
     def world(call: Call) -> Reply:
         reply = bank(CONSULT, LIKE)(call)
         if isinstance(reply, Retrieved) and isinstance(call, Retrieve) and call.index == "dense":
@@ -433,7 +392,6 @@ def test_what_searches_say_is_told_once() -> None:
 
 
 def test_a_long_question_leaves_room_for_a_search() -> None:
-    """What is searched for is cut to what a search may be."""
     _, steps = run(bank(CONSULT), "x" * 32_768, VISIT)
     assert len(searched(steps)[0][0]) == 32_768
 
@@ -447,14 +405,12 @@ def test_a_long_question_leaves_room_for_a_search() -> None:
     ],
 )
 def test_the_price_counts_what_may_be_asked(rulerag: dict[str, Any], roles: set[str]) -> None:
-    """A judge model that may be asked is priced; the longest rules make the most searches."""
     params = msgspec.convert({"rules": "bank", "rulerag": rulerag}, Params)
     rounds = list(dry_run(make_placeholder_job("rulerag", params), Item(ordinal=0, question="?")))
     assert {call.role for calls in rounds for call in calls} == roles
 
 
 def test_a_query_for_each_rule_is_priced() -> None:
-    """One call a rule, and the one for the relation."""
     params = msgspec.convert({"rulerag": {"query": "rewritten", "most": 5}}, Params)
     rounds = list(dry_run(make_placeholder_job("rulerag", params), Item(ordinal=0, question="?")))
     assert sum(call.role == "write" for calls in rounds for call in calls) == 5 + 1

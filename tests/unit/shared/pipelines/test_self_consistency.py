@@ -26,14 +26,11 @@ EQUAL = ({"1/2", "0.5", r"\frac12"}, {"7", "7.0"})
 
 
 def grade(call: Grade) -> Reply:
-    """A grader that knows which of these answers are equal."""
     same = any({call.answer, call.gold} <= group for group in EQUAL)
     return Graded(math_verify=same, strict=False)
 
 
 def drawing(texts: Sequence[str | Failure], grader: Callable[[Grade], Reply] = grade) -> Callable[[Call], Reply]:
-    """A world whose generator writes these boxed answers, by draw."""
-
     def answer(call: Call) -> Reply:
         match call:
             case Generate():
@@ -50,23 +47,19 @@ def drawing(texts: Sequence[str | Failure], grader: Callable[[Grade], Reply] = g
 
 
 def vote(texts: Sequence[str | Failure], grader: Callable[[Grade], Reply] = grade) -> tuple[Outcome, list[list[Call]]]:
-    """One sample, whose draws are these."""
     params = Params(self_consistency=SelfConsistencyParams(draws=len(texts)))
     return run("self-consistency", drawing(texts, grader), params)
 
 
 def stages(outcome: Outcome, stage: str) -> list[Decision]:
-    """Decisions of one stage."""
     return [decision for decision in outcome.trace.decisions if decision.stage == stage]
 
 
 def counted(outcome: Outcome) -> Mapping[Any, Any]:
-    """Votes by answer, as the trace has them."""
     return {decision.detail["answer"]: decision.detail["votes"] for decision in stages(outcome, "votes")}
 
 
 def test_draws_are_of_one_prompt_with_hybrid_context_and_each_is_a_call_of_its_own() -> None:
-    """By default five at temperature 0.7, whatever `generate.temperature` says."""
     outcome, asked = run("self-consistency", drawing(["7"] * 5))
     assert [type(call) for call in asked[0]] == [Retrieve, Retrieve]
     assert asked[1] == [
@@ -78,7 +71,6 @@ def test_draws_are_of_one_prompt_with_hybrid_context_and_each_is_a_call_of_its_o
 
 
 def test_an_answer_is_found_in_a_draw_by_the_grader_of_the_job() -> None:
-    """`choice` reads the letter of what stands in the box, so that "(B) Paris" and "B" are one answer."""
     params = Params(self_consistency=SelfConsistencyParams(draws=3), grading=GradingParams(grader="choice"))
     outcome, asked = run("self-consistency", drawing(["A", "(B) Paris", "B"]), params)
     assert counted(outcome) == {"B": 2, "A": 1}
@@ -87,7 +79,6 @@ def test_an_answer_is_found_in_a_draw_by_the_grader_of_the_job() -> None:
 
 @pytest.mark.parametrize("grader", ["regex", "rubric"])
 def test_answers_of_a_vote_are_compared_as_texts_where_the_grader_compares_no_answers(grader: str) -> None:
-    """An answer is no pattern, and no judge rates one by another."""
     params = Params(grading=GradingParams(grader=grader))
     bound = SampleBinder(Binding(pins=PINS, params=params), 0).bind([Grade(answer="b", gold="a", peers=True)])
     request = msgspec.json.decode(bound[0].body, type=Request)
@@ -96,8 +87,6 @@ def test_answers_of_a_vote_are_compared_as_texts_where_the_grader_compares_no_an
 
 
 def test_the_worst_document_is_left_out_where_no_draw_holds_the_context() -> None:
-    """All draws are asked again with what is left, and the trace names the document."""
-
     def answer(call: Call) -> Reply:
         match call:
             case Generate(context=()):
@@ -116,7 +105,6 @@ def test_the_worst_document_is_left_out_where_no_draw_holds_the_context() -> Non
 
 
 def test_answers_that_mean_the_same_vote_together() -> None:
-    """Two draws say 3 alike; three say a half in three ways, and win; grading knows they are one."""
     outcome, asked = vote(["3", "1/2", "3", "0.5", r"\frac12"])
     assert outcome.answer == "1/2"
     assert counted(outcome) == {"1/2": 3, "3": 2}
@@ -129,13 +117,11 @@ def test_answers_that_mean_the_same_vote_together() -> None:
 
 
 def test_the_form_that_was_written_most_often_is_the_answer() -> None:
-    """Of equally frequent ones the first."""
     assert vote(["0.5", "1/2", "1/2"])[0].answer == "1/2"
     assert vote(["0.5", "1/2"])[0].answer == "0.5"
 
 
 def test_a_tie_goes_to_the_answer_that_was_drawn_first_and_the_trace_says_tie() -> None:
-    """The same whenever it is replayed."""
     outcome, _ = vote(["3", "7", "7.0", "3"])
     assert outcome.answer == "3"
     assert stages(outcome, "vote")[0].action == "tie"
@@ -143,7 +129,6 @@ def test_a_tie_goes_to_the_answer_that_was_drawn_first_and_the_trace_says_tie() 
 
 
 def test_texts_without_an_answer_and_failed_draws_do_not_vote() -> None:
-    """One answer against four that say nothing: it is the answer, and the trace counts the others."""
     outcome, _ = vote([NO_BOX, TIMEOUT, NO_BOX, "7", NO_BOX])
     assert outcome.answer == "7"
     assert stages(outcome, "vote")[0].detail == {"draws": 5, "failed": 1, "without_answer": 3, "candidates": 1}
@@ -151,7 +136,6 @@ def test_texts_without_an_answer_and_failed_draws_do_not_vote() -> None:
 
 
 def test_without_any_answer_the_outcome_says_that_none_was_found() -> None:
-    """It is graded as wrong, as everywhere."""
     outcome, asked = vote([NO_BOX, NO_BOX])
     assert (outcome.answer, outcome.extraction) == (None, Extraction.MISSING)
     assert stages(outcome, "vote")[0].action == "no answer"
@@ -159,13 +143,11 @@ def test_without_any_answer_the_outcome_says_that_none_was_found() -> None:
 
 
 def test_where_every_draw_failed_the_sample_fails_with_the_first_failure() -> None:
-    """There is nothing to vote on."""
     with pytest.raises(CallFailed, match="grader_timeout"):
         vote([TIMEOUT, TIMEOUT])
 
 
 def test_answers_that_could_not_be_compared_are_counted_apart_in_words() -> None:
-    """A grader that runs into its deadline has not said that they are equal; of 3 it has said that it is another."""
     outcome, _ = vote(["1/2", "0.5", "3"], lambda call: TIMEOUT if call.answer == "0.5" else grade(call))
     assert counted(outcome) == {"1/2": 1, "0.5": 1, "3": 1}
     (apart,) = stages(outcome, "compare")
@@ -173,7 +155,6 @@ def test_answers_that_could_not_be_compared_are_counted_apart_in_words() -> None
 
 
 def by_rules(answers: Sequence[str], name: str = "math") -> list[tuple[str, int]]:
-    """The candidates and their votes where the grader of this name compares the answers as peers."""
     rules = Rules(grader=choose_marking_grader(name, peers=True))
     pairs = pair_answers(answers)
     verdicts = {pair: mark(call.answer, call.gold, rules) for pair in pairs for call in [make_comparison(pair)]}
@@ -199,13 +180,11 @@ def by_rules(answers: Sequence[str], name: str = "math") -> list[tuple[str, int]
 def test_answers_that_contradict_each_other_never_vote_together(
     answers: list[str], votes: list[tuple[str, int]]
 ) -> None:
-    """Not by way of one that contradicts neither, such as 5 beside 5 m and 5 cm: it votes for the larger group."""
     assert by_rules(answers) == votes
 
 
 @pytest.mark.parametrize("name", ["math-dataset", "last-number"])
 def test_rules_that_drop_signs_elect_no_answer(name: str) -> None:
-    """MATH's string rules take 5% for 5; that is how a gold answer may be written, and no agreement of two answers."""
     assert by_rules([r"5\%", "5", "0.05"], name) == [(r"5\%", 2), ("5", 1)]
 
 
@@ -220,13 +199,11 @@ def test_the_order_of_the_draws_settles_ties_alone(order: tuple[str, ...]) -> No
 
 
 def test_a_strict_verdict_alone_is_no_agreement() -> None:
-    """The grader's own verdict decides; strict rules only say how an answer is written."""
     strict = {("a", "b"): Graded(math_verify=False, strict=True), ("b", "a"): Graded(math_verify=None, strict=True)}
     assert [each.votes for each in count_votes(["a", "b"], strict)] == [1, 1]
 
 
 def test_a_candidate_names_its_ways_of_writing_in_the_order_of_the_draws() -> None:
-    """Although the one without a unit joined last; the first of the most frequent ones is shown."""
     alike, other = Graded(math_verify=True, strict=False), Graded(math_verify=False, strict=False)
     verdicts = {pair: other if set(pair) == {"b", "c"} else alike for pair in permutations(["a", "b", "c"], 2)}
     first, second = count_votes(["a", "b", "c"], verdicts)
@@ -234,7 +211,6 @@ def test_a_candidate_names_its_ways_of_writing_in_the_order_of_the_draws() -> No
 
 
 def test_a_dry_run_prices_every_draw_and_every_comparison() -> None:
-    """Five draws that all differ are ten pairs, each compared both ways; 20 are 190 pairs."""
     for draws, comparisons in ((5, 20), (20, 380)):
         params = Params(self_consistency=SelfConsistencyParams(draws=draws))
         rounds = list(dry_run(make_placeholder_job("self-consistency", params), Item(ordinal=0, question="?")))
@@ -242,7 +218,6 @@ def test_a_dry_run_prices_every_draw_and_every_comparison() -> None:
 
 
 def test_every_repeat_draws_its_own_answers() -> None:
-    """Although `generate.temperature` is 0; what is found and compared is the same for all."""
     assert list_drawn_roles("self-consistency", Params(), "all") == {"generate"}
     assert list_drawn_roles("hybrid", Params(), "all") == set()
     assert list_drawn_roles("mathrag-gate", Params(), "none") == {"generate", "judge"}

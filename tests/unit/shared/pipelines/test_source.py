@@ -95,7 +95,6 @@ for module in sys.argv[1:]:
 
 
 def printed(program: str, folder: Path, *words: str) -> list[Any]:
-    """The lines of JSON that a new process prints, which imports what stands in `folder`."""
     command = [sys.executable, "-c", program, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -103,14 +102,12 @@ def printed(program: str, folder: Path, *words: str) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a copy of `shared`; whoever edits a file writes it back."""
     folder = tmp_path_factory.mktemp("clone")
     shutil.copytree(REPOSITORY / "shared", folder / "shared", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
 def test_a_file_that_is_edited_after_its_import_changes_the_hash_of_the_next_process_only(clone: Path) -> None:
-    """Also where the hash is asked for only after the edit; the process says which file a restart would read."""
     before = registry.pipeline_hash("dense")
     found = {(first, file): (hashes, changed) for first, file, hashes, changed in printed(WATCHED, clone, *EDITED)}
     assert found == {(first, file): ([before], [file]) for first, file in product(("asked", "not-asked"), EDITED)}
@@ -133,7 +130,6 @@ USED_BY = {
 
 
 def test_an_edit_changes_the_pipelines_that_use_the_file_and_no_other(clone: Path) -> None:
-    """All processes are told apart by it, since what no pipeline imports answers their calls."""
     before = {name: registry.pipeline_hash(name) for name in registry.names()} | {"": registry.source_hash()}
     found = dict(printed(HASHES, clone, *USED_BY))
     changed = {file: {name for name in before if hashes[name] != before[name]} for file, hashes in found.items()}
@@ -141,7 +137,6 @@ def test_an_edit_changes_the_pipelines_that_use_the_file_and_no_other(clone: Pat
 
 
 def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_other() -> None:
-    """As a new process imports them that runs this pipeline alone."""
     modules = [registry.get(name).run.__module__ for name in registry.names()]
     covered = {
         module: {file for file in collect_files(module, read_as_imported) if file.endswith(".py")} for module in modules
@@ -151,7 +146,6 @@ def test_the_hash_covers_the_modules_that_are_imported_with_the_pipeline_and_no_
 
 @pytest.mark.parametrize("name", registry.list_offered())
 def test_the_hash_covers_every_file_that_the_pipeline_runs_or_reads(name: str, used: Callable[[str], set[str]]) -> None:
-    """In dry runs of all its parts, in both languages, with nothing in any cache."""
     files = used(name)
     assert registry.get(name).run.__module__.replace(".", "/") + ".py" in files
     assert any(file.endswith(".toml") for file in files)
@@ -160,7 +154,6 @@ def test_the_hash_covers_every_file_that_the_pipeline_runs_or_reads(name: str, u
 
 @pytest.fixture(scope="module")
 def used() -> Callable[[str], set[str]]:
-    """Files below `shared` whose functions run, or that are opened, in dry runs; those of `RUNTIME` are left out."""
     files: set[str] = set()
 
     def note_function(frame: FrameType, _event: str, _argument: object) -> None:
@@ -187,7 +180,6 @@ def used() -> Callable[[str], set[str]]:
 
 
 def forget_what_was_read() -> None:
-    """Empty the caches of all that pipelines stand on, so that files are read again."""
     for module in [
         module for name, module in sys.modules.items() if name.startswith(("shared.rag.", "shared.mathtext."))
     ]:
@@ -197,7 +189,6 @@ def forget_what_was_read() -> None:
 
 
 def run_all_parts(name: str) -> None:
-    """Dry runs of a pipeline with every setting that switches on a part."""
     for variant, question in product(VARIANTS, ("What is the sum of 2 and 3?", "2 加 3 等于多少？")):
         job = make_placeholder_job(name, msgspec.convert(variant, Params))
         for _ in dry_run(job, Item(ordinal=0, question=question, gold="5")):
@@ -205,7 +196,6 @@ def run_all_parts(name: str) -> None:
 
 
 def test_files_that_came_and_went_are_changes_too() -> None:
-    """By path; hashes tell which text is which."""
     found = list_changes({"a.py": "1", "b.py": "2", "c.py": "3"}, {"b.py": "2", "c.py": "4", "d.py": "5"})
     assert [(each.file, each.imported is None, each.on_disk is None) for each in found] == [
         ("a.py", False, True), ("c.py", False, False), ("d.py", True, False),
@@ -217,7 +207,6 @@ CHANGE = Change(file=OWN, imported="a" * 64, on_disk="b" * 64)
 
 
 def test_a_warning_names_the_file_both_hashes_and_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a file, however many pipelines stand on it; none where nothing was edited."""
     monkeypatch.setattr(registry, "list_changed_files", lambda _: [CHANGE])
     (warning,) = list_edit_warnings(["dense", "hybrid"])
     assert all(word in warning for word in (OWN, "a" * 12, "b" * 12, "restart the service"))
@@ -226,7 +215,6 @@ def test_a_warning_names_the_file_both_hashes_and_the_restart(monkeypatch: pytes
 
 
 def test_submit_prints_the_services_warnings_on_standard_error(server: Server) -> None:
-    """So that `--json` stays JSON."""
     server(says({**job("running"), "warnings": [f"{OWN} was edited"]}, 202))
     arguments = ("job", "submit", "--name", "n", "--dataset", "d", "--pipeline", "dense", "--json")
     ended = mathrag(*arguments)
@@ -235,7 +223,6 @@ def test_submit_prints_the_services_warnings_on_standard_error(server: Server) -
 
 
 def test_the_list_of_pipelines_says_which_file_wants_a_restart(server: Server) -> None:
-    """Below the table."""
     shown: dict[str, Any] = {
         "name": "dense",
         "hash": "c" * 64,

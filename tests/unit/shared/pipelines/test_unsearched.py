@@ -19,7 +19,6 @@ REASON = "the embedder knows no token"
 
 
 def ended(pipeline: str, **params: Any) -> Outcome:
-    """One sample whose vector finds nothing, and whose words find one document."""
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     replay = Replay(registry.get(pipeline).run(sample, Params(**params), LIBRARY))
     while replay.calls:
@@ -29,7 +28,6 @@ def ended(pipeline: str, **params: Any) -> Outcome:
 
 
 def reply(call: Call) -> Reply:
-    """By the index that is asked; nothing else of what is asked matters."""
     match call:
         case Retrieve(index="dense"):
             return Retrieved(hits=(), reason=REASON)
@@ -54,7 +52,6 @@ def reply(call: Call) -> Reply:
     ],
 )
 def test_a_question_without_a_vector_is_answered_from_its_words(pipeline: str, found: tuple[str, ...]) -> None:
-    """The trace says what was not searched; a pipeline of vectors alone answers without documents."""
     outcome = ended(pipeline, critic=CriticParams(attempts=1))
     assert outcome.context == found
     [without] = [each for each in outcome.trace.decisions if each.fallback == "no_vector"]
@@ -63,7 +60,6 @@ def test_a_question_without_a_vector_is_answered_from_its_words(pipeline: str, f
 
 
 def test_every_wording_without_a_vector_is_named() -> None:
-    """Of `enhanced`: its search by words goes on."""
     outcome = ended("enhanced")
     assert [each.action for each in outcome.trace.decisions if each.fallback == "no_vector"][:1] == [
         "without original dense"

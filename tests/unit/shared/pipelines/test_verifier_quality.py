@@ -19,12 +19,10 @@ ITEMS = [Item(ordinal=i, question=f"q{i}") for i in range(40)]
 
 
 def params(**given: Any) -> Params:
-    """Parameters by their names."""
     return msgspec.convert(given, Params)
 
 
 def verified(call: Verify) -> Verified | Failure:
-    """Document n has n right equations and one wrong one; of document 0 nothing can be decided, 1 takes too long."""
     n = HASHES.index(call.document)
     if n == 1:
         return LOST
@@ -32,12 +30,10 @@ def verified(call: Verify) -> Verified | Failure:
 
 
 def checked(call: Call) -> Reply:
-    """A world with a verifier."""
     return verified(call) if isinstance(call, Verify) else neighbours(call)
 
 
 def prepared(chosen: Params, answer: Any = checked) -> tuple[GateDecision, list[list[Call]]]:
-    """The calibration."""
     prepare = registry.get("mathrag-gate").prepare
     assert prepare is not None
     return drive(prepare(ITEMS, chosen, LIBRARY), answer)
@@ -45,14 +41,12 @@ def prepared(chosen: Params, answer: Any = checked) -> tuple[GateDecision, list[
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_who_scores_may_be_said_and_then_nothing_is_calibrated(strategy: Strategy) -> None:
-    """No search, no judgement: the decision says that it is nobody's."""
     decided, asked = prepared(params(quality=strategy.value))
     assert (decided.strategy, decided.rho, decided.documents, asked) == (strategy, None, (), [])
     assert strategy.value in decided.reason
 
 
 def test_by_default_the_gate_decides_and_nothing_is_verified() -> None:
-    """And what is stored of its decision has the bytes that it always had."""
     decided, asked = prepared(Params())
     assert not [call for step in asked for call in step if isinstance(call, Verify)]
     assert decided.truth is None
@@ -60,13 +54,11 @@ def test_by_default_the_gate_decides_and_nothing_is_verified() -> None:
 
 
 def test_a_decision_that_was_stored_without_a_truth_is_read() -> None:
-    """Jobs of an earlier version keep their gate."""
     decided, _ = prepared(Params())
     assert msgspec.json.decode(canonical.encode(decided), type=GateDecision) == decided
 
 
 def test_a_verifier_scores_by_what_it_could_decide() -> None:
-    """Undecided and unchecked documents have no quality, and come behind those that have one."""
     chosen = params(quality="verifier", verify={"modulus": 10})
     sample = Sample(item=Item(ordinal=0, question="q0"), prepared=prepared(chosen)[0])
 
@@ -96,12 +88,10 @@ def test_a_verifier_scores_by_what_it_could_decide() -> None:
 def test_quality_is_the_share_of_right_equations_as_far_as_so_few_can_say(
     right: int, wrong: int, quality: float | None
 ) -> None:
-    """Jeffreys' prior; what is unknown is no score, and changes none."""
     assert Verified(verified=right, refuted=wrong, unknown=7).quality == (quality and pytest.approx(quality))
 
 
 def test_calibration_documents_are_judged_and_checked_at_once() -> None:
-    """More calls, not more rounds; the decision is the same."""
     decided, asked = prepared(params(gate={"truth": "verifier"}))
     assert [len(step) for step in asked] == [80, 82]
     assert [call.document for call in asked[1][41:] if isinstance(call, Verify)] == list(HASHES[:41])
@@ -109,7 +99,6 @@ def test_calibration_documents_are_judged_and_checked_at_once() -> None:
 
 
 def test_a_decision_records_how_rules_and_judge_agree_with_the_truth() -> None:
-    """Over the documents of which something could be decided; the vectors are in the order of the documents."""
     truth = prepared(params(gate={"truth": "verifier"}))[0].truth
     assert truth is not None
     assert (truth.scores[:3], truth.refuted[:3], truth.failures) == ((None, None, 2.5 / 4), (0, None, 1), 1)
@@ -121,8 +110,6 @@ def test_a_decision_records_how_rules_and_judge_agree_with_the_truth() -> None:
 
 
 def test_documents_without_a_rating_are_in_no_vector() -> None:
-    """The truth's vectors are as long as the gate's."""
-
     def answer(call: Call) -> Reply:
         failed = isinstance(call, Judge) and HASHES.index(call.document) < 4
         return Failure(kind=FailureKind.UNPARSED) if failed else checked(call)
@@ -133,14 +120,12 @@ def test_documents_without_a_rating_are_in_no_vector() -> None:
 
 
 def test_the_truth_is_recomputed_to_the_same_bytes() -> None:
-    """Through JSON and back."""
     decided, _ = prepared(params(gate={"truth": "verifier"}))
     stored = msgspec.json.decode(canonical.encode(decided), type=GateDecision)
     assert canonical.encode(stored) == canonical.encode(prepared(params(gate={"truth": "verifier"}))[0])
 
 
 def test_a_judge_that_knows_right_from_wrong_agrees_with_the_truth_and_constant_rules_do_not() -> None:
-    """Where there is no correlation it says why."""
     found = [Verified(verified=n, refuted=3 - n, unknown=0) for n in (0, 1, 2, 3)]
     truth = compare_with_truth([0.5] * 4, [0.1, 0.2, 0.3, 0.4], found)
     assert truth.judge.rho == pytest.approx(1.0)
@@ -148,12 +133,10 @@ def test_a_judge_that_knows_right_from_wrong_agrees_with_the_truth_and_constant_
 
 
 def test_vectors_of_different_lengths_are_refused() -> None:
-    """They would be of different documents."""
     with pytest.raises(ValueError, match="2 rule, 1 judge scores, 1 checked"):
         compare_with_truth([0.1, 0.2], [0.3], [LOST])
 
 
 def test_the_modulus_by_which_all_numbers_are_equal_is_refused() -> None:
-    """Every equation would hold."""
     with pytest.raises(msgspec.ValidationError, match=r"verify\.modulus"):
         params(verify={"modulus": 1})

@@ -11,7 +11,6 @@ PROMPT = 'id = "{name}"\nversion = 1\nrequired = ["question"]\noptional = ["cont
 
 
 def prompt(name: str, text: str = "Q: {{question}}") -> str:
-    """A template that asks the question in these words."""
     return PROMPT.format(name=name, text=text)
 
 
@@ -28,7 +27,6 @@ BAD_PROMPTS = {
 
 @pytest.mark.parametrize("name", BAD_PROMPTS)
 def test_a_prompt_that_is_none_is_refused_in_words_and_hides_no_other(tmp_path: Path, name: str) -> None:
-    """The file is named, and what to do about it."""
     content, said = BAD_PROMPTS[name]
     (tmp_path / f"{name}.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
     (tmp_path / "well.toml").write_text(prompt("well"))
@@ -40,7 +38,6 @@ def test_a_prompt_that_is_none_is_refused_in_words_and_hides_no_other(tmp_path: 
 
 
 def test_a_file_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
-    """A link within the folder is none of that."""
     folder = tmp_path / "prompts"
     folder.mkdir()
     (tmp_path / "secret.txt").write_text("do not tell")
@@ -56,7 +53,6 @@ def test_a_file_that_leads_out_of_its_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_shipped_name_and_a_folder_that_is_not_there_are_said(tmp_path: Path) -> None:
-    """Neither keeps a process from starting."""
     (tmp_path / "cot.toml").write_text(prompt("cot"))
     [taken] = find_in_folder(Kind.TEMPLATE, tmp_path, ["cot"])
     assert taken.state is State.SHIPPED

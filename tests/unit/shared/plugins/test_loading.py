@@ -51,13 +51,11 @@ SAID = {
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plugins.Site:
-    """An empty folder that is imported from."""
     return plugins.site(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def _untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every import is well, and no process is started to find that out: the other tests try what they install."""
     monkeypatch.setattr(trial, "_verdicts", {})
     monkeypatch.setattr(trial, "_try", lambda *_: TrialResult(state=State.READY))
 
@@ -66,7 +64,6 @@ def _untried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
     site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state and the sentence say what is wrong; the one that is well can be used."""
     for name, source in HOSTILE.items():
         site.install(name, source)
     for name in ("dense", "Upper", "twice", "well"):
@@ -91,7 +88,6 @@ def test_each_defect_is_a_state_of_its_own_and_stops_no_other_plugin(
 def test_a_pipelines_hash_is_of_its_plugins_files_and_of_what_these_import(
     site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of data is among them, and an edit after the import is named while the old code goes on."""
     package = site.install("well")
     restart(monkeypatch)
     first = registry.pipeline_hash("well")
@@ -107,7 +103,6 @@ def test_a_pipelines_hash_is_of_its_plugins_files_and_of_what_these_import(
 def test_what_was_installed_changed_or_uninstalled_after_the_start_is_said(
     site: plugins.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart is what is missing, so the state is not that of a defect."""
     for name in ("changed", "gone"):
         site.install(name)
     restart(monkeypatch)
@@ -126,7 +121,6 @@ def test_what_was_installed_changed_or_uninstalled_after_the_start_is_said(
 
 
 def test_an_unreadable_distribution_hides_no_other(site: plugins.Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One without metadata is called by its folder, and an entry point that is none is refused."""
     site.install("well")
     folder = site.folder / "nameless-1.dist-info"
     folder.mkdir()

@@ -31,8 +31,6 @@ WRONG = Graded(math_verify=False, strict=False)
 
 
 class QuickPool(GradingPool):
-    """One whose children start at once, for what becomes of children whatever they compute."""
-
     def __init__(self, size: int, deadline_s: float) -> None:
         super().__init__(size, deadline_s)
         self._module = "tests.unit.shared.processes.quick_grading_process"
@@ -40,7 +38,6 @@ class QuickPool(GradingPool):
 
 @pytest.fixture(scope="module")
 async def pool() -> AsyncIterator[GradingPool]:
-    """One child, so that every item of a test meets the same process."""
     async with GradingPool(size=1, deadline_s=30) as started:
         await started.start()
         yield started
@@ -69,12 +66,10 @@ async def pool() -> AsyncIterator[GradingPool]:
 async def test_both_graders_give_their_verdict(
     pool: GradingPool, answer: str, gold: str, math_verify: bool, strict: bool
 ) -> None:
-    """Algebra and strings, each for itself; unreadable answers are wrong, not an error."""
     assert await pool.grade(answer, gold) == Graded(math_verify=math_verify, strict=strict)
 
 
 async def test_a_gold_answer_that_is_no_regular_expression_is_a_failure(pool: GradingPool) -> None:
-    """It says what is wrong with the pattern; the answer is neither right nor wrong."""
     reply = await pool.grade("5", "(5", Rules(grader="regex"))
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.UNPARSED
@@ -82,19 +77,16 @@ async def test_a_gold_answer_that_is_no_regular_expression_is_a_failure(pool: Gr
 
 
 async def test_an_answer_is_right_if_any_gold_answer_matches_it(pool: GradingPool) -> None:
-    """Mathematics and words alike."""
     assert await pool.grade("0.5", "2", Rules(golds=("3", r"\frac{1}{2}"))) == Graded(math_verify=True, strict=True)
     words = Rules(grader="text", golds=("United States", "USA"))
     assert await pool.grade("the U.S.A.", "America", words) == Marked(correct=True, strict=False)
 
 
 async def test_an_unreadable_gold_answer_has_no_verdict(pool: GradingPool) -> None:
-    """That is the dataset's fault, not the answer's."""
     assert await pool.grade("5", "") == Graded(math_verify=None, strict=False)
 
 
 async def test_one_child_serves_many_items(pool: GradingPool) -> None:
-    """Starting it costs more than grading."""
     before = pool.pids
     assert len(before) == 1
     await asyncio.gather(*(pool.grade(str(i), "5") for i in range(10)))
@@ -102,7 +94,6 @@ async def test_one_child_serves_many_items(pool: GradingPool) -> None:
 
 
 async def test_no_answer_needs_no_process() -> None:
-    """A missing answer is wrong by both graders, even where nothing can be started."""
     pool = GradingPool(size=1)
     assert await pool.grade(None, "5") == Graded(math_verify=False, strict=False)
     assert pool.pids == frozenset()
@@ -128,7 +119,6 @@ async def test_an_endless_item_is_killed_at_the_deadline_and_the_next_gets_a_fre
 
 
 async def test_waiting_for_the_processor_counts_for_no_deadline() -> None:
-    """A child that is kept from working for longer than its deadline gives its verdict all the same."""
     async with QuickPool(size=1, deadline_s=0.5) as pool:
         await pool.start()
         (child,) = pool.pids
@@ -140,7 +130,6 @@ async def test_waiting_for_the_processor_counts_for_no_deadline() -> None:
 
 
 async def test_a_child_that_never_gets_the_processor_is_the_machines_failure() -> None:
-    """Which the runtime tries again: the answer is not at fault."""
     async with QuickPool(size=1, deadline_s=0.05) as pool:
         await pool.start()
         (child,) = pool.pids
@@ -154,7 +143,6 @@ LATE = Failure(kind=FailureKind.GRADER_TIMEOUT)
 
 
 async def test_an_item_that_is_endless_twice_is_killed_twice() -> None:
-    """Each time in a process of its own, and the next item gets a third."""
     async with QuickPool(size=1, deadline_s=0.1) as pool:
         detail = "no verdict within 0.1 s of processor time"
         assert await pool.grade(ENDLESS, "5") == Failure(kind=FailureKind.GRADER_TIMEOUT, detail=detail)
@@ -169,7 +157,6 @@ async def test_an_item_that_is_endless_twice_is_killed_twice() -> None:
 async def test_what_ran_into_its_deadline_is_tried_once_more(
     monkeypatch: pytest.MonkeyPatch, second: Any, verdict: Failure | None
 ) -> None:
-    """The second verdict is the one that is stored, whatever it is."""
     replies = iter([LATE, second])
 
     async def ask(_: object) -> Any:
@@ -182,7 +169,6 @@ async def test_what_ran_into_its_deadline_is_tried_once_more(
 
 
 async def test_an_answer_that_is_the_gold_one_is_right_though_nobody_could_compute_it() -> None:
-    """Letter by letter; no process is asked, so that none can run into its deadline."""
     pool = GradingPool(size=1)
     assert await pool.grade(HANGS, HANGS) == Graded(math_verify=True, strict=True)
     assert await pool.grade(HANGS, "5", Rules(golds=(HANGS,))) == Graded(math_verify=True, strict=True)
@@ -190,7 +176,6 @@ async def test_an_answer_that_is_the_gold_one_is_right_though_nobody_could_compu
 
 
 async def test_a_child_that_dies_at_work_is_a_failure_and_is_replaced() -> None:
-    """An infrastructure failure, which the runtime retries."""
     async with QuickPool(size=1, deadline_s=30) as pool:
         await pool.start()
         (victim,) = pool.pids
@@ -202,7 +187,6 @@ async def test_a_child_that_dies_at_work_is_a_failure_and_is_replaced() -> None:
 
 
 async def test_a_cancelled_item_takes_its_child_along() -> None:
-    """The child would answer the next item with this one's verdict."""
     async with QuickPool(size=1, deadline_s=30) as pool:
         await pool.start()
         before = pool.pids
@@ -216,7 +200,6 @@ async def test_a_cancelled_item_takes_its_child_along() -> None:
 
 
 async def test_close_kills_children_at_work() -> None:
-    """Their items end as failures, and nothing is left running."""
     pool = QuickPool(size=2, deadline_s=30)
     await pool.start()
     pids = pool.pids
@@ -232,7 +215,6 @@ async def test_close_kills_children_at_work() -> None:
 
 
 async def test_a_closed_pool_refuses_items() -> None:
-    """It would start a child that nobody ends."""
     pool = GradingPool(size=1)
     await pool.close()
     with pytest.raises(RuntimeError, match="the pool of the grader is closed"):
@@ -240,7 +222,6 @@ async def test_a_closed_pool_refuses_items() -> None:
 
 
 async def test_items_run_side_by_side_up_to_the_pools_size() -> None:
-    """A stuck item holds up its own child only."""
     async with QuickPool(size=2, deadline_s=30) as pool:
         await pool.start()
         stuck = asyncio.create_task(pool.grade(ENDLESS, "5"))
@@ -265,13 +246,11 @@ asyncio.run(main())
 
 
 def test_a_child_dies_with_its_parent_even_inside_a_computation() -> None:
-    """The parent is killed; stderr, which the child inherited, closes because the child is gone too."""
     ended = subprocess.run([sys.executable, "-c", PARENT], stderr=subprocess.PIPE, check=False, timeout=60)
     assert ended.returncode == -signal.SIGKILL
 
 
 def test_a_child_without_its_parent_does_not_begin() -> None:
-    """The parent died before the kernel was told: the process id is another's."""
     command = [sys.executable, "-m", "shared.processes.grading_process", "1", "5"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60)
     assert ended.returncode == -signal.SIGKILL
@@ -290,7 +269,6 @@ child_process.send(replies, {"ready": True})
 
 
 def test_prints_of_a_library_do_not_reach_the_protocol() -> None:
-    """Stdout carries replies and nothing else."""
     ended = subprocess.run([sys.executable, "-c", NOISY], capture_output=True, check=True, timeout=60)
     assert ended.stdout == b'{"ready": true}\n'
     assert b"from python" in ended.stderr
@@ -298,8 +276,6 @@ def test_prints_of_a_library_do_not_reach_the_protocol() -> None:
 
 
 def test_a_grader_that_raises_has_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception is not a wrong answer."""
-
     def fail(*_: object, **__: object) -> bool:
         raise RecursionError
 
@@ -308,7 +284,6 @@ def test_a_grader_that_raises_has_no_verdict(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_reply_is_one_line_of_json() -> None:
-    """Whatever is in it."""
     out = io.StringIO()
     child_process.send(out, {"text": "a\nb\ud800"})
     assert out.getvalue().count("\n") == 1

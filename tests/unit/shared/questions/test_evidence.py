@@ -14,7 +14,6 @@ FACTS = [
 
 
 def rule(*body: Atom, head: tuple[int | str, int | str] = (0, 1)) -> Rule:
-    """With this body, of an uncle."""
     return Rule(head=Atom("uncle", *head), body=body, support=1, body_size=1, confidence=1.0)
 
 
@@ -22,20 +21,17 @@ CHAIN = rule(Atom("parent", 0, 2), Atom("brother", 2, 1))
 
 
 def test_the_facts_of_one_body_are_told_with_the_answer_that_they_reach() -> None:
-    """Facts of other bodies, and those that lead to no answer, are not among them."""
     assert evidence(CHAIN, QUERY, ["dan"], FACTS) == Evidence("dan", ("2", "3"))
     assert evidence(CHAIN, QUERY, ["fay", "gil"], FACTS) == Evidence("fay", ("2", "4"))
     assert evidence(CHAIN, QUERY, ["gil"], FACTS) is None
 
 
 def test_a_question_for_the_subject_is_followed_from_the_other_end() -> None:
-    """Whose uncle is Dan?"""
     query = FactQuery(relation="uncle", entity="dan", side="subject")
     assert evidence(CHAIN, query, ["ann"], FACTS) == Evidence("ann", ("2", "3"))
 
 
 def test_constants_hold_for_their_entity_alone() -> None:
-    """In the body, or as the head's term for what is asked."""
     constant = rule(Atom("parent", 0, "cat"), head=(0, "dan"))
     assert evidence(constant, QUERY, ["dan"], FACTS) == Evidence("dan", ("2",))
     assert evidence(rule(Atom("parent", 0, "eve"), head=(0, "dan")), QUERY, ["dan"], FACTS) is None
@@ -43,13 +39,11 @@ def test_constants_hold_for_their_entity_alone() -> None:
 
 
 def test_a_fact_that_two_atoms_stand_for_is_told_once() -> None:
-    """As a document of the prompt."""
     twice = rule(Atom("brother", 0, 1), Atom("brother", 0, 1))
     assert evidence(twice, QUERY, ["gil"], FACTS) == Evidence("gil", ("5",))
 
 
 @pytest.mark.parametrize(("atoms", "found"), [(LONGEST, True), (LONGEST + 1, False)])
 def test_a_long_body_is_not_looked_for(atoms: int, found: bool) -> None:
-    """The work would grow without bound."""
     loop = rule(*[Atom("parent", 0, "cat")] * (atoms - 1), Atom("brother", 0, 1))
     assert (evidence(loop, QUERY, ["gil"], FACTS) is not None) is found

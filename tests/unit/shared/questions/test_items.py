@@ -24,7 +24,6 @@ OBJECTS = Choice(sides=("object",))
 
 
 def test_facts_that_share_entity_relation_and_side_are_one_question() -> None:
-    """Its answers are those of the held-out facts by name, then those of the graph."""
     made = by_question(set_of(STATIC, [("a", "knows", "d"), ("a", "knows", "c")], OBJECTS))
     (item,) = made.values()
     assert (item.question, golds(item)) == ("a knows whom or what?", ["c", "d", "b"])
@@ -32,14 +31,12 @@ def test_facts_that_share_entity_relation_and_side_are_one_question() -> None:
 
 
 def test_questions_that_the_graph_answers_are_left_out_where_these_are_not_wanted() -> None:
-    """And counted."""
     made = set_of(STATIC, [("a", "knows", "d"), ("b", "knows", "d")], Choice(("object",), unanswered=True))
     assert by_question(made).keys() == {"b knows whom or what?"}
     assert (made.counts.left_out.answered, made.counts.answered_by_graph) == (1, 0)
 
 
 def test_both_ends_are_asked_for_or_one() -> None:
-    """The words say which; the query names what is known."""
     asked = by_question(set_of(STATIC, [("a", "knows", "d")]))
     assert asked.keys() == {"a knows whom or what?", "Who or what knows d?"}
     subject = asked["Who or what knows d?"]
@@ -50,7 +47,6 @@ def test_both_ends_are_asked_for_or_one() -> None:
 
 
 def test_answers_of_another_time_are_none() -> None:
-    """With times, an answer is true at the time of the question alone, be it in the graph or held out."""
     held_out = [("a", "met", "b", 2), ("a", "met", "d", 5), ("a", "met", "c", 5), ("a", "met", "b", 6)]
     made = set_of(TIMED, held_out, OBJECTS)
     asked = by_question(made)
@@ -66,7 +62,6 @@ def test_answers_of_another_time_are_none() -> None:
 
 
 def test_without_rules_the_earlier_facts_between_entity_and_answers_are_gold_documents() -> None:
-    """In either direction and of whatever relation; where there are none, nothing is said."""
     asked = by_question(set_of(TIMED, [("a", "met", "b", 2), ("a", "met", "b", 9), ("c", "met", "a", 9)], OBJECTS))
     assert asked["At 2, a met whom or what?"].gold_documents == {"0": 1}
     assert asked["At 9, a met whom or what?"].gold_documents == {"0": 1, "2": 1}
@@ -76,14 +71,12 @@ def test_without_rules_the_earlier_facts_between_entity_and_answers_are_gold_doc
 
 
 def test_gold_documents_without_rules_are_the_latest_so_many() -> None:
-    """Of a pair that a thousand facts join."""
     graph = graph_of(*(("a", "met", "b", time) for time in range(LINKS + 10)))
     (item,) = set_of(graph, [("a", "met", "b", 9999)], OBJECTS).items()
     assert list(item.gold_documents or ()) == [str(fact) for fact in range(10, LINKS + 10)]
 
 
 def test_what_is_not_asked_is_counted_by_its_reason() -> None:
-    """Facts of the graph, and questions about what it does not name; an answer that it does not name is one."""
     held_out = [("a", "knows", "b"), ("a", "likes", "b"), ("x", "knows", "b"), ("a", "visits", "y")]
     made = set_of(STATIC, held_out)
     asked = by_question(made)
@@ -98,7 +91,6 @@ def test_what_is_not_asked_is_counted_by_its_reason() -> None:
 
 
 def test_a_question_with_more_than_a_thousand_answers_is_left_out() -> None:
-    """Whether they are held out or in the graph; one of a thousand is asked."""
     known = [("a", "knows", f"e{number}") for number in range(ANSWERS)]
     graph = graph_of(*known, ("b", "knows", "a"), *(("c", "knows", f"e{number}") for number in range(ANSWERS - 1)))
     made = set_of(graph, [("a", "knows", "x"), ("b", "knows", "b"), ("c", "knows", "x")], OBJECTS)
@@ -111,7 +103,6 @@ def test_a_question_with_more_than_a_thousand_answers_is_left_out() -> None:
 
 
 def test_a_question_that_is_too_long_is_left_out() -> None:
-    """Names may be longer than a question."""
     name = "n" * MAX_QUESTION
     made = set_of(graph_of(("a", "knows", name)), [(name, "knows", "a"), ("a", "knows", "a")], OBJECTS)
     assert len(list(made.items())) == 1
@@ -119,7 +110,6 @@ def test_a_question_that_is_too_long_is_left_out() -> None:
 
 
 def test_no_question_left_says_why() -> None:
-    """With the reasons, and what to give instead."""
     with pytest.raises(Invalid) as refused:
         list(set_of(STATIC, [("a", "knows", "b"), ("x", "likes", "y")]).items())
     assert refused.value.hint == (
@@ -129,20 +119,17 @@ def test_no_question_left_says_why() -> None:
 
 
 def test_answers_that_are_shown_alike_are_one() -> None:
-    """Documents show blanks for underscores, and so do questions."""
     (item,) = set_of(graph_of(("New_York", "near", "b")), [("New_York", "near", "a_b"), ("New_York", "near", "a b")],
                      OBJECTS).items()  # fmt: skip
     assert (item.question, golds(item)) == ("New York near whom or what?", ["a b", "b"])
 
 
 def test_all_answers_of_a_set_are_one_gold_answer() -> None:
-    """As `set` reads a list of an upload."""
     (item,) = set_of(STATIC, [("a", "knows", "d")], Choice(sides=("object",), grader="set")).items()
     assert (item.gold, item.expected) == ("d\nb", None)
 
 
 def test_a_limit_draws_evenly_by_the_seed_whatever_the_order_of_the_file() -> None:
-    """A lower limit makes the beginning of the set of a higher one, with the same ids."""
     entities = [f"e{number}" for number in range(12)]
     graph = graph_of(*((entity, "knows", "hub") for entity in entities))
     held_out = [(one, "knows", other) for one, other in product(entities, repeat=2)]
@@ -154,13 +141,11 @@ def test_a_limit_draws_evenly_by_the_seed_whatever_the_order_of_the_file() -> No
 
 
 def upload(path: Path, split: str = "test") -> GraphFacts:
-    """Facts of a file or folder."""
     return facts.read(graph_paths.fact_lines(path, [split]), path.name, 10**6).upload
 
 
 @pytest.mark.skipif(not (DATA / "kinship").is_dir(), reason="../shared/data/kg/kinship is not there")
 def test_kinships_test_facts_ask_so_much() -> None:
-    """Recorded: the graph itself answers most of them, and rules of AMIE3 lead to most."""
     folder = DATA / "kinship"
     with (folder / "amie-rules.tsv").open("rb") as file:
         rules = list(enumerate(reading.read(file, "amie").rules))
@@ -173,7 +158,6 @@ def test_kinships_test_facts_ask_so_much() -> None:
 
 @pytest.mark.skipif(not (DATA / "icews14").is_dir(), reason="../shared/data/kg/icews14 is not there")
 def test_icews_test_facts_ask_so_much() -> None:
-    """Recorded: the validation facts name the known entity of 20,983 of 23,315 questions."""
     graph, held_out = upload(DATA / "icews14", "valid").graph, upload(DATA / "icews14").graph
     made = QuestionSet(graph, held_out, Wording({}, {}, "day"), Choice(limit=1000), None)
     items, counts = list(made.items()), made.counts

@@ -33,14 +33,12 @@ def found(
     graph: Graph, question: tuple[str, str, str, int] | tuple[str, str, str], side: Side, *rules: Rule,
     miner: Miner = "amie",
 ) -> DatasetItem:  # fmt: skip
-    """The item of one held-out fact."""
     bank = bank_of(*rules, miner=miner)
     (item,) = set_of(graph, [question], Choice(sides=(side,)), bank).items()
     return item
 
 
 def leads(item: DatasetItem) -> dict[int, Sequence[str]]:
-    """Documents by rule."""
     assert item.query is not None
     return {lead.rule: lead.documents for lead in item.query.leads}
 
@@ -61,14 +59,12 @@ def leads(item: DatasetItem) -> dict[int, Sequence[str]]:
     ],
 )
 def test_the_facts_of_a_body_lead_to_the_answer(body: tuple[Atom, ...], documents: Sequence[str] | None) -> None:
-    """Chains either way round, inverse atoms, constants; not where an atom fails, is unknown or unconnected."""
     item = found(KIN, ("ann", "sees", "cid"), "object", rule_of(Atom("sees", 0, 1), *body))
     assert leads(item) == ({} if documents is None else {0: documents})
     assert item.gold_documents == (dict.fromkeys(documents, 1) if documents else None)
 
 
 def test_a_static_rule_answers_for_both_ends_and_names_its_bank() -> None:
-    """The same facts from the other end."""
     item = found(KIN, ("ann", "sees", "cid"), "subject", GRANDCHILD)
     assert item.query is not None
     assert (leads(item), item.query.bank) == ({0: ("0", "1")}, "ab12")
@@ -85,7 +81,6 @@ def test_a_static_rule_answers_for_both_ends_and_names_its_bank() -> None:
     ],
 )
 def test_a_constant_in_the_head_is_the_known_entity_or_an_answer(head: Atom, side: Side, *, leading: bool) -> None:
-    """Otherwise the rule says nothing about the question."""
     body = Atom("old", 0, "yes") if 0 in (head.subject, head.object) else Atom("likes", 2, 1)
     item = found(KIN, ("ann", "sees", "cid"), side, rule_of(head, body))
     assert (0 in leads(item)) is leading
@@ -108,20 +103,17 @@ CHAIN = Atom("met", 0, 2), Atom("called", 2, 1)
 def test_atoms_of_a_temporal_rule_hold_one_after_the_other_before_the_question(
     time: int, head: Atom, body: tuple[Atom, ...], documents: Sequence[str] | None
 ) -> None:
-    """At one time they may hold together; a head that predicts subjects leads to no object."""
     item = found(EVENTS, ("a", "sees", "c", time), "object", rule_of(head, *body), miner="tlogic")
     assert leads(item) == ({} if documents is None else {0: documents})
 
 
 def test_a_temporal_rule_predicts_subjects_by_its_inverse_head() -> None:
-    """`relation(1, 0)` leads from the object, which is variable 0."""
     rule = rule_of(Atom("sees", 1, 0), Atom("called", 2, 0), Atom("met", 1, 2))
     item = found(EVENTS, ("a", "sees", "c", 9), "subject", rule, miner="tlogic")
     assert leads(item) == {0: ("1", "2", "3", "5")}
 
 
 def test_a_static_rule_knows_no_order_of_times_but_only_earlier_facts() -> None:
-    """On a graph with times."""
     rule = rule_of(Atom("sees", 0, 1), Atom("called", 2, 1), Atom("met", 0, 2))
     assert leads(found(EVENTS, ("a", "sees", "c", 3), "object", rule)) == {0: ("0", "2")}
 
@@ -142,13 +134,11 @@ def test_a_static_rule_knows_no_order_of_times_but_only_earlier_facts() -> None:
 def test_simple_rules_lead_the_way_that_their_head_is_read(
     head: Atom, body: Atom, side: Side, documents: Sequence[str] | None
 ) -> None:
-    """Constants, frequent partners; a frequent entity needs no fact of the known one, so it leads by none."""
     item = found(EVENTS, ("a", "sees", "c", 9), side, rule_of(head, body), miner="temporal-simple")
     assert leads(item) == ({} if documents is None else {0: documents})
 
 
 def test_the_best_twenty_rules_lead_the_most_certain_first() -> None:
-    """Ties go by the number in the bank."""
     rules = [rule_of(GRANDCHILD.head, *GRANDCHILD.body, confidence=0.1 * (number % 3)) for number in range(RULES + 5)]
     item = found(KIN, ("ann", "sees", "cid"), "object", *rules)
     expected = sorted(range(len(rules)), key=lambda number: (-(number % 3), number))[:RULES]
@@ -156,7 +146,6 @@ def test_the_best_twenty_rules_lead_the_most_certain_first() -> None:
 
 
 def test_a_rule_with_ten_thousand_facts_leads_by_the_latest_twenty() -> None:
-    """Whole bodies of two facts each; nothing more than that is followed."""
     times = range(1, 5001)
     facts = [fact for time in times for fact in (("a", "met", f"m{time}", time), (f"m{time}", "called", "c", time))]
     item = found(graph_of(*facts, ("x", "sees", "y", 0)), ("a", "sees", "c", 9999), "object",
@@ -166,7 +155,6 @@ def test_a_rule_with_ten_thousand_facts_leads_by_the_latest_twenty() -> None:
 
 @pytest.mark.parametrize(("facts", "leading"), [(LOOKED - 2, True), (LOOKED, False)])
 def test_no_more_than_a_thousand_facts_are_looked_at_for_a_rule(facts: int, *, leading: bool) -> None:
-    """A body behind so many others is not found; this bounds the work."""
     others = [fact for n in range(facts) for fact in (("a", "met", f"m{n}"), (f"k{n}", "called", "c"))]
     graph = graph_of(*others, ("a", "met", "b"), ("b", "called", "c"), ("x", "sees", "y"))
     item = found(graph, ("a", "sees", "c"), "object", rule_of(Atom("sees", 0, 1), *CHAIN))
@@ -178,7 +166,6 @@ ENTITIES, RELATIONS, TIMES = 4, 3, 4
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], Rule, int, list[int], int]:
-    """Facts (subject, relation, object, time), a rule whose atoms are connected, an entity, answers, a time."""
     number = st.integers(0, ENTITIES - 1)
     fact = st.tuples(number, st.integers(0, RELATIONS - 1), number, st.integers(0, TIMES - 1))
     facts = draw(st.lists(fact, min_size=1, max_size=9, unique=True))
@@ -198,7 +185,6 @@ def cases(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], Rule, int, list[int],
 def test_leads_are_those_of_trying_every_fact_for_every_atom(
     case: tuple[list[tuple[int, ...]], Rule, int, list[int], int], temporal: bool
 ) -> None:
-    """On graphs so small that no bound is reached."""
     facts, rule, entity, answers, before = case
     table = np.array(facts, np.int64)
     names = [f"e{number}" for number in range(ENTITIES)], [f"r{number}" for number in range(RELATIONS)]

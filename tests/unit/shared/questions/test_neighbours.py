@@ -17,7 +17,6 @@ QUERY = FactQuery(relation="asked", entity="e0")
 
 
 def neighbours(*, timed: bool = False) -> Neighbours:
-    """Of a graph whose facts hold one a step."""
     triples = np.array([*TRIPLES, (70, 1, 71)], np.int32)
     times = np.arange(len(triples), dtype=np.int64) if timed else None
     return Neighbours(Graph(triples, times, [f"e{at}" for at in range(72)], ["asked", "other"]))
@@ -26,14 +25,12 @@ def neighbours(*, timed: bool = False) -> Neighbours:
 def draw(
     query: FactQuery = QUERY, before: int = ALWAYS, oracle: frozenset[str] = frozenset(), seed: int = 0
 ) -> list[int]:
-    """Numbers of facts."""
     found = neighbours(timed=before != ALWAYS).draw(query, before, oracle, np.random.default_rng(seed))
     assert len(set(found)) == len(found)
     return [int(each) for each in found]
 
 
 def test_half_of_them_are_the_entitys_and_the_others_the_relations() -> None:
-    """By the seed alone."""
     found = draw()
     assert len(found) == MOST
     assert sum(each in ENTITY_FACTS for each in found) == MOST // 2
@@ -42,7 +39,6 @@ def test_half_of_them_are_the_entitys_and_the_others_the_relations() -> None:
 
 
 def test_where_one_side_has_too_few_the_other_has_more() -> None:
-    """An entity or relation that the graph lacks has none."""
     assert set(draw(FactQuery(relation="unknown", entity="e0"))) <= set(ENTITY_FACTS)
     assert set(draw(FactQuery(relation="asked", entity="stranger"))) <= set(RELATION_FACTS)
     assert {len(draw(FactQuery(relation="asked", entity="stranger"), seed=seed)) for seed in range(5)} == {MOST}
@@ -50,14 +46,12 @@ def test_where_one_side_has_too_few_the_other_has_more() -> None:
 
 
 def test_oracle_documents_are_none_of_them() -> None:
-    """However few are left."""
     oracle = frozenset(str(each) for each in [*ENTITY_FACTS, *RELATION_FACTS] if each not in (3, 30))
     assert sorted(draw(oracle=oracle)) == [3, 30]
 
 
 @pytest.mark.parametrize(("before", "known"), [(25, range(25)), (2, range(2)), (0, range(0))])
 def test_what_comes_later_than_the_question_is_not_known(before: int, known: range) -> None:
-    """Of facts with times."""
     found = draw(before=before)
     assert set(found) <= set(known)
     assert len(found) == min(MOST, len(known))

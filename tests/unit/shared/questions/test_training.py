@@ -21,7 +21,6 @@ TEXTS = {number: " ".join(names).replace("_", " ") + "." for number, names in FA
 
 
 def rule(*body: Atom) -> Rule:
-    """That leads to an uncle."""
     return Rule(head=Atom("uncle", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
 
 
@@ -34,18 +33,15 @@ QUESTION = TrainingQuestion("Whose uncle?", ("dan 1", "gil"), QUERY, ("3", "4", 
 
 
 def made(form: Form, question: TrainingQuestion = QUESTION, known: Known = KNOWN, **options: Any) -> list[Any]:
-    """The lines."""
     return list(lines(form, question, known, **options))
 
 
 def by_seed(form: Form, **options: Any) -> list[Any]:
-    """The only line of the question at 40 places."""
     found = [made(form, QUESTION._replace(seed=(0, place)), **options) for place in range(40)]
     return [line for (line,) in found]
 
 
 def test_pairs_are_a_line_for_a_question_and_a_rule() -> None:
-    """With the texts of the documents that the rule leads to, and of the question's negatives."""
     first, second = made("pairs")
     assert first == {
         "query": "Whose uncle?",
@@ -57,7 +53,6 @@ def test_pairs_are_a_line_for_a_question_and_a_rule() -> None:
 
 
 def test_triplets_hold_each_positive_once_and_the_negatives_in_turn() -> None:
-    """The anchor is what is searched for: question and rule."""
     found = made("triplets")
     assert [line["positive"] for line in found] == ["ann parent cat.", "cat brother dan 1.", "ann brother gil."]
     assert [line["negative"] for line in found] == ["ann aunt eve.", "bob uncle fay.", "ann aunt eve."]
@@ -66,7 +61,6 @@ def test_triplets_hold_each_positive_once_and_the_negatives_in_turn() -> None:
 
 
 def test_an_instruction_shows_the_documents_of_one_rule_between_others() -> None:
-    """Its answer is the one that they lead to; places of rule and document follow from the seed, and tell nothing."""
     found = by_seed("instructions")
     assert found == by_seed("instructions")
     places: Counter[int] = Counter()
@@ -84,7 +78,6 @@ def test_an_instruction_shows_the_documents_of_one_rule_between_others() -> None
 
 
 def test_messages_are_the_prompt_of_rulerag_and_the_answer() -> None:
-    """As TRL takes them."""
     (line,) = made("messages", QUESTION._replace(negatives=(), golds=("gil",)))
     user, assistant = line["messages"]
     assert user["role"] == "user"
@@ -96,7 +89,6 @@ def test_messages_are_the_prompt_of_rulerag_and_the_answer() -> None:
 
 
 def test_with_reasoning_the_reply_names_rule_and_document_first() -> None:
-    """One line each: the document is the one that names the answer."""
     replies = {line["messages"][1]["content"] for line in by_seed("messages", cot=True)}
     assert replies == {
         f"{SENTENCES[4]}\ncat brother dan 1.\n\\boxed{{dan 1}}", f"{SENTENCES[7]}\nann brother gil.\n\\boxed{{gil}}",
@@ -106,14 +98,12 @@ def test_with_reasoning_the_reply_names_rule_and_document_first() -> None:
 
 @pytest.mark.parametrize("form", ["instructions", "messages"])
 def test_a_question_whose_leads_hold_no_whole_body_teaches_no_answer(form: Form) -> None:
-    """Nor one whose answers its documents do not name."""
     part = msgspec.structs.replace(QUERY, leads=(Lead(rule=4, documents=("0",)),))
     assert made(form, QUESTION._replace(query=part)) == []
     assert made(form, QUESTION._replace(golds=("eve",))) == []
 
 
 def test_what_bank_or_corpus_lack_is_left_out() -> None:
-    """A rule, or documents."""
     poor = KNOWN._replace(sentences={4: SENTENCES[4]}, texts={each: TEXTS[each] for each in ("0", "3")})
     assert made("pairs", known=poor) == [
         {"query": "Whose uncle?", "rule": SENTENCES[4], "positives": [TEXTS["0"]], "negatives": [TEXTS["3"]]}
@@ -122,6 +112,5 @@ def test_what_bank_or_corpus_lack_is_left_out() -> None:
 
 
 def test_answers_of_a_set_are_any_of_its_members() -> None:
-    """Its gold answer has one in each line."""
     (line,) = made("instructions", QUESTION._replace(golds=("nobody\ngil",)))
     assert line["answer"] == "gil"

@@ -19,17 +19,14 @@ PHRASES = {"met": Phrase(relation="met", phrase="has met")}
     ],
 )
 def test_a_relation_is_called_by_its_name(wording: Wording, side: Side, time: str | None, expected: str) -> None:
-    """As documents call it; a time stands before the question."""
     assert wording.question("Lies_near", side, "New_York", time) == expected
 
 
 def test_the_graphs_phrase_comes_first() -> None:
-    """Where it has one for the relation."""
     assert Wording(PHRASES, {}, None).question("met", "object", "a", None) == "a has met whom or what?"
 
 
 def test_a_template_replaces_both_questions_of_its_relation() -> None:
-    """A time goes where the template has it, else before it; names with braces stay as they are."""
     templates = {"met": QuestionTemplates("Whom did {subject} meet on {time}?", "Who met {object}?")}
     wording = Wording(PHRASES, templates, "day")
     assert wording.question("met", "object", "{time}", "2014-11-11") == "Whom did {time} meet on 2014-11-11?"
@@ -47,6 +44,5 @@ def test_a_template_replaces_both_questions_of_its_relation() -> None:
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(template: str, *, timed: bool, said: str) -> None:
-    """The answer's slot among them, and a time where facts have none."""
     with pytest.raises(ValueError, match=said):
         check(template, "subject", timed=timed)

@@ -16,7 +16,6 @@ CANDIDATES = [Candidate(document=str(place), rank=place + 1) for place in range(
 
 
 def rank(gold: str, *golds: str, grader: str = "text", library: Library = LIBRARY, separators: str = "") -> int | None:
-    """The rank at which an item of these gold answers is found; the candidates come in no order."""
     item = Item(ordinal=0, question="?", gold=gold, expected=Expected(golds=golds))
     grading = GradingParams(grader=grader, separators=separators)  # type: ignore[arg-type]
     return find_answer_rank(CANDIDATES[::-1], list_answer_phrases(item, grading), library)
@@ -35,36 +34,30 @@ def rank(gold: str, *golds: str, grader: str = "text", library: Library = LIBRAR
     ],
 )
 def test_an_answer_is_found_where_its_words_follow_each_other(gold: str, found: int | None) -> None:
-    """Case, punctuation and articles aside; not within a word, and not from one document to the next."""
     assert rank(gold) == found
 
 
 def test_the_first_document_with_any_of_the_answers_counts() -> None:
-    """Not that of the first answer."""
     assert rank("Paris", "Merkel") == 2
 
 
 def test_any_member_of_a_set_counts() -> None:
-    """Between the job's own separators, too; the set as a whole stands in no document."""
     assert rank("{Rome, Angela Merkel}", grader="set") == 2
     assert rank("{Rome, Angela Merkel}", grader="text") is None
     assert rank("Rome | Kenya", grader="set", separators="|") == 1
 
 
 def test_a_problem_is_a_part_of_its_document() -> None:
-    """As it is searched."""
     assert rank("Rome", library={**LIBRARY, "1": Document(problem="Where is Rome?", text="Here.")}) == 2
 
 
 @pytest.mark.parametrize("grader", ["math", "", "choice", "regex", "rubric"])
 def test_gold_answers_that_are_no_texts_are_not_looked_for(grader: str) -> None:
-    """A document says 0.5 where the gold answer is 1/2; a letter occurs everywhere."""
     item = Item(ordinal=0, question="?", gold="Kenya")
     assert list_answer_phrases(item, GradingParams(grader=grader)) == set()  # type: ignore[arg-type]
 
 
 def test_an_item_without_gold_answers_has_nothing_to_look_for() -> None:
-    """Nor one whose answer is empty, or a set without members."""
     text, sets = GradingParams(grader="text"), GradingParams(grader="set")
     assert list_answer_phrases(Item(ordinal=0, question="?"), text) == set()
     assert list_answer_phrases(Item(ordinal=0, question="?", gold=" "), text) == set()
@@ -72,8 +65,6 @@ def test_an_item_without_gold_answers_has_nothing_to_look_for() -> None:
 
 
 class Read(dict[str, Document]):
-    """A library that remembers which documents were read."""
-
     def __init__(self) -> None:
         super().__init__(LIBRARY)
         self.reads: list[str] = []
@@ -87,7 +78,6 @@ class Read(dict[str, Document]):
 
 
 def test_a_thousand_answers_read_each_document_once_and_none_behind_the_first_with_one() -> None:
-    """So that an item of many answers costs little more than one of few."""
     library = Read()
     many = [f"nobody {number}" for number in range(1000)]
     assert rank("Merkel", *many, library=library) == 2

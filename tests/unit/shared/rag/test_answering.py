@@ -17,8 +17,6 @@ PIPELINES = ["critic-loop", "dense", "enhanced", "enhanced-crag", "hybrid", "hyd
 
 
 def holding(most: int, answer: Answer = world) -> Answer:
-    """A generator whose context holds so many documents beside the question; -1: not even the question."""
-
     def reply(call: Call) -> Reply:
         if isinstance(call, Rerank):
             return Scored(scores=tuple(1 - at / 10 for at in range(len(call.documents))))
@@ -28,18 +26,15 @@ def holding(most: int, answer: Answer = world) -> Answer:
 
 
 def ask(pipeline: str, most: int, size: int = 3, **groups: Any) -> tuple[Outcome, list[tuple[str, ...]]]:
-    """The outcome, and the documents of every prompt that was tried."""
     outcome, asked = run(pipeline, holding(most), msgspec.convert({"context_size": size, **groups}, Params))
     return outcome, [call.context for step in asked for call in step if isinstance(call, Generate)]
 
 
 def ask_broken(kind: FailureKind) -> object:
-    """Of a generator that always fails in this way."""
     return run("dense", lambda call: Failure(kind=kind) if isinstance(call, Generate) else world(call))
 
 
 def failure(function: Callable[..., object], *given: object) -> str:
-    """How a pipeline that is asked so fails."""
     try:
         function(*given)
     except CallFailed as failed:
@@ -48,12 +43,10 @@ def failure(function: Callable[..., object], *given: object) -> str:
 
 
 def dropped(outcome: Outcome) -> list[object]:
-    """Documents that the trace says were dropped, in this order."""
     return [each.detail["document"] for each in outcome.trace.decisions if each.stage == "context"]
 
 
 def test_the_worst_documents_are_dropped_until_the_prompt_fits() -> None:
-    """In every pipeline: the best stay, the trace names the others, worst first, and the answer is there."""
     wrong = {}
     for pipeline in PIPELINES:
         whole, _ = named(ask, pipeline, 3)
@@ -67,7 +60,6 @@ def test_the_worst_documents_are_dropped_until_the_prompt_fits() -> None:
 
 
 def test_the_trace_says_why_a_document_was_dropped() -> None:
-    """In the words of the server that refused the prompt; reports count it as a fallback."""
     outcome, _ = ask("dense", 2)
     decision = outcome.trace.decisions[-1]
     assert (decision.stage, decision.action, decision.fallback) == ("context", "drop", "context_exceeded")
@@ -75,27 +67,23 @@ def test_the_trace_says_why_a_document_was_dropped() -> None:
 
 
 def test_what_fits_is_asked_once() -> None:
-    """And nothing is said of it."""
     outcome, tried = ask("dense", 3)
     assert (tried, dropped(outcome)) == ([(A, B, C)], [])
 
 
 def test_a_question_that_does_not_fit_alone_fails_in_words() -> None:
-    """No document is to blame."""
     said = {pipeline: named(failure, ask, pipeline, -1) for pipeline in ["closed-book", *PIPELINES]}
     words = "context_exceeded: 900 tokens of 512"
     assert {pipeline: found for pipeline, found in said.items() if words not in found} == {}
 
 
 def test_no_other_failure_drops_a_document() -> None:
-    """A refusal or a broken backend says nothing about the prompt's length."""
     kinds = sorted(set(FailureKind) - {FailureKind.CONTEXT_EXCEEDED})
     said = {kind.value: named(failure, ask_broken, kind) for kind in kinds}
     assert {kind: found for kind, found in said.items() if kind not in found} == {}
 
 
 def test_what_is_left_is_compressed_anew() -> None:
-    """A dropped document takes its sentences along."""
     first, _ = ask("enhanced", 4, size=4, compress={"ratio": 1.0, "tokens": 60})
     left, _ = ask("enhanced", len(first.context) - 1, size=4, compress={"ratio": 1.0, "tokens": 60})
     assert set(left.context) < set(first.context)

@@ -24,19 +24,16 @@ PAIRS = st.tuples(
 
 
 def separated(relevant: int = 50, others: int = 50) -> list[tuple[float, bool]]:
-    """Relevant ones from 0.6 to 0.9, others from 0.1 to 0.4."""
     return [(0.6 + 0.3 * at / relevant, True) for at in range(relevant)] + [
         (0.1 + 0.3 * at / others, False) for at in range(others)
     ]
 
 
 def share(pairs: list[tuple[float, bool]]) -> float:
-    """Of the relevant ones."""
     return sum(label for _, label in pairs) / len(pairs)
 
 
 def test_what_is_separated_is_told_apart() -> None:
-    """The upper threshold reaches as far down as it can be trusted, the lower one as far up."""
     found = calibrate(separated(), trust=0.9)
     assert (found.observations, found.relevant) == (100, 50)
     assert found.upper.value is not None
@@ -47,7 +44,6 @@ def test_what_is_separated_is_told_apart() -> None:
 
 
 def test_intervals_hold_their_threshold_and_narrow_with_data() -> None:
-    """More observations, more certainty."""
     small, large = calibrate(separated(20, 20)), calibrate(separated(400, 400))
     widths = []
     for each in (small, large):
@@ -60,7 +56,6 @@ def test_intervals_hold_their_threshold_and_narrow_with_data() -> None:
 
 
 def test_where_no_score_can_be_trusted_there_is_no_threshold() -> None:
-    """The same scores for both kinds: neither bound exists."""
     found = calibrate([(0.5, True)] * 30 + [(0.5, False)] * 30)
     assert (found.upper.value, found.upper.low, found.upper.met) == (None, None, 0.0)
     assert (found.lower.value, found.lower.high, found.lower.met) == (None, None, 0.0)
@@ -68,27 +63,23 @@ def test_where_no_score_can_be_trusted_there_is_no_threshold() -> None:
 
 @pytest.mark.parametrize(("relevant", "others"), [(MIN_OBSERVATIONS - 1, 100), (100, MIN_OBSERVATIONS - 1), (0, 0)])
 def test_too_few_of_either_kind_are_refused(relevant: int, others: int) -> None:
-    """The message says how many there are."""
     with pytest.raises(TooFewObservations, match=f"{relevant} relevant and {others} irrelevant"):
         calibrate(separated(relevant, others) if relevant + others else [])
 
 
 @pytest.mark.parametrize("trust", [0.4, 1.0])
 def test_trust_is_a_share_that_can_be_reached(trust: float) -> None:
-    """Below a half it would trust what is mostly wrong; certainty is not to be had."""
     with pytest.raises(ValueError, match="`trust` must be at least"):
         calibrate(separated(), trust)
 
 
 def test_a_share_of_exactly_a_tenth_is_below_a_trust_of_nine_tenths() -> None:
-    """Though 1 - 0.9 is a little less than 0.1 as numbers are stored."""
     pairs = [(0.0, True)] + [(0.0, False)] * 9 + [(0.5, True)] * 20 + [(0.5, False)] * 11
     assert calibrate(pairs, 0.9).lower.value == 0.5
 
 
 @pytest.fixture(scope="module")
 def few_resamples() -> Iterator[None]:
-    """For what does not depend on how many there are."""
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(calibration, "RESAMPLES", 20)
         yield
@@ -99,7 +90,6 @@ def few_resamples() -> Iterator[None]:
 def test_thresholds_are_the_outermost_that_hold_what_they_promise(
     pairs: list[tuple[float, bool]], trust: float
 ) -> None:
-    """Written once more, the slow way."""
     found = calibrate(pairs, trust)
     scores = sorted({score for score, _ in pairs})
     trusted = [at for at in scores if share([pair for pair in pairs if pair[0] >= at]) >= trust - 1e-12]
@@ -111,7 +101,6 @@ def test_thresholds_are_the_outermost_that_hold_what_they_promise(
 @given(PAIRS, st.randoms(use_true_random=False))
 @pytest.mark.usefixtures("few_resamples")
 def test_the_same_pairs_give_the_same_thresholds(pairs: list[tuple[float, bool]], random) -> None:  # type: ignore[no-untyped-def]
-    """Intervals are drawn, but always alike; the thresholds do not depend on the order either."""
     found = calibrate(pairs)
     assert calibrate(pairs) == found
     shuffled = list(pairs)
@@ -129,7 +118,6 @@ ROW = SampleRow(
 def outcome(
     confidence: float | None, *documents: str, fallback: str | None = None, evaluator: str = "judge"
 ) -> Outcome:
-    """Of a sample that found these documents first, and x in the fallback corpus."""
     detail: dict[str, str | float | bool | list[str] | None] = {"evaluator": evaluator, "confidence": confidence}
     later = Decision(stage="crag", action="correct", round=1, detail={**detail, "confidence": 1.0})
     first = Decision(stage="crag", action="ambiguous", detail=detail, fallback=fallback)
@@ -140,7 +128,6 @@ def outcome(
 
 
 def test_an_observation_is_the_first_confidence_and_whether_the_first_candidates_hold_a_relevant_one() -> None:
-    """What another corpus has found is no merit of the list; an item may have no relevant document at all."""
     batch = [(msgspec.structs.replace(ROW, index=at), outcome(0.5, "a")) for at in range(4)]
     gold = {0: {"a": 1}, 1: {"b": 1}, 2: {"x": 1}}
     labels = gold_labels(batch, {0, 1, 2, 3}, gold)
@@ -148,7 +135,6 @@ def test_an_observation_is_the_first_confidence_and_whether_the_first_candidates
 
 
 def test_what_is_not_known_is_no_observation() -> None:
-    """Items without labels, failed samples and repeats say nothing."""
     again = msgspec.structs.replace(ROW, repeat=1)
     assert gold_labels([(ROW, outcome(0.5, "a")), (again, outcome(0.5, "a"))], set(), {}) == {}
     assert gold_labels([(ROW, None), (again, outcome(0.5, "a"))], {0}, {}) == {}
@@ -157,7 +143,6 @@ def test_what_is_not_known_is_no_observation() -> None:
 
 
 def test_a_confidence_that_is_not_the_evaluators_own_is_skipped() -> None:
-    """Similarity stood in for it, or nothing was known."""
     odd = [
         outcome(0.5, fallback="connection", evaluator="similarity"),
         outcome(None),
@@ -167,7 +152,6 @@ def test_a_confidence_that_is_not_the_evaluators_own_is_skipped() -> None:
 
 
 def test_thresholds_are_printed_with_what_to_submit() -> None:
-    """A threshold that does not exist is not submitted."""
     found = calibrate(separated())
     printed = dict(describe_calibration({"skipped": 1, "calibration": msgspec.to_builtins(found)}))
     assert printed["lists"] == "50 with a relevant document, 50 without"
@@ -179,13 +163,11 @@ def test_thresholds_are_printed_with_what_to_submit() -> None:
 
 
 def test_a_threshold_that_not_every_resample_has_says_so() -> None:
-    """An interval of those that have one is not of all."""
     text = format_threshold({"value": 0.5, "low": 0.25, "high": math.pi / 4, "met": 0.9})
     assert text == "0.5 (0.25 to 0.785, bootstrap 95 %; found in 90 % of the resamples)"
 
 
 def test_a_long_job_needs_memory_for_its_observations_and_not_for_all_resamples() -> None:
-    """Every score of a reranker is another one; a table of all pairs of them would take 72 MB here."""
     pairs = [(at / 3000, at % 7 != 0 and at > 1000) for at in range(3000)]
     tracemalloc.start()
     try:

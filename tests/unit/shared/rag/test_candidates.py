@@ -7,12 +7,10 @@ from shared.rag.candidates import find_scorer, is_context_reranked, sort_as_foun
 
 
 def outcome(context: tuple[str, ...], *candidates: Candidate) -> Outcome:
-    """One with this prompt."""
     return Outcome(answer="1", extraction=Extraction.OK, context=context, trace=Trace(candidates=candidates))
 
 
 def test_documents_are_ordered_as_they_were_found() -> None:
-    """By fused score, the smaller hash first where it is equal; behind them those of one list by their best rank."""
     found = [
         Candidate(document="d", rank=1, dense_rank=2), Candidate(document="c", rank=2, fused=0.1),
         Candidate(document="b", rank=3, fused=0.1), Candidate(document="a", rank=4, fused=0.3),
@@ -22,7 +20,6 @@ def test_documents_are_ordered_as_they_were_found() -> None:
 
 
 def test_a_prompt_moved_where_reranking_changed_its_documents_or_their_order() -> None:
-    """Not where the same documents stand as they were found, and not without documents."""
     first, second = Candidate(document="a", rank=1, fused=0.2), Candidate(document="b", rank=2, fused=0.1)
     assert is_context_reranked(outcome(("b",), first, second))
     assert is_context_reranked(outcome(("b", "a"), first, second))
@@ -48,5 +45,4 @@ def test_a_prompt_moved_where_reranking_changed_its_documents_or_their_order() -
     ],
 )
 def test_who_scored_is_told_from_what_the_scores_were_made_of(trace: Trace, who: Strategy | None) -> None:
-    """Also where every score failed."""
     assert find_scorer(trace) is who

@@ -22,7 +22,6 @@ from shared.rag.sentences import find_formulas
     ],
 )
 def test_politeness_and_odd_characters_go(asked: str, cleaned: str) -> None:
-    """In both languages, before and after the question."""
     assert clean(asked) == cleaned
 
 
@@ -41,25 +40,21 @@ def test_politeness_and_odd_characters_go(asked: str, cleaned: str) -> None:
     ],
 )
 def test_what_means_something_stays(asked: str) -> None:
-    """x² is not x2, blanks of formulas are theirs, and words that begin like politeness are words."""
     assert clean(asked) == ("win 3 games?" if asked.startswith("Will") else asked)
 
 
 @pytest.mark.parametrize("asked", ["Hello", "please", "你好", "谢谢", "", "?"])
 def test_nothing_but_politeness_stays(asked: str) -> None:
-    """There is always something to search for."""
     assert clean(asked) == asked
 
 
 @pytest.mark.parametrize("piece", ["!", "thanks! ", "please ", "$", "{", "，", "can you "])
 def test_the_longest_question_is_cleaned_in_no_time(piece: str) -> None:
-    """A pattern that tries every beginning would take hours; the run's own limit is the safety net."""
     assert len(clean((piece * MAX_QUESTION)[:MAX_QUESTION])) <= MAX_QUESTION
 
 
 @given(st.text(max_size=60))
 def test_cleaning_twice_is_cleaning_once(asked: str) -> None:
-    """Of any text at all."""
     once = clean(asked)
     assert clean(once) == once
 
@@ -70,7 +65,6 @@ def test_cleaning_twice_is_cleaning_once(asked: str) -> None:
     )
 )
 def test_no_formula_is_ever_touched(parts: list[str]) -> None:
-    """Not their blanks, not their characters."""
     asked = " ".join(parts)
     held = [asked[start:end] for start, end in find_formulas(asked)]
     cleaned = clean(asked)

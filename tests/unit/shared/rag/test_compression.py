@@ -28,19 +28,16 @@ DOCUMENTS = st.lists(st.builds(Document, problem=st.sampled_from(["", "A problem
 def compressed(
     *documents: Document, question: str = QUESTION, ratio: float = 0.7, size: int = 4000
 ) -> CompressedContext:
-    """The documents under a ratio and so many tokens."""
     library = {document.hash: document for document in documents}
     return compress(question, list(library), library, CompressParams(ratio=ratio, tokens=size))
 
 
 def context(found: CompressedContext, *documents: Document) -> str:
-    """What a prompt shows of it."""
     library = {document.hash: document for document in documents}
     return found.passage or show_documents([library[each] for each in found.documents])
 
 
 def test_what_has_nothing_to_do_with_the_question_goes_first() -> None:
-    """Order and formulas stay, and so does the shape that prompts show documents in."""
     document = Document(problem="Find it.", text=LONG)
     found = compressed(document, ratio=0.6)
     assert found.documents == (document.hash,)
@@ -52,7 +49,6 @@ def test_what_has_nothing_to_do_with_the_question_goes_first() -> None:
 
 
 def test_the_figures_of_a_compression_are_recorded() -> None:
-    """Tokens before and after, the ratio reached, sentences dropped."""
     document = Document(problem="Find it", text=LONG)
     found = compressed(document)
     detail = found.decision.detail
@@ -63,7 +59,6 @@ def test_the_figures_of_a_compression_are_recorded() -> None:
 
 
 def test_a_repeated_sentence_goes_and_the_first_one_stays() -> None:
-    """Near-duplicates count: one word more is the same sentence."""
     first = Document(text="The product of all of the roots of this monic polynomial is its last coefficient. So 3.")
     again = Document(text="So 3. The product of all of the roots of this monic polynomial is its last coefficient.")
     found = compressed(first, again, ratio=0.99)
@@ -74,13 +69,11 @@ def test_a_repeated_sentence_goes_and_the_first_one_stays() -> None:
 
 
 def test_different_figures_are_no_repetition() -> None:
-    """Short sentences that differ in a number say different things."""
     found = compressed(Document(text="So x = 3. It rains. So x = 4."), ratio=0.8)
     assert found.passage == "So x = 3. So x = 4.\n\n"
 
 
 def test_a_document_of_which_nothing_stays_is_not_shown() -> None:
-    """Not even its problem."""
     near = Document(problem="Area?", text="The area of the triangle is 6.")
     far = Document(problem="Music?", text="Some people listen to many kinds of music.")
     found = compressed(near, far, ratio=0.5)
@@ -89,32 +82,27 @@ def test_a_document_of_which_nothing_stays_is_not_shown() -> None:
 
 
 def test_one_sentence_stays_whatever_the_ratio() -> None:
-    """A ratio of a single sentence cannot be reached."""
     document = Document(text="The area of the triangle is 6.")
     assert compressed(document, ratio=0.1) == compressed(document, ratio=1)
 
 
 def test_a_ratio_of_one_and_enough_tokens_change_nothing() -> None:
-    """The documents are shown as they are, so that the call is the one that others make."""
     document = Document(text="So x = 3. So x = 3.")
     found = compressed(document, ratio=1)
     assert (found.documents, found.passage, found.decision.action) == ((document.hash,), "", "unchanged")
 
 
 def test_nothing_is_shown_where_nothing_fits() -> None:
-    """A sentence is not cut."""
     found = compressed(Document(text="The circumference of this particular circle is approximately eighteen."), size=16)
     assert (found.documents, found.passage, found.decision.detail["tokens after"]) == ((), "", 0.0)
 
 
 def test_no_documents_are_no_error() -> None:
-    """Nothing in, nothing out."""
     assert compressed().documents == ()
     assert compressed().decision.detail["ratio"] == 1.0
 
 
 def test_a_problem_that_alone_is_too_long_takes_its_document_along() -> None:
-    """Also where the document has no sentence."""
     wordy = "What is the remainder when the following enormous number is divided by seven?"
     assert compressed(Document(problem=wordy, text="It is 3."), size=16).documents == ()
     assert compressed(Document(problem=wordy, text=""), size=16).documents == ()
@@ -122,14 +110,12 @@ def test_a_problem_that_alone_is_too_long_takes_its_document_along() -> None:
 
 @given(DOCUMENTS, st.floats(0, 1), st.integers(16, 80))
 def test_the_tokens_are_never_exceeded(documents: list[Document], ratio: float, size: int) -> None:
-    """Problems and the empty lines between documents included."""
     found = compressed(*documents, ratio=ratio, size=size)
     assert estimate_tokens(context(found, *documents)) <= size
 
 
 @given(DOCUMENTS, st.floats(0, 1), st.integers(16, 80))
 def test_what_stays_are_whole_sentences_in_order(documents: list[Document], ratio: float, size: int) -> None:
-    """So every formula is whole, too."""
     found = compressed(*documents, ratio=ratio, size=size)
     library = {document.hash: document for document in documents}
     rest = context(found, *documents)
@@ -144,7 +130,6 @@ def test_what_stays_are_whole_sentences_in_order(documents: list[Document], rati
 
 @given(BODIES, st.integers(16, 80))
 def test_what_fits_is_left_alone_the_second_time(body: str, size: int) -> None:
-    """Under a number of tokens, compression is idempotent."""
     once = context(compressed(Document(text=body), ratio=1, size=size), Document(text=body))
     again = Document(text=once.strip())
     assert context(compressed(again, ratio=1, size=size), again).strip() == once.strip()
@@ -152,5 +137,4 @@ def test_what_fits_is_left_alone_the_second_time(body: str, size: int) -> None:
 
 @given(DOCUMENTS, st.floats(0, 1), st.integers(16, 80))
 def test_the_same_documents_always_leave_the_same(documents: list[Document], ratio: float, size: int) -> None:
-    """Replays depend on it."""
     assert compressed(*documents, ratio=ratio, size=size) == compressed(*documents, ratio=ratio, size=size)

@@ -33,7 +33,6 @@ SCORES = st.lists(KNOWN | st.just(math.nan) | st.just(GONE) | st.none(), max_siz
 
 
 def dense(**cosines: float) -> Retrieved:
-    """A list by vectors."""
     hits = (Hit(document=name, rank=rank, score=score) for rank, (name, score) in enumerate(cosines.items(), start=1))
     return Retrieved(hits=tuple(hits))
 
@@ -46,7 +45,6 @@ def dense(**cosines: float) -> Retrieved:
     ],
 )  # fmt: skip
 def test_a_flag_follows_from_two_thresholds(score: Score, expected: int | None) -> None:
-    """Each belongs to what is above it; what is not known has no flag."""
     assert flag_score(score, LIMITS) == expected
 
 
@@ -70,12 +68,10 @@ def test_a_flag_follows_from_two_thresholds(score: Score, expected: int | None) 
     ],
 )
 def test_the_best_flag_decides(scores: list[Score], expected: ListAction) -> None:
-    """One relevant document is enough; a failure is not irrelevance; no document is nothing relevant."""
     assert decide_action(scores, LIMITS) is expected
 
 
 def test_crossed_thresholds_leave_no_room_for_doubt() -> None:
-    """With the lower one above the upper one, a score is one or the other."""
     crossed = Thresholds(0.2, 0.8)
     assert [decide_action([score], crossed) for score in (0.1, 0.2, 0.5)] == [
         ListAction.INCORRECT,
@@ -88,7 +84,6 @@ def test_crossed_thresholds_leave_no_room_for_doubt() -> None:
 def test_a_higher_lower_threshold_never_makes_a_list_ambiguous(
     scores: list[Score], upper: float, lower: float, rise: float
 ) -> None:
-    """What was incorrect stays incorrect, and what was correct stays correct."""
     before = decide_action(scores, Thresholds(upper, lower))
     after = decide_action(scores, Thresholds(upper, lower + rise))
     assert before is after or (before, after) == (ListAction.AMBIGUOUS, ListAction.INCORRECT)
@@ -96,14 +91,12 @@ def test_a_higher_lower_threshold_never_makes_a_list_ambiguous(
 
 @given(SCORES, KNOWN, KNOWN, st.randoms(use_true_random=False))
 def test_the_order_of_the_documents_decides_nothing(scores: list[Score], upper: float, lower: float, random) -> None:  # type: ignore[no-untyped-def]
-    """A list is what its documents are."""
     shuffled = list(scores)
     random.shuffle(shuffled)
     assert decide_action(shuffled, Thresholds(upper, lower)) is decide_action(scores, Thresholds(upper, lower))
 
 
 def test_every_evaluator_has_thresholds_and_a_job_may_set_its_own() -> None:
-    """One of them, or both; 0 is a threshold, too."""
     for evaluator, own in THRESHOLDS.items():
         assert choose_thresholds(evaluator, CragParams()) == own
         assert choose_thresholds(evaluator, CragParams(lower=0.0)) == (own.upper, 0.0)
@@ -111,13 +104,11 @@ def test_every_evaluator_has_thresholds_and_a_job_may_set_its_own() -> None:
 
 
 def test_similarity_has_the_thresholds_of_the_corpus_s_embedder() -> None:
-    """And none where nobody knows any."""
     assert choose_thresholds("similarity", CragParams()) == UNKNOWN
     assert choose_thresholds("similarity", CragParams(similarity=SHIPPED_VECTORS)) == (0.66, 0.54)
 
 
 def test_calibrated_thresholds_count_where_the_job_wants_them() -> None:
-    """For the job's evaluator, not for the one that stands in; what the job says itself goes first."""
     params = CragParams(thresholds="calibrated", calibrated=Limits(upper=0.9, lower=None))
     assert choose_thresholds("judge", params) == (0.9, None)
     assert choose_thresholds("judge", CragParams(thresholds="calibrated", calibrated=Limits(upper=0.9), lower=0.2)) == (
@@ -143,50 +134,42 @@ def test_calibrated_thresholds_count_where_the_job_wants_them() -> None:
 def test_a_threshold_that_nobody_knows_decides_nothing(
     limits: Thresholds, scores: list[Score], expected: ListAction
 ) -> None:
-    """Without the upper one no list is correct, without the lower one none is incorrect, unless it is empty."""
     assert decide_action(scores, limits) is expected
 
 
 def test_similarity_is_the_match_and_how_far_it_stands_out() -> None:
-    """cosine + (cosine - mean), here with a mean of 0.5."""
     assert score_by_similarity(["a", "b", "c"], [dense(a=0.7, b=0.5, c=0.3)]) == pytest.approx(
         {"a": 0.9, "b": 0.5, "c": 0.1}
     )
 
 
 def test_similarities_stay_between_0_and_1() -> None:
-    """Cosines may be negative, and the best of bad ones stands out far."""
     assert score_by_similarity(["a", "b"], [dense(a=1.0, b=-0.5)]) == {"a": 1.0, "b": 0.0}
 
 
 def test_similarity_is_compared_with_the_jobs_thresholds() -> None:
-    """Nobody was asked, so no score is needed beforehand."""
     found = make_evaluation("similarity", {"a": None, "b": None}, [dense(a=0.7, b=0.3)], CragParams(upper=0.95))
     assert found.scores == pytest.approx({"a": 0.9, "b": 0.1})
     assert (found.action, found.fallback) == (ListAction.AMBIGUOUS, None)
 
 
 def test_a_document_of_another_list_counts_as_the_last_dense_one() -> None:
-    """It matches no better, or it would be in the list."""
     found = score_by_similarity(["x", "b"], [dense(a=0.7, b=0.3)])
     assert found["x"] == found["b"]
 
 
 def test_the_questions_own_search_counts_before_a_rewritten_ones() -> None:
-    """A document that both have found is scored as it matches the question."""
     found = score_by_similarity(["a", "b"], [dense(a=0.6), dense(a=0.9, b=0.6)])
     assert found["a"] == found["b"]
 
 
 def test_without_a_dense_hit_similarity_knows_nothing() -> None:
-    """Which is ambiguous, not incorrect."""
     evaluation = make_evaluation("similarity", {"a": None}, [], CragParams())
     assert evaluation.scores == {"a": None}
     assert (evaluation.action, evaluation.confidence, evaluation.unknown) == (ListAction.AMBIGUOUS, None, 1)
 
 
 def test_an_evaluator_that_fails_altogether_is_replaced_by_similarity() -> None:
-    """With the embedder's default thresholds, whatever the job has set for the other one."""
     own = CragParams(upper=0.1, lower=0.05, similarity=SHIPPED_VECTORS)
     found = make_evaluation("judge", {"a": GONE, "b": GONE}, [dense(a=0.9, b=0.1)], own)
     assert (found.evaluator, found.fallback) == ("similarity", "connection")
@@ -195,27 +178,23 @@ def test_an_evaluator_that_fails_altogether_is_replaced_by_similarity() -> None:
 
 
 def test_an_evaluator_that_fails_for_some_documents_is_kept() -> None:
-    """What it said of the others stands, and nothing is said of these."""
     found = make_evaluation("judge", {"a": GONE, "b": 0.0}, [dense(a=0.9)], CragParams())
     assert (found.evaluator, found.fallback, found.action) == ("judge", None, ListAction.AMBIGUOUS)
     assert (found.confidence, found.unknown) == (0.0, 1)
 
 
 def test_no_documents_are_no_failed_evaluation() -> None:
-    """There was nothing to evaluate."""
     found = make_evaluation("judge", {}, [], CragParams())
     assert (found.fallback, found.action, found.confidence) == (None, ListAction.INCORRECT, None)
 
 
 def test_what_is_not_known_to_be_irrelevant_is_of_use() -> None:
-    """In the order in which it was found; ranked, the unknown come last."""
     found = make_evaluation("judge", {"a": 0.25, "b": 0.0, "c": GONE, "d": 1.0}, [], CragParams())
     assert found.list_useful() == ["a", "c", "d"]
     assert found.rank_documents() == ["d", "a", "b", "c"]
 
 
 def test_similarity_flags_documents_and_orders_none() -> None:
-    """The order in which they were found stays."""
     found = make_evaluation(
         "similarity", {"b": None, "a": None}, [dense(a=0.9, b=0.1)], CragParams(upper=0.9, lower=0.5)
     )
@@ -225,7 +204,6 @@ def test_similarity_flags_documents_and_orders_none() -> None:
 
 
 def test_a_decision_holds_what_it_was_made_of() -> None:
-    """Enough to make it again."""
     found = make_evaluation("judge", {"a": 0.5, "b": GONE}, [], CragParams(upper=0.9))
     decision = make_decision(found, 0.4, 1)
     assert (decision.stage, decision.action, decision.round, decision.fallback) == ("crag", "ambiguous", 1, None)
@@ -236,6 +214,5 @@ def test_a_decision_holds_what_it_was_made_of() -> None:
 
 
 def test_two_kinds_of_knowledge_are_told_apart() -> None:
-    """As the authors' data has it: "Knowledge1: " + internal + " [sep] Knowledge2: " + external."""
     assert merge_passages("a; b", "c") == "Knowledge1: a; b [sep] Knowledge2: c"
     assert (merge_passages("a", ""), merge_passages("", "c"), merge_passages("", "")) == ("a", "c", "")

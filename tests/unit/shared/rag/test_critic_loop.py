@@ -34,7 +34,6 @@ LIBRARY = defaultdict(lambda: Document(problem="", text="t"), {TWIN: Document(pr
 
 
 def page(*relevance: float | None) -> list[Candidate]:
-    """Documents with these ratings; None: the critic's reply had none."""
     return [
         Candidate(document=str(n), rank=0, relevance=each, failure="unparsed" if each is None else None)
         for n, each in enumerate(relevance)
@@ -42,7 +41,6 @@ def page(*relevance: float | None) -> list[Candidate]:
 
 
 def after(attempt: int, relevant: int, *relevance: float | None, **params: Any) -> RoundDecision:
-    """The decision after a round."""
     return decide(Round(attempt, "q", page(*relevance), relevant), CriticParams(**params))
 
 
@@ -63,7 +61,6 @@ def after(attempt: int, relevant: int, *relevance: float | None, **params: Any) 
 def test_every_row_of_the_decision_table(
     aggregate: Any, row: str, attempt: int, relevant: int, relevance: Sequence[float], expected: RoundDecision
 ) -> None:
-    """Section 3.2 of the document: with its own rule and with ours."""
     assert after(attempt, relevant, *relevance, aggregate=aggregate) == expected, row
 
 
@@ -85,24 +82,20 @@ def test_every_row_of_the_decision_table(
 def test_what_the_table_leaves_open_is_decided(
     gap: str, attempt: int, relevant: int, relevance: Sequence[float | None], expected: RoundDecision
 ) -> None:
-    """And written down in decision 27."""
     assert after(attempt, relevant, *relevance) == expected, gap
 
 
 def test_a_bad_document_does_not_block_good_ones() -> None:
-    """(.75 + .75 + 0) / 3 is below .6: the document goes on, although it has what it wants."""
     assert after(1, 2, 0.75, 0.75, 0.0) == GENERATE
     assert after(1, 2, 0.75, 0.75, 0.0, aggregate="mean") == CONTINUE
 
 
 def test_a_very_low_page_does_not_undo_what_was_enough() -> None:
-    """Generate before rewrite; the document's rule has it the other way round here, as its row 2 says `any`."""
     assert after(2, 2, 0.0, 0.0, 0.0) == GENERATE
     assert after(2, 2, 0.0, 0.0, 0.0, aggregate="mean") == REWRITE
 
 
 def test_thresholds_are_reached_by_equality() -> None:
-    """At the generate threshold a mean is enough, at the rewrite threshold it is no longer too low."""
     assert after(1, 2, 0.6, 0.6, aggregate="mean") == GENERATE
     assert after(1, 2, 0.6, 0.59, aggregate="mean") == CONTINUE
     assert after(2, 0, 0.3, 0.3) == CONTINUE
@@ -111,7 +104,6 @@ def test_thresholds_are_reached_by_equality() -> None:
 
 @pytest.mark.parametrize(("attempt", "expected"), [(1, CONTINUE), (2, CONTINUE), (3, REWRITE)])
 def test_a_query_may_be_rewritten_from_an_attempt_on(attempt: int, expected: RoundDecision) -> None:
-    """MIN_ATTEMPTS_FOR_REWRITE in the document's table."""
     assert after(attempt, 0, 0.0, rewrite_from=3, attempts=5) == expected
 
 
@@ -123,7 +115,6 @@ def test_a_query_may_be_rewritten_from_an_attempt_on(attempt: int, expected: Rou
 def test_generate_comes_before_rewrite_and_rewrite_before_continue(
     attempt: int, relevant: int, relevance: list[float | None], params: CriticParams
 ) -> None:
-    """The document's priorities; and nothing but generation follows the last attempt."""
     round_ = Round(attempt, "q", page(*relevance), relevant)
     verdict = decide(round_, params)
     known = [each for each in relevance if each is not None]
@@ -143,13 +134,11 @@ def test_generate_comes_before_rewrite_and_rewrite_before_continue(
     ("aggregate", "score"), [("mean", 0.5), ("minimum", 0.25), ("maximum", 0.75), ("weighted", 13 / 22)]
 )
 def test_a_page_is_one_figure_by_its_aggregate(aggregate: str, score: float) -> None:
-    """Of 0.75, 0.5 and 0.25 in this order: (0.75 + 0.5 / 2 + 0.25 / 3) / (1 + 1/2 + 1/3) = 13 / 22."""
     assert Round(1, "q", page(0.75, 0.5, 0.25), 0).score(aggregate) == pytest.approx(score)
     assert Round(1, "q", page(None, None), 0).score(aggregate) is None
 
 
 def test_a_failed_rating_counts_in_no_aggregate() -> None:
-    """Its place in the page stays empty."""
     found = Round(1, "q", page(None, 0.5, 1.0), 0)
     assert (found.score("minimum"), found.score("maximum")) == (0.5, 1.0)
     assert found.score("weighted") == pytest.approx((0.5 / 2 + 1 / 3) / (1 / 2 + 1 / 3))
@@ -160,20 +149,17 @@ def test_a_failed_rating_counts_in_no_aggregate() -> None:
     [("count", GENERATE), ("mean", CONTINUE), ("minimum", REWRITE), ("maximum", GENERATE), ("weighted", GENERATE)],
 )
 def test_the_aggregate_decides(aggregate: str, expected: RoundDecision) -> None:
-    """Two relevant documents and a bad one, after the second attempt."""
     assert after(2, 2, 0.75, 0.75, 0.0, aggregate=aggregate) == expected
 
 
 @pytest.mark.parametrize("aggregate", ["minimum", "maximum", "weighted"])
 def test_the_trace_has_the_figure_that_decided(aggregate: Any) -> None:
-    """Beside the mean."""
     params = CriticParams(aggregate=aggregate)
     found = Round(1, "q", page(0.75, 0.5), 0)
     assert found.decision(GENERATE, params).detail[aggregate] == found.score(aggregate)
 
 
 def test_a_critic_may_reply_in_json() -> None:
-    """Scores are taken as they are, reasons are in the trace, and what is no score is a failure that is seen."""
     said = {
         "a": '{"relevance_score": 0.9, "reasoning": "It has the answer."}',
         "b": "I cannot say.",
@@ -201,7 +187,6 @@ def test_a_critic_may_reply_in_json() -> None:
 
 
 def test_a_critic_whose_json_nobody_can_read_is_a_fallback() -> None:
-    """Reports count it, and the sample says that nothing was scored."""
     corpus = Corpus({QUESTION: ["a", "b", "c"]}, {})
 
     def answer(call: Call) -> Reply:
@@ -216,8 +201,6 @@ Ratings = Mapping[str, int | Failure]
 
 
 class Corpus:
-    """Ranked documents by query, the same from both indexes; ratings by document; what the rewriter writes."""
-
     def __init__(
         self,
         found: Mapping[str, Sequence[str]],
@@ -232,7 +215,6 @@ class Corpus:
         """What is a near-duplicate of the question."""
 
     def __call__(self, call: Call) -> Reply:
-        """The reply to any call."""
         match call:
             case Retrieve():
                 return self.search(call)
@@ -245,7 +227,6 @@ class Corpus:
                 return Generated(text=r"So \boxed{14}.")
 
     def search(self, call: Retrieve) -> Retrieved:
-        """A page of what there is."""
         documents = [
             each for each in self.found.get(call.question, ()) if each not in self.drops or call.question != QUESTION
         ]
@@ -255,7 +236,6 @@ class Corpus:
 
 
 def run(answer: Callable[[Call], Reply], size: int = 5, **critic: Any) -> tuple[Outcome, list[list[Call]]]:
-    """One sample, of a job of release 0.1."""
     params = Params(context_size=size, duplicates="same-words", critic=msgspec.convert(critic, CriticParams))
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     result: tuple[Outcome, list[list[Call]]] = drive(registry.get("critic-loop").run(sample, params, LIBRARY), answer)
@@ -263,17 +243,14 @@ def run(answer: Callable[[Call], Reply], size: int = 5, **critic: Any) -> tuple[
 
 
 def kinds(asked: list[list[Call]]) -> list[str]:
-    """What each round asked for."""
     return [type(step[0]).__name__.lower() for step in asked]
 
 
 def of(kind: type, asked: list[list[Call]]) -> list[Any]:
-    """All calls of one kind, in their order."""
     return [call for step in asked for call in step if isinstance(call, kind)]
 
 
 def verdicts(outcome: Outcome) -> list[tuple[int, str, float | None]]:
-    """Round, action and mean of every attempt."""
     return [
         (each.round, each.action, each.detail["mean"])  # type: ignore[misc]
         for each in outcome.trace.decisions
@@ -282,12 +259,10 @@ def verdicts(outcome: Outcome) -> list[tuple[int, str, float | None]]:
 
 
 def written(text: str) -> Generated:
-    """What a rewriter says."""
     return Generated(text=text)
 
 
 def test_enough_on_the_first_page_generates_at_once() -> None:
-    """One search, one round of ratings, one answer from the relevant documents alone, the most relevant first."""
     outcome, asked = run(Corpus({QUESTION: "abc"}, {"a": 4, "b": 2, "c": 5}))
     assert kinds(asked) == ["retrieve", "judge", "generate"]
     assert verdicts(outcome) == [(1, "generate", pytest.approx((0.75 + 0.25 + 1) / 3))]
@@ -299,14 +274,12 @@ def test_enough_on_the_first_page_generates_at_once() -> None:
 
 
 def test_both_indexes_are_asked_for_a_page() -> None:
-    """k documents of each, fused; the critic reads the k best."""
     _, asked = run(Corpus({QUESTION: "abcdef"}, {"a": 5, "b": 5}))
     assert asked[0] == [Retrieve(question=QUESTION, index=index, k=3) for index in ("dense", "sparse")]
     assert [call.document for call in asked[1] if isinstance(call, Judge)] == ["a", "b", "c"]
 
 
 def test_what_a_page_had_no_room_for_comes_first_on_the_next() -> None:
-    """The indexes differ, so that a page holds more than the critic reads at once; nothing is passed over."""
     dense, sparse = Corpus({QUESTION: "abcdef"}, {}), Corpus({QUESTION: "auvwxy"}, {})
     outcome, asked = run(
         lambda call: sparse(call) if isinstance(call, Retrieve) and call.index == "sparse" else dense(call), attempts=2
@@ -318,7 +291,6 @@ def test_what_a_page_had_no_room_for_comes_first_on_the_next() -> None:
 
 
 def test_going_on_goes_deeper() -> None:
-    """The document asks the same page again, finds the same documents, and counts them twice."""
     outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, {"a": 3, "b": 3, "c": 3, "d": 5, "f": 4}))
     assert [call.skip for call in of(Retrieve, asked)] == [0, 0, 3, 3]
     assert [call.document for call in of(Judge, asked)] == list("abcdef")
@@ -327,14 +299,12 @@ def test_going_on_goes_deeper() -> None:
 
 
 def test_relevant_documents_of_all_rounds_are_counted() -> None:
-    """One on each page makes two."""
     outcome, _ = run(Corpus({QUESTION: "abcdef"}, {"b": 4, "a": 3, "c": 3, "e": 5}))
     assert [each.detail["relevant"] for each in outcome.trace.decisions] == [1, 2]
     assert outcome.context == ("e", "b")
 
 
 def test_a_query_that_finds_nothing_useful_is_rewritten() -> None:
-    """After the second attempt; the new query begins at its first page, the critic keeps to the original question."""
     corpus = Corpus({QUESTION: "abcdef", BETTER: "xyz"}, {"x": 5, "y": 4}, [written(f"  Query: {BETTER} \nand more")])
     outcome, asked = run(corpus)
     assert kinds(asked) == ["retrieve", "judge", "retrieve", "judge", "write", "retrieve", "judge", "generate"]
@@ -351,7 +321,6 @@ def test_a_query_that_finds_nothing_useful_is_rewritten() -> None:
 
 
 def test_the_rewriter_sees_the_question_and_the_best_of_what_was_found() -> None:
-    """Documents that are not irrelevant, best first, greedily decoded."""
     ratings = {"a": 2, "b": 1, "c": 3, "d": 1, "e": 1, "f": 1}
     _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))
     decoding = Decoding(temperature=0.0, max_tokens=100)
@@ -360,14 +329,12 @@ def test_the_rewriter_sees_the_question_and_the_best_of_what_was_found() -> None
 
 
 def test_a_rewriter_is_not_shown_more_than_a_page_of_many_pages() -> None:
-    """Four documents of two pages may help; three are shown."""
     ratings = {"a": 3, "b": 3, "c": 3, "d": 3, "e": 1, "f": 1}
     _, asked = run(Corpus({QUESTION: "abcdef"}, ratings, [written(BETTER)]))
     assert of(Write, asked)[0].documents == ("a", "b", "c")
 
 
 def test_no_rewrite_is_paid_for_after_the_last_attempt() -> None:
-    """The document's loop writes a query that it never uses."""
     outcome, asked = run(Corpus({QUESTION: "abcdef"}, {}), attempts=2)
     assert not of(Write, asked)
     assert [action for _, action, _ in verdicts(outcome)] == ["continue", "generate"]
@@ -375,7 +342,6 @@ def test_no_rewrite_is_paid_for_after_the_last_attempt() -> None:
 
 
 def test_a_new_query_that_finds_known_documents_shows_the_critic_only_new_ones() -> None:
-    """Nothing is rated twice, and nothing counts twice."""
     corpus = Corpus({QUESTION: "abcdef", BETTER: "abxcy"}, {"a": 4, "x": 5}, [written(BETTER)])
     outcome, asked = run(corpus, rewrite_from=1, rewrite=0.5)
     judged = [call.document for call in of(Judge, asked)]
@@ -385,7 +351,6 @@ def test_a_new_query_that_finds_known_documents_shows_the_critic_only_new_ones()
 
 
 def test_the_same_query_written_again_goes_deeper() -> None:
-    """A rewriter without an idea costs an attempt, not the same page once more."""
     _, asked = run(Corpus({QUESTION: "abcdefghi"}, {}, [written(QUESTION)]))
     assert [call.skip for call in of(Retrieve, asked)[::2]] == [0, 3, 6]
 
@@ -394,7 +359,6 @@ def test_the_same_query_written_again_goes_deeper() -> None:
     ("reply", "kind"), [(Failure(kind=FailureKind.TIMEOUT), "timeout"), (written(" \n "), "unparsed")]
 )
 def test_where_no_query_is_written_the_old_one_goes_deeper(reply: Reply, kind: str) -> None:
-    """Recorded as the fallback that it is."""
     outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, {}, [reply]))
     assert [(call.question, call.skip) for call in of(Retrieve, asked)[::2]] == [
         (QUESTION, 0),
@@ -406,7 +370,6 @@ def test_where_no_query_is_written_the_old_one_goes_deeper(reply: Reply, kind: s
 
 
 def test_a_query_that_finds_nothing_is_rewritten_at_once() -> None:
-    """There is nothing to rate and nothing deeper; the document gives up here."""
     outcome, asked = run(Corpus({BETTER: "xyz"}, {"x": 5, "y": 5}, [written(BETTER)]))
     assert kinds(asked) == ["retrieve", "write", "retrieve", "judge", "generate"]
     assert verdicts(outcome)[0] == (1, "rewrite", None)
@@ -414,7 +377,6 @@ def test_a_query_that_finds_nothing_is_rewritten_at_once() -> None:
 
 
 def test_an_empty_corpus_is_answered_without_documents() -> None:
-    """As many searches as there are attempts, and a rewrite between each two."""
     outcome, asked = run(Corpus({}, {}, [written("x b"), written("x c")]))
     assert kinds(asked) == ["retrieve", "write", "retrieve", "write", "retrieve", "generate"]
     assert (outcome.context, outcome.answer, outcome.trace.unscored) == ((), "14", False)
@@ -422,32 +384,27 @@ def test_an_empty_corpus_is_answered_without_documents() -> None:
 
 
 def test_forced_to_generate_it_takes_the_relevant_documents() -> None:
-    """One of the two that it wanted; none that is not relevant beside it."""
     outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": 3, "b": 4, "c": 3}), attempts=1)
     assert outcome.context == ("b",)
     assert outcome.trace.decisions[-1].detail["forced"] is True
 
 
 def test_forced_without_a_relevant_document_it_takes_the_best_ones() -> None:
-    """In the order of their ratings, as they were found where these are alike."""
     outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": 1, "b": 3, "c": 1}), size=2, attempts=1)
     assert outcome.context == ("b", "a")
 
 
 def test_a_document_without_a_rating_comes_after_the_worst_rated() -> None:
-    """Where nothing is relevant, what is known stands before what is not."""
     outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": NEVER, "b": 1, "c": 1}), attempts=1)
     assert outcome.context == ("b", "c", "a")
 
 
 def test_a_document_is_relevant_from_the_threshold_on() -> None:
-    """Equality counts, for documents as for means."""
     outcome, asked = run(Corpus({QUESTION: "abc"}, {"a": 4, "b": 4, "c": 3}), generate=0.75)
     assert (kinds(asked), outcome.context) == (["retrieve", "judge", "generate"], ("a", "b"))
 
 
 def test_a_failed_rating_is_no_low_one() -> None:
-    """It is kept apart: out of the mean, last in the order, its kind in the trace."""
     outcome, _ = run(Corpus({QUESTION: "abc"}, {"a": NEVER, "b": 5, "c": 4}))
     assert verdicts(outcome) == [(1, "generate", pytest.approx(0.875))]
     [decision] = outcome.trace.decisions
@@ -457,7 +414,6 @@ def test_a_failed_rating_is_no_low_one() -> None:
 
 
 def test_a_critic_that_never_rates_takes_what_was_found_in_its_order() -> None:
-    """Nobody knows that the query is bad, so it is kept; each round names the failure as its fallback."""
     outcome, asked = run(Corpus({QUESTION: "abcdefghi"}, dict.fromkeys("abcdefghi", NEVER)), size=2)
     assert kinds(asked) == [*["retrieve", "judge"] * 3, "generate"]
     assert [each.fallback for each in outcome.trace.decisions] == ["unparsed"] * 3
@@ -466,7 +422,6 @@ def test_a_critic_that_never_rates_takes_what_was_found_in_its_order() -> None:
 
 
 def test_in_a_job_of_release_0_1_a_twin_that_only_another_query_finds_is_dropped() -> None:
-    """Its searches compared documents with the query alone; those of today know the item's question."""
     corpus = Corpus({QUESTION: "b", BETTER: [TWIN, "x", "y"]}, {TWIN: 5, "x": 5, "y": 5}, [written(BETTER)])
     outcome, asked = run(corpus, rewrite_from=1)
     assert TWIN not in [call.document for call in of(Judge, asked)]
@@ -474,7 +429,6 @@ def test_in_a_job_of_release_0_1_a_twin_that_only_another_query_finds_is_dropped
 
 
 def test_what_the_questions_own_search_drops_stays_out() -> None:
-    """Even if it reads differently to us."""
     corpus = Corpus({QUESTION: "ab", BETTER: "axy"}, {"a": 5, "x": 5, "y": 5}, [written(BETTER)], drops="a")
     outcome, asked = run(corpus, rewrite_from=1)
     assert "a" not in [call.document for call in of(Judge, asked)]
@@ -483,7 +437,6 @@ def test_what_the_questions_own_search_drops_stays_out() -> None:
 
 @pytest.mark.parametrize(("lost", "left"), [("sparse", "dense"), ("dense", "sparse")])
 def test_one_index_is_enough(lost: str, left: str) -> None:
-    """Document 001's fallback, recorded with the round; the other list's ranks are not made up."""
     corpus = Corpus({QUESTION: "abc"}, {"a": 5, "b": 5})
     failure = Failure(kind=FailureKind.CONNECTION)
     outcome, _ = run(lambda call: failure if isinstance(call, Retrieve) and call.index == lost else corpus(call))
@@ -496,7 +449,6 @@ def test_one_index_is_enough(lost: str, left: str) -> None:
 
 @pytest.mark.parametrize("kind", [Retrieve, Generate])
 def test_without_any_search_or_an_answer_the_sample_fails(kind: type) -> None:
-    """With the failure."""
     corpus = Corpus({QUESTION: "abc"}, {"a": 5, "b": 5})
     lost = Failure(kind=FailureKind.TIMEOUT)
     with pytest.raises(CallFailed, match="timeout"):
@@ -504,7 +456,6 @@ def test_without_any_search_or_an_answer_the_sample_fails(kind: type) -> None:
 
 
 def test_a_chinese_question_is_judged_and_rewritten_in_chinese() -> None:
-    """The critic reads prompts in the question's language."""
     sample = Sample(item=Item(ordinal=0, question="求 $x$ 的值是多少？"))
     _, asked = drive(
         registry.get("critic-loop").run(sample, Params(), LIBRARY),
@@ -533,7 +484,6 @@ WRITTEN = st.sampled_from(["x b", "x c", QUESTION, " "]).map(written) | st.just(
 def test_the_budget_holds_whatever_the_critic_says(
     found: dict[str, list[str]], ratings: Ratings, rewrites: list[Reply], critic: dict[str, Any]
 ) -> None:
-    """It ends; attempts and rewrites are bounded; nothing is judged twice, or by anything but the question."""
     outcome, asked = run(Corpus(found, ratings, rewrites), **critic)
     searches, judged = of(Retrieve, asked), of(Judge, asked)
     attempts = len(searches) // 2

@@ -16,7 +16,6 @@ MATH = REPOSITORY.parent / "shared" / "data" / "math" / "train.jsonl"
 
 @pytest.fixture(scope="module")
 def shipped() -> Dictionary:
-    """The packaged terms alone."""
     return make_dictionary({})
 
 
@@ -35,24 +34,20 @@ def shipped() -> Dictionary:
     ],
 )
 def test_synonyms_of_the_terms_in_a_question(shipped: Dictionary, question: str, synonyms: tuple[str, ...]) -> None:
-    """Whole words and plurals, the longest name first; none that stands there already, none of a formula's."""
     assert shipped.synonyms(question) == synonyms
 
 
 def test_a_chinese_question_gets_english_names_too(shipped: Dictionary) -> None:
-    """It may be put to an English corpus, where its own words find nothing."""
     assert shipped.synonyms("这两个素数的和") == ("质数", "prime number", "prime")
 
 
 def test_a_question_is_not_drowned_in_synonyms(shipped: Dictionary) -> None:
-    """At most eight, those of its first terms."""
     many = shipped.synonyms("gcd, lcm, prime, divisor, remainder, integer, probability, permutation")
     assert len(many) == 8
     assert many[0] == "greatest common divisor"
 
 
 def test_a_job_brings_its_own_terms() -> None:
-    """In either language, beside the shipped ones; its words are corrected to, too."""
     own = make_dictionary({"snark number": ("boojum", "蛇鲨数")})
     assert own.synonyms("Find the boojum") == ("snark number",)
     assert own.synonyms("蛇鲨数是多少个呢") == ("snark number", "boojum")
@@ -71,7 +66,6 @@ def test_a_job_brings_its_own_terms() -> None:
     ],
 )
 def test_a_misspelt_term_is_put_right(shipped: Dictionary, typed: str, meant: str) -> None:
-    """A letter less, more, other, or two swapped."""
     assert shipped.correct(f"Find the {typed} of it") == (f"Find the {meant} of it", {typed: meant})
 
 
@@ -88,19 +82,16 @@ def test_a_misspelt_term_is_put_right(shipped: Dictionary, typed: str, meant: st
     ],
 )
 def test_what_is_not_surely_wrong_stays(shipped: Dictionary, question: str) -> None:
-    """Other words, inflected terms, names, formulas, short words, Chinese."""
     assert shipped.correct(question) == (question, {})
 
 
 def test_a_word_near_two_terms_stays() -> None:
-    """Nobody knows which was meant."""
     own = make_dictionary({"snarkle": (), "snarkie": ()})
     assert own.correct("the snarkue").corrections == {}
 
 
 @pytest.mark.skipif(not MATH.exists(), reason="the MATH dataset is not here")
 def test_no_right_word_of_math_is_corrected(shipped: Dictionary) -> None:
-    """Nor is there a misspelt one in the first 2,000 questions of its training set."""
     with MATH.open() as lines:
         questions = [json.loads(line)["problem"] for line in islice(lines, 2000)]
     corrections = [shipped.correct(question).corrections for question in questions]
@@ -122,7 +113,6 @@ def test_no_right_word_of_math_is_corrected(shipped: Dictionary) -> None:
     ],
 )
 def test_one_edit(left: str, right: str, near: bool) -> None:
-    """Either way round."""
     assert is_one_edit_apart(left, right) is is_one_edit_apart(right, left) is near
 
 
@@ -131,7 +121,6 @@ WORDS = st.text("abc", max_size=6)
 
 @given(WORDS, WORDS)
 def test_one_edit_is_what_one_edit_makes(left: str, right: str) -> None:
-    """Against all edits, written out."""
     made = {left[:i] + c + left[j:] for i in range(len(left) + 1) for j in (i, i + 1) for c in ("", *"abc")}
     made |= {left[:i] + left[i + 1] + left[i] + left[i + 2 :] for i in range(len(left) - 1)}
     assert is_one_edit_apart(left, right) is (right in made and right != left)
@@ -141,7 +130,6 @@ def test_one_edit_is_what_one_edit_makes(left: str, right: str) -> None:
     st.lists(st.sampled_from(["probablity", "$probablity$", r"\(traingle\)", "求", "and", "x^traingle"]), max_size=6)
 )
 def test_no_formula_is_corrected(parts: list[str]) -> None:
-    """Whatever stands beside it."""
     asked = " ".join(parts)
     held = [asked[start:end] for start, end in find_formulas(asked)]
     put_right = make_dictionary({}).correct(asked).question
@@ -150,7 +138,6 @@ def test_no_formula_is_corrected(parts: list[str]) -> None:
 
 
 def test_generic_words_are_known_in_lower_case() -> None:
-    """Words of any question."""
     assert is_generic("what")
     assert is_generic("测试")
     assert not is_generic("prime")

@@ -15,27 +15,22 @@ LIBRARY = {document.hash: document for document in (FIRST, AGAIN, WIDE, OTHER, P
 
 
 def test_the_first_of_equal_documents_stays() -> None:
-    """In the order given: by rank, the better one."""
     assert len(LIBRARY) == 6
     assert drop_duplicates([AGAIN.hash, OTHER.hash, FIRST.hash, WIDE.hash], LIBRARY) == (AGAIN.hash, OTHER.hash)
 
 
 def test_a_square_is_not_a_digit() -> None:
-    """NFKC alone would make 2² and 22 one."""
     assert drop_duplicates([POWER.hash, PLAIN.hash], LIBRARY) == (POWER.hash, PLAIN.hash)
 
 
 def test_solutions_that_begin_alike_are_two() -> None:
-    """Seed document 003 compares the first hundred characters."""
     long = "Let x be a number. " * 20
     assert hash_content(Document(text=long + "1")) != hash_content(Document(text=long + "2"))
 
 
 def test_problem_and_text_do_not_run_together() -> None:
-    """The same characters, parted elsewhere."""
     assert hash_content(Document(problem="ab", text="c")) != hash_content(Document(problem="a", text="bc"))
 
 
 def test_content_is_the_same_in_every_process() -> None:
-    """`hash` of a string is not."""
     assert hash_content(Document(text="A")) == hashlib.sha256(b"\0a").digest()

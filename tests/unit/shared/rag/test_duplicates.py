@@ -37,12 +37,10 @@ LONG = "the product of all of the roots of this monic polynomial is the last coe
 
 
 def document(number: int) -> str:
-    """A hash that sorts by number."""
     return f"{number:064x}"
 
 
 def twin(question: str) -> Document:
-    """A document with this problem."""
     return Document(problem=question, text="")
 
 
@@ -61,7 +59,6 @@ def twin(question: str) -> Document:
     ],
 )
 def test_spelling_blanks_and_formatting_make_no_other_text(question: str, problem: str) -> None:
-    """Also LaTeX's, and the forms of characters."""
     assert is_same_text(question, problem)
     assert is_near_duplicate(question, problem)
 
@@ -85,7 +82,6 @@ def test_spelling_blanks_and_formatting_make_no_other_text(question: str, proble
     ],
 )
 def test_another_number_operator_or_relation_is_another_problem(one: str, other: str) -> None:
-    """However many words both share."""
     assert not is_near_duplicate(f"{LONG} {one}", f"{LONG} {other}")
     assert not is_near_duplicate(one, other)
 
@@ -100,13 +96,11 @@ def test_another_number_operator_or_relation_is_another_problem(one: str, other:
     ],
 )
 def test_a_reworded_problem_keeps_four_fifths_of_its_shingles(problem: str, *, near: bool) -> None:
-    """And all of its mathematics; it is not the same text."""
     assert is_near_duplicate(f"{LONG} 7", problem) is near
     assert not is_same_text(f"{LONG} 7", problem)
 
 
 def test_a_passage_without_a_problem_is_nobodys_duplicate() -> None:
-    """Not even an empty question's."""
     assert not is_same_text("", "")
     assert not is_near_duplicate("", "")
 
@@ -125,7 +119,6 @@ def test_a_passage_without_a_problem_is_nobodys_duplicate() -> None:
     ],
 )
 def test_a_solution_has_the_answer_in_its_box_or_in_its_words(text: str, gold: str, *, has: bool) -> None:
-    """The last box decides; a number inside another one is not it."""
     assert has_answer(text, gold) is has
 
 
@@ -178,14 +171,12 @@ OTHER_SPELLING = Document(problem=f"Problem: {LONG} $7$. Let's think step by ste
     ],
 )
 def test_each_rule_leaves_out_what_it_says(rule: Duplicates, gold: str, left_out: set[str]) -> None:
-    """The same text, a near-duplicate with the gold answer, or whatever has the words."""
     documents = {"same": SAME, "reworded": REWORDED, "sign": OTHER_SIGN, "spelling": OTHER_SPELLING}
     found = {name for name, each in documents.items() if is_left_out(rule, f"{LONG} 7", gold, each)}
     assert found == left_out
 
 
 def test_ranks_count_from_one_after_dropping() -> None:
-    """What was dropped leaves no gap."""
     matches = [IndexMatch(document(number), 1 / (number + 1)) for number in range(5)]
     search = IndexSearch(index=1, question=TEN, k=3)
     reply = drop_duplicates(search, matches, {document(0): twin(TEN), document(2): twin(TEN)})
@@ -197,7 +188,6 @@ def test_ranks_count_from_one_after_dropping() -> None:
 
 
 def test_looks_at_the_spare_matches_and_no_deeper() -> None:
-    """k + 10 are fetched: so many duplicates are made up for, and the reply depends on k alone."""
     matches = [IndexMatch(document(number), 1.0) for number in range(50)]
     twins = {document(number): twin(TEN) for number in range(SPARE)}
     reply = drop_duplicates(IndexSearch(index=1, question=TEN, k=2), matches, twins)
@@ -207,7 +197,6 @@ def test_looks_at_the_spare_matches_and_no_deeper() -> None:
 
 
 def test_a_document_that_is_no_longer_known_is_kept() -> None:
-    """Nothing says that it is a duplicate."""
     reply = drop_duplicates(IndexSearch(index=1, question=TEN, k=1), [IndexMatch(document(1), 1.0)], {})
     assert len(reply.hits) == 1
 
@@ -215,7 +204,6 @@ def test_a_document_that_is_no_longer_known_is_kept() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_word() -> None:
-    """Release 0.1 left out 20 others for 15 questions, whose answers were not the question's, and showed this one."""
     found = {record.document.hash: record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))}
     items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
     texts = [(number, make_indexed_text(each.problem, each.text)) for number, each in found.items()]
@@ -237,19 +225,16 @@ def test_searches_over_math_leave_out_the_one_problem_that_is_there_word_for_wor
 
 
 def search(item: DatasetItem, rule: Duplicates) -> IndexSearch:
-    """As a job with this rule asks."""
     gold = item.gold or "" if rule == "same-answer" else ""
     return IndexSearch(index=1, question=item.question, k=10, duplicates=rule, gold=gold)
 
 
 def rules() -> tuple[Duplicates, ...]:
-    """All of them."""
     return get_args(Duplicates)
 
 
 @pytest.mark.skipif(not MATH.is_dir(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_dense_search_finds_the_twin_of_a_problem() -> None:
-    """A problem in other words is nearest to itself in the shipped embeddings."""
     records = [
         record.document for _, record in zip(range(300), read_corpus(corpus_lines(MATH / "train.jsonl")), strict=False)
     ]
@@ -276,5 +261,4 @@ TEXT = "the product of all of the roots of this monic polynomial is its last coe
     ],
 )
 def test_release_0_1_compared_words_alone(question: str, problem: str, *, same: bool) -> None:
-    """Signs and capitals do not count; a passage without a problem never does."""
     assert has_same_words(question, problem) is same

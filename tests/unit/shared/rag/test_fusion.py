@@ -22,54 +22,45 @@ LISTS = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=10), max_size=4)
 
 
 def test_first_and_second_make_0_0325225() -> None:
-    """1/61 + 1/62, the figure that other implementations give."""
     assert dict(rrf([["d1", "d2"], ["d2", "d1"]])) == {"d1": pytest.approx(0.0325225, abs=5e-8), "d2": 1 / 61 + 1 / 62}
 
 
 def test_swapped_ranks_tie_and_the_hash_decides() -> None:
-    """Two documents that change places score exactly alike."""
     fused = rrf([["b", "a"], ["a", "b"]])
     assert [document for document, _ in fused] == ["a", "b"]
     assert fused[0][1] == fused[1][1]
 
 
 def test_ranks_count_from_one() -> None:
-    """k = 60 and rank 1: 1/61, not 1/60."""
     assert rrf([["a"]]) == [("a", 1 / 61)]
 
 
 def test_a_document_in_one_list_keeps_its_single_term() -> None:
-    """Absence adds nothing, neither good nor bad."""
     fused = dict(rrf([["a", "b"], ["a"]]))
     assert fused == {"a": pytest.approx(2 / 61), "b": 1 / 62}
 
 
 def test_a_repeated_document_counts_once_at_its_best_rank() -> None:
-    """A list cannot vote twice for one document, and those after it keep their places."""
     assert dict(rrf([["a", "a", "b"]])) == {"a": 1 / 61, "b": 1 / 63}
     assert find_best_ranks(["a", "b", "a"]) == {"a": 1, "b": 2}
 
 
 def test_nothing_fuses_to_nothing() -> None:
-    """Empty lists, or none, are not an error."""
     assert rrf([]) == []
     assert rrf([[], []]) == []
 
 
 def test_a_small_k_weighs_the_top_more() -> None:
-    """With k = 0 the first rank is worth 1."""
     assert rrf([["a", "b"]], k=0) == [("a", 1.0), ("b", 0.5)]
 
 
 def test_a_negative_k_is_refused() -> None:
-    """k = -1 would divide by zero at rank 1."""
     with pytest.raises(ValueError, match="`k` must not be negative, not -1"):
         rrf([["a"]], k=-1)
 
 
 @given(LISTS, st.randoms(use_true_random=False))
 def test_the_order_of_the_lists_changes_nothing(lists: list[list[str]], random: Random) -> None:
-    """Scores are exact sums: shuffled lists give the same bits and the same order."""
     shuffled = list(lists)
     random.shuffle(shuffled)
     assert rrf(shuffled) == rrf(lists)
@@ -77,7 +68,6 @@ def test_the_order_of_the_lists_changes_nothing(lists: list[list[str]], random: 
 
 @given(LISTS)
 def test_every_document_comes_out_once_by_falling_score(lists: list[list[str]]) -> None:
-    """Fusion loses nothing, repeats nothing, and sorts."""
     fused = rrf(lists)
     assert sorted(document for document, _ in fused) == sorted({document for ranked in lists for document in ranked})
     assert fused == sorted(fused, key=lambda entry: (-entry[1], entry[0]))
@@ -85,14 +75,12 @@ def test_every_document_comes_out_once_by_falling_score(lists: list[list[str]]) 
 
 @given(LISTS)
 def test_scores_follow_the_formula(lists: list[list[str]]) -> None:
-    """Written once more, the slow way."""
     for document, score in rrf(lists):
         expected = sum(1 / (60 + ranked.index(document) + 1) for ranked in lists if document in ranked)
         assert score == pytest.approx(expected, rel=1e-12)
 
 
 def test_equal_weights_are_plain_fusion_to_the_last_bit() -> None:
-    """Scores of jobs that ran before there were weights are recomputed as they were, by default and with others."""
     lists = [["d1", "d2"], ["d2", "d1"], ["d3"]]
     assert rrf(lists, weights=[0.1, 0.1, 0.1]) == rrf(lists, weights=[7, 7, 7]) == rrf(lists)
     default = FusionParams()
@@ -100,20 +88,17 @@ def test_equal_weights_are_plain_fusion_to_the_last_bit() -> None:
 
 
 def test_the_heaviest_list_counts_fully_and_others_in_proportion() -> None:
-    """Document 001 weighs vectors 0.7 and words 0.3: a word is worth 3/7 of a vector."""
     fused = dict(rrf([["a"], ["b"]], weights=[0.7, 0.3]))
     assert fused == {"a": 1 / 61, "b": pytest.approx(3 / 7 / 61)}
 
 
 @pytest.mark.parametrize("method", ["rrf", "weighted"])
 def test_a_list_without_weight_is_as_if_it_were_not_there(method: Any) -> None:
-    """Its documents do not come in with a score of 0, either."""
     params = FusionParams(method=method)
     assert fuse([DENSE, SPARSE], (1, 0), params, 60) == fuse([DENSE], (1,), params, 60)
 
 
 def test_the_weighted_sum_of_normalised_scores() -> None:
-    """0.7 * dense + 0.3 * sparse, both min-max normalised: 003's formula, with 0 for what a list misses."""
     assert weighted_sum([DENSE, SPARSE], [0.7, 0.3]) == [
         ("a", pytest.approx(0.7)),
         ("c", pytest.approx(0.3)),
@@ -123,7 +108,6 @@ def test_the_weighted_sum_of_normalised_scores() -> None:
 
 
 def test_a_document_that_words_missed_gets_no_half() -> None:
-    """003 gives it the score 0, whose sigmoid is 0.5, as much as a document in the middle of the list."""
     fused = dict(weighted_sum([[("a", 3.0), ("b", 2.0), ("c", 1.0)], [("d", 5.0)]], [1, 1], sigmoid))
     missing = sigmoid([5.0]).missing
     assert fused["b"] == pytest.approx(0.5 + missing)
@@ -131,24 +115,20 @@ def test_a_document_that_words_missed_gets_no_half() -> None:
 
 
 def test_a_missing_document_is_not_average() -> None:
-    """With z-scores 0 is the mean: d, found by words alone, must not pass c, which vectors found, though last."""
     fused = dict(weighted_sum([DENSE, [("c", 1.0), ("d", 1.0)]], [1, 1], z_score))
     assert fused["c"] == fused["d"]
 
 
 def test_an_empty_list_changes_nothing() -> None:
-    """A search without hits has nothing to compare."""
     for normaliser in NORMALISERS.values():
         assert weighted_sum([DENSE, []], [1, 1], normaliser) == weighted_sum([DENSE], [1], normaliser)
 
 
 def test_a_repeated_document_has_its_first_score() -> None:
-    """The second place neither adds nor widens the list."""
     assert weighted_sum([[("a", 2.0), ("b", 1.0), ("a", 0.0)]], [1]) == [("a", 1), ("b", 0)]
 
 
 def test_equal_sums_are_in_order_of_their_hashes() -> None:
-    """Whatever the order of the lists."""
     assert [document for document, _ in weighted_sum([[("b", 2.0), ("a", 1.0)], [("a", 5.0), ("b", 3.0)]], [1, 1])] == [
         "a",
         "b",
@@ -165,14 +145,12 @@ def test_equal_sums_are_in_order_of_their_hashes() -> None:
     ],
 )
 def test_weights_that_make_no_sense_are_refused(weights: list[float], said: str) -> None:
-    """By both methods, in words."""
     for method in ("rrf", "weighted"):
         with pytest.raises(ValueError, match=said):
             fuse([DENSE, SPARSE], weights, FusionParams(method=method), 60)  # type: ignore[arg-type]
 
 
 def test_scores_that_are_no_numbers_are_refused() -> None:
-    """A NaN would come out at any place, depending on the order of the lists."""
     with pytest.raises(ValueError, match="`score` must be a finite number, not nan"):
         weighted_sum([[("a", math.nan)]], [1])
 
@@ -184,7 +162,6 @@ SCORED = st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-20, 
 def test_a_weighted_sum_does_not_depend_on_the_order_of_the_lists(
     scored: list[dict[str, float]], name: Any, random: Random
 ) -> None:
-    """The same documents, scores and order, and every document once."""
     lists = [(_sorted(scores), 1.0 + place) for place, scores in enumerate(scored)]
     fused = weighted_sum([ranked for ranked, _ in lists], [weight for _, weight in lists], NORMALISERS[name])
     random.shuffle(lists)
@@ -194,7 +171,6 @@ def test_a_weighted_sum_does_not_depend_on_the_order_of_the_lists(
 
 @given(SCORED, st.sampled_from(["min-max", "rank"]), st.sampled_from("abcdefgh"))
 def test_a_better_score_never_lowers_a_document(scored: list[dict[str, float]], name: Any, document: str) -> None:
-    """Raised to the top of every list that holds it, it is at least where it was (one z-score may move all others)."""
     best = [{**scores, document: 100.0} if document in scores else scores for scores in scored]
     before, after = (
         [
@@ -225,7 +201,6 @@ def _other_on_purpose(case: Mapping[str, Any], name: str) -> bool:
 
 
 def as_expected(case: Mapping[str, Any], name: Any) -> bool:
-    """Whether we agree with ranx, or differ from it where we mean to."""
     ours = [dict(zip(scores, NORMALISERS[name](list(scores.values())).found, strict=True)) for scores in case["lists"]]
     fused = dict(weighted_sum([_sorted(scores) for scores in case["lists"]], case["weights"], NORMALISERS[name]))
     said = case["said"][name]
@@ -236,7 +211,6 @@ def as_expected(case: Mapping[str, Any], name: Any) -> bool:
 
 
 def test_ranx_fuses_ranks_alike() -> None:
-    """Whatever the scores: only places count. Both break ties inside a list by the order that it came in."""
     wrong = []
     for number, case in enumerate(ORACLE["cases"]):
         found = dict(named(rrf, [list(scores) for scores in case["lists"]]))
@@ -246,7 +220,6 @@ def test_ranx_fuses_ranks_alike() -> None:
 
 
 def test_ranx_normalises_and_sums_alike() -> None:
-    """To twelve digits, where we do not differ on purpose; and there we do differ."""
     numbered = list(enumerate(ORACLE["cases"]))
     assert [
         (number, case["shape"], name)
@@ -257,7 +230,6 @@ def test_ranx_normalises_and_sums_alike() -> None:
 
 
 def test_the_recorded_cases_are_those_of_the_generator() -> None:
-    """Nobody has written a reply by hand beside another list, and each shape is there."""
     assert [
         {key: case[key] for key in ("shape", "lists", "weights")} for case in ORACLE["cases"]
     ] == fusion_oracle.cases()
@@ -266,7 +238,6 @@ def test_the_recorded_cases_are_those_of_the_generator() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_ranx_says_today_what_was_recorded() -> None:
-    """Where it is installed; elsewhere its recorded replies stand for it."""
     pytest.importorskip("ranx", reason="ranx is not installed: its recorded replies are compared alone")
     for case in ORACLE["cases"][: len(fusion_oracle.SHAPES)]:
         said = fusion_oracle.asked(case)

@@ -22,7 +22,6 @@ OPPOSED = [(i / 40, 1 - i / 40) for i in range(40)]
 def decide(
     pairs: list[tuple[float, float]], *, asked: int | None = None, unparsed: int = 0, **params: object
 ) -> GateDecision:
-    """The gate's decision on (rule, judge) pairs, with as many judge calls as pairs unless said otherwise."""
     rules, judged = [rule for rule, _ in pairs], [judge for _, judge in pairs]
     documents = [f"d{i}" for i in range(len(pairs))]
     asked = len(pairs) + unparsed if asked is None else asked
@@ -31,12 +30,10 @@ def decide(
 
 
 def noisy(slope: float, n: int = 40) -> list[tuple[float, float]]:
-    """Pairs whose correlation falls as `slope` does; fixed zigzag noise."""
     return [(i / n, slope * i / n + (0.3 if i % 2 else 0.0)) for i in range(n)]
 
 
 def test_agreement_lets_the_rules_decide() -> None:
-    """rho = 1 is above tau."""
     decision = decide(AGREEING)
     assert decision.strategy is Strategy.RULES
     assert decision.rho == pytest.approx(1)
@@ -44,7 +41,6 @@ def test_agreement_lets_the_rules_decide() -> None:
 
 
 def test_disagreement_calls_the_judge() -> None:
-    """rho = -1 is below tau."""
     decision = decide(OPPOSED)
     assert decision.strategy is Strategy.JUDGE
     assert decision.spearman == pytest.approx(-1)
@@ -52,7 +48,6 @@ def test_disagreement_calls_the_judge() -> None:
 
 
 def test_rho_equal_to_tau_means_judge() -> None:
-    """The paper's rule is strict: rules only if rho > tau."""
     rho = decide(noisy(0.3)).rho
     assert rho is not None
     assert decide(noisy(0.3), tau=rho).strategy is Strategy.JUDGE
@@ -60,7 +55,6 @@ def test_rho_equal_to_tau_means_judge() -> None:
 
 
 def test_an_interval_that_holds_tau_is_said() -> None:
-    """The decision stands, and so does the doubt."""
     decision = decide(noisy(0.3), tau=0.5)
     assert decision.low is not None
     assert decision.high is not None
@@ -69,7 +63,6 @@ def test_an_interval_that_holds_tau_is_said() -> None:
 
 
 def test_a_clear_decision_does_not_speak_of_doubt() -> None:
-    """No remark where the interval leaves tau out."""
     decision = decide(noisy(5.0))
     assert decision.strategy is Strategy.RULES
     assert decision.low is not None
@@ -79,7 +72,6 @@ def test_a_clear_decision_does_not_speak_of_doubt() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), RATINGS), min_size=4, max_size=80))
 def test_rho_and_its_interval_follow_the_formulas(pairs: list[tuple[float, float]]) -> None:
-    """Pearson and Fisher's z, written once more."""
     decision = decide(pairs)
     assume(decision.rho is not None and abs(decision.rho) < 0.999999 and _spread(pairs) > 1e-3)
     x, y = zip(*pairs, strict=True)
@@ -98,7 +90,6 @@ def _spread(pairs: list[tuple[float, float]]) -> float:
 
 @given(PAIRS, st.integers(0, 30))
 def test_a_stored_decision_recomputes_bit_for_bit(pairs: list[tuple[float, float]], unparsed: int) -> None:
-    """Through JSON and back, from its own vectors: the same bytes."""
     first = decide(pairs, unparsed=unparsed, on_unusable="rules")
     stored = msgspec.json.decode(msgspec.json.encode(first), type=GateDecision)
     again = decide_gate(
@@ -114,7 +105,6 @@ def test_a_stored_decision_recomputes_bit_for_bit(pairs: list[tuple[float, float
 
 @given(PAIRS)
 def test_rules_are_chosen_only_above_tau(pairs: list[tuple[float, float]]) -> None:
-    """Never without a rho, never with too few pairs."""
     decision = decide(pairs)
     if decision.strategy is Strategy.RULES:
         assert decision.rho is not None
@@ -131,7 +121,6 @@ def test_rules_are_chosen_only_above_tau(pairs: list[tuple[float, float]]) -> No
     ],
 )
 def test_a_constant_vector_has_no_rho_and_means_judge(pairs: list[tuple[float, float]], who: str) -> None:
-    """Also where the constant carries rounding noise; scipy's warning never leaks."""
     decision = decide(pairs)
     assert (decision.strategy, decision.rho, decision.low, decision.high) == (Strategy.JUDGE, None, None, None)
     assert decision.spearman is None
@@ -139,7 +128,6 @@ def test_a_constant_vector_has_no_rho_and_means_judge(pairs: list[tuple[float, f
 
 
 def test_too_few_pairs_mean_judge_but_rho_is_still_reported() -> None:
-    """29 pairs that agree do not convince; what they say is on record."""
     decision = decide(AGREEING[:29])
     assert decision.strategy is Strategy.JUDGE
     assert decision.reason == "29 scored documents, fewer than the 30 needed: judge"
@@ -149,25 +137,21 @@ def test_too_few_pairs_mean_judge_but_rho_is_still_reported() -> None:
 
 @pytest.mark.parametrize("n", range(4))
 def test_fewer_than_four_pairs_have_no_rho(n: int) -> None:
-    """Two points always correlate; Fisher's z needs four."""
     decision = decide(AGREEING[:n], min_pairs=0)
     assert (decision.strategy, decision.rho, decision.low) == (Strategy.JUDGE, None, None)
     assert f"only {n} pairs" in decision.reason
 
 
 def test_a_judge_that_mostly_fails_is_unusable() -> None:
-    """The message has the figures and the way on."""
     with pytest.raises(JudgeUnusable, match=r"51 of 100 replies have no rating.*`--set gate\.on_unusable=rules`"):
         decide(AGREEING, asked=100, unparsed=51)
 
 
 def test_exactly_half_is_still_usable() -> None:
-    """More than half is the limit."""
     assert decide(AGREEING, asked=100, unparsed=50).strategy is Strategy.RULES
 
 
 def test_an_unusable_judge_can_be_replaced_by_rules() -> None:
-    """Asked for explicitly, and said in the reason; what was measured is kept."""
     decision = decide(OPPOSED, asked=100, unparsed=60, on_unusable="rules")
     assert decision.strategy is Strategy.RULES
     assert decision.reason.startswith("judge unusable: 60 of 100 replies have no rating")
@@ -176,30 +160,25 @@ def test_an_unusable_judge_can_be_replaced_by_rules() -> None:
 
 
 def test_a_judge_that_never_answers_can_be_replaced_by_rules_too() -> None:
-    """No pair at all is no crash."""
     decision = decide([], asked=8, unparsed=8, on_unusable="rules")
     assert (decision.strategy, decision.rho, decision.documents) == (Strategy.RULES, None, ())
 
 
 def test_nothing_to_calibrate_with_means_judge() -> None:
-    """No items, no calls, no pairs: too few."""
     assert decide([]).reason == "0 scored documents, fewer than the 30 needed: judge"
 
 
 def test_the_decision_carries_its_vectors() -> None:
-    """Order and values as given: documents, rule scores, judge scores."""
     decision = decide([(0.1, 0.2), (0.3, 0.4)])
     assert (decision.documents, decision.rule_scores, decision.judge_scores) == (("d0", "d1"), (0.1, 0.3), (0.2, 0.4))
 
 
 def test_vectors_of_different_lengths_are_refused() -> None:
-    """A pair that lost its partner is a bug in the caller."""
     with pytest.raises(ValueError, match="one score a document: 1 documents, 2 rule scores, 1 judge scores"):
         decide_gate(["a"], [0.1, 0.2], [0.3], asked=1, unparsed=0, params=GateParams())
 
 
 def test_spearman_sees_order_where_pearson_sees_lines() -> None:
-    """A monotone curve: Spearman 1, Pearson less."""
     decision = decide([(i / 40, (i / 40) ** 9) for i in range(40)])
     assert decision.spearman == pytest.approx(1)
     assert decision.rho is not None
@@ -207,6 +186,5 @@ def test_spearman_sees_order_where_pearson_sees_lines() -> None:
 
 
 def test_scipy_is_not_loaded_before_it_is_needed() -> None:
-    """Importing the gate must not cost every process a second."""
     code = "import sys, shared.rag.gate, shared.statistics.intervals; sys.exit('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

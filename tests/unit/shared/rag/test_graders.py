@@ -69,12 +69,10 @@ def test_sampled_answers_are_compared_by_their_values_alone() -> None:
 
 
 def test_a_reply_with_nothing_in_it_has_no_answer() -> None:
-    """Quotes around nothing are nothing."""
     assert get_grader("text").extract('""') == (None, Extraction.MISSING, None)
 
 
 def test_an_answer_is_right_by_the_grader_that_was_chosen() -> None:
-    """What one grader calls right another calls wrong."""
     cases = [
         ("exact", "Paris", "Paris", True),
         ("exact", "paris", "Paris", False),
@@ -113,7 +111,6 @@ def test_an_answer_is_right_by_the_grader_that_was_chosen() -> None:
 
 
 def test_token_f1_is_squads() -> None:
-    """Words in common against the words of both, each counted as often as it stands there; Chinese by character."""
     cases = [
         ("the capital is Paris", "Paris", 0.5),
         ("Paris", "the city of Paris", 0.5),
@@ -130,7 +127,6 @@ def test_token_f1_is_squads() -> None:
 
 
 def test_a_choice_is_stated_by_its_letter_or_its_text() -> None:
-    """Who names several choices has chosen none."""
     cases = [
         ("(B)", True), ("B.", True), ("b", True), ("**B**", True), ("B) Paris", True), ("The answer is B", True),
         ("Option B", True), ("Paris", True), ("It is the city of Paris", True), ("I choose (B), of course", True),
@@ -149,43 +145,36 @@ def test_a_choice_is_stated_by_its_letter_or_its_text() -> None:
 
 
 def test_the_best_of_several_gold_answers_counts() -> None:
-    """Its score, too."""
     rules = Rules(grader="f1", golds=("city of light", "Paris"), threshold=0.6)
     assert mark("Paris", "capital of France", rules) == Marked(correct=True, strict=True, score=1.0)
 
 
 def test_no_answer_is_a_wrong_answer() -> None:
-    """Whatever the gold answer."""
     assert mark(None, "Paris", Rules(grader="f1")).correct is False
 
 
 def test_a_set_has_the_separators_that_it_is_given() -> None:
-    """With others a comma is a part of a name."""
     assert mark("Rome|Paris, Texas", "Paris, Texas|Rome", Rules(grader="set", separators="|")).correct
     assert not mark("Texas|Paris|Rome", "Paris, Texas|Rome", Rules(grader="set", separators="|")).correct
 
 
 @pytest.mark.parametrize("gold", ["(", "(?P<n>", "a" * 1001, "(" * 900])
 def test_what_is_no_regular_expression_is_refused_in_words(gold: str) -> None:
-    """Also one that is too long."""
     with pytest.raises(InvalidGold, match="regular expression"):
         graders.check_gold("regex", gold)
 
 
 def test_an_unknown_grader_is_refused_with_those_that_exist() -> None:
-    """By the one lookup that there is."""
     with pytest.raises(LookupError, match="there is no grader 'fuzzy'; there are: math, math-dataset, last-number"):
         get_grader("fuzzy")
 
 
 def test_words_are_never_nothing() -> None:
-    """An answer of articles and punctuation is compared as it stands."""
     assert (normalise_words("The"), normalise_words("?!"), normalise_words("")) == (["the"], ["?!"], [])
 
 
 @pytest.mark.parametrize(("name", "text"), [("text", "Answer: Paris"), ("rubric", "Answer: Rome")])
 def test_of_several_texts_the_one_with_the_answer_is_shown_as_the_jobs_grader_reads_it(name: str, text: str) -> None:
-    """A rubric takes the whole of the last."""
     outcome = Outcome(answer="Paris", extraction=Extraction.OK)
     extract = find_extractor(Params(grading=GradingParams(grader=name)))
     assert find_answering_text(["Answer: Paris", "Answer: Rome"], outcome, extract) == text

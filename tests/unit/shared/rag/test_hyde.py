@@ -21,8 +21,6 @@ REFUSED = Failure(kind=FailureKind.REFUSED, detail="the model gave an empty text
 def run(
     write: Callable[[Write], Reply], params: Params | None = None, name: str = "hyde"
 ) -> tuple[Outcome, list[list[Call]]]:
-    """One sample whose hypothetical documents are `write`'s; the search finds two documents."""
-
     def answer(call: Call) -> Reply:
         match call:
             case Write():
@@ -38,18 +36,15 @@ def run(
 
 
 def numbered(call: Write) -> Reply:
-    """Every draw writes another text."""
     return Generated(text=f"Step {call.draw}: x.")
 
 
 def retrieval(asked: list[list[Call]]) -> Retrieve:
-    """The one search of a run."""
     [search] = [call for step in asked for call in step if isinstance(call, Retrieve)]
     return search
 
 
 def test_eight_solutions_are_drawn_from_one_prompt_by_default() -> None:
-    """n = 8 at temperature 0.7 and 512 tokens, as the authors have it; a draw tells each from the others."""
     _, asked = run(numbered)
     decoding = Decoding(temperature=0.7, max_tokens=512)
     slots = {"question": QUESTION}
@@ -57,24 +52,20 @@ def test_eight_solutions_are_drawn_from_one_prompt_by_default() -> None:
 
 
 def test_the_search_is_made_with_all_texts_in_the_order_of_their_draws() -> None:
-    """The retriever averages their vectors with the question's."""
     _, asked = run(numbered, Params(hyde=HydeParams(documents=3), candidates=7))
     hypothetical = ("Step 0: x.", "Step 1: x.", "Step 2: x.")
     assert asked[1] == [Retrieve(question=QUESTION, index="dense", k=7, hypothetical=hypothetical)]
 
 
 def test_a_passage_is_written_where_the_style_asks_for_one() -> None:
-    """The authors' prompt for web search."""
     assert {call.template for call in draft_hypotheses("q", HydeParams(style="passage"))} == {"hyde-passage"}
 
 
 def test_a_chinese_question_is_answered_in_chinese() -> None:
-    """What is written must lie near to what is searched."""
     assert {call.template for call in draft_hypotheses("求 $x$ 的值是多少？", HydeParams())} == {"hyde-solution-zh"}
 
 
 def test_without_hypothetical_documents_it_asks_what_dense_asks() -> None:
-    """n = 0 is the baseline to the byte: equal calls have equal keys, so nothing is computed for it."""
     none = Params(hyde=HydeParams(documents=0))
     outcome, asked = run(numbered, none)
     plain, baseline = run(numbered, none, name="dense")
@@ -83,14 +74,12 @@ def test_without_hypothetical_documents_it_asks_what_dense_asks() -> None:
 
 
 def test_what_was_made_up_is_never_context() -> None:
-    """Only documents of the corpus reach the generator."""
     outcome, asked = run(numbered, Params(context_size=5))
     assert asked[-1] == [Generate(template="cot", question=QUESTION, context=(A, B))]
     assert outcome.context == (A, B)
 
 
 def test_texts_that_were_not_written_are_left_out_and_counted() -> None:
-    """One fails, one is blank, one has no words: the trace names what became of them."""
     replies = {0: REFUSED, 1: Generated(text=" \n "), 2: Generated(text="x is 2"), 3: Generated(text="[[3]]")}
     outcome, asked = run(lambda call: replies[call.draw], Params(hyde=HydeParams(documents=4)))
     assert retrieval(asked).hypothetical == ("x is 2",)
@@ -99,7 +88,6 @@ def test_texts_that_were_not_written_are_left_out_and_counted() -> None:
 
 
 def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
-    """The plain way is taken, and recorded with the reason."""
     lost = Failure(kind=FailureKind.CONNECTION)
     outcome, asked = run(lambda _: lost, Params(hyde=HydeParams(documents=2)))
     assert retrieval(asked) == Retrieve(question=QUESTION, index="dense", k=10)
@@ -118,7 +106,6 @@ def test_where_every_text_failed_the_question_is_searched_with_alone() -> None:
     ],
 )
 def test_a_text_ends_where_the_authors_stop(written: str, searched: str) -> None:
-    """At two empty lines: what follows is another text. Blank lines before the first word end nothing."""
     assert read_hypotheses("What comes first?", [Generated(text=written)]).texts == (searched,)
 
 
@@ -149,31 +136,26 @@ def test_a_text_in_any_language_is_searched_with_without_thoughts_and_introducti
     ],
 )  # fmt: skip
 def test_a_refusal_is_no_hypothetical_document(written: str) -> None:
-    """Although it names what the question is about."""
     found = read_hypotheses("What is x in x = 2?", [Generated(text=written)])
     assert (found.texts, found.failures) == ((), (FailureKind.UNPARSED,))
 
 
 def test_a_truncated_text_is_searched_with() -> None:
-    """It need not be whole to lie near to documents."""
     assert read_hypotheses("Since when?", [Generated(text="Step 1. Since", truncated=True)]).texts == ("Step 1. Since",)
 
 
 def test_a_text_that_would_flood_the_retriever_is_cut() -> None:
-    """A search takes so many characters of a text; one too long would fail those beside it, too."""
     [text] = read_hypotheses("x?", [Generated(text="x " * MAX_QUESTION)]).texts
     assert len(text) == MAX_QUESTION
 
 
 def test_a_failed_search_ends_the_sample() -> None:
-    """There is nothing else to search with."""
     steps = registry.get("hyde").run(Sample(item=Item(ordinal=0, question=QUESTION)), Params(), {})
     with pytest.raises(CallFailed, match="timeout"):
         drive(steps, lambda call: numbered(call) if isinstance(call, Write) else Failure(kind=FailureKind.TIMEOUT))
 
 
 def test_hypothetical_documents_are_written_in_the_judges_lane() -> None:
-    """The judge model writes them while it is resident: no further load; every draw is a call of its own."""
     pins = {"judge": Pin(model_id=1, hash="aa")}
     bound = [bind(call, Binding(pins=pins, params=Params()), 0) for call in draft_hypotheses(QUESTION, HydeParams())]
     assert {call.lane for call in bound} == {Lane.JUDGE}

@@ -17,7 +17,6 @@ DATA = REPOSITORY.parent / "shared" / "data"
 
 
 def test_intents() -> None:
-    """In both languages, the first rule that matches."""
     cases = [
         ("Prove that $\\sqrt{2}$ is irrational.", "prove"),
         ("求证：三角形内角和为180度", "prove"),
@@ -101,18 +100,15 @@ def test_intents() -> None:
     ],
 )
 def test_intents_of_questions_in_two_scripts(question: str, wanted: str) -> None:
-    """Between Chinese and Latin letters there is no blank, and so no boundary of a word."""
     assert classify_intent(question) == wanted
 
 
 def test_the_longest_question_is_classified_in_linear_time() -> None:
-    """A quadratic rule would take ten seconds of the orchestrator for it."""
     question = "What is the difference between " + "a and " * (MAX_QUESTION // 6 - 10) + "1?"
     assert classify_intent(question) == "calculate"
 
 
 def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
-    """Concepts to vectors, exact terms to words, anything else as the job has it."""
     own = FusionParams(dense=0.6, sparse=0.4, by_intent=True)
     assert [choose_weights(wanted, own) for wanted in ("define", "calculate", "other")] == [
         CONCEPT_WEIGHTS,
@@ -123,7 +119,6 @@ def test_weights_follow_the_intent_only_if_a_job_says_so() -> None:
 
 
 def test_questions_that_say_too_little() -> None:
-    """Document 003's "Hello", "system", "test"; formulas say something."""
     cases = [
         ("Hello", "generic"),
         ("系统", "generic"),
@@ -144,7 +139,6 @@ def test_questions_that_say_too_little() -> None:
 
 @pytest.mark.skipif(not DATA.exists(), reason="the shared data are not here")
 def test_hardly_any_real_problem_says_too_little() -> None:
-    """Ten short ones among MATH's 7,500, such as "Simplify $\\sqrt{180}$."; none among CMATH's."""
     math = (DATA / "math" / "train.jsonl").read_text("utf-8").splitlines()
     cmath = (DATA / "zh" / "cmath-test.jsonl").read_text("utf-8").splitlines()
     assert Counter(classify_vagueness(json.loads(line)["problem"]) for line in math) == {None: 7490, "short": 10}
@@ -152,7 +146,6 @@ def test_hardly_any_real_problem_says_too_little() -> None:
 
 
 def test_rules_make_a_question_ready() -> None:
-    """Cleaned, corrected, widened, and each of it written down."""
     ready = enhance("Please find the gcd and the probablity of 3", EnhanceParams(), FusionParams())
     assert ready.question == "find the gcd and the probability of 3"
     assert ready.widened.startswith("find the gcd and the probability of 3 greatest common divisor ")
@@ -166,7 +159,6 @@ def test_rules_make_a_question_ready() -> None:
 
 
 def test_parts_can_be_left_out() -> None:
-    """Only cleaning is always done."""
     ready = enhance(
         "Please find the gcd and the probablity of 3", EnhanceParams(synonyms=False, correct=False), FusionParams()
     )
@@ -174,7 +166,6 @@ def test_parts_can_be_left_out() -> None:
 
 
 def test_a_generic_question_is_not_searched_by_words() -> None:
-    """Unless there are only words."""
     assert enhance("Hello", EnhanceParams(), FusionParams()).sparse == 0
     assert enhance("Hello", EnhanceParams(), FusionParams(dense=0)).sparse == 0.5
     assert enhance("prime", EnhanceParams(), FusionParams()).sparse == 0.5

@@ -31,19 +31,16 @@ CHINESE = "小明有3个苹果，小红有5个，一共有多少个？"
     ],
 )
 def test_the_script_tells_the_language(question: str, expected: str) -> None:
-    """Formulas do not count, and a name in another script does not decide."""
     assert detect_language(question) == expected
 
 
 def test_a_chinese_question_takes_the_chinese_template_where_there_is_one() -> None:
-    """Otherwise the one that there is."""
     assert localised("cot", CHINESE) == "cot-zh"
     assert localised("cot", "What is 2 plus 3?") == "cot"
     assert localised("no-such", CHINESE) == "no-such"
 
 
 def test_chinese_templates_take_the_slots_of_the_english_ones() -> None:
-    """So that a call may be bound to either."""
     chinese = [name for name in list_template_ids() if name.endswith("-zh")]
     assert {"cot-zh", "rewrite-zh", "decompose-zh", "relevance-zh", "keywords-zh"} <= set(chinese)
     for name in chinese:
@@ -57,8 +54,6 @@ def test_chinese_templates_take_the_slots_of_the_english_ones() -> None:
 
 @pytest.mark.parametrize("name", ["closed-book", "dense", "hybrid", "mathrag-gate", "sparse"])
 def test_baselines_ask_in_the_language_of_the_question(name: str) -> None:
-    """English questions are asked as they always were."""
-
     def last(question: str) -> list[Call]:
         sample = Sample(item=Item(ordinal=0, question=question), prepared=decision(Strategy.RULES))
         return drive(registry.get(name).run(sample, Params(), LIBRARY))[1][-1]
@@ -80,13 +75,11 @@ def test_baselines_ask_in_the_language_of_the_question(name: str) -> None:
     ],
 )
 def test_mathematics_is_found(text: str, held: list[str]) -> None:
-    """Between dollars, after commands, and bare."""
     assert [text[start:end] for start, end in find_mathematics(text)] == held
 
 
 @given(st.text(alphabet="ab x$\\{}^1+求值,. ", max_size=40))
 def test_prose_and_mathematics_make_up_the_text(text: str) -> None:
-    """Nothing is lost and nothing is touched: changing nothing in the prose changes nothing."""
     spans = find_mathematics(text)
     assert sum(map(len, list_prose(text))) + sum(end - start for start, end in spans) == len(text)
     assert change_prose(text, lambda part: part) == text

@@ -9,7 +9,6 @@ from tests.unit.shared.pipelines.test_pipelines import drive
 
 
 def part(name: str, rounds: int, each: int = 1) -> Part[list[str]]:
-    """Waits for so many calls in so many rounds, and returns the replies."""
     replies: list[str] = []
     for number in range(rounds):
         replies += yield [Estimate(question=f"{name}{number}{call}") for call in range(each)]
@@ -17,7 +16,6 @@ def part(name: str, rounds: int, each: int = 1) -> Part[list[str]]:
 
 
 def test_what_parts_wait_for_is_asked_together_and_each_gets_its_own_replies() -> None:
-    """As many rounds as the longest needs; results in the order of the parts."""
     parts = [part("a", 1), part("b", 0), part("c", 2, each=2)]
     results, asked = drive(run_in_step(parts), lambda call: call.question)  # type: ignore[union-attr,arg-type,return-value]
     assert results == [["a00"], [], ["c00", "c01", "c10", "c11"]]
@@ -25,14 +23,12 @@ def test_what_parts_wait_for_is_asked_together_and_each_gets_its_own_replies() -
 
 
 def test_no_parts_wait_for_nothing() -> None:
-    """The result is there at once."""
     with pytest.raises(StopIteration) as ended:
         next(run_in_step([]))
     assert ended.value.value == []
 
 
 def test_lists_are_merged_by_turns() -> None:
-    """Short ones run out; a key counts where it is first."""
     merged = list(interleave(["ab", "", "cde"]))  # type: ignore[list-item]
     assert merged == ["a", "c", "b", "d", "e"]
     assert keep_first_of_each(["bb", "a", "b"], len) == ["bb", "a"]

@@ -18,12 +18,10 @@ RANKED = st.permutations(DOCUMENTS).flatmap(lambda each: st.integers(0, 8).map(l
 
 
 def one(grades: Mapping[str, int], ranked: Sequence[str], *names: str) -> dict[str, float]:
-    """The measures of a single query."""
     return measure_per_query({"q": grades}, {"q": ranked}, names)["q"]
 
 
 def by_hand(grades: Mapping[str, int], ranked: Sequence[str]) -> dict[str, float]:
-    """`NAMES` from their definitions."""
     hits = [place for place, document in enumerate(ranked, start=1) if document in grades]
     precision, recall = (sum(place <= 5 for place in hits) / n for n in (5, len(grades)))
 
@@ -46,7 +44,6 @@ def by_hand(grades: Mapping[str, int], ranked: Sequence[str]) -> dict[str, float
 
 
 def test_golden_values_of_trec_eval() -> None:
-    """What ir-measures and ranx agree on for qrels {d1: 1, d4: 2} and the run d1 > d2 > d3."""
     found = one({"d1": 1, "d4": 2}, ["d1", "d2", "d3"], "nDCG@5", "Recall@5", "Precision@5", "MRR", "MAP@5", "F1@5")
     assert found["nDCG@5"] == pytest.approx(0.380094, abs=5e-7)
     assert (found["Recall@5"], found["Precision@5"], found["MRR"], found["MAP@5"]) == (0.5, 0.2, 1.0, 0.5)
@@ -55,36 +52,30 @@ def test_golden_values_of_trec_eval() -> None:
 
 @given(GRADES, RANKED)
 def test_measures_are_what_their_definitions_say(grades: dict[str, int], ranked: list[str]) -> None:
-    """For any judgements and any list, short or empty."""
     assert one(grades, ranked, *NAMES) == pytest.approx(by_hand(grades, ranked))
 
 
 def test_a_query_that_was_not_answered_counts_0() -> None:
-    """Whether its list is empty or missing."""
     found = measure_per_query({"a": {"d": 1}, "b": {"d": 1}}, {"a": []}, ["nDCG@10", "F1@10", "MRR@10"])
     assert found == {query: {"nDCG@10": 0, "F1@10": 0, "MRR@10": 0} for query in ("a", "b")}
 
 
 def test_the_order_of_a_list_counts_not_the_names_in_it() -> None:
-    """trec_eval breaks ties by name; here there is none to break."""
     for ranked in (["a", "z"], ["z", "a"]):
         assert one({ranked[0]: 1}, ranked, "MRR")["MRR"] == 1
 
 
 def test_a_query_that_nobody_judged_is_in_no_figure() -> None:
-    """A run may answer more than was asked."""
     assert list(measure_per_query({"a": {"d": 1}}, {"a": ["d"], "b": ["d"]}, ["MAP"])) == ["a"]
 
 
 @pytest.mark.parametrize(("name", "depth"), [("nDCG@10", 10), ("MAP", None), ("MAP@100", 100), ("F1@3", 3)])
 def test_a_name_says_how_deep_it_looks(name: str, depth: int | None) -> None:
-    """So that a run can be deep enough."""
     assert metrics.get_cutoff(name) == depth
 
 
 @pytest.mark.parametrize("name", ["ndcg@10", "nDCG", "Recall@0", "Recall", "Bleu@4", "MAP@", "nDCG@10 "])
 def test_an_unknown_measure_is_refused_in_words(name: str) -> None:
-    """With those that there are."""
     with pytest.raises(Invalid, match="no measure") as refused:
         metrics.get_cutoff(name)
     assert "nDCG@10" in str(refused.value.hint)

@@ -17,23 +17,19 @@ BM25 = [100.0, 20.0, 15.0, 10.0, 5.0]
 
 
 def test_min_max_of_the_source_documents_list() -> None:
-    """003 says in words that 20 becomes 0.11; its code, and this one, make it 0.158."""
     assert min_max(BM25).found == pytest.approx([1, 0.158, 0.105, 0.053, 0], abs=5e-4)
 
 
 def test_sigmoid_of_the_source_documents_list() -> None:
-    """003 prints .999, .378, .312, .251, .182; these are the figures that its own code gives."""
     assert sigmoid(BM25, center=30).found == pytest.approx([0.879, 0.430, 0.395, 0.362, 0.330], abs=5e-4)
 
 
 def test_a_sigmoid_without_a_center_is_about_the_mean() -> None:
-    """The mean is 30 here, and gets 0.5 wherever it lies."""
     assert sigmoid(BM25) == sigmoid(BM25, center=30)
     assert sigmoid([-7, -8, -9]).found[1] == 0.5
 
 
 def test_logits_of_the_source_documents_reranker() -> None:
-    """These figures of 003 are right."""
     assert [logistic(logit) for logit in (8.5, 2.1, -0.5, -2.3)] == pytest.approx(
         [0.9998, 0.8909, 0.3775, 0.0911], abs=5e-5
     )
@@ -41,23 +37,19 @@ def test_logits_of_the_source_documents_reranker() -> None:
 
 @pytest.mark.parametrize("logit", [-1e308, -800.0, 800.0, 1e308])
 def test_no_logit_is_too_large(logit: float) -> None:
-    """exp() of 800 overflows; the probability is 0 or 1."""
     assert logistic(logit) == (logit > 0)
 
 
 def test_z_scores_have_mean_zero_and_deviation_one() -> None:
-    """Over all scores: divided by n, not n - 1."""
     assert z_score([1, 3]).found == [-1, 1]
 
 
 def test_ranks_are_shared_by_equal_scores() -> None:
-    """Two in the first place leave no second one; the next rank is that of missing documents."""
     assert rank([9, 9, 5, 1]) == ([1, 1, 0.5, 0.25], 0)
 
 
 @EVERY
 def test_a_constant_list_puts_all_that_it_holds_before_all_that_it_misses(normaliser: Normaliser) -> None:
-    """One rule: what is found gets what the best one of two gets, what is missing at most what the other one does."""
     best, worst = normaliser([2, 1]).found
     found, missing = normaliser([3, 3, 3])
     assert found == [best] * 3
@@ -66,34 +58,29 @@ def test_a_constant_list_puts_all_that_it_holds_before_all_that_it_misses(normal
 
 
 def test_a_missing_document_never_gets_the_mean() -> None:
-    """0 would be the mean of z-scores: better than half of what was found."""
     assert z_score([10, 2, 1]).missing == min(z_score([10, 2, 1]).found) < 0
     assert sigmoid([10, 2, 1]).missing < 0.5
 
 
 def test_a_missing_document_gets_the_next_rank() -> None:
-    """Four were found, so it is fifth at best: 1 - 4/4."""
     assert rank([4, 3, 2, 1]).missing == 0
 
 
 @EVERY
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_scores_that_are_no_numbers_are_refused(normaliser: Normaliser, bad: float) -> None:
-    """min() and max() of a list with a NaN depend on its order."""
     with pytest.raises(ValueError, match="`score` must be a finite number, not"):
         normaliser([1, bad, 2])
 
 
 @EVERY
 def test_an_empty_list_stays_empty(normaliser: Normaliser) -> None:
-    """And is no error."""
     assert normaliser([]).found == []
 
 
 @EVERY
 @given(SCORES)
 def test_no_document_passes_one_with_a_better_score(normaliser: Normaliser, scores: Sequence[float]) -> None:
-    """Order is kept, equal scores stay equal, and none falls below what is missing."""
     found, missing = normaliser(scores)
     pairs = sorted(zip(scores, found, strict=True))
     for (score, value), (next_score, next_value) in pairwise(pairs):
@@ -104,7 +91,6 @@ def test_no_document_passes_one_with_a_better_score(normaliser: Normaliser, scor
 @EVERY
 @given(st.lists(st.integers(-1000, 1000), min_size=1), st.integers(1, 50), st.integers(-100, 100))
 def test_the_scale_of_a_list_says_nothing(normaliser: Normaliser, scores: list[int], scale: int, shift: int) -> None:
-    """A list's unit and zero are its own: that is why it is normalised."""
     moved, missing = normaliser([scale * score + shift for score in scores])
     expected = normaliser(scores)
     assert [*moved, missing] == pytest.approx([*expected.found, expected.missing])
@@ -113,6 +99,5 @@ def test_the_scale_of_a_list_says_nothing(normaliser: Normaliser, scores: list[i
 @pytest.mark.parametrize("normaliser", [min_max, sigmoid, rank])
 @given(SCORES)
 def test_bounded_normalisers_stay_between_0_and_1(normaliser: Normaliser, scores: Sequence[float]) -> None:
-    """Only z-scores have no bounds."""
     found, missing = normaliser(scores)
     assert all(0 <= value <= 1 for value in [*found, missing])

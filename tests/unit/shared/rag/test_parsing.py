@@ -10,21 +10,18 @@ from shared.rag.parsing import Critique, parse_critique, parse_rating
 
 @pytest.mark.parametrize("rating", range(1, 6))
 def test_a_rating_from_1_to_5_is_read(rating: int) -> None:
-    """And normalised to (rating - 1) / 4."""
     rated = parse_rating(f" [[{rating}]]\n", truncated=False)
     assert rated == Rated(rating=rating, text=f" [[{rating}]]\n")
     assert rated.quality == (rating - 1) / 4
 
 
 def test_a_rating_is_found_inside_other_text() -> None:
-    """Small models chatter."""
     rated = parse_rating("Sure! The rating is [[4]], because", truncated=True)
     assert isinstance(rated, Rated)
     assert rated.rating == 4
 
 
 def test_the_same_rating_several_times_is_one_rating() -> None:
-    """Repetition is no contradiction."""
     rated = parse_rating("[[3]] [[3]] [[3]]", truncated=False)
     assert isinstance(rated, Rated)
     assert rated.rating == 3
@@ -35,7 +32,6 @@ def test_the_same_rating_several_times_is_one_rating() -> None:
     ["[[0]]", "[[6]]", "[[9]]", "[[12]]", "[[05]]", "[[1]] [[2]]", "[[4]] or [[6]]", "[[4]] [[12]]", "[[٣]]", "[[-1]]"],
 )
 def test_anything_but_one_number_from_1_to_5_is_unparsed(text: str) -> None:
-    """Out of range is not clamped; a contradiction is not settled by position."""
     reply = parse_rating(text, truncated=False)
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.UNPARSED
@@ -44,7 +40,6 @@ def test_anything_but_one_number_from_1_to_5_is_unparsed(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "[5]", "[[five]]", "[[1, 2]]", "[[4", "4]]", "Rating: 4/5", "[[]]"])
 def test_a_reply_without_a_rating_says_whether_it_was_cut_off(text: str) -> None:
-    """[[4 at the token limit is truncated, and was not a 4."""
     cut, whole = parse_rating(text, truncated=True), parse_rating(text, truncated=False)
     assert isinstance(cut, Failure)
     assert isinstance(whole, Failure)
@@ -60,7 +55,6 @@ def test_a_reply_without_a_rating_says_whether_it_was_cut_off(text: str) -> None
     ],
 )  # fmt: skip
 def test_brackets_hold_a_rating_in_whatever_characters_and_spacing(text: str) -> None:
-    """What the model has thought before is none."""
     assert parse_rating(text, truncated=False) == Rated(rating=4, text=text)
 
 
@@ -73,7 +67,6 @@ def test_brackets_hold_a_rating_in_whatever_characters_and_spacing(text: str) ->
     ],
 )  # fmt: skip
 def test_another_scale_a_range_and_a_fraction_are_no_rating(text: str) -> None:
-    """4/10 is not 4 of 5, and nobody knows what 3-4 was to be."""
     reply = parse_rating(text, truncated=False)
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.UNPARSED
@@ -88,14 +81,12 @@ def test_a_thought_that_never_ended_holds_no_rating() -> None:
 
 @pytest.mark.parametrize("text", ["[[6]] and then", "[[1]] [[2]] and"])
 def test_truncation_does_not_excuse_a_bad_rating(text: str) -> None:
-    """There was a number; it was no rating."""
     reply = parse_rating(text, truncated=True)
     assert isinstance(reply, Failure)
     assert reply.kind is FailureKind.UNPARSED
 
 
 def test_the_detail_is_shortened() -> None:
-    """A rambling reply does not fill the log."""
     reply = parse_rating("blah " * 1000, truncated=False)
     assert isinstance(reply, Failure)
     assert len(reply.detail) < 200
@@ -108,7 +99,6 @@ def test_the_detail_is_shortened() -> None:
     st.booleans(),
 )
 def test_a_rating_is_always_in_range_or_a_failure(parts: list[str], truncated: bool) -> None:
-    """No text makes a rating out of the blue."""
     text = "".join(parts)
     reply = parse_rating(text, truncated=truncated)
     if isinstance(reply, Rated):
@@ -138,7 +128,6 @@ def test_a_rating_is_always_in_range_or_a_failure(parts: list[str], truncated: b
     ],
 )  # fmt: skip
 def test_a_score_and_its_reason_are_read_from_json(text: str, score: float, reason: str) -> None:
-    """Whatever is around it, and where a formula in the reason is no JSON."""
     assert parse_critique(text, truncated=False) == Critique(score, reason)
 
 
@@ -153,7 +142,6 @@ def test_a_score_and_its_reason_are_read_from_json(text: str, score: float, reas
     ],
 )  # fmt: skip
 def test_a_reply_without_one_score_is_no_score(text: str) -> None:
-    """Nothing is clamped, and an error is not irrelevance."""
     found = parse_critique(text, truncated=False)
     assert isinstance(found, Failure)
     assert found.kind is FailureKind.UNPARSED
@@ -161,7 +149,6 @@ def test_a_reply_without_one_score_is_no_score(text: str) -> None:
 
 @pytest.mark.parametrize("text", ['{"relevance_score": 0.', '{"relevance_score": 0', '{"reasoning": "a long'])
 def test_a_score_that_the_token_limit_cut_is_none(text: str) -> None:
-    """`0` may be the beginning of 0.9."""
     found = parse_critique(text, truncated=True)
     assert isinstance(found, Failure)
     assert found.kind is FailureKind.TRUNCATED
@@ -169,5 +156,4 @@ def test_a_score_that_the_token_limit_cut_is_none(text: str) -> None:
 
 @given(st.text(), st.booleans())
 def test_no_text_breaks_the_reader_of_critiques(text: str, truncated: bool) -> None:
-    """A critique or a failure."""
     assert isinstance(parse_critique(text, truncated=truncated), Critique | Failure)

@@ -22,17 +22,14 @@ NAMES = RelationNames([
     ],
 )
 def test_the_longest_phrase_that_stands_in_the_text_names_the_relation(text: str, relation: str | None) -> None:
-    """Whole words, whatever their case, articles and punctuation; ties are broken by the relation's name."""
     assert NAMES.find_in(text) == relation
 
 
 def test_without_relations_nothing_is_named() -> None:
-    """Of a bank that leads nowhere."""
     assert RelationNames([]).find_in("Whom did Ann consult?") is None
 
 
 def test_the_phrases_nearest_to_the_question_come_first() -> None:
-    """By shared words, then by the alphabet, and no more than are asked for."""
     phrases = {"a": "host a visit", "b": "make a visit", "c": "consult", "d": "consult"}
     assert list_nearest("Whom does Ann make a visit to?", phrases) == ["make a visit", "host a visit", "consult"]
     assert list_nearest("?", phrases, most=1) == ["consult"]

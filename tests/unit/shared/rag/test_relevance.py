@@ -17,25 +17,21 @@ PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)
 
 
 def ranking(*scores: float, size: int = 1, threshold: float = 0.4, refuse: bool = False) -> Ranking:
-    """Documents "a", "b" ... with these probabilities."""
     params = Params(context_size=size, rerank=RerankParams(threshold=threshold, refuse=refuse))
     return rank_by_relevance("abcdefgh"[: len(scores)], Scored(scores=scores), params)
 
 
 def test_the_most_relevant_document_comes_first_and_the_irrelevant_go() -> None:
-    """0.4 is the threshold of document 001; it is in itself enough."""
     found = ranking(0.1, 0.9, 0.4, 0.39)
     assert (found.order, found.kept, found.refusal) == (("b", "c", "d", "a"), ("b", "c"), None)
     assert found.relevance == {"a": 0.1, "b": 0.9, "c": 0.4, "d": 0.39}
 
 
 def test_equally_relevant_documents_keep_their_places() -> None:
-    """The list was ordered before, and nothing was learnt."""
     assert ranking(0.5, 0.7, 0.5, 0.7).order == ("b", "d", "a", "c")
 
 
 def test_where_nothing_is_relevant_the_best_stay() -> None:
-    """Unless a refusal is wanted, the question is answered with what there is."""
     found = ranking(0.1, 0.2, 0.05, size=2)
     assert (found.kept, found.refusal) == (("b", "a"), None)
     assert found.decisions == (
@@ -46,7 +42,6 @@ def test_where_nothing_is_relevant_the_best_stay() -> None:
 
 
 def test_where_nothing_is_relevant_a_question_is_refused_if_that_is_wanted() -> None:
-    """The reason names both figures."""
     found = ranking(0.1, 0.2, refuse=True)
     assert found.kept == ()
     assert found.refusal == "the most relevant document has a probability of 0.200, below 0.4"
@@ -54,24 +49,20 @@ def test_where_nothing_is_relevant_a_question_is_refused_if_that_is_wanted() -> 
 
 
 def test_one_relevant_document_is_enough_not_to_refuse() -> None:
-    """A refusal is about the best document."""
     found = ranking(0.1, 0.4, refuse=True)
     assert (found.kept, found.refusal, found.decisions[0].action) == (("b",), None, "threshold")
 
 
 def test_no_document_at_all_is_refused_only_if_that_is_wanted() -> None:
-    """An empty list is nothing relevant."""
     assert ranking(refuse=True).refusal == "no document was found"
     assert ranking() == Ranking((), (), {}, ranking().decisions)
 
 
 def test_a_threshold_of_zero_keeps_all() -> None:
-    """And so can never refuse what was found."""
     assert ranking(0.0, 0.1, threshold=0.0, refuse=True).kept == ("b", "a")
 
 
 def test_a_failed_reranking_leaves_the_order_and_refuses_nothing() -> None:
-    """Nobody has said that the documents are irrelevant."""
     found = rank_by_relevance("cab", GONE, Params(rerank=RerankParams(refuse=True)))
     assert (found.order, found.kept, found.refusal) == (tuple("cab"), tuple("cab"), None)
     assert found.relevance == {}
@@ -79,7 +70,6 @@ def test_a_failed_reranking_leaves_the_order_and_refuses_nothing() -> None:
 
 
 def test_a_score_too_few_is_an_error() -> None:
-    """Whose score it was could only be guessed."""
     with pytest.raises(ValueError, match="shorter"):
         rank_by_relevance("ab", Scored(scores=(0.5,)), Params())
     with pytest.raises(ValueError, match="shorter"):
@@ -87,21 +77,18 @@ def test_a_score_too_few_is_an_error() -> None:
 
 
 def test_the_floor_is_in_itself_enough() -> None:
-    """What is below is not rated; the order stays."""
     found = keep_above_floor("abc", Scored(scores=(0.5, 0.49, 0.9)), 0.5)
     assert (found.rated, found.relevance) == (("a", "c"), {"a": 0.5, "b": 0.49, "c": 0.9})
     assert found.decisions == (Decision(stage="floor", action="floor", detail={"floor": 0.5, "below": 1.0}),)
 
 
 def test_without_a_reranker_there_is_no_floor() -> None:
-    """All are rated, as if none had been asked for, and the trace says why."""
     found = keep_above_floor("abc", GONE, 0.5)
     assert (found.rated, found.relevance) == (tuple("abc"), {})
     assert found.decisions == (Decision(stage="floor", action="none", fallback="not_configured"),)
 
 
 def test_a_trace_takes_the_rankings_order() -> None:
-    """Every candidate keeps what is known of it, dropped or not."""
     before = Decision(stage="rewrite", action="rewritten")
     fused = (("a", 0.3), ("b", 0.2), ("c", 0.1))
     candidates = tuple(Candidate(document=d, rank=i, fused=f, score=f) for i, (d, f) in enumerate(fused, start=1))
@@ -115,14 +102,12 @@ def test_a_trace_takes_the_rankings_order() -> None:
 
 
 def test_a_trace_without_probabilities_keeps_its_scores() -> None:
-    """A fallback adds its decision and nothing else."""
     trace = Trace(candidates=(Candidate(document="a", rank=1, score=0.3),))
     again = make_ranked_trace(trace, rank_by_relevance("a", GONE, Params()))
     assert again == msgspec.structs.replace(trace, decisions=again.decisions)
 
 
 def test_a_refused_question_has_no_answer_and_is_no_failure() -> None:
-    """Its extraction says so, too: an answer that is missing was looked for."""
     outcome = make_refusal_outcome("no document was found", Trace())
     assert (outcome.answer, outcome.extraction, outcome.refusal) == (
         None,
@@ -133,8 +118,6 @@ def test_a_refused_question_has_no_answer_and_is_no_failure() -> None:
 
 
 def test_a_refused_question_is_graded_as_not_answered() -> None:
-    """With a gold answer both graders see that there is none; without one nothing is graded."""
-
     def refusing() -> Steps:
         yield from ()
         return make_refusal_outcome("no document was found", Trace())
@@ -151,7 +134,6 @@ def test_a_refused_question_is_graded_as_not_answered() -> None:
 
 @given(PROBABILITIES, st.floats(0, 1), st.booleans())
 def test_what_is_kept_is_the_head_of_the_order(scores: list[float], threshold: float, refuse: bool) -> None:
-    """Nothing is lost in the order, and a refusal keeps nothing."""
     found = ranking(*scores, threshold=threshold, refuse=refuse)
     assert sorted(found.order) == sorted("abcdefgh"[: len(scores)])
     assert found.kept == found.order[: len(found.kept)]
@@ -160,7 +142,6 @@ def test_what_is_kept_is_the_head_of_the_order(scores: list[float], threshold: f
 
 @given(PROBABILITIES, st.floats(0, 1), st.floats(0, 1))
 def test_a_higher_floor_never_rates_more(scores: list[float], floor: float, higher: float) -> None:
-    """It saves calls, or costs none."""
     low, high = sorted((floor, higher))
     documents = "abcdefgh"[: len(scores)]
     rated = [set(keep_above_floor(documents, Scored(scores=tuple(scores)), each).rated) for each in (low, high)]

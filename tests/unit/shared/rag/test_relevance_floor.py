@@ -12,19 +12,16 @@ RELEVANCE = {A: 0.9, B: 0.1, C: 0.5, D: 0.49}
 
 
 def scored(call: Call) -> Reply:
-    """The healthy world, in which A and C have to do with the question."""
     if isinstance(call, Rerank):
         return Scored(scores=tuple(RELEVANCE[document] for document in call.documents))
     return world(call)
 
 
 def order(outcome: Outcome) -> list[str]:
-    """The candidates as they were ranked."""
     return [candidate.document for candidate in outcome.trace.candidates]
 
 
 def test_a_well_reasoned_document_about_something_else_does_not_win() -> None:
-    """B has the best rating and the least to do with the question: it is not even rated."""
     outcome, asked = run("mathrag-gate", scored, FLOOR)
     assert asked[1] == [Rerank(question="What is x?", documents=(C, A, B, D))]
     assert [call.document for call in asked[2] if isinstance(call, Judge)] == [C, A]
@@ -34,7 +31,6 @@ def test_a_well_reasoned_document_about_something_else_does_not_win() -> None:
 
 
 def test_the_trace_says_how_relevant_each_was_and_how_many_were_left_out() -> None:
-    """A document that was not rated has no quality, which is not a failure."""
     outcome, _ = run("mathrag-gate", scored, FLOOR)
     last = outcome.trace.candidates[-1]
     assert [candidate.relevance for candidate in outcome.trace.candidates] == [0.5, 0.9, 0.1, 0.49]
@@ -46,7 +42,6 @@ def test_the_trace_says_how_relevant_each_was_and_how_many_were_left_out() -> No
 
 
 def test_without_a_floor_nobody_is_asked() -> None:
-    """The calls are those of the paper's pipeline, and the trace knows no decision."""
     outcome, asked = run("mathrag-gate", scored)
     assert not any(isinstance(call, Rerank) for step in asked for call in step)
     assert outcome.trace.decisions == ()
@@ -54,7 +49,6 @@ def test_without_a_floor_nobody_is_asked() -> None:
 
 
 def test_without_a_reranker_all_are_rated_and_the_trace_says_why() -> None:
-    """The same order as without a floor."""
     gone = Failure(kind=FailureKind.NOT_CONFIGURED)
     outcome, _ = run("mathrag-gate", lambda call: gone if isinstance(call, Rerank) else world(call), FLOOR)
     assert order(outcome) == order(run("mathrag-gate")[0])
@@ -62,7 +56,6 @@ def test_without_a_reranker_all_are_rated_and_the_trace_says_why() -> None:
 
 
 def test_where_nothing_is_relevant_nothing_is_rated() -> None:
-    """The fused order stays; the sample is not called unscored, for nothing was to be scored."""
     outcome, asked = run("mathrag-gate", scored, Params(rerank=RerankParams(floor=0.95)))
     assert not any(isinstance(call, Judge) for step in asked for call in step)
     assert order(outcome) == [C, A, B, D]
@@ -70,8 +63,6 @@ def test_where_nothing_is_relevant_nothing_is_rated() -> None:
 
 
 def test_a_relevant_document_whose_judgement_failed_stays_before_the_unrelated() -> None:
-    """Nothing is known of its quality, but something of what it is about."""
-
     def answer(call: Call) -> Reply:
         failed = isinstance(call, Judge) and call.document == A
         return Failure(kind=FailureKind.UNPARSED) if failed else scored(call)
@@ -83,20 +74,17 @@ def test_a_relevant_document_whose_judgement_failed_stays_before_the_unrelated()
 
 
 def test_relevant_documents_none_of_which_could_be_rated_are_unscored() -> None:
-    """Scoring was asked for, and failed."""
     broken = Failure(kind=FailureKind.CONNECTION)
     outcome, _ = run("mathrag-gate", lambda call: broken if isinstance(call, Judge) else scored(call), FLOOR)
     assert outcome.trace.unscored
 
 
 def test_the_floor_holds_for_rules_too() -> None:
-    """An unrelated document is no better for being scored for nothing."""
     outcome, asked = run("mathrag-gate", scored, FLOOR, Strategy.RULES)
     assert {type(call).__name__ for step in asked for call in step} == {"Retrieve", "Rerank", "Generate"}
     assert [candidate.quality is None for candidate in outcome.trace.candidates] == [False, False, True, True]
 
 
 def test_replay_repeats_the_floor() -> None:
-    """The same replies, the same bytes."""
     first, again = (run("mathrag-gate", scored, FLOOR) for _ in range(2))
     assert canonical.encode(first) == canonical.encode(again)

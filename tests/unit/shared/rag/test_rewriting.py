@@ -22,17 +22,14 @@ PARAMS = EnhanceParams()
 
 
 def read(text: str, *, truncated: bool = False) -> WrittenQueries:
-    """A rewriting of the question."""
     return read_rewrite(QUESTION, Generated(text=text, truncated=truncated))
 
 
 def split(text: str, question: str = QUESTION, *, truncated: bool = False) -> WrittenQueries:
-    """Its sub-queries."""
     return read_subqueries(question, Generated(text=text, truncated=truncated), PARAMS)
 
 
 def test_the_judge_is_asked_in_the_language_of_the_question() -> None:
-    """With the job's decoding."""
     assert rewrite(QUESTION, PARAMS) == Write(
         template="rewrite", decoding=PARAMS.decoding, slots={"question": QUESTION}
     )
@@ -82,14 +79,12 @@ def test_the_judge_is_asked_in_the_language_of_the_question() -> None:
     ],
 )
 def test_a_rewriting_is_its_first_line_bare(text: str) -> None:
-    """Models put thoughts, introductions, labels, numbers and quotes around it."""
     assert read(text).queries == ("gcd of 12 and 18",)
     assert (read(text).decision.action, read(text).decision.fallback) == ("written", None)
 
 
 @pytest.mark.parametrize("text", [QUESTION, QUESTION.upper(), "  what is the greatest common divisor  of 12 and 18 "])
 def test_the_same_question_again_is_no_failure(text: str) -> None:
-    """The model found nothing to change."""
     assert read(text) == split(text)._replace(decision=read(text).decision)
     assert (read(text).queries, read(text).decision.action, read(text).decision.fallback) == ((), "unchanged", None)
 
@@ -101,7 +96,6 @@ def test_the_same_question_again_is_no_failure(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_searched_with_leaves_the_original(text: str) -> None:
-    """No words of any content, or a whole essay: counted as a reply that could not be read."""
     assert read(text).queries == ()
     assert (read(text).decision.action, read(text).decision.fallback) == ("original", "unparsed")
 
@@ -136,7 +130,6 @@ def test_what_cannot_be_searched_with_leaves_the_original(text: str) -> None:
     ],
 )
 def test_a_refusal_is_no_query(text: str) -> None:
-    """Whatever words it shares with the question, and whatever advice follows it."""
     for question in (QUESTION, "求12和18的最大公约数"):
         assert read_rewrite(question, Generated(text=text)).decision.fallback == "unparsed"
         assert split(text, question).queries == ()
@@ -164,7 +157,6 @@ def test_a_refusal_is_no_query(text: str) -> None:
     ],
 )
 def test_a_wording_without_a_common_word_is_a_query(question: str, text: str) -> None:
-    """Another language shares no words, and neither does a good formula."""
     for reply in (text, f"Query: {text}"):
         assert read_rewrite(question, Generated(text=reply)).queries == (text,)
         assert split(reply, question).queries == (text,)
@@ -172,26 +164,22 @@ def test_a_wording_without_a_common_word_is_a_query(question: str, text: str) ->
 
 @pytest.mark.parametrize("text", ["[[3]]", "[[3]] as an AI", "[[3]]\n[[4]]", "**[[3]]**"])
 def test_a_rating_is_no_query(text: str) -> None:
-    """Small judges were trained to write little else; that the question has the same number in it is an accident."""
     assert read_rewrite("What is 3 plus 4?", Generated(text=text)).queries == ()
     assert split(text, "What is 3 plus 4?").queries == ()
 
 
 def test_a_failed_call_leaves_the_original() -> None:
-    """Seed document 001: enhancement failed, so the original query is used."""
     gone = Failure(kind=FailureKind.CONNECTION)
     assert read_rewrite(QUESTION, gone).decision.fallback == "connection"
     assert read_subqueries(QUESTION, gone, PARAMS).decision.fallback == "connection"
 
 
 def test_a_line_that_was_cut_off_is_left_out() -> None:
-    """It may end in the middle of a formula; whole lines before it are as good as ever."""
     assert read("gcd of 12 and", truncated=True).decision.fallback == "truncated"
     assert split("factors of 12\nfactors of 18\ngcd of", truncated=True).queries == ("factors of 12", "factors of 18")
 
 
 def test_sub_queries_are_whole_lines_each_once_and_not_too_many() -> None:
-    """Without numbers, in order; at most three by default."""
     text = "1. Factors of 12?\n2) factors of 18\n\n- factors of 12\n(3) Which factors are common?\n4. greatest divisor"
     assert split(text).queries == ("Factors of 12?", "factors of 18", "Which factors are common?")
     assert split("子问题1：12的约数\n①18的约数", "求12和18的公约数").queries == ("12的约数", "18的约数")
@@ -211,17 +199,14 @@ def test_sub_queries_are_whole_lines_each_once_and_not_too_many() -> None:
     ],
 )
 def test_talk_around_sub_queries_is_none(text: str) -> None:
-    """Where some lines are items of a list, the others are talk."""
     assert split(text).queries == ("factors of 12", "factors of 18")
 
 
 def test_numbers_that_begin_a_question_stay() -> None:
-    """12.5 is no item, and neither is 18."""
     assert split("12.5 divided by 12\n18 divided by 12").queries == ("12.5 divided by 12", "18 divided by 12")
 
 
 def test_sub_queries_that_say_nothing_are_left_out() -> None:
-    """One good line among garbage is one sub-query."""
     assert split(f"{QUESTION}\nOkay.\nfactors of 12\n[[3]]\nfor the").queries == ("factors of 12",)
 
 
@@ -229,13 +214,11 @@ def test_sub_queries_that_say_nothing_are_left_out() -> None:
     "piece", ["Query: ", "sub-", "the new ", "here is ", "<think>", "Sure! ", "1. ", "我", "- ", "* "]
 )
 def test_a_long_line_is_read_in_linear_time(piece: str) -> None:
-    """A judge that repeats itself to the end."""
     assert read(piece * 100_000).queries == split(piece * 100_000).queries == ()
 
 
 @given(st.text(max_size=80), st.text(max_size=200), st.booleans())
 def test_no_reply_is_too_odd(question: str, text: str, truncated: bool) -> None:
-    """Nothing raises; what comes out is new, different and short enough; and either queries or a reason."""
     for written in (
         read_rewrite(question, Generated(text=text, truncated=truncated)),
         read_subqueries(question, Generated(text=text, truncated=truncated), PARAMS),
@@ -249,7 +232,6 @@ def test_no_reply_is_too_odd(question: str, text: str, truncated: bool) -> None:
 
 @pytest.mark.parametrize("text", ["area, triangle", "Keywords: area, triangle", '"area, triangle"\nbecause of it'])
 def test_keywords_are_read_like_a_query(text: str) -> None:
-    """One line, without the label that the prompt ends with."""
     question = "What is the area of the triangle?"
     found = read_keywords(question, Generated(text=text))
     assert found.queries == ("area, triangle",)
@@ -257,7 +239,6 @@ def test_keywords_are_read_like_a_query(text: str) -> None:
 
 
 def test_a_refusal_has_no_keywords() -> None:
-    """As it has no rewritten query."""
     found = read_keywords("What is the area of the triangle?", Generated(text="I cannot name keywords of a triangle."))
     assert (found.queries, found.decision.fallback) == ((), "unparsed")
     assert ask_for_keywords("What is it?", EnhanceParams()).template == "keywords"

@@ -11,32 +11,27 @@ FORTH = Atom("h", 0, 1)
 
 
 def words(side: Side, *body: Atom, head: Atom = FORTH) -> list[str]:
-    """The relations in the order in which they are searched for."""
     rule = Rule(head=head, body=body, support=1, body_size=1, confidence=1.0)
     return [hop.phrase for hop in order_hops(rule, side, {})]
 
 
 @pytest.mark.parametrize(("side", "order"), [("object", "abc"), ("", "abc"), ("subject", "cba")])
 def test_a_chain_begins_at_the_known_entity(side: Side, order: str) -> None:
-    """That is the end that is not asked for, and variable 0 where nobody says."""
     body = (Atom("c", 3, 1), Atom("b", 2, 3), Atom("a", 0, 2))
     assert words(side, *body) == list(order)
     assert words(side, *body[::-1]) == list(order)
 
 
 def test_the_head_of_a_temporal_rule_may_lead_back() -> None:
-    """The subject is asked for, and variable 0 is the object."""
     assert words("subject", Atom("b", 2, 1), Atom("a", 2, 0), head=Atom("h", 1, 0)) == ["a", "b"]
 
 
 def test_no_chain_has_more_than_three_searches() -> None:
-    """A body may have sixteen atoms."""
     assert words("", Atom("a", 0, 1)) == ["a"]
     assert words("", *(Atom(name, number, number + 2) for number, name in enumerate("abcde"))) == ["a", "c", "e"]
 
 
 def test_an_atom_that_shares_nothing_comes_last() -> None:
-    """And a constant is searched for with its atom."""
     rule = Rule(
         head=Atom("h", 0, 1), body=(Atom("b", 4, 5), Atom("a", 0, "New_York")), support=1, body_size=1, confidence=1.0
     )
@@ -59,12 +54,10 @@ def test_an_atom_that_shares_nothing_comes_last() -> None:
     ],
 )
 def test_a_chain_goes_on_from_the_other_end_of_a_fact(sentence: str, known: str | ChainPath, end: str | None) -> None:
-    """Whatever its time; of other texts from their new words, and from nothing where the atom does not hold."""
     assert find_other_end(sentence, UNCLE, known if isinstance(known, ChainPath) else ChainPath(known)) == end
 
 
 @pytest.mark.parametrize(("end", "found"), [(0, ["Bo", None]), (1, [None, "Cy"]), (None, ["Bo", "Cy"])])
 def test_a_fact_holds_in_one_direction(end: int | None, found: list[str | None]) -> None:
-    """Where the chain comes to the atom at its subject, the known entity has to be the subject."""
     sentences = ("Ann uncle Bo.", "Cy uncle Ann.")
     assert [find_other_end(sentence, Hop("uncle", (), end), ChainPath("Ann")) for sentence in sentences] == found

@@ -16,13 +16,11 @@ HEAD = Atom("h", 0, 1)
 
 
 def numbered(number: int, head: Atom = HEAD, **fields: Any) -> NumberedRule:
-    """A rule of a bank."""
     given = {"body": BODY, "support": 5, "body_size": 10, "confidence": 0.5, **fields}
     return NumberedRule(number, Rule(head=head, **given))
 
 
 def taken(rules: list[NumberedRule], side: Side = "", miner: Miner = "amie", **choice: Any) -> list[int]:
-    """The numbers of the rules that are taken for relation h."""
     asked = RuleRequest("h", side, RuleChoice(**{"most": 20, **choice}))
     return [each.number for each in choose(rules, asked, miner)]
 
@@ -39,7 +37,6 @@ RANKED = [
 
 
 def test_the_best_rules_come_first_and_ties_are_broken() -> None:
-    """PCA confidence counts before standard confidence, then support, then the shorter body, then the number."""
     best = [each.number for each in RANKED]
     assert taken(RANKED[::-1]) == best
     assert taken(RANKED[::-1], most=2) == best[:2]
@@ -47,7 +44,6 @@ def test_the_best_rules_come_first_and_ties_are_broken() -> None:
 
 
 def test_thresholds_hold_for_every_order() -> None:
-    """The least certain rules that are certain enough, too."""
     assert taken(RANKED, confidence=0.8) == [7, 3]
     assert taken(RANKED, order="worst", confidence=0.8) == [3, 7]
     assert taken(RANKED, support=6) == [6]
@@ -55,13 +51,11 @@ def test_thresholds_hold_for_every_order() -> None:
 
 
 def test_rules_of_other_relations_are_none() -> None:
-    """Whatever they are worth."""
     assert taken([numbered(0, Atom("other", 0, 1), confidence=1.0)]) == []
 
 
 @given(st.permutations(RANKED), st.integers(0, 6), st.integers(0, 6))
 def test_the_choice_is_the_same_from_parts_and_in_any_order(rules: list[NumberedRule], cut: int, most: int) -> None:
-    """A bank is read in batches."""
     asked = RuleRequest("h", "", RuleChoice(most=most))
     first = choose(rules[:cut], asked, "amie")
     assert choose((*rules[cut:], *first), asked, "amie") == choose(RANKED, asked, "amie")
@@ -81,19 +75,16 @@ def test_the_choice_is_the_same_from_parts_and_in_any_order(rules: list[Numbered
     ],
 )
 def test_a_temporal_rule_predicts_one_end(head: Atom, body: tuple[Atom, ...], side: str) -> None:
-    """As its head says, and of a frequent partner its body."""
     assert get_predicted_side(numbered(0, head, body=body).rule) == side
 
 
 def test_a_temporal_rule_serves_questions_for_the_end_that_it_predicts() -> None:
-    """Of a question whose end is not known every rule may be one."""
     rules = [numbered(0, Atom("h", 0, 1)), numbered(1, Atom("h", 1, 0))]
     assert (taken(rules, "object", "tlogic"), taken(rules, "subject", "tlogic")) == ([0], [1])
     assert taken(rules, "", "tlogic") == taken(rules, "object", "amie") == taken(rules, "subject", "anyburl") == [0, 1]
 
 
 def test_a_rule_about_one_entity_alone_is_taken_for_no_question() -> None:
-    """What it says of that entity is hardly what is asked; one that predicts an entity says something of all."""
     rules = [numbered(0, Atom("h", "s", "o"), body=(Atom("h", "s", 2),)), numbered(1, Atom("h", "c", 1))]
     assert taken(rules, "object", "temporal-simple") == []
     assert taken([numbered(2, Atom("h", 0, "c"))], "object", "temporal-simple") == [2]
@@ -102,7 +93,6 @@ def test_a_rule_about_one_entity_alone_is_taken_for_no_question() -> None:
 
 @given(st.integers(), st.integers(0, 20), st.integers(0, 50))
 def test_a_draw_is_the_beginning_of_a_shuffle(seed: int, most: int, of: int) -> None:
-    """Different numbers, as many as there are, and the same again for the same seed."""
     drawn = draw(seed, most, of)
     assert len(set(drawn)) == len(drawn) == min(most, of)
     assert set(drawn) <= set(range(of))
@@ -110,7 +100,6 @@ def test_a_draw_is_the_beginning_of_a_shuffle(seed: int, most: int, of: int) -> 
 
 
 def test_another_seed_draws_otherwise() -> None:
-    """And every number comes up."""
     draws = [draw(seed, 3, 10) for seed in range(200)]
     assert draws[0] != draws[1]
     assert {number for drawn in draws for number in drawn} == set(range(10))

@@ -29,33 +29,28 @@ TEXTS = st.one_of(st.text(max_size=300), st.lists(PIECES, max_size=60).map("".jo
 
 @given(TEXTS)
 def test_score_and_features_lie_between_0_and_1(text: str) -> None:
-    """Whatever the text, every number is a share."""
     scored = score_text(text)
     assert all(0 <= value <= 1 for value in [scored.score, *scored.features.values()])
 
 
 @given(TEXTS)
 def test_score_is_the_papers_weighted_sum_scaled_by_length(text: str) -> None:
-    """The weights are 0.3, 0.3, 0.25 and 0.15."""
     s = score_text(text)
     form = 0.3 * s.logic + 0.3 * s.structure + 0.25 * s.math + 0.15 * s.box
     assert s.score == pytest.approx(s.length * form)
 
 
 def test_the_weights_add_up_to_one() -> None:
-    """A text with every feature at its best and a fitting length scores 1."""
     text = r"Step 1. Since \( x = 1 \) Step 2. Therefore \( y = 2 \). Hence \( x + y = 3 \) = \boxed{3} * 4 + 5 = 17"
     assert score_text(text).score == pytest.approx(1.0)
 
 
 def test_the_empty_text_scores_nothing() -> None:
-    """No tokens, no score, and no division by zero."""
     assert score_text("").score == 0
     assert score_text("  \n ").math == 0
 
 
 def test_each_connective_counts_once() -> None:
-    """One connective is a third of full marks for logic."""
     connectives = [
         "Therefore", "THUS", "hence", "since", "Because", "so that", "so\nthat", "implies", r"\implies", r"\Rightarrow",
         r"\therefore", "consequently", "it follows", "⇒", "∴", "因为", "所以", "因此",
@@ -65,20 +60,17 @@ def test_each_connective_counts_once() -> None:
 
 
 def test_words_that_only_look_like_connectives_do_not_count() -> None:
-    """Connectives are whole words."""
     words = ["thusly", "insince", "so, that", r"\impliesfoo", "sincere", "whence", "so it is that"]
     texts = [f"a {word} b" for word in words]
     assert {text: found for text in texts if (found := named(score_text, text).logic) != 0} == {}
 
 
 def test_logic_grows_with_connectives_and_saturates_at_three() -> None:
-    """Three connectives are as good as ten."""
     marks = [score_text("Thus x. " * n).logic for n in range(6)]
     assert marks == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1])
 
 
 def test_each_structure_marker_counts_once() -> None:
-    """One marker is half of full marks for structure."""
     markers = [
         "Step 1", "step 12:", r"\begin{align}", r"\begin{cases}", r"\item", "1. first", "  2) second", "(3) third",
         "第一步", "第2步",
@@ -88,30 +80,25 @@ def test_each_structure_marker_counts_once() -> None:
 
 
 def test_text_that_only_looks_structured_does_not_count() -> None:
-    """A decimal, an ordinal in a sentence or a bare word is no marker."""
     texts = ["3.5 is a number", "the 1. place", "stepping 1", "a step", r"\itemize", r"\end{align}", "2024. Year"]
     assert {text: found for text in texts if (found := named(score_text, text).structure) != 0} == {}
 
 
 def test_structure_saturates_at_two() -> None:
-    """Two steps are structure enough."""
     assert [score_text("Step 1 " * n).structure for n in range(4)] == [0, 0.5, 1, 1]
 
 
 def test_mathematics_is_judged_by_its_share_of_the_tokens() -> None:
-    """A quarter of the tokens is half the marks; half of them all."""
     assert score_text("one two three 4").math == pytest.approx(0.5)
     assert score_text("one two + 4").math == 1
     assert score_text("one two three four").math == 0
 
 
 def test_prose_dilutes_mathematics() -> None:
-    """The same formula in more words has a lower density."""
     assert score_text("so x = 2" + " word" * 20).math < score_text("so x = 2" + " word" * 10).math
 
 
 def test_letters_that_are_words_are_not_variables() -> None:
-    """'a' and 'I' are English; 'x' is mathematics."""
     assert score_text("a A I").math == 0
     assert score_text("x").math == 1
 
@@ -120,19 +107,16 @@ def test_letters_that_are_words_are_not_variables() -> None:
     ("text", "box"), [(r"\boxed{5}", 1), (r"\boxed {5}", 1), ("boxed 5", 0), (r"\fbox{5}", 0), ("", 0)]
 )
 def test_a_box_is_there_or_not(text: str, box: float) -> None:
-    """The indicator of the paper: an answer box."""
     assert score_text(text).box == box
 
 
 def test_short_texts_are_scaled_down_in_proportion() -> None:
-    """Below 20 tokens the factor is tokens / 20."""
     assert score_text("word " * 5).length == pytest.approx(0.25)
     assert score_text("word " * 19).length < 1
     assert score_text("word " * 20).length == 1
 
 
 def test_overlong_texts_lose_a_fifth_at_most() -> None:
-    """Above 400 tokens the factor is 400 / tokens, with a floor of 0.8."""
     assert score_text("word " * 400).length == 1
     assert score_text("word " * 450).length == pytest.approx(400 / 450)
     assert score_text("word " * 5000).length == 0.8
@@ -140,33 +124,28 @@ def test_overlong_texts_lose_a_fifth_at_most() -> None:
 
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_more_connectives_never_lower_a_text_of_fitting_length(fewer: int, more: int) -> None:
-    """Logic is monotone, and so is the score while the rest stays the same."""
     low, high = sorted((fewer, more))
     texts = [FILLER + "therefore " * n + "moreover " * (5 - n) for n in (low, high)]
     assert score_text(texts[0]).score <= score_text(texts[1]).score
 
 
 def test_a_box_raises_the_score() -> None:
-    """A stated answer is worth its weight."""
     plain = FILLER + "the answer is 14"
     assert score_text(plain + r" \boxed{14}").score > score_text(plain).score
 
 
 def test_worked_steps_beat_a_bare_answer() -> None:
-    """The judge's own anchors come out in their order."""
     worked = r"Step 1. Since multiplication comes first, 3*4=12. Step 2. Therefore 2+12=14. The answer is \boxed{14}."
     assert score_text("The answer is 5.").score < 0.1
     assert score_text(worked).score > 0.8
 
 
 def test_a_document_is_scored_by_its_solution_alone() -> None:
-    """A problem that says 'therefore' is not reasoning."""
     document = Document(problem=r"Step 1. Therefore \boxed{1}", text="The answer is 5.")
     assert score_document(document) == score_text("The answer is 5.")
 
 
 def test_a_document_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Equal documents share one score, which replays rely on."""
     calls: list[str] = []
     monkeypatch.setattr(rule_rqp, "score_text", lambda text: calls.append(text) or score_text(text))
     for _ in range(3):

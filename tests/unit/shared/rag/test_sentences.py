@@ -41,7 +41,6 @@ TEXTS = st.lists(PIECES, max_size=40).map("".join)
     ],
 )
 def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]) -> None:
-    """Not at decimals, abbreviations, initials, items of a list, or ends of lines."""
     assert split_sentences(text) == expected
 
 
@@ -65,30 +64,25 @@ def test_sentences_end_where_a_reader_ends_them(text: str, expected: list[str]) 
     ],
 )  # fmt: skip
 def test_no_sentence_ends_inside_a_formula(text: str, expected: list[str]) -> None:
-    """Half a formula is worse than none; a formula's own full stop still ends the sentence."""
     assert split_sentences(text) == expected
 
 
 def test_an_amount_of_money_begins_no_formula() -> None:
-    """Two prices are not a formula between them, and an escaped dollar is never one."""
     assert split_sentences("It costs $5. She pays $6. Done.") == ["It costs $5. ", "She pays $6. ", "Done."]
     assert split_sentences(r"It costs \$5. She pays \$6.") == [r"It costs \$5. ", r"She pays \$6."]
 
 
 def test_what_never_closes_is_no_formula() -> None:
-    """A truncated text still has sentences."""
     assert split_sentences(r"Let $x. So \[y. And {z. End") == ["Let $x. ", r"So \[y. ", "And {z. ", "End"]
 
 
 def test_chinese_sentences_need_no_blank() -> None:
-    """Closing quotation marks belong to what they close."""
     text = "鸭子每天下 16 颗蛋。她吃 3.5 颗！“真的？”他问。"
     assert split_sentences(text) == ["鸭子每天下 16 颗蛋。", "她吃 3.5 颗！", "“真的？”", "他问。"]
 
 
 @given(TEXTS)
 def test_nothing_is_lost_and_no_formula_is_cut(text: str) -> None:
-    """Joined, sentences are the text; none of them is empty; no cut lies inside a formula."""
     found = split_sentences(text)
     assert "".join(found) == text
     assert all(found)
@@ -98,7 +92,6 @@ def test_nothing_is_lost_and_no_formula_is_cut(text: str) -> None:
 
 @given(TEXTS)
 def test_formulas_are_in_order_and_apart(text: str) -> None:
-    """Overlapping ones are one."""
     spans = find_formulas(text)
     assert all(start < end for start, end in spans)
     assert all(left[1] <= right[0] for left, right in pairwise(spans))
@@ -106,13 +99,11 @@ def test_formulas_are_in_order_and_apart(text: str) -> None:
 
 @pytest.mark.parametrize("hostile", ["!" * 50_000 + "x", r"\[" * 20_000 + "}" * 20_000, "$a" * 20_000, ". " * 20_000])
 def test_a_hostile_text_is_cut_in_a_moment(hostile: str) -> None:
-    """Time grows with the length, not with its square: a square would take minutes here."""
     assert "".join(split_sentences(hostile)) == hostile
 
 
 @pytest.mark.skipif(not MATH.is_file(), reason="the data folder is not here (set MATHRAG_SHARED)")
 def test_every_solution_of_math_comes_back_whole() -> None:
-    """On real texts: nothing lost, and most of them have several sentences."""
     with MATH.open(encoding="utf-8") as file:
         solutions = [json.loads(line)["solution"] for line, _ in zip(file, range(1000), strict=False)]
     found = [split_sentences(solution) for solution in solutions]
@@ -124,11 +115,9 @@ def test_every_solution_of_math_comes_back_whole() -> None:
     ("text", "expected"), [("", 0), (" \n", 0), ("four", 1), ("fives", 2), ("x^2", 3), (r"\frac", 2), ("每天下16", 5)]
 )
 def test_tokens_are_letters_by_four_and_signs_by_one(text: str, expected: int) -> None:
-    """An estimate without a tokenizer."""
     assert estimate_tokens(text) == expected
 
 
 @given(TEXTS, TEXTS)
 def test_two_texts_never_have_more_tokens_together_than_apart(left: str, right: str) -> None:
-    """So a budget that the parts keep is kept by the whole."""
     assert estimate_tokens(left + right) <= estimate_tokens(left) + estimate_tokens(right)

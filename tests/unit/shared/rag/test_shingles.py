@@ -9,14 +9,12 @@ TEXT = "the product of all of the roots of this monic polynomial is its last coe
 
 
 def test_shingles_are_three_neighbours() -> None:
-    """A shorter text is one shingle, an empty one none."""
     assert make_shingles("abcd") == {("a", "b", "c"), ("b", "c", "d")}
     assert make_shingles("ab") == {("a", "b")}
     assert make_shingles("") == frozenset()
 
 
 def test_texts_are_alike_from_four_fifths_on() -> None:
-    """8 of 10 shingles; nothing is not like nothing."""
     ten = make_shingles("abcdefghijkl")
     assert len(ten) == 10
     assert are_alike(ten, make_shingles("abcdefghij"))
@@ -26,18 +24,15 @@ def test_texts_are_alike_from_four_fifths_on() -> None:
 
 
 def test_copies_are_not_diverse_and_strangers_are() -> None:
-    """From 0 to 1."""
     assert measure_diversity([TEXT, TEXT, TEXT]) == pytest.approx(0)
     assert measure_diversity(["one two", "three four"]) == 1
     assert 0 < measure_diversity([TEXT, "the roots of this polynomial are real"]) < 1
 
 
 def test_one_document_is_not_diverse() -> None:
-    """Nor is none."""
     assert measure_diversity([TEXT]) == measure_diversity([]) == 0
 
 
 def test_order_does_not_change_diversity() -> None:
-    """It is a mean over pairs."""
     texts = [TEXT, "the roots are real", "music"]
     assert measure_diversity(texts) == pytest.approx(measure_diversity(texts[::-1]))

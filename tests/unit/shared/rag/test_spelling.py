@@ -208,5 +208,4 @@ def test_every_text_can_be_read(text: str) -> None:
     "part", ["{", "^{", "\\frac", "\\frac{", "{\\choose", "sqrt(", "&a", "'", "answer**", "请", ". "]
 )
 def test_a_long_repetition_is_read_in_linear_time(part: str) -> None:
-    """In seconds here; in hours if the work grew with the square of the length."""
     assert len(list_problem_tokens(f"{part * 100_000} x 7")) >= 1

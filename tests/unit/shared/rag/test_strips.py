@@ -16,7 +16,6 @@ PASSAGES = st.lists(st.sampled_from(["a", "bb", "$x + y$", "c.", "d?", "好", "�
 
 
 def passage(count: int) -> str:
-    """So many words, each another."""
     return " ".join(f"w{at}" for at in range(count))
 
 
@@ -44,7 +43,6 @@ def authors_code(psg: str, mode: Literal["fixed", "excerption"]) -> list[str]:
 
 @pytest.mark.parametrize(("count", "expected"), list(zip(LENGTHS, WINDOWS, strict=True)))
 def test_windows_have_fifty_words_and_a_short_tail_belongs_to_the_last(count: int, expected: list[int]) -> None:
-    """Fewer than 10 words at the end are no window, unless there is no other."""
     found = cut_strips(passage(count), "fixed")
     assert [len(window.split()) for window in found] == expected
     assert " ".join(found) == passage(count)
@@ -52,13 +50,11 @@ def test_windows_have_fifty_words_and_a_short_tail_belongs_to_the_last(count: in
 
 @pytest.mark.parametrize("count", LENGTHS)
 def test_a_selection_is_the_whole_passage(count: int) -> None:
-    """However long; nothing is cut of nothing."""
     assert cut_strips(passage(count), "selection") == ([passage(count)] if count else [])
 
 
 @pytest.mark.parametrize("count", LENGTHS)
 def test_an_excerpt_of_one_sentence_is_the_passage(count: int) -> None:
-    """Length alone cuts nothing there."""
     assert cut_strips(passage(count), "excerption") == ([passage(count)] if count else [])
 
 
@@ -81,12 +77,10 @@ S = [f"sentence number {name} has seven words here" for name in ("one", "two", "
     ],
 )  # fmt: skip
 def test_excerpts_are_groups_of_three_sentences(text: str, expected: list[str]) -> None:
-    """Repeated ones are left out, those of five words at most belong to the one before."""
     assert cut_strips(text, "excerption") == expected
 
 
 def test_nothing_is_cut_inside_a_formula() -> None:
-    """A formula is one word, and its stops end no sentence."""
     formula = "$a + b. c? d$"
     assert split_words(f"so {formula} holds") == ["so", formula, "holds"]
     assert cut_strips(f"it is {formula} that makes it all true. So.", "excerption") == [
@@ -97,7 +91,6 @@ def test_nothing_is_cut_inside_a_formula() -> None:
 
 
 def test_chinese_characters_are_words() -> None:
-    """Ten of them are enough for a window, and 。 ends a sentence."""
     assert split_words("鸭子 16 颗蛋") == ["鸭", "子", "16", "颗", "蛋"]
     assert [len(window) for window in cut_strips("好" * 60, "fixed")] == [50, 10]
     assert [len(window) for window in cut_strips("好" * 59, "fixed")] == [59]
@@ -108,7 +101,6 @@ def test_chinese_characters_are_words() -> None:
 
 @given(st.lists(st.sampled_from(["a", "bb", "c.", "d?", "e"]), min_size=10, max_size=130).map(" ".join))
 def test_without_formulas_the_strips_are_those_of_the_authors_code(text: str) -> None:
-    """But for blanks, and for strips of nothing."""
     for mode in ("fixed", "excerption"):
         theirs = ["".join(strip.split()) for strip in authors_code(text, mode)]
         assert ["".join(strip.split()) for strip in cut_strips(text, mode)] == [strip for strip in theirs if strip]
@@ -116,7 +108,6 @@ def test_without_formulas_the_strips_are_those_of_the_authors_code(text: str) ->
 
 @given(PASSAGES)
 def test_windows_lose_nothing(text: str) -> None:
-    """Every word is in exactly one, in order; all but the last have 50, and the last fewer than 60."""
     found = cut_strips(text, "fixed")
     assert [word for window in found for word in split_words(window)] == split_words(text)
     sizes = [len(split_words(window)) for window in found]
@@ -126,12 +117,10 @@ def test_windows_lose_nothing(text: str) -> None:
 
 @given(PASSAGES)
 def test_no_strip_is_empty(text: str) -> None:
-    """Whatever the mode."""
     assert all(strip.strip() for mode in ("selection", "fixed", "excerption") for strip in cut_strips(text, mode))  # type: ignore[arg-type]
 
 
 def test_strips_are_scored_by_their_likeness_to_the_question() -> None:
-    """One that shares no word has 0, one of fewer than four words comes after it."""
     found = score_strips(
         "area of a triangle",
         [
@@ -147,7 +136,6 @@ def test_strips_are_scored_by_their_likeness_to_the_question() -> None:
 
 
 def test_the_best_strips_stay_in_their_order_or_by_score() -> None:
-    """The paper's way and that of its code; equal ones stay in order."""
     pieces = [Strip("d", text, score) for text, score in (("a", 0.1), ("b", 0.9), ("c", 0.5), ("e", 0.9))]
     assert [strip.text for strip in choose_strips(pieces, 3, "original")] == ["b", "c", "e"]
     assert [strip.text for strip in choose_strips(pieces, 3, "score")] == ["b", "e", "c"]

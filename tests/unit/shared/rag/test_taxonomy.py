@@ -28,12 +28,10 @@ WRONG = frozenset({
 
 
 def unrated(*, fused: float, rank: int = 3) -> Candidate:
-    """A candidate whose rating could not be read."""
     return Candidate(document=UNRATED, rank=rank, fused=fused, failure="unparsed")
 
 
 def test_each_rule_has_its_ending() -> None:
-    """One fact at a time."""
     cases = [
         (SampleFacts(failure="context_exceeded"), Ending.FAILED),
         (SampleFacts(failure="refused"), Ending.REFUSED),
@@ -63,7 +61,6 @@ def test_each_rule_has_its_ending() -> None:
 
 
 def test_nothing_is_a_retrieval_miss_unless_it_is_known_what_should_have_been_found() -> None:
-    """No qrels, none for this item, or nothing searched: nobody can say."""
     missed = replace(SHOWN, relevant=frozenset({UNRATED}))
     assert classify_ending(missed).ending is Ending.RETRIEVAL_MISS
     for unknown in (replace(missed, relevant=None), replace(missed, relevant=frozenset())):
@@ -72,13 +69,11 @@ def test_nothing_is_a_retrieval_miss_unless_it_is_known_what_should_have_been_fo
 
 
 def test_a_search_that_finds_nothing_misses_what_is_relevant() -> None:
-    """An empty list is a miss, too."""
     nothing = replace(SHOWN, candidates=(), context=())
     assert classify_ending(nothing) == (Ending.RETRIEVAL_MISS, "none of the relevant documents (1) was found")
 
 
 def test_a_relevant_document_that_was_found_but_not_shown_is_no_retrieval_miss() -> None:
-    """Noise was ranked above it: the paper counts that as logic, and the reason says where it was."""
     assert classify_ending(SHOWN).reason.endswith(
         "the best relevant document was ranked 2 and did not stand in the prompt"
     )
@@ -90,7 +85,6 @@ def test_a_relevant_document_that_was_found_but_not_shown_is_no_retrieval_miss()
 
 
 def test_a_missing_rating_counts_where_it_cost_a_document_its_place() -> None:
-    """By fused score it came first; unrated it came last."""
     displaced = replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.9)))
     assert classify_ending(displaced) == (
         Ending.JUDGE_FAILURE,
@@ -99,18 +93,15 @@ def test_a_missing_rating_counts_where_it_cost_a_document_its_place() -> None:
 
 
 def test_a_missing_rating_far_down_the_list_decides_nothing() -> None:
-    """Fusion would not have shown the document either."""
     assert classify_ending(replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.1)))).ending is Ending.LOGIC
 
 
 def test_a_document_that_is_shown_without_a_rating_is_a_judge_failure() -> None:
-    """There were too few rated ones."""
     shown = replace(SHOWN, candidates=(*SHOWN.candidates, unrated(fused=0.1)), context=(OTHER, GOOD, UNRATED))
     assert "stands in the prompt, unscored: unparsed" in classify_ending(shown).reason
 
 
 def test_without_fused_scores_the_best_rank_of_any_list_says_what_would_have_been_shown() -> None:
-    """As in a loop that searches page by page."""
     unscored = Candidate(document=UNRATED, rank=9, dense_rank=1, failure="timeout")
     shown = Candidate(document=OTHER, rank=1, dense_rank=7, sparse_rank=2)
     facts = replace(SHOWN, candidates=(shown, unscored), relevant=None)
@@ -120,7 +111,6 @@ def test_without_fused_scores_the_best_rank_of_any_list_says_what_would_have_bee
 
 
 def test_the_search_is_asked_before_the_judge_and_the_judge_before_the_text() -> None:
-    """All three are wrong here: the first cause is named, and the next one once it is taken away."""
     everything = replace(SHOWN, relevant=frozenset({UNRATED}), unscored=True, refuted=("1+1=3",))
     found = replace(everything, relevant=SHOWN.relevant)
     scored = replace(found, unscored=False)
@@ -159,7 +149,6 @@ FACTS = st.builds(
 
 @given(facts=FACTS)
 def test_every_combination_ends_in_exactly_one_way(facts: SampleFacts) -> None:
-    """What each ending promises holds, and for no other ending's samples: the promises exclude each other."""
     found, reason = classify_ending(facts)
     assert reason
     ended = facts.failure is None and facts.refusal is None and facts.extraction is not Extraction.REFUSED
@@ -181,7 +170,6 @@ def test_every_combination_ends_in_exactly_one_way(facts: SampleFacts) -> None:
 
 @given(facts=FACTS)
 def test_the_first_rule_that_applies_decides(facts: SampleFacts) -> None:
-    """And the last one always applies, so that there is one."""
     applying = [found for rule in RULES if (found := rule(facts)) is not None]
     assert classify_ending(facts) == applying[0]
     assert applying[-1].ending is Ending.LOGIC
@@ -189,14 +177,12 @@ def test_the_first_rule_that_applies_decides(facts: SampleFacts) -> None:
 
 @given(facts=FACTS)
 def test_without_relevant_documents_a_sample_ends_as_if_nothing_had_been_missed(facts: SampleFacts) -> None:
-    """Qrels change a retrieval miss into what it would be without them, and nothing else."""
     with_them, without = classify_ending(facts).ending, classify_ending(replace(facts, relevant=None)).ending
     assert without is not Ending.RETRIEVAL_MISS
     assert with_them in (without, Ending.RETRIEVAL_MISS)
 
 
 def test_wrong_endings_are_those_of_answers_that_somebody_could_have_got_right() -> None:
-    """Over the product of what completed samples can be: never both wrong and correct, refused or ungraded."""
     verdicts = (None, False, True)
     for correct, strict, extraction, truncated in product(verdicts, verdicts, Extraction, (False, True)):
         facts = SampleFacts(correct=correct, strict=strict, extraction=extraction, truncated=truncated)

@@ -8,19 +8,16 @@ from shared.rag.tfidf import TermWeights, cosine, extract_terms
 
 
 def test_terms_are_words_numbers_and_commands() -> None:
-    """In lower case; signs are none."""
     assert extract_terms(r"The \frac{1}{2} of 40,000 = Émile's x_1!") == [
         "the", r"\frac", "1", "2", "of", "40,000", "émile", "s", "x", "1",
     ]  # fmt: skip
 
 
 def test_chinese_becomes_pairs() -> None:
-    """A single character stays one."""
     assert extract_terms("鸭子每天下 16 颗蛋 好") == ["鸭子", "子每", "每天", "天下", "16", "颗蛋", "好"]
 
 
 def test_idf_follows_its_formula() -> None:
-    """ln((1 + N) / (1 + n)) + 1."""
     weights = TermWeights([["a", "b"], ["a", "a"], ["a"]])
     assert weights.idf("a") == 1.0
     assert weights.idf("b") == pytest.approx(math.log(4 / 2) + 1)
@@ -28,21 +25,18 @@ def test_idf_follows_its_formula() -> None:
 
 
 def test_a_vector_has_length_one_and_counts_terms() -> None:
-    """Twice the count, twice the weight."""
     vector = TermWeights([["a"], ["b"]]).vector(["a", "a", "b"])
     assert vector["a"] == pytest.approx(2 * vector["b"])
     assert math.hypot(*vector.values()) == pytest.approx(1)
 
 
 def test_a_text_without_terms_is_like_nothing() -> None:
-    """Not even like itself."""
     weights = TermWeights([[]])
     assert weights.vector([]) == {}
     assert cosine({}, {}) == cosine({}, {"a": 1.0}) == 0.0
 
 
 def test_cosines_lie_between_nothing_shared_and_the_same() -> None:
-    """Order of the two does not matter."""
     weights = TermWeights([["a", "b"], ["b", "c"], ["d"]])
     ab, bc, d = (weights.vector(each) for each in (["a", "b"], ["b", "c"], ["d"]))
     assert cosine(ab, ab) == pytest.approx(1.0)

@@ -25,7 +25,6 @@ TEXTS = st.lists(st.sampled_from(["ab", "cd", "ef", "7"]), max_size=14).map(" ".
 
 @given(questions=st.lists(TEXTS, max_size=8), problem=TEXTS)
 def test_the_twins_are_those_that_a_look_at_every_pair_finds(questions: list[str], problem: str) -> None:
-    """In their order; few words and many repetitions, so that there are some."""
     found = QuestionIndex(questions).twins(problem)
     assert [twin.question for twin in found] == [
         place for place, question in enumerate(questions) if is_near_duplicate(question, problem)
@@ -35,14 +34,12 @@ def test_the_twins_are_those_that_a_look_at_every_pair_finds(questions: list[str
 
 @given(words=st.integers(3, 60), changed=st.integers(0, 60))
 def test_the_threshold_belongs_to_it_whatever_the_length(words: int, changed: int) -> None:
-    """Words at the end are taken away, so that the Jaccard index passes through 0.8."""
     names = ["".join(pair) for pair in product(ascii_lowercase, repeat=2)]
     question, problem = " ".join(names[:words]), " ".join(names[: max(words - changed, 0)])
     assert bool(QuestionIndex([question]).twins(problem)) == is_near_duplicate(question, problem)
 
 
 def test_case_and_outer_blanks_are_the_same_text_and_another_word_is_near() -> None:
-    """Exact, near, and neither."""
     questions = QuestionIndex([TEN, f"{TEN} here", "What is music?"])
     assert questions.twins(f" {TEN.upper()}\r\n") == [
         QuestionDuplicate(0, exact=True),
@@ -53,7 +50,6 @@ def test_case_and_outer_blanks_are_the_same_text_and_another_word_is_near() -> N
 
 
 def test_a_question_in_another_spelling_or_in_a_prompt_is_the_same_text() -> None:
-    """Also where blanks between letters make other words."""
     questions = QuestionIndex([r"What is $\dfrac12$ of $\triangle ABC$?"])
     asked = "Problem: What is ½ of △A B C?\nPlease reason step by step, and put your final answer within \\boxed{}."
     assert questions.twins(asked) == [QuestionDuplicate(0, exact=True)]
@@ -61,18 +57,15 @@ def test_a_question_in_another_spelling_or_in_a_prompt_is_the_same_text() -> Non
 
 @pytest.mark.parametrize("problem", ["", "  \n"])
 def test_a_passage_without_a_problem_is_nobodys_twin(problem: str) -> None:
-    """Not even an empty question's."""
     assert QuestionIndex(["", TEN]).twins(problem) == []
 
 
 def test_questions_that_are_asked_twice_are_both_found() -> None:
-    """A dataset may repeat itself."""
     assert [twin.question for twin in QuestionIndex([TEN, "x", TEN]).twins(TEN)] == [0, 2]
 
 
 @pytest.mark.skipif(not MATH.is_dir(), reason="MATH is not there: see docs/reference/reproduction.md")
 def test_one_of_a_thousand_questions_of_math_stands_in_its_training_part() -> None:
-    """Of nine near-duplicates it alone has the answer, and it is the same text; eight ask for another word."""
     documents = [record.document for record in read_corpus(corpus_lines(MATH / "train.jsonl"))]
     items = list(read_dataset(dataset_lines(MATH / "test-dev.jsonl")))
     questions = QuestionIndex([item.question for item in items])
@@ -84,7 +77,6 @@ def test_one_of_a_thousand_questions_of_math_stands_in_its_training_part() -> No
 
 
 def test_a_person_reads_how_many_and_sees_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    """Documents that nothing can be said of are named."""
     print_leaks({**EXAMPLE, "passages": 4})
     said = capsys.readouterr().out
     assert "math-500 in math: 3 of 500 questions (0.6 %) have their problem in 7500 documents" in said

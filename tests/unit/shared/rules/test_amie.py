@@ -54,7 +54,6 @@ def _find(rules: tuple[Rule, ...], *body: Atom) -> Rule | None:
 
 
 def test_a_path_and_its_figures() -> None:
-    """Persons without a nationality count for standard confidence alone; p8 counts against both."""
     rules = mine(_parse(NATIONALITIES), "nationality", ALL)
     assert _find(rules, Atom("bornIn", 0, 2), Atom("locatedIn", 2, 1)) == Rule(
         head=Atom("nationality", 0, 1),
@@ -70,33 +69,28 @@ def test_a_path_and_its_figures() -> None:
 
 
 def test_a_path_through_the_heads_own_relation() -> None:
-    """Spouses share their nationality, but for p7 and p8."""
     rule = _find(mine(_parse(NATIONALITIES), "nationality", ALL), Atom("spouse", 0, 2), Atom("nationality", 2, 1))
     assert rule is not None
     assert (rule.support, rule.body_size, rule.pca_body_size, rule.head_coverage) == (6, 7, 7, 0.75)
 
 
 def test_a_symmetric_relation() -> None:
-    """p8 has no spouse in the graph, so that it says nothing against the rule: PCA confidence 1."""
     rule = _find(mine(_parse(NATIONALITIES), "spouse", ALL), Atom("spouse", 1, 0))
     assert rule is not None
     assert (rule.support, rule.body_size, rule.pca_body_size, rule.certainty) == (6, 7, 6, 1)
 
 
 def test_the_offices_of_amies_own_test() -> None:
-    """Who works at an office lives where it is."""
     rule = _find(mine(_parse(OFFICES), "livesIn", ALL), Atom("worksAt", 0, 2), Atom("isLocatedIn", 2, 1))
     assert rule is not None
     assert (rule.support, rule.head_coverage, rule.confidence, rule.certainty) == (3, 0.75, 1, 1)
 
 
 def test_the_defaults_find_nothing_in_a_toy() -> None:
-    """A head needs a hundred facts."""
     assert mine(_parse(NATIONALITIES), "nationality", Amie()) == ()
 
 
 def test_constants_name_entities_in_bodies() -> None:
-    """Who works at Telecom and lives where Telecom is: an anchor of each variable."""
     rules = mine(_parse(OFFICES), "livesIn", Amie(min_support=3, min_head_facts=1, constants=True))
     rule = _find(rules, Atom("worksAt", 0, "Telecom"), Atom("isLocatedIn", "Telecom", 1))
     assert rule is not None
@@ -124,7 +118,6 @@ def _figures(rule: Rule) -> tuple[object, ...]:
 
 @pytest.mark.skipif(not KINSHIP.is_dir(), reason="../shared/data/kg/kinship is not there")
 def test_kinship_gives_the_rules_and_figures_of_amie3() -> None:
-    """2,452 rules with their seven figures, to the nine decimals that AMIE3 writes."""
     facts = [tuple(line.split("\t")) for line in (KINSHIP / "train.tsv").read_text().splitlines()]
     expected = {_read_line(line) for line in (KINSHIP / "amie-rules.tsv").read_text().splitlines()}
     graph = _graph(facts)
@@ -134,7 +127,6 @@ def test_kinship_gives_the_rules_and_figures_of_amie3() -> None:
 
 
 def test_an_unknown_relation_is_named() -> None:
-    """Also in a graph without facts."""
     with pytest.raises(ValueError, match="no relation 'loves'"):
         mine(_parse(OFFICES), "loves", ALL)
     with pytest.raises(ValueError, match="no relation 'loves'"):
@@ -142,14 +134,12 @@ def test_an_unknown_relation_is_named() -> None:
 
 
 def test_a_single_fact_has_no_rules_of_support_two() -> None:
-    """And a relation without facts none at all."""
     assert mine(_parse(OFFICES), "isLocatedIn", Amie(min_head_facts=1)) == ()
     graph = _parse(OFFICES)._replace(relations=[*_parse(OFFICES).relations, "unused"])
     assert mine(graph, "unused", ALL) == ()
 
 
 def test_facts_that_differ_in_time_alone_are_one() -> None:
-    """Times of a temporal graph are left out."""
     graph = _parse(OFFICES)
     twice = Graph(np.repeat(graph.triples, 2, axis=0), np.arange(24), graph.entities, graph.relations)
     assert mine(twice, "livesIn", ALL) == mine(graph, "livesIn", ALL)
@@ -169,7 +159,6 @@ print(peak_bytes())
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
 def test_mining_takes_no_more_memory_than_estimated() -> None:
-    """In a process of its own, whose interpreter counts; nor is the estimate ten times too high."""
     peak = int(subprocess.run([sys.executable, "-c", MEASURE], check=True, capture_output=True).stdout)
     graph = make_graph(30_000, 2_000, 60)
     estimate = memory_bytes(len(graph.triples), len(graph.entities), len(graph.relations), Amie(constants=True))

@@ -37,8 +37,6 @@ def _limits(*, constants: bool) -> st.SearchStrategy[Amie]:
 
 
 class _Enumeration:
-    """Every rule of a head, by sets and loops alone."""
-
     def __init__(self, triples: list[Fact], head: int, limits: Amie) -> None:
         self.facts = {(f"e{s}", f"r{r}", f"e{o}") for s, r, o in triples}
         self.entities = sorted({fact[0] for fact in self.facts} | {fact[2] for fact in self.facts})
@@ -47,14 +45,12 @@ class _Enumeration:
         self.limits = limits
 
     def rules(self) -> list[Rule]:
-        """Those within the limits that no shorter rule surpasses."""
         if len(self.pairs) < self.limits.min_head_facts:
             return []
         found = [self.rule(body) for body in self.bodies()]
         return [rule for rule in found if self.passes(rule) and not self.is_surpassed(rule)]
 
     def bodies(self) -> list[tuple[Atom, ...]]:
-        """All sets of atoms that close the head's."""
         ends = list(permutations((0, 1, 2), 2))
         if self.limits.constants:
             ends += product((0, 1, 2), self.entities)
@@ -65,16 +61,13 @@ class _Enumeration:
         return [body for body in bodies if self.is_closed(body) and not self.is_redundant(body)]
 
     def is_closed(self, body: tuple[Atom, ...]) -> bool:
-        """Each variable occurs twice; three atoms are connected then."""
         terms = [term for atom in (self.head, *body) for term in (atom.subject, atom.object)]
         return all(terms.count(variable) > 1 for variable in terms if isinstance(variable, int))
 
     def is_redundant(self, body: tuple[Atom, ...]) -> bool:
-        """An atom is another one with an entity in place of one variable."""
         return any(self.is_instance(one, other) for one, other in permutations((self.head, *body), 2))
 
     def is_instance(self, one: Atom, other: Atom) -> bool:
-        """Whether `one` names an entity where `other` has a variable, and they are equal in the rest."""
         if one.relation != other.relation or isinstance(other.subject, str) or isinstance(other.object, str):
             return False
         if isinstance(one.subject, str):
@@ -82,7 +75,6 @@ class _Enumeration:
         return isinstance(one.object, str) and one.subject == other.subject
 
     def rule(self, body: tuple[Atom, ...]) -> Rule:
-        """The rule with its figures; confidences of bodies that never hold are 0."""
         pairs = self.predictions(body)
         known = [{pair[end] for pair in self.pairs} for end in (0, 1)]
         functional = 0 if len(known[0]) >= len(known[1]) else 1
@@ -101,23 +93,19 @@ class _Enumeration:
         )
 
     def predictions(self, body: tuple[Atom, ...]) -> set[tuple[str, ...]]:
-        """The pairs for which some third entity makes the body true."""
         every = product(self.entities, repeat=3 if any(2 in (atom.subject, atom.object) for atom in body) else 2)
         return {values[:2] for values in every if all(self.holds(atom, values) for atom in body)}
 
     def holds(self, atom: Atom, values: tuple[str, ...]) -> bool:
-        """Whether the atom is a fact where variables have these values."""
         subject, object_ = (values[t] if isinstance(t, int) else t for t in (atom.subject, atom.object))
         return (subject, atom.relation, object_) in self.facts
 
     def passes(self, rule: Rule) -> bool:
-        """Whether the rule is within the limits."""
         assert rule.head_coverage is not None
         enough = rule.support >= self.limits.min_support and rule.head_coverage >= self.limits.min_head_coverage
         return enough and rule.certainty >= self.limits.min_pca_confidence
 
     def is_surpassed(self, rule: Rule) -> bool:
-        """A closed rule with fewer atoms is as sure (skyline)."""
         parents = [(atom,) for atom in rule.body if len(rule.body) > 1 and self.is_closed((atom,))]
         return any(self.rule(parent).certainty >= rule.certainty for parent in parents)
 
@@ -139,14 +127,12 @@ def _compare(triples: list[Fact], entities: int, relations: int, limits: Amie) -
 @example([(0, 0, 0), (0, 0, 0), (1, 0, 1)], ALL)  # only loops, one of them repeated
 @example([(0, 0, 1), (1, 1, 0), (2, 0, 1), (1, 1, 2)], ALL)  # a relation and its inverse
 def test_rules_and_figures_are_those_of_the_definition(triples: list[Fact], limits: Amie) -> None:
-    """Closed connected rules, their counts, both confidences, the functional side and the skyline."""
     _compare(triples, 4, 3, limits)
 
 
 @settings(max_examples=20)
 @given(_facts(4, 2), _limits(constants=True))
 def test_rules_that_name_entities_are_those_of_the_definition(triples: list[Fact], limits: Amie) -> None:
-    """All bodies of two atoms that name an entity, but redundant ones."""
     _compare(triples, 4, 2, limits)
 
 
@@ -154,6 +140,5 @@ def test_rules_that_name_entities_are_those_of_the_definition(triples: list[Fact
 @settings(max_examples=6)
 @given(triples=_facts(4, 2))
 def test_slices_of_a_join_change_nothing(triples: list[Fact], limit: str) -> None:
-    """Where every intermediate result is cut to single rows."""
     with patch(f"shared.rules.amie.{limit}", 1):
         _compare(triples, 4, 2, Amie(min_support=1, min_head_facts=1, constants="constants" in limit))

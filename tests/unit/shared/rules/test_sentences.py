@@ -20,12 +20,10 @@ from shared.rules.sentences import inverse_phrase, phrase, sentence
     ],
 )  # fmt: skip
 def test_a_relation_without_a_phrase_is_called_by_its_name(relation: str, said: str) -> None:
-    """Separators and capitals part its words."""
     assert phrase(relation) == said
 
 
 def test_declared_phrases_stand_as_they_are() -> None:
-    """And the inverse of a phrase is said plainly where none is declared."""
     both = Phrase(relation="r", phrase="is a Parent of", inverse="is a Child of")
     assert (phrase("r", both), inverse_phrase("r", both)) == ("is a Parent of", "is a Child of")
     assert inverse_phrase("r", Phrase(relation="r", phrase="is a Parent of")) == "inverse of is a Parent of"
@@ -33,6 +31,5 @@ def test_declared_phrases_stand_as_they_are() -> None:
 
 
 def test_a_sentence_shows_names_with_blanks_and_its_time_first() -> None:
-    """As RuleRAG's documents are."""
     assert sentence("Abdullah_Abdullah", "consult", "Ashraf_Ghani") == "Abdullah Abdullah consult Ashraf Ghani."
     assert sentence("A", "met", "B", "2014-09-20") == "Time 2014-09-20 A met B."

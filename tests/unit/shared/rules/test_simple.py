@@ -24,7 +24,6 @@ VISITS: list[Fact] = [
 
 
 def mined(facts: list[Fact], relation: str, mining: TemporalSimple | None = None) -> dict[tuple[str, Atom, Atom], Rule]:
-    """Rules by kind, head and body."""
     found = mine(graph_of(facts), relation, mining or TemporalSimple(unseen_negatives=0))
     rules = {(rule.kind, rule.head, rule.body[0]): rule for rule in found}
     assert len(rules) == len(found)
@@ -32,50 +31,42 @@ def mined(facts: list[Fact], relation: str, mining: TemporalSimple | None = None
 
 
 def figures(rule: Rule) -> tuple[int, int, float]:
-    """Support, body size and confidence."""
     return rule.support, rule.body_size, rule.confidence
 
 
 def test_a_link_leads_to_another_between_the_same_two() -> None:
-    """Ann's two questions are about steps 2 and 4: bob was phoned before both, cid before step 4."""
     rule = mined(VISITS, "visits")["pair", Atom("visits", 0, 1), Atom("phones", 0, 1)]
     assert figures(rule) == (2, 3, 0.666667)
 
 
 def test_recurrence_is_a_link_that_leads_to_itself() -> None:
-    """Bob was visited at step 2 and again at step 4; distance 2 only, thus a constant."""
     rule = mined(VISITS, "visits")["pair", Atom("visits", 0, 1), Atom("visits", 0, 1)]
     assert figures(rule) == (1, 1, 1.0)
     assert rule.curve == (0, 1, 0, 0, 0, 0, 50)
 
 
 def test_a_link_leads_back() -> None:
-    """Bob visits ann at step 4, whom ann phoned at step 1 and visited at step 2: body and head are turned."""
     rules = mined(VISITS, "visits")
     assert figures(rules["pair", Atom("visits", 0, 1), Atom("phones", 1, 0)]) == (1, 1, 1.0)
     assert figures(rules["pair", Atom("visits", 0, 1), Atom("visits", 1, 0)]) == (1, 1, 1.0)
 
 
 def test_subjects_are_predicted_by_turned_heads() -> None:
-    """Who visits bob at 2 and at 4 and ann at 4? Ann phoned bob before; nobody phoned ann."""
     rule = mined(VISITS, "visits")["pair", Atom("visits", 1, 0), Atom("phones", 1, 0)]
     assert figures(rule) == (2, 2, 1.0)
 
 
 def test_a_body_beyond_the_window_does_not_count() -> None:
-    """Only step 1 before step 2, and step 3 before step 4, are near enough; cid is not visited."""
     rule = mined(VISITS, "visits", TemporalSimple(window=1))["pair", Atom("visits", 0, 1), Atom("phones", 0, 1)]
     assert figures(rule) == (1, 2, 0.5)
 
 
 def test_facts_of_the_same_step_lead_to_nothing() -> None:
-    """Bob and ann visit each other at step 4: neither is before the other."""
     rules = mined([fact for fact in VISITS if fact[3] == 4], "visits")
     assert {kind for kind, *_ in rules} == {"frequent entity", "frequent partner"}
 
 
 def test_who_was_linked_to_one_entity_is_linked_to_another() -> None:
-    """Three members of the club go to the fair, one of them to the zoo as well, and a stranger to the fair."""
     facts = [(who, "joins", "club", 1) for who in ("ann", "bob", "cid", "dan")]
     facts += [(who, "goes to", "fair", 2) for who in ("ann", "bob", "cid", "eve")]
     facts += [("ann", "goes to", "zoo", 2), ("dan", "goes to", "zoo", 3)]
@@ -88,19 +79,16 @@ def test_who_was_linked_to_one_entity_is_linked_to_another() -> None:
 
 
 def test_frequent_entities_count_a_tenth() -> None:
-    """Bob is visited in 2 of 3 facts: 0.1 * 2 / (3 + 10)."""
     rule = mined(VISITS, "visits")["frequent entity", Atom("visits", 0, "bob"), Atom("visits", 2, 3)]
     assert (figures(rule), rule.curve) == ((2, 3, 0.666667), (0.015385,))
 
 
 def test_a_frequent_subject_is_predicted_by_the_same_body() -> None:
-    """Its variables are numbered in the order in which the body names them, whichever way the head is read."""
     rule = mined(VISITS, "visits")["frequent entity", Atom("visits", "ann", 0), Atom("visits", 2, 3)]
     assert (figures(rule), rule.curve) == ((2, 3, 0.666667), (0.015385,))
 
 
 def test_frequent_partners_are_counted_by_entity_and_direction() -> None:
-    """Ann visits bob in 2 of 2 facts: 2 / (2 + 10); bob's visitor is ann, too."""
     rules = mined(VISITS, "visits")
     objects = rules["frequent partner", Atom("visits", "ann", "bob"), Atom("visits", "ann", 2)]
     subjects = rules["frequent partner", Atom("visits", "ann", "bob"), Atom("visits", 2, "bob")]
@@ -109,20 +97,17 @@ def test_frequent_partners_are_counted_by_entity_and_direction() -> None:
 
 
 def test_a_rule_must_be_right_often_enough() -> None:
-    """Of every type."""
     rules = mined(VISITS, "visits", TemporalSimple(min_support=2, min_entities=1))
     assert {rule.support for rule in rules.values()} == {2}
 
 
 def test_a_small_relation_can_be_left_out() -> None:
-    """Three facts are fewer than four."""
     assert mine(graph_of(VISITS), "visits", TemporalSimple(min_head_facts=4)) == ()
     assert mine(graph_of(VISITS), "visits", TemporalSimple(min_head_facts=3))
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_all_figures_are_those_of_the_definitions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Random graphs with loops, gaps and steps below 0; rows come in portions of few and of many."""
     rng = np.random.default_rng(seed)
     monkeypatch.setattr(history, "ROWS", int(rng.choice([1, 7, 1000])))
     facts = random_facts(rng)
@@ -135,14 +120,12 @@ def test_all_figures_are_those_of_the_definitions(seed: int, monkeypatch: pytest
 
 
 def random_facts(rng: np.random.Generator) -> list[Fact]:
-    """Up to 30 distinct facts of up to 5 entities and 3 relations."""
     times = np.unique(rng.choice([-3, 0, 1, 2, 3, 4, 7, 60], 8)).tolist()
     pool = [(s, r, o, t) for s in "abcde" for r in "pqr" for o in "abcde" for t in times]
     return [pool[place] for place in rng.choice(len(pool), rng.integers(1, 31), replace=False)]
 
 
 def test_rules_do_not_depend_on_the_size_of_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Curves included."""
     quads = enumerate(product("abc", "pq", "abc", range(5)))
     graph = graph_of([quad for place, quad in quads if place * place % 7 < 3])
     whole = mine(graph, "p", TemporalSimple(min_entities=1))
@@ -151,7 +134,6 @@ def test_rules_do_not_depend_on_the_size_of_portions(monkeypatch: pytest.MonkeyP
 
 
 def test_huge_steps_and_gaps_make_no_difference() -> None:
-    """Only distances count: the same rules a billion billion steps later, and none across such a gap."""
     moved = [(s, r, o, t + 10**18) for s, r, o, t in VISITS]
     assert mined(moved, "visits") == mined(VISITS, "visits")
     both = mined([*VISITS, *moved], "visits")
@@ -159,7 +141,6 @@ def test_huge_steps_and_gaps_make_no_difference() -> None:
 
 
 def test_an_entity_with_many_facts_is_counted_exactly() -> None:
-    """A hub meets 2,000 others once each, one a step: nothing recurs, and each is one of 2,000 partners."""
     steps = np.arange(2_000)
     triples = np.column_stack([np.zeros_like(steps), np.zeros_like(steps), steps + 1]).astype(np.int32)
     graph = Graph(triples, steps.astype(np.int64), [f"e{n}" for n in range(2_001)], ["meets"])
@@ -171,7 +152,6 @@ def test_an_entity_with_many_facts_is_counted_exactly() -> None:
 
 
 def test_facts_that_differ_in_time_alone_are_examples_of_their_own() -> None:
-    """Bob is visited at four steps: three of them had one to three before."""
     rule = mined([("ann", "visits", "bob", step) for step in range(4)], "visits")[
         "pair", Atom("visits", 0, 1), Atom("visits", 0, 1)
     ]
@@ -179,13 +159,11 @@ def test_facts_that_differ_in_time_alone_are_examples_of_their_own() -> None:
 
 
 def test_one_fact_has_frequencies_alone() -> None:
-    """Of its object and subject, as such and for each other."""
     rules = mined([("ann", "visits", "bob", 1)], "visits")
     assert [kind for kind, *_ in rules] == ["frequent entity", "frequent partner"] * 2
 
 
 def test_mining_takes_less_memory_than_estimated() -> None:
-    """What it allocates beside the process itself."""
     rng = np.random.default_rng(0)
     triples = np.column_stack([rng.integers(0, 60, 2000), rng.integers(0, 5, 2000), rng.integers(0, 60, 2000)])
     names = [f"e{n}" for n in range(60)]
@@ -198,13 +176,11 @@ def test_mining_takes_less_memory_than_estimated() -> None:
 
 
 def test_a_graph_without_times_is_refused() -> None:
-    """With what is missing."""
     graph = graph_of(VISITS)._replace(times=None)
     with pytest.raises(ValueError, match="the graph has no times"):
         mine(graph, "visits", TemporalSimple())
 
 
 def test_a_relation_that_does_not_exist_is_refused() -> None:
-    """By name."""
     with pytest.raises(ValueError, match="no relation 'hugs'"):
         mine(graph_of(VISITS), "hugs", TemporalSimple())

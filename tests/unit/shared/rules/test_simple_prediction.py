@@ -25,12 +25,10 @@ HALVING = (1.0, 0.8, 0.0, 0.0, 0.0, 0.0, 10.0)
 
 
 def rule(kind: str, head: Atom, body: Atom, curve: Sequence[float]) -> Rule:
-    """What is applied of a rule."""
     return Rule(head=head, body=(body,), support=1, body_size=1, confidence=1, kind=kind, curve=tuple(curve))
 
 
 def answers(rules: Sequence[Rule], entity: str, relation: str, time: int, *, forward: bool = True) -> dict[str, float]:
-    """Who is predicted, and how surely."""
     graph = graph_of(FACTS)
     query = Query(graph.entities.index(entity), graph.relations.index(relation), forward, time)
     scores = Predictor(rules, graph).predict(query)
@@ -38,47 +36,40 @@ def answers(rules: Sequence[Rule], entity: str, relation: str, time: int, *, for
 
 
 def test_a_pair_is_predicted_by_how_recently_it_was_linked() -> None:
-    """Three steps after bob and one after cid."""
     again = rule("pair", Atom("visits", 0, 1), Atom("visits", 0, 1), HALVING)
     assert answers([again], "ann", "visits", 4) == {"bob": 0.2, "cid": 0.8}
 
 
 def test_only_facts_before_the_question_count() -> None:
-    """Cid is visited at the very step."""
     again = rule("pair", Atom("visits", 0, 1), Atom("visits", 0, 1), HALVING)
     assert answers([again], "ann", "visits", 3) == {"bob": 0.4}
     assert answers([again], "ann", "visits", 1) == {}
 
 
 def test_frequency_counts_the_steps_of_the_window() -> None:
-    """One of two steps at distance 1 gives 0.3 more; bob's is outside."""
     often = rule("pair", Atom("visits", 0, 1), Atom("visits", 0, 1), (0, 0.5, 0, 0.6, 0, 1, 2))
     assert answers([often], "ann", "visits", 4) == {"bob": 0.5, "cid": 0.8}
 
 
 def test_a_rule_speaks_for_its_own_direction_alone() -> None:
-    """Ann visits nobody back, and who visits cid is the other question."""
     back = rule("pair", Atom("visits", 1, 0), Atom("visits", 1, 0), HALVING)
     assert answers([back], "ann", "visits", 4) == {}
     assert answers([back], "cid", "visits", 4, forward=False) == {"ann": 0.8, "dan": 0.8}
 
 
 def test_constants_are_predicted_from_the_entity_asked_about() -> None:
-    """Who visited bob visits dan; dan did not."""
     forward = rule("constants", Atom("visits", 0, "dan"), Atom("visits", 0, "bob"), HALVING)
     assert answers([forward], "ann", "visits", 3) == {"dan": 0.4}
     assert answers([forward], "dan", "visits", 3) == {}
 
 
 def test_entities_are_predicted_from_a_constant_asked_about() -> None:
-    """Who visited cid will phone dan, when it is asked who phones dan."""
     backward = rule("constants", Atom("phones", 1, "dan"), Atom("visits", 1, "cid"), HALVING)
     assert answers([backward], "dan", "phones", 5, forward=False) == {"ann": 0.4, "dan": 0.4}
     assert answers([backward], "bob", "phones", 5, forward=False) == {}
 
 
 def test_frequencies_hold_at_any_time() -> None:
-    """Even before the first fact, as they are of the mined graph."""
     rules = [
         rule("frequent entity", Atom("visits", 0, "cid"), Atom("visits", 2, 3), [0.05]),
         rule("frequent partner", Atom("visits", "ann", "bob"), Atom("visits", "ann", 2), [0.2]),
@@ -89,31 +80,26 @@ def test_frequencies_hold_at_any_time() -> None:
 
 
 def test_partners_of_a_loop_keep_their_direction() -> None:
-    """An entity that visits itself is its own partner in both; each has a rule of its own."""
     subject = rule("frequent partner", Atom("visits", "ann", "ann"), Atom("visits", 2, "ann"), [0.2])
     assert answers([subject], "ann", "visits", 9, forward=False) == {"ann": 0.2}
     assert answers([subject], "ann", "visits", 9) == {}
 
 
 def test_rules_for_an_entity_are_combined() -> None:
-    """1 - (1 - 0.5) * (1 - 0.8 * 0.25), the higher one first."""
     entities, confidences = np.array([3, 5, 3]), np.array([0.25, 0.1, 0.5])
     assert combine(entities, confidences) == {3: pytest.approx(0.6), 5: pytest.approx(0.1)}
 
 
 def test_ten_rules_count_at_most() -> None:
-    """The eleventh changes nothing."""
     ten = combine(np.zeros(10, np.int64), np.full(10, 0.3))
     assert combine(np.zeros(11, np.int64), np.full(11, 0.3)) == ten
 
 
 def test_an_entity_that_no_rule_trusts_is_left_out() -> None:
-    """A confidence of 0 is none."""
     assert combine(np.array([1, 2]), np.array([0.0, 0.0])) == {}
 
 
 def test_rules_that_name_what_the_graph_lacks_predict_nothing() -> None:
-    """Relations and entities."""
     rules = [
         rule("pair", Atom("hugs", 0, 1), Atom("visits", 0, 1), HALVING),
         rule("pair", Atom("visits", 0, 1), Atom("hugs", 0, 1), HALVING),
@@ -136,26 +122,22 @@ def test_rules_that_name_what_the_graph_lacks_predict_nothing() -> None:
     ],
 )
 def test_a_rule_of_another_shape_is_refused(changed: dict[str, Any], said: str) -> None:
-    """As a file that was edited by hand may hold."""
     pair = rule("pair", Atom("visits", 0, 1), Atom("visits", 0, 1), HALVING)
     with pytest.raises(ValueError, match=said):
         answers([msgspec.structs.replace(pair, **changed)], "ann", "visits", 9)
 
 
 def test_a_rule_of_another_miner_is_refused() -> None:
-    """By its kind."""
     with pytest.raises(ValueError, match="kind '' is not of temporal-simple"):
         Predictor([rule("", Atom("visits", 0, 1), Atom("visits", 0, 1), [])], graph_of(FACTS))
 
 
 def test_a_graph_without_times_is_refused() -> None:
-    """As in mining."""
     with pytest.raises(ValueError, match="the graph has no times"):
         Predictor([], graph_of(FACTS)._replace(times=None))
 
 
 def test_mined_rules_foresee_what_recurs() -> None:
-    """Weekly visits of ann to bob, and one to cid: at the next week's day bob is surer."""
     facts = [("ann", "visits", "bob", 7 * week) for week in range(1, 5)] + [("ann", "visits", "cid", 9)]
     graph = graph_of(facts)
     predictor = Predictor(mine(graph, "visits", TemporalSimple()), graph)

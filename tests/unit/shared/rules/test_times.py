@@ -9,20 +9,17 @@ from shared.rules import times
 
 @given(st.dates())
 def test_a_date_is_its_day_and_comes_back(date: object) -> None:
-    """Days are counted without a gap."""
     unit, number = times.parse(str(date))
     assert (unit, times.written(number, unit)) == ("day", str(date))
 
 
 @given(st.integers(-(10**18) + 1, 10**18 - 1))
 def test_a_whole_number_is_its_own_step(step: int) -> None:
-    """Also below zero."""
     assert times.parse(str(step)) == ("step", step)
     assert times.written(step, "step") == str(step)
 
 
 def test_days_after_one_another_are_steps_after_one_another() -> None:
-    """Over the end of a leap year's February."""
     numbers = [times.parse(day)[1] for day in ("2016-02-28", "2016-02-29", "2016-03-01")]
     assert [number - numbers[0] for number in numbers] == [0, 1, 2]
 
@@ -31,6 +28,5 @@ def test_days_after_one_another_are_steps_after_one_another() -> None:
     "text", ["", "2014-02-30", "2014-1-1", "20.09.2014", "2014-09-20T00:00:00", "1.5", "1e3", "9" * 19, "٣", "now"]
 )
 def test_anything_else_is_no_time(text: str) -> None:
-    """Nothing is guessed."""
     with pytest.raises(ValueError, match=r"."):
         times.parse(text)

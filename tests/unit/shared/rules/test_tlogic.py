@@ -20,19 +20,16 @@ VISIT_SIGN = ("visit", "sign")
 
 
 def mine_all(graph: Graph, mining: TLogic) -> list[Rule]:
-    """The rules of every relation."""
     return [rule for relation in graph.relations for rule in mine(graph, relation, mining)]
 
 
 def read(rule: Rule) -> str:
-    """A rule in one line."""
     atoms = [f"{atom.relation}({atom.subject},{atom.object})" for atom in (*rule.body, rule.head)]
     return f"{' & '.join(atoms[:-1])} => {atoms[-1]}"
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_toy_of_the_reference_gives_its_confidences(exact: bool) -> None:
-    """5/6, 1/5 and 1/6, rounded to six decimals, in both directions."""
     rules = mine_all(make_graph(toy(8), VISIT_SIGN), TLogic(exact=exact))
     assert {read(rule): (rule.support, rule.body_size, rule.confidence) for rule in rules} == {
         "visit(0,1) => sign(0,1)": (5, 6, 0.833333),
@@ -46,7 +43,6 @@ def test_the_toy_of_the_reference_gives_its_confidences(exact: bool) -> None:
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_where_the_repeated_pair_signs_twice_recent_walks_miss_a_rule_in_one_direction(exact: bool) -> None:
-    """The reference's 7 rules: sign leads to sign, too, but a walk that shows it has a chance of 1 in 750."""
     graph = make_graph(toy(6), VISIT_SIGN)
     by_chance = {seed: mine_all(graph, TLogic(max_length=1, seed=seed, exact=exact)) for seed in range(10)}
     assert {len(rules) for rules in by_chance.values()} == {6, 7}
@@ -57,7 +53,6 @@ def test_where_the_repeated_pair_signs_twice_recent_walks_miss_a_rule_in_one_dir
 
 @pytest.mark.parametrize("seed", range(2))
 def test_exact_figures_are_those_of_the_plain_enumeration(seed: int) -> None:
-    """Every rule that is found has the support and body size of a count by plain loops."""
     quads = draw_quads(seed, 40)
     plain, graph = Plain(quads), make_graph(quads)
     rules = mine_all(graph, TLogic(exact=True, seed=seed, walks=40))
@@ -71,7 +66,6 @@ def test_exact_figures_are_those_of_the_plain_enumeration(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_with_walks_enough_the_rules_are_all_that_cyclic_walks_show(seed: int) -> None:
-    """All cyclic walks, from a search without chance, give the same rules."""
     quads = [quad for quad in draw_quads(seed, 16) if quad[0] != quad[2]]
     plain, graph = Plain(quads), make_graph(quads)
     found = mine_all(graph, TLogic(exact=True, transition="uniform", walks=2000))
@@ -82,7 +76,6 @@ def test_with_walks_enough_the_rules_are_all_that_cyclic_walks_show(seed: int) -
 
 
 def cycles(plain: Plain, path: list[Quad]) -> list[list[Quad]]:
-    """All walks of up to four edges that go on from a path and return to where it began."""
     s, r, o, t = path[-1]
     found = []
     for edge in plain.by_entity[o]:
@@ -96,7 +89,6 @@ def cycles(plain: Plain, path: list[Quad]) -> list[list[Quad]]:
 
 @pytest.mark.parametrize("length", [2, 3])
 def test_walks_go_back_in_time_and_return_without_retracing(length: int) -> None:
-    """Strictly earlier after the head, no later than the one before thereafter, and never the same fact turned."""
     edges = Edges(make_graph(draw_quads(1, 60)))
     walks = walk(edges, np.arange(edges.facts), length, 2000, draw_recent, np.random.default_rng(0))
     assert len(walks) > 100
@@ -111,7 +103,6 @@ def test_walks_go_back_in_time_and_return_without_retracing(length: int) -> None
 
 @pytest.mark.parametrize("draw", [draw_recent, draw_uniformly])
 def test_steps_are_drawn_as_the_transition_says(draw: object) -> None:
-    """From e1 three edges lead back to e0, 1, 2 and 4 steps before the head's 9; 4,000 walks, 4.5 standard errors."""
     edges = Edges(make_graph([(0, 0, 1, 9), (0, 0, 1, 8), (0, 1, 1, 7), (0, 2, 1, 5)]))
     walks = walk(edges, np.array([0]), 1, 4000, draw, np.random.default_rng(0))  # type: ignore[arg-type]
     weights = np.exp([-1, -2, -4]) if draw is draw_recent else np.ones(3)
@@ -121,7 +112,6 @@ def test_steps_are_drawn_as_the_transition_says(draw: object) -> None:
 
 
 def test_a_step_beside_the_one_that_it_may_not_retrace_is_drawn_alike() -> None:
-    """From e2 the walk may not take the fact that led there; the other three of that time are equally likely."""
     quads = [(0, 0, 1, 9), (1, 1, 2, 5), (2, 0, 3, 5), (2, 2, 4, 5), (2, 2, 0, 5), *((n, 0, 0, 1) for n in (3, 4))]
     edges = Edges(make_graph(quads))
     rng = np.random.default_rng(0)
@@ -132,7 +122,6 @@ def test_a_step_beside_the_one_that_it_may_not_retrace_is_drawn_alike() -> None:
 
 
 def test_short_rules_agree_with_the_exact_ones_within_the_binomials_error() -> None:
-    """Of one atom: 500 of about 1,900 bodies are drawn alike; four standard errors, for about 80 rules."""
     graph = make_graph(draw_quads(0, 4000, entities=12, relations=2, times=40))
     exact = {read(rule): rule for rule in mine_all(graph, TLogic(exact=True, max_length=1))}
     sampled = mine_all(graph, TLogic(max_length=1))
@@ -144,7 +133,6 @@ def test_short_rules_agree_with_the_exact_ones_within_the_binomials_error() -> N
 
 
 def test_with_samples_enough_the_figures_are_the_exact_ones() -> None:
-    """Steps of longer bodies are not drawn alike, so theirs differ by more until all bodies are found."""
     graph = make_graph(draw_quads(3, 20))
     exact = mine_all(graph, TLogic(exact=True, walks=20))
     assert max(rule.body_size for rule in exact if len(rule.body) == 3) >= 10
@@ -152,7 +140,6 @@ def test_with_samples_enough_the_figures_are_the_exact_ones() -> None:
 
 
 def test_bodies_counted_in_small_slices_are_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few are held together, down to one row."""
     graph = make_graph(draw_quads(2, 20))
     whole = mine_all(graph, TLogic(exact=True, walks=20))
     monkeypatch.setattr("shared.rules.tlogic.bodies.AT_ONCE", 7)
@@ -160,7 +147,6 @@ def test_bodies_counted_in_small_slices_are_as_many(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_bank_depends_on_the_seed_alone() -> None:
-    """Not on which relations were mined before, nor by which process."""
     graph = make_graph(draw_quads(5, 30))
     forth = {relation: mine(graph, relation, TLogic(walks=8)) for relation in graph.relations}
     mine(make_graph(draw_quads(6, 60)), "r0", TLogic(walks=8))
@@ -170,7 +156,6 @@ def test_a_bank_depends_on_the_seed_alone() -> None:
 
 
 def test_variables_name_the_entities_of_the_path() -> None:
-    """Bodies begin at 0 and end at 1, inverse steps have their terms exchanged, and what recurs is one variable."""
     chain = make_graph([(0, 0, 1, 1), (2, 1, 1, 2), (2, 2, 3, 3), (0, 0, 3, 9)])
     assert "r0(0,2) & r1(3,2) & r2(3,1) => r0(0,1)" in [read(rule) for rule in mine_all(chain, TLogic(exact=True))]
     loops = make_graph([(0, 0, 0, 1), (0, 1, 0, 2)])
@@ -179,7 +164,6 @@ def test_variables_name_the_entities_of_the_path() -> None:
 
 
 def test_times_matter_by_their_differences_alone() -> None:
-    """Negative steps, and steps at both ends of 64 bits."""
     quads = draw_quads(4, 50)
     rules = mine_all(make_graph(quads), TLogic(walks=8))
     assert rules == mine_all(make_graph([(s, r, o, t - 10**18) for s, r, o, t in quads]), TLogic(walks=8))
@@ -192,12 +176,10 @@ def test_times_matter_by_their_differences_alone() -> None:
 @pytest.mark.parametrize("quads", [[(0, 0, 1, 5)], [(0, 0, 1, 5), (0, 1, 1, 5), (1, 2, 0, 5)]])
 @pytest.mark.parametrize("exact", [False, True])
 def test_without_an_earlier_fact_there_is_no_rule(quads: list[Quad], exact: bool) -> None:
-    """One fact, or all at one time."""
     assert mine(make_graph(quads), "r0", TLogic(exact=exact)) == ()
 
 
 def test_limits_leave_rules_out() -> None:
-    """Too few facts of the head, or too low a confidence."""
     graph = make_graph(toy(8), VISIT_SIGN)
     assert mine(graph, "sign", TLogic(min_head_facts=6)) == ()
     assert len(mine(graph, "sign", TLogic(min_head_facts=5))) == 2
@@ -205,7 +187,6 @@ def test_limits_leave_rules_out() -> None:
 
 
 def test_bad_graphs_are_refused_in_words() -> None:
-    """A static graph, an empty one, and a relation that the graph lacks."""
     graph = make_graph(toy(8), VISIT_SIGN)
     with pytest.raises(ValueError, match="no times: temporal rules need"):
         mine(graph._replace(times=None), "visit", TLogic())
@@ -216,7 +197,6 @@ def test_bad_graphs_are_refused_in_words() -> None:
 
 
 def test_the_sorted_edges_take_no_more_memory_than_is_estimated() -> None:
-    """All that walks, samples and counts look things up in, by what numpy asks for."""
     graph = make_graph(draw_quads(9, 20_000, entities=500, times=100))
     tracemalloc.start()
     edges = Edges(graph)

@@ -19,13 +19,11 @@ HEAD = Atom(R0, 0, 1)
 
 
 def make_rule(confidence: float, *body: Atom, head: Atom = HEAD, size: int = 10) -> Rule:
-    """A rule for objects of r0."""
     return Rule(head=head, body=body, support=1, body_size=size, confidence=confidence)
 
 
 @pytest.mark.parametrize("window", [0, 2])
 def test_scores_are_those_of_the_plain_implementation(window: int) -> None:
-    """Of mined rules up to three atoms, with recurring entities, for every query of a random graph."""
     quads = draw_quads(7, 60, entities=6, times=8)
     graph, plain = make_graph(quads), Plain(quads)
     rules = [rule for relation in graph.relations for rule in mine(graph, relation, TLogic(walks=15))]
@@ -42,7 +40,6 @@ def test_scores_are_those_of_the_plain_implementation(window: int) -> None:
 
 
 def test_a_score_joins_confidence_and_age_and_rules_by_a_noisy_or() -> None:
-    """The latest beginning of a body counts: 0.5 · confidence + 0.5 · exp(-0.1 · age), and 1 - (1 - s)(1 - s')."""
     graph = make_graph([(0, 1, 1, 2), (0, 1, 1, 6), (0, 2, 1, 9)])
     rules = [make_rule(0.4, Atom(R1, 0, 1)), make_rule(0.2, Atom("r2", 0, 1))]
     first, second = 0.2 + 0.5 * math.exp(-0.4), 0.1 + 0.5 * math.exp(-0.1)
@@ -52,14 +49,12 @@ def test_a_score_joins_confidence_and_age_and_rules_by_a_noisy_or() -> None:
 
 @pytest.mark.parametrize(("window", "found"), [(0, {1, 2}), (3, {2}), (2, {2}), (1, set()), (2**62, {1, 2})])
 def test_a_query_sees_only_what_is_earlier_and_within_the_window(window: int, found: set[int]) -> None:
-    """Of facts 5, 2 and 0 steps before the query."""
     graph = make_graph([(0, 1, 1, -5), (0, 1, 2, -2), (0, 1, 3, 0)])
     predict = Predictor([make_rule(0.4, Atom(R1, 0, 1))], graph, Application(window=window)).predict
     assert {*predict(Query(0, 0, forward=True, time=0))} == found
 
 
 def test_subjects_are_predicted_by_rules_of_the_inverse_head() -> None:
-    """And a head that names one variable twice speaks for both directions."""
     graph = make_graph([(0, 1, 1, 1), (2, 1, 2, 1)])
     backward = make_rule(0.4, Atom(R1, 1, 0), head=Atom(R0, 1, 0))
     loop = make_rule(0.4, Atom(R1, 0, 0), head=Atom(R0, 0, 0))
@@ -70,7 +65,6 @@ def test_subjects_are_predicted_by_rules_of_the_inverse_head() -> None:
 
 
 def test_no_rule_is_applied_once_the_best_candidates_are_told_apart() -> None:
-    """The second rule is left out where one candidate is enough."""
     graph = make_graph([(0, 1, 1, 1), (0, 2, 2, 1)])
     rules = [make_rule(0.2, Atom("r2", 0, 1)), make_rule(0.4, Atom(R1, 0, 1))]
     query = Query(0, 0, forward=True, time=2)
@@ -79,21 +73,18 @@ def test_no_rule_is_applied_once_the_best_candidates_are_told_apart() -> None:
 
 
 def test_weak_rules_and_those_of_unknown_relations_are_left_out() -> None:
-    """Confidence below .01, a body that held once, a relation that the graph lacks."""
     graph = make_graph([(0, 1, 1, 1)])
     rules = [make_rule(0.009, Atom(R1, 0, 1)), make_rule(1, Atom(R1, 0, 1), size=1), make_rule(1, Atom("meet", 0, 1))]
     assert not Predictor(rules, graph).predict(Query(0, 0, forward=True, time=2))
 
 
 def test_rules_that_are_no_paths_are_refused() -> None:
-    """Such as those of AMIE."""
     for body in ((Atom(R1, 2, 1), Atom(R1, 0, 2)), (Atom(R1, 0, 2),), (Atom(R1, 0, "e5"),)):
         with pytest.raises(ValueError, match="a body of TLogic leads from"):
             Predictor([make_rule(0.5, *body)], make_graph([(0, 1, 1, 1)]))
 
 
 def test_link_prediction_is_as_good_as_the_plain_implementations() -> None:
-    """In a small world where r1 follows r0: the MRR lies where a sixth plain run's does with 95 % (Student's t)."""
     quads = [quad for s, _, o, t in draw_quads(8, 60, entities=12, times=60) for quad in follow(s, o, t)]
     train, tested = [quad for quad in quads if quad[3] < 40], [quad for quad in quads if quad[3] >= 40]
     known, plain = make_graph(quads), Plain(quads)
@@ -118,5 +109,4 @@ def test_link_prediction_is_as_good_as_the_plain_implementations() -> None:
 
 
 def follow(subject: int, object_: int, time: int) -> list[tuple[int, int, int, int]]:
-    """A fact of r0, and mostly one of r1 after it."""
     return [(subject, 0, object_, time), *([(subject, 1, object_, time + 1 + time % 2)] if time % 5 else [])]

@@ -8,13 +8,11 @@ from shared.rules.vocabulary import only_known
 
 
 def rules(*names: str) -> list[Rule]:
-    """A rule for each name."""
     head = Atom("r", 0, 1)
     return [Rule(head=head, body=(Atom(name, 0, 1),), support=1, body_size=1, confidence=1) for name in names]
 
 
 def test_rules_of_known_relations_pass() -> None:
-    """In their order."""
     assert list(only_known(rules("r", "s"), {"r", "s", "t"}, "g")) == rules("r", "s")
 
 
@@ -26,6 +24,5 @@ def test_rules_of_known_relations_pass() -> None:
     ],
 )
 def test_unknown_relations_are_named_in_the_order_in_which_they_come(names: str, said: str) -> None:
-    """Five of them, and how many there are."""
     with pytest.raises(Invalid, match=said):
         list(only_known(rules(*names), {"b"}, "g"))

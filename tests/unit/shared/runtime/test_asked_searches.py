@@ -19,8 +19,6 @@ SEARCH = Retrieve(question=ITEM.question, index="dense", k=3)
 
 
 def asked(rule: Duplicates, items: list[Item], *yielded: Any) -> list[Any]:
-    """What a pipeline's steps become; the pipeline is sent the replies as it would be without."""
-
     def steps() -> Any:
         replies = []
         for each in yielded:
@@ -37,7 +35,6 @@ def asked(rule: Duplicates, items: list[Item], *yielded: Any) -> list[Any]:
 
 
 def test_a_search_says_the_rule_and_the_gold_answer() -> None:
-    """Beside other calls, which stay as they are, one by one or several at once."""
     other = Estimate(question="?")
     single, several, last = asked("same-answer", [ITEM], SEARCH, [SEARCH, other], other)
     expected = Retrieve(question=ITEM.question, index="dense", k=3, duplicates="same-answer", gold="5")
@@ -45,13 +42,11 @@ def test_a_search_says_the_rule_and_the_gold_answer() -> None:
 
 
 def test_a_search_in_other_words_names_the_items_question() -> None:
-    """Documents are compared with that."""
     [(found,)] = asked("same-answer", [ITEM], Retrieve(question="sum of 2 and 3", index="dense", k=3))
     assert (found.question, found.item, found.gold) == ("sum of 2 and 3", ITEM.question, "5")
 
 
 def test_each_question_of_a_calibration_has_its_own_gold_answer() -> None:
-    """So that the calibration shares the replies of the samples."""
     other = Retrieve(question=OTHER.question, index="dense", k=3)
     [(first, second)] = asked("same-answer", [ITEM, OTHER], [SEARCH, other])
     assert (first.gold, second.gold) == ("5", "7")
@@ -60,13 +55,11 @@ def test_each_question_of_a_calibration_has_its_own_gold_answer() -> None:
 
 @pytest.mark.parametrize("rule", ["off", "same-text"])
 def test_gold_answers_are_left_out_where_nothing_is_compared_with_them(rule: Duplicates) -> None:
-    """Items of one question share the search, whatever their answers."""
     [(found,)] = asked(rule, [ITEM], SEARCH)
     assert (found.duplicates, found.gold) == (rule, "")
 
 
 def test_a_job_of_release_0_1_asks_as_it_always_did() -> None:
-    """Its row has no rule: the calls, and so their keys, are those that it stored."""
     old = canonical.encode(Params()).replace(b'"duplicates":"same-answer",', b"")
     params = decode_params(old)
     assert params.duplicates == "same-words"

@@ -8,20 +8,17 @@ BUSY, IDLE = True, False
 
 
 def test_a_worker_that_takes_no_tick_is_deaf_after_some_looks() -> None:
-    """And not before: a tick may just have come."""
     watch = TickWatch()
     assert [watch.is_stuck(1, busy=IDLE) for _ in range(LOOKS)] == [False] * (LOOKS - 1) + [True]
 
 
 @pytest.mark.parametrize(("waiting", "busy"), [(0, IDLE), (5, BUSY), (0, BUSY)])
 def test_a_worker_without_ticks_or_with_work_is_not_deaf(waiting: int, busy: bool) -> None:
-    """However long that lasts."""
     watch = TickWatch()
     assert not any(watch.is_stuck(waiting, busy=busy) for _ in range(10 * LOOKS))
 
 
 def test_a_tick_that_came_between_two_looks_begins_the_count_anew() -> None:
-    """A flood of short ticks finds the worker idle at many looks."""
     watch = TickWatch()
     for _ in range(10):
         assert not any(watch.is_stuck(100, busy=IDLE) for _ in range(LOOKS - 1))
@@ -30,7 +27,6 @@ def test_a_tick_that_came_between_two_looks_begins_the_count_anew() -> None:
 
 
 def test_a_moment_of_work_begins_the_count_anew() -> None:
-    """It has taken something, then."""
     watch = TickWatch()
     for busy in (IDLE, IDLE, BUSY, IDLE, IDLE):
         assert not watch.is_stuck(1, busy=busy)

@@ -15,30 +15,25 @@ CPU, GPU = Device(id="cpu:0"), Device(id="GPU-1")
 
 
 def model(path: Path | None, **options: int) -> Model:
-    """Of a file."""
     return Model(driver="process", path=path, **options)  # type: ignore[arg-type]
 
 
 def test_what_is_declared_is_believed_without_a_look_at_the_file(tmp_path: Path) -> None:
-    """It may lie on another machine."""
     assert estimate_one(model(tmp_path / "far.gguf", footprint_mib=1700), on_gpu=True) == 1700
 
 
 def test_a_file_tells_what_is_not_declared() -> None:
-    """More slots or longer ones take more."""
     one = estimate_one(model(JUDGE, parallel=1), on_gpu=False)
     assert 0 < one < estimate_one(model(JUDGE, parallel=8), on_gpu=False)
     assert one < estimate_one(model(JUDGE, parallel=1, context=8192), on_gpu=False)
 
 
 def test_what_tells_nothing_counts_as_nothing(tmp_path: Path) -> None:
-    """No path, no file, no model in it: nobody is refused for what is not known."""
     for path in (None, tmp_path / "far.gguf", REPOSITORY / "LICENSE", tmp_path):
         assert estimate_one(model(path), on_gpu=True) == 0
 
 
 def test_with_a_gpu_among_the_devices_its_context_counts() -> None:
-    """Where the model will be is not decided yet."""
     models = {"j": model(JUDGE), "g": model(None, footprint_mib=96)}
     (small, declared), (large, same) = (estimate_all(models, some).values() for some in ([CPU], [CPU, GPU]))
     assert (declared, same) == (96, 96)
@@ -46,7 +41,6 @@ def test_with_a_gpu_among_the_devices_its_context_counts() -> None:
 
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
-    """The doctor looks at it again and again, in one process."""
     file = tmp_path / "m.gguf"
     shutil.copy(JUDGE, file)
     before = estimate_one(model(file), on_gpu=False)

@@ -11,14 +11,11 @@ pytestmark = pytest.mark.anyio
 
 
 class Store:
-    """Doubles numbers; each run waits until it is let go."""
-
     def __init__(self) -> None:
         self.runs: list[list[int]] = []
         self.go = asyncio.Semaphore(0)
 
     async def run(self, items: Sequence[int]) -> list[int]:
-        """Fails where an item is negative."""
         self.runs.append(list(items))
         await self.go.acquire()
         if min(items) < 0:
@@ -27,13 +24,11 @@ class Store:
 
 
 async def turns() -> None:
-    """Let every task go as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_the_first_is_served_at_once_and_those_who_come_meanwhile_together() -> None:
-    """No timer: the run that is under way is the window."""
     store = Store()
     together = GroupCommit(store.run)
     tasks = [asyncio.create_task(together.submit(1))]
@@ -49,7 +44,6 @@ async def test_the_first_is_served_at_once_and_those_who_come_meanwhile_together
 
 
 async def test_an_error_reaches_all_of_its_run_and_nobody_else() -> None:
-    """The next run is not touched by it."""
     store = Store()
     together = GroupCommit(store.run)
     first = asyncio.create_task(together.submit(1))
@@ -68,7 +62,6 @@ async def test_an_error_reaches_all_of_its_run_and_nobody_else() -> None:
 
 
 async def test_a_caller_that_goes_away_stops_nothing() -> None:
-    """Its item is part of the run all the same."""
     store = Store()
     together = GroupCommit(store.run)
     gone, stays = (asyncio.create_task(together.submit(item)) for item in (1, 2))

@@ -14,20 +14,17 @@ ID = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 
 @pytest.mark.parametrize("prefix", ["6b0c", "6B0C1E", "6b0c1e9e-5f0f", "6b0c1e9e5f0f4c0e", str(ID), ID.hex])
 def test_a_prefix_spans_the_ids_that_begin_with_it(prefix: str) -> None:
-    """With or without dashes, in either case."""
     span = jobs.id_range(prefix)
     assert span is not None
     assert span[0] <= ID <= span[1]
 
 
 def test_a_whole_id_spans_itself_only() -> None:
-    """So that it can win over names."""
     assert jobs.id_range(str(ID)) == (ID, ID)
 
 
 @pytest.mark.parametrize("reference", ["6b0", "", "first", "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11f", "6b-0c", "6b0c%"])
 def test_what_cannot_begin_an_id_spans_nothing(reference: str) -> None:
-    """Too short, no hex, too long, dashes elsewhere."""
     assert jobs.id_range(reference) is None
 
 
@@ -36,7 +33,6 @@ def test_what_cannot_begin_an_id_spans_nothing(reference: str) -> None:
     [("running", 1, 0, 6), ("preparing", 1, 0, 6), ("failed", 7, 0, 0), ("cancelled", 1, 6, 0)],
 )
 def test_counts_always_add_up(state: str, failed: int, cancelled: int, in_progress: int) -> None:
-    """Samples that never existed because their job ended share its fate."""
     counts = jobs.count_requests(state, total=10, completed=3, failed=1, cancelled=0, unparsed=1)
     assert (counts.failed, counts.cancelled, counts.in_progress) == (failed, cancelled, in_progress)
     assert counts.completed + counts.failed + counts.cancelled + counts.in_progress == counts.total
@@ -44,13 +40,11 @@ def test_counts_always_add_up(state: str, failed: int, cancelled: int, in_progre
 
 @pytest.mark.parametrize("name", ["a", "math-500", "run_1.2", "A" * 100])
 def test_a_plain_name_is_usable(name: str) -> None:
-    """Letters, digits, dots, underscores and dashes."""
     assert check_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", "-a", ".", "a b", "a/b", "ä", "a\n", "A" * 101, "../x"])
 def test_a_name_that_would_need_quoting_is_refused(name: str) -> None:
-    """It stands in URLs and on command lines."""
     with pytest.raises(Invalid, match="is not a valid name"):
         check_name(name)
 
@@ -60,7 +54,6 @@ SCOPE = pages.cursor_scope("jobs", state=None, name="first")
 
 @pytest.mark.parametrize("key", [(7,), (-1, 0), (pages.LARGEST_KEY, 3)])
 def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
-    """Whatever row it names."""
     assert pages.decode_cursor(pages.encode_cursor(SCOPE, *key), SCOPE, len(key)) == key
 
 
@@ -79,19 +72,16 @@ def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
     ],
 )
 def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
-    """Nothing of it reaches the database."""
     with pytest.raises(BadRequest, match="cursor"):
         pages.decode_cursor(cursor, SCOPE, 1)
 
 
 def test_a_cursor_gives_back_the_text_that_rows_are_sorted_by() -> None:
-    """Before the key."""
     assert pages.decode_sorted_cursor(pages.encode_cursor(SCOPE, 7, sorted_by="näme"), SCOPE) == ("näme", 7)
 
 
 @pytest.mark.parametrize("cursor", [pages.encode_cursor(SCOPE, 7, sorted_by="a\0"), pages.encode_cursor(SCOPE, 1, 2)])
 def test_a_forged_text_to_sort_by_is_refused(cursor: str) -> None:
-    """PostgreSQL cannot read a NUL."""
     with pytest.raises(BadRequest, match="cursor"):
         pages.decode_sorted_cursor(cursor, SCOPE)
 
@@ -105,19 +95,16 @@ def test_a_forged_text_to_sort_by_is_refused(cursor: str) -> None:
     ],
 )
 def test_a_cursor_is_refused_where_it_would_leave_rows_out(other: str) -> None:
-    """Another filter, another list: the hint says what to repeat."""
     with pytest.raises(BadRequest, match="other filters") as raised:
         pages.decode_cursor(pages.encode_cursor(SCOPE, 7), other, 1)
     assert "filters" in str(raised.value.hint)
 
 
 def test_the_order_of_filters_does_not_matter() -> None:
-    """A client may name them as it likes."""
     assert pages.cursor_scope("jobs", name="first", state=None) == SCOPE
 
 
 def test_a_page_knows_whether_there_is_another() -> None:
-    """One row more is asked for than is given."""
     assert pages.make_page([3, 2, 1], 2, SCOPE, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode_cursor(SCOPE, 2))
     assert pages.make_page([3, 2], 2, SCOPE, 2).next_cursor is None
 
@@ -133,5 +120,4 @@ def test_a_page_knows_whether_there_is_another() -> None:
     ],
 )
 def test_a_requeued_job_has_a_name_of_its_own(name: str, following: str) -> None:
-    """Numbered, and still usable as a name."""
     assert check_name(make_next_name(name)) == following

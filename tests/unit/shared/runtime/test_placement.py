@@ -21,67 +21,55 @@ TWINS = (Device(id="cpu:0"), Device(id="cpu:1"))
 
 
 def model(footprint_mib: int = 96, device: str | None = None) -> Model:
-    """One that needs the lease."""
     return Model(driver="scripted", footprint_mib=footprint_mib, device=device)
 
 
 def shipped(name: str, **options: Any) -> Model:
-    """One whose file lies here, and which declares nothing."""
     return Model(driver="process", path=REPOSITORY / "models" / f"world-{name}-f16.gguf", **options)
 
 
 def remote(device: str | None = None) -> Model:
-    """One that needs none."""
     return Model(driver="remote", url="http://models.example.org", device=device)
 
 
 def ollama(url: str | None = None, device: str | None = None) -> Model:
-    """One of a server that several models may share."""
     return Model(driver="ollama", url=url, device=device)
 
 
 def placed(models: Mapping[str, Model], roles: Mapping[str, str], devices: Sequence[Device]) -> dict[str, str]:
-    """By what the models declare."""
     return place_models(models, roles, devices, {name: model.footprint_mib for name, model in models.items()})
 
 
 def settings(models: Mapping[str, Model], *devices: Device) -> Settings:
-    """Of these devices, the first and the further ones."""
     return Settings(models=dict(models), roles=dict(ROLES), device=devices[0], devices=devices[1:])  # type: ignore[arg-type]
 
 
 def test_the_stages_are_kept_apart() -> None:
-    """Equal models on equal devices: the judge, which comes first, on the first."""
     assert placed({"g": model(), "j": model()}, ROLES, TWINS) == {"g": "cpu:1", "j": "cpu:0"}
 
 
 def test_the_larger_model_gets_the_larger_device() -> None:
-    """Whatever its role and the order of the configuration."""
     for large, small in (("j", "g"), ("g", "j")):
         models = {small: model(2_000), large: model(7_000)}
         assert placed(models, ROLES, (SMALL, LARGE)) == {large: "GPU-large", small: "GPU-small"}
 
 
 def test_stages_that_fit_on_one_device_only_share_it() -> None:
-    """The other one could never load them."""
     models = {"j": model(9_000), "g": model(17_000)}
     assert set(placed(models, ROLES, (SMALL, LARGE)).values()) == {"GPU-large"}
 
 
 def test_a_model_that_is_pinned_stays_and_drives_the_other_stage_away() -> None:
-    """The operator's word comes first."""
     models = {"j": model(2_000), "g": model(7_000, device="GPU-small")}
     assert placed(models, ROLES, (SMALL, LARGE)) == {"j": "GPU-large", "g": "GPU-small"}
 
 
 def test_what_answers_no_role_goes_where_there_is_most_room() -> None:
-    """It flips somebody wherever it is."""
     models = {"j": model(2_000), "g": model(23_000), "other": model(3_000), "pinned": model(10, device="GPU-large")}
     assert placed(models, ROLES, (SMALL, LARGE))["other"] == "GPU-small"
 
 
 def test_a_model_that_needs_no_lease_takes_no_ones_place() -> None:
-    """The first device's guard serves it, unless it is pinned."""
     models = {"j": remote(), "g": model(7_000), "far": remote(device="GPU-large")}
     assert placed(models, ROLES, (SMALL, LARGE)) == {"j": "GPU-small", "g": "GPU-large", "far": "GPU-large"}
 
@@ -94,7 +82,6 @@ BUDGETS = st.lists(st.integers(1, 30_000), min_size=1, max_size=4)
 def test_a_placement_is_whole_fits_and_depends_on_no_order(
     footprints: list[int], budgets: list[int], random: st.DataObject
 ) -> None:
-    """Each model is on one device, on one that it fits on if there is any; stages share one only where they must."""
     names = ("j", "g", *(f"m{n}" for n in range(4)))
     models = {name: model(mib) for name, mib in zip(names, footprints, strict=False)}
     devices = [Device(id=f"cpu:{n}", budget_mib=mib) for n, mib in enumerate(budgets)]
@@ -118,13 +105,11 @@ def test_a_placement_is_whole_fits_and_depends_on_no_order(
 
 @given(FOOTPRINTS)
 def test_one_device_has_everything(footprints: list[int]) -> None:
-    """As ever: nothing is decided where there is nothing to decide."""
     models = {f"m{n}": model(mib) for n, mib in enumerate(footprints)} | {"far": remote()}
     assert set(placed(models, {}, (SMALL,)).values()) == {"GPU-small"}
 
 
 def test_a_guard_sees_its_own_device_and_models_only() -> None:
-    """As if nothing else were configured."""
     whole = settings({"j": model(), "g": model()}, *TWINS)
     seen = [settings_for_device(whole, device.id) for device in TWINS]
     assert [(each.device.id, set(each.models), each.devices) for each in seen] == [
@@ -134,20 +119,17 @@ def test_a_guard_sees_its_own_device_and_models_only() -> None:
 
 
 def test_the_guard_of_the_only_device_sees_everything() -> None:
-    """A configuration of one device is the one it always was."""
     only = settings({"j": model(), "g": model(), "far": remote()}, SMALL)
     seen = settings_for_device(only, "GPU-small")
     assert (seen.device.id, seen.models) == ("GPU-small", only.models)
 
 
 def test_a_guard_of_a_device_that_is_not_configured_is_told_which_are() -> None:
-    """Rather than to start without a model."""
     with pytest.raises(Invalid, match=r"no device 'cpu:9'; there are cpu:0, cpu:1"):
         settings_for_device(settings({}, *TWINS), "cpu:9")
 
 
 def test_a_model_that_declares_nothing_counts_with_what_its_file_lets_expect() -> None:
-    """The judge's cache makes it the larger one: it gets the larger device, though it declares less."""
     models = {"j": shipped("judge", context=100_000), "g": shipped("generator")}
     wanted = settings(models, *(each.model_copy(update={"id": f"cpu:{n}"}) for n, each in enumerate((SMALL, LARGE))))
     assert [set(settings_for_device(wanted, device).models) for device in ("cpu:0", "cpu:1")] == [{"g"}, {"j"}]
@@ -157,14 +139,12 @@ def test_a_model_that_declares_nothing_counts_with_what_its_file_lets_expect() -
 
 
 def test_a_model_whose_file_is_elsewhere_counts_as_nothing(tmp_path: Path) -> None:
-    """As ever: what is declared is the same on every machine."""
     models = {"j": Model(driver="process", path=tmp_path / "far.gguf"), "g": model(10, device="cpu:0")}
     assert list(find_problems(settings(models, *TWINS))) == []
     assert set(settings_for_device(settings(models, *TWINS), "cpu:1").models) == {"j"}
 
 
 def test_what_fits_nowhere_is_said() -> None:
-    """With the figures."""
     models = {"j": model(9_000, device="GPU-small"), "g": model(25_000), "far": remote()}
     found = dict(find_problems(settings(models, SMALL, LARGE)))
     assert found == {
@@ -174,7 +154,6 @@ def test_what_fits_nowhere_is_said() -> None:
 
 
 def test_an_ollama_server_belongs_to_one_device() -> None:
-    """It puts its models where it likes."""
     apart = {"j": ollama(), "g": ollama(url="http://127.0.0.1:11434")}
     assert [name for name, _ in find_problems(settings(apart, *TWINS))] == ["g"]
     for well in (

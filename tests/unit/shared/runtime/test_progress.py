@@ -26,8 +26,6 @@ A, B, C = (Generate(template="cot", question=question) for question in "abc")
 
 
 def progress(*yields: Any, recorded: int = 0) -> SampleProgress:
-    """A sample whose pipeline yields these, and returns its replies."""
-
     def steps() -> Any:
         replies = []
         for each in yields:
@@ -38,12 +36,10 @@ def progress(*yields: Any, recorded: int = 0) -> SampleProgress:
 
 
 def stored(text: str, call_id: int = 1) -> StoredAnswer:
-    """A reply as it stands in the database."""
     return decode_answer(call_id, canonical.encode(Generated(text=text)))
 
 
 def test_what_a_fresh_sample_asks_is_to_be_recorded() -> None:
-    """One step a slot, at the position of its yield."""
     fresh = progress([A, B])
     assert fresh.waits
     assert [(step.position, step.slot) for step in fresh.steps] == [(0, 0), (0, 1)]
@@ -51,7 +47,6 @@ def test_what_a_fresh_sample_asks_is_to_be_recorded() -> None:
 
 
 def test_what_is_recorded_already_is_not_recorded_again() -> None:
-    """Two positions are on record; the third is new."""
     known = progress(A, B, C, recorded=2)
     assert known.steps == []
     known.consume([stored("one")])
@@ -61,7 +56,6 @@ def test_what_is_recorded_already_is_not_recorded_again() -> None:
 
 
 def test_steps_gather_while_replies_are_there() -> None:
-    """A sample that runs on through cached replies records every yield on its way."""
     running = progress(A, [B, C])
     running.consume([stored("one")])
     running.consume([stored("two"), stored("three")])
@@ -72,7 +66,6 @@ def test_steps_gather_while_replies_are_there() -> None:
 
 
 def test_the_recorded_keys_are_expected_in_order() -> None:
-    """The same keys in another order are another question each."""
     keys = [bound.key for bound in progress([A, B]).bound]
     assert progress([A, B]).expects(keys)
     for other in (keys[::-1], keys[:1], [*keys, b"x" * 32], []):
@@ -84,7 +77,6 @@ def test_the_recorded_keys_are_expected_in_order() -> None:
 
 
 def test_a_divergence_names_position_and_keys() -> None:
-    """Short, as hexadecimal; an empty side is called nothing."""
     diverged = progress(A, B)
     diverged.consume([stored("one")])
     yielded = diverged.bound[0].key.hex()[:12]
@@ -100,7 +92,6 @@ def test_a_divergence_names_position_and_keys() -> None:
 
 
 def test_the_record_is_the_hash_of_every_key_and_reply_in_order() -> None:
-    """Recomputable from the rows, with nothing but SHA-256."""
     made = progress(A, [B, C])
     keys = [bound.key for bound in made.bound]
     made.consume([stored("one")])
@@ -112,7 +103,6 @@ def test_the_record_is_the_hash_of_every_key_and_reply_in_order() -> None:
 
 
 def test_other_replies_make_another_record() -> None:
-    """Also when they are the same replies to the other calls."""
     records = set()
     for texts in (("one", "two"), ("two", "one"), ("one", "one")):
         made = progress([A, B])
@@ -122,13 +112,11 @@ def test_other_replies_make_another_record() -> None:
 
 
 def test_as_many_replies_as_calls() -> None:
-    """Fewer would go to the wrong slots."""
     with pytest.raises(ValueError, match="zip"):
         progress([A, B]).consume([stored("one")])
 
 
 def test_a_call_that_cannot_be_bound_fails_the_sample() -> None:
-    """The job has no judge: said, not raised; nothing is recorded of it."""
     failed = progress(A, Judge(rubric="reasoning-quality", document="aa"))
     failed.consume([stored("one")])
     assert not failed.waits
@@ -137,6 +125,5 @@ def test_a_call_that_cannot_be_bound_fails_the_sample() -> None:
 
 
 def test_an_answer_without_a_reply_is_a_call_that_is_still_open() -> None:
-    """Its id is known, its reply is not."""
     assert decode_answer(3, None) == StoredAnswer(3, None, None)
     assert decode_answer(3, b'{"type":"generated","text":"x"}').reply == Generated(text="x")

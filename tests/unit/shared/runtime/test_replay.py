@@ -21,8 +21,6 @@ OUTCOME = Outcome(answer="4", extraction=Extraction.OK)
 
 
 def test_a_single_call_is_answered_with_its_reply() -> None:
-    """`reply = yield call`: no list around it."""
-
     def steps() -> Generator[Any, Any, Any]:
         return (yield A)
 
@@ -33,8 +31,6 @@ def test_a_single_call_is_answered_with_its_reply() -> None:
 
 
 def test_a_list_of_calls_is_answered_with_a_list_in_order() -> None:
-    """`replies = yield [call, call]`."""
-
     def steps() -> Generator[Any, Any, Any]:
         return (yield [A, B])
 
@@ -46,8 +42,6 @@ def test_a_list_of_calls_is_answered_with_a_list_in_order() -> None:
 
 @pytest.mark.parametrize("sequence", [[A], (A,)])
 def test_a_list_of_one_call_is_answered_with_a_list_of_one(sequence: Any) -> None:
-    """What goes in as a sequence comes back as one."""
-
     def steps() -> Generator[Any, Any, Any]:
         return (yield sequence)
 
@@ -57,8 +51,6 @@ def test_a_list_of_one_call_is_answered_with_a_list_of_one(sequence: Any) -> Non
 
 
 def test_an_empty_list_waits_for_nothing() -> None:
-    """It takes no position: nothing of it could be recorded."""
-
     def steps() -> Generator[Any, Any, Any]:
         first = yield []
         second = yield A
@@ -73,8 +65,6 @@ def test_an_empty_list_waits_for_nothing() -> None:
 
 
 def test_a_pipeline_that_asks_nothing_ends_at_once() -> None:
-    """Its result is there after construction."""
-
     def steps() -> Generator[Any, Any, Any]:
         return "done"
         yield
@@ -84,8 +74,6 @@ def test_a_pipeline_that_asks_nothing_ends_at_once() -> None:
 
 
 def test_positions_count_the_answered_yields() -> None:
-    """Single or parallel, each yield is one position."""
-
     def steps() -> Generator[Any, Any, None]:
         yield A
         yield [A, B]
@@ -99,8 +87,6 @@ def test_positions_count_the_answered_yields() -> None:
 
 
 def test_a_required_failure_ends_the_replay_with_its_kind() -> None:
-    """`require` raises CallFailed; nobody has to catch it."""
-
     def steps() -> Generator[Any, Any, Any]:
         return require((yield A))
 
@@ -111,7 +97,6 @@ def test_a_required_failure_ends_the_replay_with_its_kind() -> None:
 
 
 def test_a_failure_that_is_not_required_is_a_reply() -> None:
-    """The pipeline decides what it can go on without."""
     failure = Failure(kind=FailureKind.UNPARSED)
 
     def steps() -> Generator[Any, Any, Any]:
@@ -124,8 +109,6 @@ def test_a_failure_that_is_not_required_is_a_reply() -> None:
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_any_other_exception_is_a_pipeline_error_with_its_traceback(after: int) -> None:
-    """Before the first yield or after a reply: said where, and not raised."""
-
     def steps() -> Generator[Any, Any, None]:
         if after == 0:
             raise KeyError("first line")
@@ -144,8 +127,6 @@ def test_any_other_exception_is_a_pipeline_error_with_its_traceback(after: int) 
 
 
 def test_a_failure_from_outside_ends_the_replay() -> None:
-    """What it waited for is forgotten."""
-
     def steps() -> Generator[Any, Any, None]:
         yield A
 
@@ -155,13 +136,11 @@ def test_a_failure_from_outside_ends_the_replay() -> None:
 
 
 def pipeline() -> Steps:
-    """One answer."""
     yield A
     return OUTCOME
 
 
 def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
-    """Every pipeline is followed by the same grade call."""
     replay = Replay(run_and_grade(pipeline(), Item(ordinal=0, question="?", gold="4"), {}))
     replay.answer([REPLY])
     assert replay.calls == (Grade(answer="4", gold="4"),)
@@ -172,21 +151,17 @@ def test_a_gold_answer_is_compared_with_the_outcomes() -> None:
 
 
 def test_without_a_gold_answer_nothing_is_graded() -> None:
-    """The outcome is the pipeline's own."""
     replay = Replay(run_and_grade(pipeline(), Item(ordinal=0, question="?"), {}))
     replay.answer([REPLY])
     assert replay.result == OUTCOME
 
 
 def test_a_grader_that_failed_is_recorded_and_fails_no_sample() -> None:
-    """The answer stands; why it has no verdict stands beside it."""
     outcome = with_verdict(OUTCOME, Failure(kind=FailureKind.GRADER_TIMEOUT))
     assert (outcome.answer, outcome.verdict, outcome.grading_failure) == ("4", None, "grader_timeout")
 
 
 def test_what_was_away_for_too_long_ends_the_sample_whatever_its_pipeline_would_do() -> None:
-    """An answer that came about because a server was away is no answer to what was asked."""
-
     def goes_on() -> Generator[Any, Any, str]:
         yield Grade(answer="1", gold="1")
         return "went on without"
@@ -218,7 +193,6 @@ def _match_slowly() -> None:
 def test_a_step_that_does_not_end_fails_its_sample(
     endless: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would stop the worker, and so all jobs; the detail names the line that was running."""
     monkeypatch.setattr(replays, "STEP_S", 0.05)
 
     def steps() -> Generator[Any, Any, Any]:
@@ -235,7 +209,6 @@ def test_a_step_that_does_not_end_fails_its_sample(
 
 
 def test_processor_time_is_limited_in_a_step_alone() -> None:
-    """Neither the handler nor the timer remains."""
     before = signal.getsignal(signal.SIGPROF)
     Replay(_one_call())
     assert signal.getsignal(signal.SIGPROF) is before

@@ -13,19 +13,15 @@ LONG, SHORT = 3600.0, 0.0
 
 
 class Stream:
-    """Elements in the order they are fed; remembers how it ended."""
-
     def __init__(self) -> None:
         self.fed: asyncio.Queue[int | Exception | None] = asyncio.Queue()
         self.closed = asyncio.Event()
 
     def feed(self, *elements: int | Exception | None) -> None:
-        """None ends the stream, an exception breaks it."""
         for element in elements:
             self.fed.put_nowait(element)
 
     async def __aiter__(self) -> AsyncIterator[int]:
-        """What was fed."""
         try:
             while (element := await self.fed.get()) is not None:
                 if isinstance(element, Exception):
@@ -36,21 +32,18 @@ class Stream:
 
 
 async def test_what_is_there_at_once_is_one_batch() -> None:
-    """The end of the stream ends the window: nobody waits it out."""
     stream = Stream()
     stream.feed(1, 2, 3, None)
     assert [batch async for batch in batch_by_time(aiter(stream), LONG)] == [[1, 2, 3]]
 
 
 async def test_an_empty_stream_has_no_batch() -> None:
-    """Nor does it hang."""
     stream = Stream()
     stream.feed(None)
     assert [batch async for batch in batch_by_time(aiter(stream), LONG)] == []
 
 
 async def test_a_batch_does_not_wait_for_what_comes_later() -> None:
-    """The window is over: the first element goes out while the stream is still open."""
     stream = Stream()
     batches = batch_by_time(aiter(stream), SHORT)
     stream.feed(1)
@@ -63,7 +56,6 @@ async def test_a_batch_does_not_wait_for_what_comes_later() -> None:
 
 
 async def test_the_window_opens_with_the_first_element() -> None:
-    """However long the stream was silent before it: what comes within the window of the first belongs to it."""
     stream = Stream()
     batches = batch_by_time(aiter(stream), LONG)
     waiting = asyncio.create_task(anext(batches))
@@ -79,14 +71,12 @@ async def test_the_window_opens_with_the_first_element() -> None:
 
 
 async def test_a_full_batch_goes_out_before_its_window_is_over() -> None:
-    """A fast model must not make a batch without bounds."""
     stream = Stream()
     stream.feed(*range(7), None)
     assert [batch async for batch in batch_by_time(aiter(stream), LONG, limit=3)] == [[0, 1, 2], [3, 4, 5], [6]]
 
 
 async def test_the_last_batch_may_be_exactly_full() -> None:
-    """There is no empty one after it."""
     stream = Stream()
     stream.feed(*range(4), None)
     assert [batch async for batch in batch_by_time(aiter(stream), LONG, limit=2)] == [[0, 1], [2, 3]]
@@ -94,7 +84,6 @@ async def test_the_last_batch_may_be_exactly_full() -> None:
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3])
 async def test_an_error_is_raised_after_what_came_before_it(before: int) -> None:
-    """Replies that a broken stream has delivered are committed first."""
     stream, batches = Stream(), []
     stream.feed(*range(before), ConnectionError("gone"))
 
@@ -108,7 +97,6 @@ async def test_an_error_is_raised_after_what_came_before_it(before: int) -> None
 
 
 async def test_closing_the_batches_closes_the_stream() -> None:
-    """Whoever stops reading hangs up: the guard sees the connection drop."""
     stream = Stream()
     batches = batch_by_time(aiter(stream), SHORT)
     stream.feed(1)
@@ -119,7 +107,6 @@ async def test_closing_the_batches_closes_the_stream() -> None:
 
 
 async def test_cancelling_the_reader_closes_the_stream() -> None:
-    """In the middle of a silent stream; when the reader has ended, the stream has."""
     stream = Stream()
 
     async def read() -> None:
@@ -136,7 +123,6 @@ async def test_cancelling_the_reader_closes_the_stream() -> None:
 
 
 async def test_a_slow_reader_loses_nothing() -> None:
-    """Elements gather while a batch is being committed."""
     stream, read = Stream(), []
     stream.feed(1)
     async for batch in batch_by_time(aiter(stream), SHORT):

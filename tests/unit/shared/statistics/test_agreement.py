@@ -19,13 +19,11 @@ OBSERVERS = ("123321412...", "1233224125.3", ".3332342251.", "12332441251.")
 
 
 def units(*observers: str) -> list[list[int]]:
-    """The ratings of each unit, from 0."""
     return [[int(each) - 1 for each in unit if each != "."] for unit in zip(*observers, strict=True)]
 
 
 @given(table=TABLES)
 def test_statsmodels_finds_the_same(table: list[list[int]]) -> None:
-    """On any table in which chance leaves room for disagreement."""
     from statsmodels.stats import inter_rater  # 65 MiB with pandas, for the tests that compare with it
 
     kappa = compute_weighted_kappa(table)
@@ -37,14 +35,12 @@ def test_statsmodels_finds_the_same(table: list[list[int]]) -> None:
 
 
 def test_perfect_agreement_is_one_and_independence_is_zero() -> None:
-    """By hand: a diagonal, and a product of its margins."""
     assert compute_weighted_kappa([[3, 0], [0, 4]]) == 1
     assert compute_weighted_kappa([[1, 2], [2, 4]]) == 0
     assert compute_weighted_kappa([[0, 5], [5, 0]]) == -1
 
 
 def test_far_apart_counts_more_than_next_to_each_other() -> None:
-    """Quadratic weights: twice the distance is four times the disagreement."""
     near = compute_weighted_kappa([[4, 1, 0], [0, 4, 0], [0, 0, 4]])
     far = compute_weighted_kappa([[4, 0, 1], [0, 4, 0], [0, 0, 4]])
     assert near is not None
@@ -54,13 +50,11 @@ def test_far_apart_counts_more_than_next_to_each_other() -> None:
 
 @pytest.mark.parametrize("table", [[[0, 0], [0, 0]], [[7, 0], [0, 0]]])
 def test_without_anything_to_disagree_about_there_is_no_kappa(table: list[list[int]]) -> None:
-    """Not 1: a judge that always says the same tells nothing apart."""
     assert compute_weighted_kappa(table) is None
 
 
 @pytest.mark.parametrize(("level", "published"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
 def test_krippendorffs_example_has_the_published_alphas(level: Level, published: float) -> None:
-    """The data of his section C; a unit with one value says nothing."""
     found = estimate_krippendorffs_alpha(units(*OBSERVERS), 5, level)
     assert found.value == pytest.approx(published, abs=0.0005)
     assert found.low is not None
@@ -69,14 +63,12 @@ def test_krippendorffs_example_has_the_published_alphas(level: Level, published:
 
 
 def test_the_textbook_example_of_kappa() -> None:
-    """50 proposals, 20 accepted and 15 refused by both: observed 0.7, expected 0.5, so 0.4."""
     pairs = [(1, 1)] * 20 + [(1, 0)] * 5 + [(0, 1)] * 10 + [(0, 0)] * 15
     assert estimate_cohens_kappa(pairs, 2, "nominal").value == pytest.approx(0.4)
 
 
 @given(pairs=PAIRS)
 def test_statsmodels_finds_the_same_unweighted_kappa(pairs: list[tuple[int, int]]) -> None:
-    """On any pairs in which chance leaves room for disagreement."""
     from statsmodels.stats import inter_rater  # 65 MiB with pandas, for the tests that compare with it
 
     found = estimate_cohens_kappa(pairs, 3, "nominal").value
@@ -91,7 +83,6 @@ def test_statsmodels_finds_the_same_unweighted_kappa(pairs: list[tuple[int, int]
 
 @given(rated=st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=2, max_size=20))
 def test_alpha_of_complete_nominal_data_follows_from_fleiss_kappa(rated: list[list[int]]) -> None:
-    """1 - alpha = (1 - kappa) (n - 1) / n, n ratings in all; statsmodels computes Fleiss' kappa."""
     from statsmodels.stats import inter_rater  # 65 MiB with pandas, for the tests that compare with it
 
     found = estimate_krippendorffs_alpha(rated, 4, "nominal").value
@@ -105,7 +96,6 @@ def test_alpha_of_complete_nominal_data_follows_from_fleiss_kappa(rated: list[li
 
 @pytest.mark.slow
 def test_an_interval_is_that_of_units_drawn_one_by_one() -> None:
-    """Drawing counts of units that are alike is drawing units."""
     rng = np.random.default_rng(5)
     truth = rng.integers(0, 5, 120)
     rated = [[int(each), int(np.clip(each + rng.integers(-1, 2), 0, 4))] for each in truth]
@@ -119,7 +109,6 @@ def test_an_interval_is_that_of_units_drawn_one_by_one() -> None:
 
 
 def test_the_seed_makes_the_interval() -> None:
-    """The same seed gives the same figures, another one others."""
     first, again, other = (estimate_krippendorffs_alpha(units(*OBSERVERS), 5, "interval", seed) for seed in (1, 1, 2))
     assert first == again
     assert first.value == other.value
@@ -128,11 +117,9 @@ def test_the_seed_makes_the_interval() -> None:
 
 @pytest.mark.parametrize("rated", [[], [[2]], [[1], [3]], [[4, 4], [4, 4]]])
 def test_without_two_ratings_or_a_difference_there_is_no_alpha(rated: list[list[int]]) -> None:
-    """Nothing was rated twice, or everything the same."""
     assert estimate_krippendorffs_alpha(rated, 5, "ordinal").value is None
 
 
 def test_where_most_resamples_agree_by_chance_alone_there_is_no_interval() -> None:
-    """One unit of six is unlike the others: a third of the resamples lack it."""
     found = estimate_cohens_kappa([(0, 0)] * 5 + [(1, 1)], 2, "nominal")
     assert (found.value, found.low, found.high) == (1, None, None)

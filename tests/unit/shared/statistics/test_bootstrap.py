@@ -19,14 +19,12 @@ VALUES = st.dictionaries(SHARES, st.integers(1, 40), min_size=1, max_size=6)
 
 
 def drawn(*strata: shares.Values) -> Interval:
-    """An interval that exists."""
     found = bootstrap(strata)
     assert found is not None
     return found
 
 
 def spelled(values: shares.Values) -> list[float]:
-    """Every item by itself."""
     return [float(value) for value, count in values.items() for _ in range(count)]
 
 
@@ -39,7 +37,6 @@ def spelled(values: shares.Values) -> list[float]:
     ],
 )
 def test_it_is_scipys_percentile_interval(values: shares.Values) -> None:
-    """Up to what two seeds differ, and to the next possible mean."""
     items = spelled(values)
     theirs = stats.bootstrap((items,), np.mean, method="percentile", batch=100, rng=np.random.default_rng(7))
     found = drawn(values)
@@ -49,7 +46,6 @@ def test_it_is_scipys_percentile_interval(values: shares.Values) -> None:
 
 
 def test_strata_are_drawn_apart_and_every_item_counts_alike() -> None:
-    """Two seeds of the world, one easy and one hard: how far they lie apart is no uncertainty."""
     easy, hard = {Fraction(1): 95, Fraction(0): 5}, {Fraction(1): 10, Fraction(0): 290}
     together, apart = drawn(shares.merge_strata([easy, hard])), drawn(easy, hard)
     assert apart.value == together.value == pytest.approx(105 / 400)
@@ -61,7 +57,6 @@ def test_strata_are_drawn_apart_and_every_item_counts_alike() -> None:
 @settings(max_examples=20)
 @given(VALUES)
 def test_the_interval_holds_the_mean_and_stays_among_the_values(values: shares.Values) -> None:
-    """A mean of shares is a share."""
     found = drawn(values)
     assert found.value is not None
     assert float(min(values)) - 1e-9 <= found.low <= found.value + 1e-9
@@ -75,7 +70,6 @@ def test_the_same_items_have_the_same_interval_however_they_were_counted(
     other: shares.Values,
     random,  # type: ignore[no-untyped-def]
 ) -> None:
-    """Rows come from a database in any order."""
     shuffled = list(one.items())
     random.shuffle(shuffled)
     assert drawn(one, other) == drawn(dict(shuffled), other)
@@ -84,33 +78,28 @@ def test_the_same_items_have_the_same_interval_however_they_were_counted(
 @settings(max_examples=10)
 @given(VALUES)
 def test_exchanging_the_sides_of_a_difference_exchanges_its_bounds(values: shares.Values) -> None:
-    """Up to the draws."""
     one, other = drawn(values), drawn({-value: count for value, count in values.items()})
     width = one.high - one.low
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low), abs=0.1 * width + 1e-9)
 
 
 def test_repeats_do_not_narrow_it() -> None:
-    """Five equal answers to a question are one answer."""
     once = Counter({(1, 1): 60, (0, 1): 40})
     five = Counter({(5, 5): 60, (0, 5): 40})
     assert drawn(shares.count_values(once)) == drawn(shares.count_values(five))
 
 
 def test_more_items_narrow_it_with_their_square_root() -> None:
-    """Four times as many, half the width."""
     narrow, wide = (drawn({Fraction(0): 40 * n, Fraction(1): 60 * n}) for n in (4, 1))
     assert narrow.high - narrow.low == pytest.approx((wide.high - wide.low) / 2, rel=0.1)
 
 
 def test_items_that_are_all_alike_leave_no_width() -> None:
-    """Which is why Wilson's interval stands beside it."""
     found = drawn({Fraction(1): 5})
     assert (found.low, found.value, found.high) == (1, 1, 1)
 
 
 def test_of_nothing_there_is_no_interval() -> None:
-    """An empty stratum is none."""
     assert bootstrap([]) is None
     assert bootstrap([{}, {}]) is None
     assert drawn({}, {Fraction(1, 2): 3}).value == 0.5
@@ -118,13 +107,11 @@ def test_of_nothing_there_is_no_interval() -> None:
 
 @pytest.mark.parametrize("confidence", [0, 1, 95])
 def test_a_confidence_in_per_cent_is_refused(confidence: float) -> None:
-    """95 means 0.95."""
     with pytest.raises(ValueError, match="`confidence`"):
         bootstrap([{Fraction(1): 1}], confidence)
 
 
 def test_a_hundred_thousand_items_take_no_more_memory_than_a_hundred() -> None:
-    """Of every resample of all of them there would be a billion; of these there are some hundred kilobytes."""
     values = {Fraction(value, 5): 100_000 // 6 for value in range(6)}
     drawn(values)  # imports numpy
     tracemalloc.start()
@@ -137,5 +124,4 @@ def test_a_hundred_thousand_items_take_no_more_memory_than_a_hundred() -> None:
 
 
 def test_all_resamples_are_drawn() -> None:
-    """In equal parts."""
     assert RESAMPLES % RESAMPLES_AT_ONCE == 0

@@ -14,7 +14,6 @@ COUNTS = st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.j
 
 @given(COUNTS)
 def test_bounds_follow_wilsons_formula(counts: tuple[int, int]) -> None:
-    """Written once more from Wilson 1927, without scipy."""
     successes, n = counts
     p = successes / n
     centre = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
@@ -28,14 +27,12 @@ def test_bounds_follow_wilsons_formula(counts: tuple[int, int]) -> None:
 
 
 def test_86_of_100_is_not_separable_from_81() -> None:
-    """The paper's baselines: 86 % of 100 items is anything from 78 % to 92 %."""
     interval = wilson(86, 100)
     assert (round(interval.low, 4), round(interval.high, 4)) == (0.7786, 0.9147)
 
 
 @given(COUNTS)
 def test_the_interval_holds_its_value_and_stays_in_range(counts: tuple[int, int]) -> None:
-    """0 <= low <= value <= high <= 1, up to rounding."""
     interval = wilson(*counts)
     assert interval.value is not None
     assert 0 <= interval.low <= interval.value + 1e-12
@@ -43,33 +40,28 @@ def test_the_interval_holds_its_value_and_stays_in_range(counts: tuple[int, int]
 
 
 def test_no_success_still_leaves_doubt() -> None:
-    """0 of 10 does not mean never."""
     assert wilson(0, 10).low == 0
     assert wilson(0, 10).high == pytest.approx(0.2775, abs=1e-4)
     assert wilson(10, 10).low == pytest.approx(1 - 0.2775, abs=1e-4)
 
 
 def test_nothing_observed_has_no_value_and_the_widest_interval() -> None:
-    """n = 0 is an answer, not a division by zero."""
     assert wilson(0, 0) == Interval(value=None, low=0.0, high=1.0)
 
 
 def test_more_confidence_is_a_wider_interval() -> None:
-    """99 % holds 95 % holds 80 %."""
     wide, usual, narrow = (wilson(30, 50, confidence) for confidence in (0.99, 0.95, 0.8))
     assert wide.low < usual.low < narrow.low < narrow.high < usual.high < wide.high
 
 
 @pytest.mark.parametrize(("successes", "n"), [(-1, 5), (6, 5), (1, 0), (0, -1)])
 def test_impossible_counts_are_refused(successes: int, n: int) -> None:
-    """The message names the field."""
     with pytest.raises(ValueError, match="`successes`"):
         wilson(successes, n)
 
 
 @pytest.mark.parametrize("confidence", [0, 1, 95])
 def test_a_confidence_in_per_cent_is_refused(confidence: float) -> None:
-    """95 means 0.95, and is said to be wrong."""
     with pytest.raises(ValueError, match="`confidence`"):
         wilson(1, 2, confidence)
 
@@ -78,12 +70,10 @@ def test_a_confidence_in_per_cent_is_refused(confidence: float) -> None:
     ("count", "low", "high"), [(0, 0.0, 3.689), (1, 0.0253, 5.572), (5, 1.623, 11.668), (30, 20.241, 42.827)]
 )
 def test_the_interval_of_a_count_is_garwoods(count: int, low: float, high: float) -> None:
-    """Garwood 1936, as tabulated since (Pearson and Hartley, Biometrika Tables, table 40)."""
     assert poisson_interval(count) == (pytest.approx(low, abs=6e-4), pytest.approx(high, abs=6e-4))
 
 
 @pytest.mark.parametrize(("count", "confidence"), [(-1, 0.95), (3, 0.0), (3, 1.0)])
 def test_an_impossible_count_or_confidence_is_refused(count: int, confidence: float) -> None:
-    """Before anything is computed."""
     with pytest.raises(ValueError, match="must be"):
         poisson_interval(count, confidence)

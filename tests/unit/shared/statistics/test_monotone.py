@@ -10,23 +10,19 @@ MEANS = st.lists(st.tuples(st.floats(1, 5), st.integers(1, 50)), min_size=1, max
 
 
 def test_what_grows_already_stays() -> None:
-    """Nothing is pooled."""
     assert fit_monotone([1, 2.5, 2.5, 4, 5], [3, 1, 1, 1, 1]) == (1, 2.5, 2.5, 4, 5)
 
 
 def test_neighbours_that_fall_are_pooled_by_their_weights() -> None:
-    """By hand: 4 once and 1 twice are 2 thrice."""
     assert fit_monotone([1, 4, 1, 5], [1, 1, 2, 1]) == (1, 2, 2, 5)
 
 
 def test_where_nothing_was_seen_the_line_between_its_neighbours_counts() -> None:
-    """Beyond the last that was seen it stays as it is."""
     assert fit_monotone([None, 2, None, 4, None], [0, 1, 0, 1, 0]) == (2, 2, 3, 4, 4)
 
 
 @given(observed=MEANS)
 def test_it_never_falls_and_keeps_the_mean(observed: list[tuple[float, int]]) -> None:
-    """As least squares do."""
     means, weights = [mean for mean, _ in observed], [weight for _, weight in observed]
     fitted = fit_monotone(means, weights)
     assert list(fitted) == sorted(fitted)
@@ -37,6 +33,5 @@ def test_it_never_falls_and_keeps_the_mean(observed: list[tuple[float, int]]) ->
 
 
 def test_of_nothing_there_is_nothing() -> None:
-    """Rather than a made-up scale."""
     with pytest.raises(ValueError, match="nothing was observed"):
         fit_monotone([None, None], [0, 0])

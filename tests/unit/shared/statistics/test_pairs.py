@@ -27,17 +27,14 @@ BINARY = st.tuples(COUNT, COUNT, COUNT, COUNT).filter(any)
 
 
 def table(gained: int, lost: int, both: int = 0, neither: int = 0) -> Table:
-    """One verdict an item on either side."""
     return Counter({(YES, NO): gained, (NO, YES): lost, (YES, YES): both, (NO, NO): neither})
 
 
 def pair(gained: int, lost: int, both: int = 0, neither: int = 0) -> PairComparison:
-    """The pair of it."""
     return compare_pair([table(gained, lost, both, neither)])
 
 
 def value(found: PairComparison) -> float:
-    """Its difference, which exists."""
     assert found.difference is not None
     assert found.difference.value is not None
     return found.difference.value
@@ -45,7 +42,6 @@ def value(found: PairComparison) -> float:
 
 @given(BINARY)
 def test_one_verdict_an_item_is_mcnemars_exact_test(counts: tuple[int, int, int, int]) -> None:
-    """As statsmodels has it; items on which both agree do not count."""
     from statsmodels.stats.contingency_tables import mcnemar  # 65 MiB with pandas, for the tests that compare with it
 
     gained, lost, both, neither = counts
@@ -60,12 +56,10 @@ def test_one_verdict_an_item_is_mcnemars_exact_test(counts: tuple[int, int, int,
     ("gained", "lost", "p"), [(0, 0, 1.0), (3, 3, 1.0), (5, 0, 2 * 0.5**5), (9, 1, 2 * (1 + 10) * 0.5**10)]
 )
 def test_the_p_value_worked_out_by_hand(gained: int, lost: int, p: float) -> None:
-    """From the binomial distribution."""
     assert pair(gained, lost, 500, 400).p == pytest.approx(p)
 
 
 def repeated(items: int, seed: int, shift: float) -> Table:
-    """Shares of five repeats on either side; the left one is better by about `shift`."""
     rng = np.random.default_rng(seed)
     easy = rng.beta(1, 1, items)
     left, right = (rng.binomial(5, np.clip(easy + by, 0, 1)) for by in (shift, 0))
@@ -74,7 +68,6 @@ def repeated(items: int, seed: int, shift: float) -> Table:
 
 @pytest.mark.parametrize(("seed", "shift"), [(0, 0.0), (1, 0.05), (2, 0.08)])
 def test_repeats_are_tested_by_signs_of_items_as_scipy_does(seed: int, shift: float) -> None:
-    """Its permutation test of the same differences, with other draws."""
     found = subtract_sides(repeated(120, seed, shift))
     spelled = [float(each) for each, count in found.items() for _ in range(count)]
     theirs = stats.permutation_test(
@@ -85,25 +78,21 @@ def test_repeats_are_tested_by_signs_of_items_as_scipy_does(seed: int, shift: fl
 
 @pytest.mark.parametrize("shares", [(5, 5, 2), (5, 4, 3, 2, 1), (5, -4, 3, 2, 2, 1, 1), (3,) * 9 + (1,) * 7])
 def test_where_few_items_differ_every_sign_is_tried(shares: tuple[int, ...]) -> None:
-    """Exactly as scipy's permutation test does, with nothing drawn; items that agree do not count."""
     found = Counter({Fraction(share, 5): shares.count(share) for share in shares}) + Counter({Fraction(0): 50})
     theirs = stats.permutation_test((shares,), np.mean, permutation_type="samples", n_resamples=np.inf, batch=10_000)
     assert compute_p(found) == pytest.approx(theirs.pvalue)
 
 
 def test_the_test_of_repeats_has_the_level_that_it_says() -> None:
-    """Of 200 pairs without a difference some 5 % are told apart, at random."""
     false = sum(compute_p(subtract_sides(repeated(60, seed, 0.0))) < 0.05 for seed in range(200))
     assert stats.binomtest(false, 200, 0.05).pvalue > 0.001
 
 
 def test_repeats_that_agree_are_one_verdict() -> None:
-    """Five copies say what one says, exactly."""
     assert compute_p(subtract_sides(table(9, 1, 30, 10))) == pytest.approx(2 * (1 + 10) * 0.5**10)
 
 
 def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
-    """Nine repeats in ten of every item, or every repeat of nine items in ten: the means are the same."""
     often, sometimes = Fraction(9, 10), YES
     found = compare_pair([Counter({(often, sometimes): 90, (often, NO): 10})])
     assert (value(found), found.p > 0.5, found.separable) == (0.0, True, False)
@@ -112,7 +101,6 @@ def test_a_majority_would_tell_apart_what_is_equally_often_right() -> None:
 @settings(max_examples=8)
 @given(st.integers(0, 20), st.sampled_from([0.0, 0.1, 0.4]))
 def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
-    """With the sign."""
     items = repeated(50, seed, shift)
     one, other = compare_pair([items]), compare_pair([Counter({(b, a): count for (a, b), count in items.items()})])
     assert value(one) == pytest.approx(-value(other))
@@ -120,7 +108,6 @@ def test_the_sides_may_be_exchanged(seed: int, shift: float) -> None:
 
 
 def test_strata_are_pooled_item_by_item() -> None:
-    """Gained and lost add up; the interval knows nothing of how far the datasets lie apart."""
     from statsmodels.stats.contingency_tables import mcnemar  # 65 MiB with pandas, for the tests that compare with it
 
     one, other = table(10, 2, 80, 8), table(3, 1, 5, 291)
@@ -131,7 +118,6 @@ def test_strata_are_pooled_item_by_item() -> None:
 
 
 def test_an_experiment_that_has_not_begun_has_no_difference() -> None:
-    """And is no proof that there is none."""
     found = compare_pair([{}, {}])
     assert (found.items, found.difference, found.effect, found.needed, found.p) == (0, None, None, None, 1.0)
     assert describe_pair(found).startswith("nothing to compare")
@@ -139,14 +125,12 @@ def test_an_experiment_that_has_not_begun_has_no_difference() -> None:
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_the_effect_is_cohens_h(left: float, right: float) -> None:
-    """As statsmodels computes it."""
     from statsmodels.stats.proportion import proportion_effectsize
 
     assert cohens_h(left, right) == pytest.approx(proportion_effectsize(left, right))
 
 
 def scored(items: int, shift: float) -> Table:
-    """Token F1 on either side, to a millionth; the left one is better by about `shift`."""
     rng = np.random.default_rng(5)
     left, right = (np.clip(rng.beta(2, 2, items) + by, 0, 1) for by in (shift, 0))
     return Counter(
@@ -156,7 +140,6 @@ def scored(items: int, shift: float) -> Table:
 
 
 def test_scores_are_tested_by_signs_of_items_as_scipy_does() -> None:
-    """However many values there are: a hundred items with a hundred differences."""
     found = subtract_sides(scored(100, 0.07))
     spelled = [float(each) for each, count in found.items() for _ in range(count)]
     theirs = stats.permutation_test(
@@ -166,7 +149,6 @@ def test_scores_are_tested_by_signs_of_items_as_scipy_does() -> None:
 
 
 def test_the_effect_of_a_score_is_cohens_d_of_the_differences() -> None:
-    """Their mean in standard deviations, as numpy has it; a share of right answers has Cohen's h."""
     items = scored(40, 0.07)
     spelled = [float(one - other) for (one, other), count in items.items() for _ in range(count)]
     found = compare_pair([items], degrees=True)
@@ -176,13 +158,11 @@ def test_the_effect_of_a_score_is_cohens_d_of_the_differences() -> None:
 
 @pytest.mark.parametrize("equal", [{}, {(YES, NO): 1}, {(YES, NO): 3}])
 def test_differences_that_are_all_equal_have_no_standardised_effect(equal: Table) -> None:
-    """They show no spread."""
     assert compare_pair([equal], degrees=True).effect is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_holm_is_statsmodels(count: int) -> None:
-    """In the order of the tests."""
     from statsmodels.stats.multitest import multipletests
 
     p = np.random.default_rng(count).beta(0.3, 1, count).tolist()
@@ -190,7 +170,6 @@ def test_holm_is_statsmodels(count: int) -> None:
 
 
 def test_pairs_are_corrected_as_one_family() -> None:
-    """What is separable alone may not be among others; what was no test is left out."""
     alone = pair(9, 1, 20, 10)
     assert alone.separable
     family = correct_family([alone, None, pair(3, 3), pair(0, 0, 5)])
@@ -201,7 +180,6 @@ def test_pairs_are_corrected_as_one_family() -> None:
 
 
 def test_words_rank_only_what_the_test_separates() -> None:
-    """With the figures that a reader would ask for."""
     assert describe_pair(pair(30, 2, 60, 8)) == "better: +28.0 points (+18.0 to +37.0), +30 -2 of 100, p < 0.001"
     assert describe_pair(pair(2, 30, 60, 8)).startswith("worse: -28.0 points (")
     (found,) = correct_family([pair(9, 1, 20, 10)])
@@ -213,7 +191,6 @@ def test_words_rank_only_what_the_test_separates() -> None:
 
 
 def test_words_do_not_call_equal_what_did_not_differ() -> None:
-    """It is not separable on these items; no number of items would be needed to see a difference of nothing."""
     assert describe_pair(pair(0, 0, 30, 10)) == "not separable: no difference on any of 40 items"
     assert (
         describe_pair(pair(4, 4, 30, 2))
@@ -237,7 +214,6 @@ def test_the_corrected_interval_worked_out_by_hand() -> None:
 
 
 def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() -> None:
-    """A bound between the two most extreme draws would be chance."""
     counts = table(9, 1, both=20)
     assert compare_pair([counts], tests=MAX_CORRECTED).corrected is not None
     assert compare_pair([counts], tests=MAX_CORRECTED + 1).corrected is None
@@ -246,7 +222,6 @@ def test_more_comparisons_than_the_resamples_reach_have_no_corrected_interval() 
 @settings(max_examples=12)
 @given(BINARY)
 def test_a_reversed_pair_is_that_of_the_sides_changed(counts: tuple[int, int, int, int]) -> None:
-    """Up to the draws, which are of other counts; the mean is exact."""
     gained, lost, both, neither = counts
     found, changed = reverse_pair(pair(*counts)), pair(lost, gained, both, neither)
     assert (found.gained, found.lost) == (changed.gained, changed.lost)

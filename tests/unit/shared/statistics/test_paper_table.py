@@ -30,7 +30,6 @@ items of the hundred are the same on both sides."""
 
 
 def verdicts(right: int, other: int, lost: int, n: int) -> Table:
-    """Two systems with so many right answers of `n`, of which the first one loses `lost` that the other one has."""
     gained = right - other + lost
     both = other - lost
     assert min(gained, lost, both, n - both - gained - lost) >= 0
@@ -39,30 +38,25 @@ def verdicts(right: int, other: int, lost: int, n: int) -> Table:
 
 
 def split(right: int, other: int, lost: int, n: int) -> PairComparison:
-    """The comparison of the two."""
     return compare_pair([verdicts(right, other, lost, n)])
 
 
 def compute_all(right: int, other: int) -> list[float]:
-    """The p-values of all splits of five hundred items, from none lost to all."""
     return [compute_p(subtract_sides(verdicts(right, other, lost, 500))) for lost in range(67)]
 
 
 def best(right: int, other: int, n: int) -> PairComparison:
-    """The split that separates most: nothing is lost."""
     return split(right, other, 0, n)
 
 
 @pytest.mark.parametrize(("runs", "n"), [(RUNS, 100), (OF_FIVE_HUNDRED, 500)])
 def test_the_table_fits_a_hundred_questions_and_five_hundred(runs: tuple[int, ...], n: int) -> None:
-    """The same mean and deviation: the table alone does not say which it was."""
     found = measure_spread([(right, n) for right in runs])
     assert found.mean == pytest.approx(0.868)
     assert f"{found.std:.4f}" == "0.0110"
 
 
 def test_the_deviation_is_that_of_five_runs_and_no_interval() -> None:
-    """Two more right answers in two runs of a hundred."""
     found = measure_spread([(right, 100) for right in RUNS])
     assert found.std is not None
     interval = wilson(86, 100)
@@ -73,14 +67,12 @@ def test_the_deviation_is_that_of_five_runs_and_no_interval() -> None:
     ("right", "n", "low", "high"), [(86, 100, 77.9, 91.5), (430, 500, 82.7, 88.8), (434, 500, 83.6, 89.5)]
 )
 def test_the_intervals_that_the_table_does_not_have(right: int, n: int, low: float, high: float) -> None:
-    """In per cent; 86.8 lies well inside those of 86.0."""
     interval = wilson(right, n)
     assert (100 * interval.low, 100 * interval.high) == (pytest.approx(low, abs=0.05), pytest.approx(high, abs=0.05))
     assert interval.low < 0.86 < 0.868 < interval.high
 
 
 def test_86_8_and_86_0_of_500_are_not_separable_whichever_items_were_right() -> None:
-    """The best case is p = 0.125; losing items only makes it worse."""
     found = compute_all(434, 430)
     assert found[0] == min(found) == pytest.approx(0.125)
     for lost in (0, 66):
@@ -90,7 +82,6 @@ def test_86_8_and_86_0_of_500_are_not_separable_whichever_items_were_right() -> 
 
 
 def test_four_more_items_each_in_one_of_five_runs_are_not_separable_from_dense() -> None:
-    """Another split of the same table: of those in which nothing is lost, the one that differs on most items."""
     found = compare_pair([Counter({(SURE, SURE): 86, (Fraction(1, 5), NEVER): 4, (NEVER, NEVER): 10})])
     assert found.difference is not None
     assert found.difference.value == pytest.approx(0.008)
@@ -106,14 +97,12 @@ def test_four_more_items_each_in_one_of_five_runs_are_not_separable_from_dense()
     ],
 )
 def test_the_published_runs_separate_the_gate_from_no_other_method(other: str, said: str) -> None:
-    """Item by item, all five runs."""
     items = Counter({(Fraction(gate, 5), Fraction(theirs, 5)): n for (gate, theirs), n in PUBLISHED[other].items()})
     items[SURE, SURE] += 100 - items.total()
     assert describe_pair(compare_pair([items])).startswith(said)
 
 
 def test_86_8_and_86_0_of_a_hundred_are_not_separable_by_the_same_two_items_either() -> None:
-    """Dense is deterministic; the gate has two more items right, in two of its five runs."""
     items = {(SURE, SURE): 86, (Fraction(2, 5), NEVER): 2, (NEVER, NEVER): 12}
     found = compare_pair([Counter(items)])
     assert found.difference is not None
@@ -123,18 +112,15 @@ def test_86_8_and_86_0_of_a_hundred_are_not_separable_by_the_same_two_items_eith
 
 @pytest.mark.parametrize(("lost", "items"), [(0, 979), (23, 12_262)])
 def test_so_many_items_would_be_needed(lost: int, items: int) -> None:
-    """In the best case, and where a tenth of the items changes sides."""
     found = split(434, 430, lost, 500)
     assert (found.gained + found.lost, found.needed) == (4 + 2 * lost, items)
 
 
 def test_86_8_and_81_0_are_separable_with_500_items_whichever_were_right() -> None:
-    """With one verdict an item, if n were what the paper says."""
     assert max(compute_all(434, 405)) == pytest.approx(0.027, abs=0.0005)
 
 
 def test_86_8_and_81_0_of_a_hundred_are_separable_in_some_splits() -> None:
-    """Alone, if nothing is lost; and no longer if three items are."""
     items = {(SURE, SURE): 81, (SURE, NEVER): 5, (Fraction(2, 5), NEVER): 2, (NEVER, NEVER): 12}
     assert compare_pair([Counter(items)]).p == 2 / 2**7
     assert split(87, 81, 0, 100).separable

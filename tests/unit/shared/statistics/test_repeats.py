@@ -14,7 +14,6 @@ COUNTS = st.lists(st.integers(1, 50).flatmap(lambda n: st.tuples(st.integers(0, 
 
 @given(COUNTS)
 def test_it_is_the_sample_deviation_of_the_repeats_accuracies(counts: list[tuple[int, int]]) -> None:
-    """ddof 1, as the papers print it."""
     found = measure_spread(counts)
     accuracies = [right / graded for right, graded in counts]
     assert found.accuracies == tuple(accuracies)
@@ -23,12 +22,10 @@ def test_it_is_the_sample_deviation_of_the_repeats_accuracies(counts: list[tuple
 
 
 def test_one_repeat_has_no_spread() -> None:
-    """Not 0: unknown."""
     assert (measure_spread([(3, 4)]).mean, measure_spread([(3, 4)]).std) == (0.75, None)
 
 
 def test_a_repeat_without_a_verdict_keeps_its_place_and_counts_for_nothing() -> None:
-    """A failed run is no accuracy of 0."""
     found = measure_spread([(1, 4), (0, 0), (3, 4)])
     assert found.accuracies == (0.25, None, 0.75)
     assert (found.mean, found.std) == (0.5, statistics.stdev([0.25, 0.75]))
@@ -41,12 +38,10 @@ def test_a_repeat_without_a_verdict_keeps_its_place_and_counts_for_nothing() -> 
     [(True, True, SHARED), (True, False, DETERMINISTIC), (False, True, CLUSTERED), (False, False, CLUSTERED)],
 )
 def test_a_deviation_of_zero_by_construction_is_said_to_be_that(greedy: bool, shared: bool, said: str) -> None:
-    """Greedy repeats share their replies, or are computed again without being able to differ."""
     assert explain_repeats(greedy=greedy, shared=shared) == said
     assert ("0 by construction" in said) == greedy
 
 
 def test_greedy_answers_vary_only_with_a_judge_that_is_asked_anew() -> None:
-    """Then the deviation is not 0 by construction, and is of nothing else."""
     assert "the judge model, asked anew in each" in explain_repeats(greedy=True, shared=True, judged=True)
     assert explain_repeats(greedy=False, shared=True, judged=True) == CLUSTERED

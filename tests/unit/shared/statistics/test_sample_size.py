@@ -14,7 +14,6 @@ from shared.statistics.shares import Values
 
 
 def differing(gained: int, lost: int, same: int) -> Values:
-    """One verdict an item on either side."""
     return {Fraction(1): gained, Fraction(-1): lost, Fraction(0): same}
 
 
@@ -27,7 +26,6 @@ def differing(gained: int, lost: int, same: int) -> Values:
     ],
 )
 def test_it_is_that_of_a_paired_test_on_the_same_effect(values: Values) -> None:
-    """statsmodels' t-test of differences with the same mean and deviation; small effects, where the two are one."""
     from statsmodels.stats.power import TTestPower  # 65 MiB with pandas
 
     items = np.array([float(value) for value, count in values.items() for _ in range(count)])
@@ -37,7 +35,6 @@ def test_it_is_that_of_a_paired_test_on_the_same_effect(values: Values) -> None:
 
 @pytest.mark.parametrize(("gained", "lost", "same"), [(10, 4, 86), (12, 3, 85), (6, 1, 93)])
 def test_with_so_many_items_four_of_five_studies_find_it(gained: int, lost: int, same: int) -> None:
-    """Simulated: so many items from the observed ones, tested exactly, 2,000 times."""
     values = differing(gained, lost, same)
     count = estimate_needed_items(values)
     assert count is not None
@@ -48,7 +45,6 @@ def test_with_so_many_items_four_of_five_studies_find_it(gained: int, lost: int,
 
 
 def test_of_repeats_four_of_five_studies_find_it_as_well() -> None:
-    """Shares instead of verdicts."""
     values = {Fraction(k, 5): count for k, count in ((-2, 5), (-1, 15), (0, 45), (1, 20), (2, 15))}
     count = estimate_needed_items(values)
     assert count is not None
@@ -58,12 +54,10 @@ def test_of_repeats_four_of_five_studies_find_it_as_well() -> None:
 
 
 def test_connors_example_by_hand() -> None:
-    """A tenth of the items differs, 7 to 3: (1.96 √0.1 + 0.8416 √(0.1 - 0.0016))² / 0.0016."""
     assert estimate_needed_items(differing(7, 3, 90)) == 489
 
 
 def test_more_power_or_a_stricter_level_needs_more_items() -> None:
-    """And a clearer difference fewer."""
     values = differing(7, 3, 90)
     usual, sure, strict = (
         estimate_needed_items(values),
@@ -80,7 +74,6 @@ def test_more_power_or_a_stricter_level_needs_more_items() -> None:
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 100))
 def test_it_does_not_depend_on_how_many_were_asked_or_which_side_is_left(gained: int, lost: int, same: int) -> None:
-    """Only on how items differ; no difference can be separated by any number."""
     values = differing(gained, lost, same)
     assert (
         estimate_needed_items(values)
@@ -92,6 +85,5 @@ def test_it_does_not_depend_on_how_many_were_asked_or_which_side_is_left(gained:
 
 @pytest.mark.parametrize(("power", "level"), [(1, 0.05), (0, 0.05), (0.8, 0), (80, 0.05), (0.8, 5)])
 def test_impossible_wishes_are_refused(power: float, level: float) -> None:
-    """Certainty takes infinitely many."""
     with pytest.raises(ValueError, match="`power` and `level`"):
         estimate_needed_items(differing(7, 3, 90), power, level)

@@ -14,7 +14,6 @@ from shared.storage.configurations import DEEPEST, Configuration, merge, prune
 
 
 def test_a_change_is_laid_over_what_is_there_object_by_object() -> None:
-    """Neighbours stay; a list, or something of another kind, is replaced."""
     under = {"gate": {"tau": 0.3, "top": 3}, "enhance": {"terms": {"gcd": ["a"]}}, "seed": 1}
     over = {"gate": {"tau": 0.5}, "enhance": {"terms": {"gcd": ["b"], "lcm": []}}, "seed": {}}
     assert merge(under, over) == {
@@ -24,14 +23,12 @@ def test_a_change_is_laid_over_what_is_there_object_by_object() -> None:
 
 
 def test_a_null_takes_a_parameter_away() -> None:
-    """And the object that held nothing else."""
     assert prune({"gate": {"tau": None}, "crag": {"upper": 0.8, "lower": None}, "seed": 0}) == {
         "crag": {"upper": 0.8}, "seed": 0,
     }  # fmt: skip
 
 
 def test_what_is_nested_deeper_than_parameters_is_not_walked_through() -> None:
-    """However deep somebody nests it; it is refused by its type."""
     deep: dict[str, object] = {}
     for _ in range(100_000):
         deep = {"gate": deep}
@@ -46,7 +43,6 @@ def test_what_is_nested_deeper_than_parameters_is_not_walked_through() -> None:
 
 
 def test_a_jobs_own_parameters_win_over_the_configured_ones_and_these_over_the_defaults() -> None:
-    """At every level."""
     configured = {"gate": {"tau": 0.3, "top": 3}, "candidates": 20}
     params = parse_params({"gate": {"tau": 0.5}}, configured)
     assert (params.gate.tau, params.gate.top, params.gate.items) == (0.5, 3, Params().gate.items)
@@ -54,14 +50,12 @@ def test_a_jobs_own_parameters_win_over_the_configured_ones_and_these_over_the_d
 
 
 def test_a_null_of_a_job_is_a_value_of_its_own() -> None:
-    """The evaluator's threshold, where null means that; elsewhere it is refused, and not silently the default."""
     assert parse_params({"crag": {"upper": None}}, {"crag": {"upper": 0.8}}).crag.upper is None
     with pytest.raises(Invalid, match=r"`params\.candidates`: expected `int`, got `null`"):
         parse_params({"candidates": None}, {"candidates": 20})
 
 
 def test_what_does_not_fit_together_is_named() -> None:
-    """Although the job did not name it."""
     with pytest.raises(Invalid, match=r"`params\.context_size`: must be between 0 and 3, not 5"):
         parse_params({"candidates": 3}, {"context_size": 5})
 
@@ -78,7 +72,6 @@ DOCUMENTED = {
 
 
 def test_the_source_documents_configuration_can_be_set() -> None:
-    """All of it; what the documentation has `config set` say is all of it that is not the default."""
     page = (REPOSITORY / "docs" / "how-to" / "api.md").read_text("utf-8")
     (line,) = re.findall(r"^mathrag config set (.*)$", page, re.MULTILINE)
     said = parse_parameters(line.split())
@@ -87,13 +80,11 @@ def test_the_source_documents_configuration_can_be_set() -> None:
 
 @pytest.mark.parametrize("bound", [float("nan"), float("inf")])
 def test_a_threshold_is_a_number(bound: float) -> None:
-    """JSON would silently keep null of it."""
     with pytest.raises(Invalid, match=r"`params\.crag\.upper`: must be a finite number"):
         parse_params({"crag": {"upper": bound}})
 
 
 def test_a_submission_says_which_configuration_filled_it_in() -> None:
-    """By its version."""
     request = JobRequest(name="a", dataset="d", pipeline="mathrag-gate", params={"seed": 3})
     submission = request.submission(Configuration(version=7, params={"candidates": 20, "seed": 1}))
     assert (submission.configuration, submission.params.candidates, submission.params.seed) == (7, 20, 3)

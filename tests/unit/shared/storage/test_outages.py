@@ -12,26 +12,20 @@ pytestmark = pytest.mark.anyio
 
 
 class Said(Exception):
-    """What the driver raises."""
-
     def __init__(self, sqlstate: str | None) -> None:
         super().__init__("said")
         self.sqlstate = sqlstate
 
 
 def error(sqlstate: str | None, *, cut: bool = False) -> DBAPIError:
-    """As the engine wraps it."""
     return DBAPIError("SELECT 1", {}, Said(sqlstate), connection_invalidated=cut)
 
 
 class Clock:
-    """Sleeps in no time."""
-
     def __init__(self) -> None:
         self.slept: list[float] = []
 
     async def pause(self, seconds: float) -> None:
-        """Remember it."""
         self.slept.append(seconds)
 
 
@@ -39,19 +33,16 @@ class Clock:
     "sqlstate", ["08001", "08003", "25006", "25P03", "40001", "40P01", "53100", "53300", "57P01", "57P03", "58030"]
 )
 def test_what_the_moment_is_to_blame_for_passes(sqlstate: str) -> None:
-    """No connection, read-only, rolled back for another's sake, disk or connections used up, a restart."""
     assert is_passing(error(sqlstate))
 
 
 @pytest.mark.parametrize("sqlstate", [None, "23503", "23505", "42601", "42P01", "57014", "P0001"])
 def test_what_the_statement_is_to_blame_for_does_not(sqlstate: str | None) -> None:
-    """It would fail again."""
     assert not is_passing(error(sqlstate))
     assert not is_passing(ProgrammingError("SELECT 1", {}, Said(sqlstate)))
 
 
 def test_a_connection_that_was_cut_and_a_pool_without_one_pass_too() -> None:
-    """Whatever the driver says; a program's own errors do not."""
     assert is_passing(error(None, cut=True))
     assert is_passing(DBAPIError("SELECT 1", {}, ConnectionResetError()))
     assert is_passing(PoolTimeoutError("QueuePool limit"))
@@ -60,7 +51,6 @@ def test_a_connection_that_was_cut_and_a_pool_without_one_pass_too() -> None:
 
 
 async def test_it_is_done_again_until_the_outage_is_over() -> None:
-    """The pauses grow; then the result comes."""
     clock, tries = Clock(), []
 
     async def do() -> str:
@@ -74,7 +64,6 @@ async def test_it_is_done_again_until_the_outage_is_over() -> None:
 
 
 async def test_patience_ends_with_the_last_error() -> None:
-    """After about so many seconds of pauses."""
     clock = Clock()
 
     async def do() -> None:
@@ -86,7 +75,6 @@ async def test_patience_ends_with_the_last_error() -> None:
 
 
 async def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
-    """Trying again would hide it."""
     clock = Clock()
 
     async def do() -> None:
@@ -98,7 +86,6 @@ async def test_an_error_that_does_not_pass_is_raised_at_once() -> None:
 
 
 async def test_a_server_that_is_not_there_is_an_outage() -> None:
-    """The driver raises a bare `OSError`, which nobody could tell from an executor's own."""
     database = Database(f"postgresql+asyncpg://somebody@{HOST}:1/nothing", pinned=False)
     with pytest.raises(DBAPIError, match="Connect call failed") as raised:
         async with database.transaction():
@@ -112,11 +99,9 @@ async def test_a_server_that_is_not_there_is_an_outage() -> None:
     [error("57P01"), error("42P01"), error("42501"), OSError("no descriptor"), ImportError("of another release")],
 )
 def test_what_would_fail_for_every_row_blames_none(fault: Exception) -> None:
-    """An outage, a table or right that is missing, the operating system, a program that is half installed."""
     assert not concerns_rows(fault)
 
 
 @pytest.mark.parametrize("fault", [error("22003"), error("22021"), error(None), ValueError("cannot be decoded")])
 def test_what_other_rows_might_not_raise_concerns_rows(fault: Exception) -> None:
-    """A value out of range, a text that is none, too many parameters, a defect of our own."""
     assert concerns_rows(fault)

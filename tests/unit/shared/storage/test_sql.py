@@ -22,14 +22,12 @@ SHARED = [value for value in NAMES.values() if re.search("[a-z]", value)]
 
 
 def written_out(text: str) -> Iterator[str]:
-    """What stands in a text of SQL although it has a name."""
     flat = " ".join(text.split())
     yield from (found[0] for pattern in (NUMBERED, ACCEPTED) if (found := pattern.search(flat)))
     yield from (value for value in SHARED if value in flat)
 
 
 def texts(file: Path) -> Iterator[tuple[str, str]]:
-    """Place and value of every string of a module that may hold such a text: few modules have to be parsed."""
     source = file.read_text()
     for node in ast.walk(ast.parse(source)) if any(written_out(source)) else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -37,7 +35,6 @@ def texts(file: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_no_module_writes_out_what_has_a_name() -> None:
-    """Neither a state's number, nor the join to the accepted attempt, nor anything else that is shared."""
     assert len(SOURCES) > 500
     assert [(place, each) for file in SOURCES for place, text in texts(file) for each in written_out(text)] == []
 
@@ -57,7 +54,6 @@ def test_no_module_writes_out_what_has_a_name() -> None:
     ],
 )
 def test_a_statement_that_writes_out_what_has_a_name_is_found(text: str) -> None:
-    """However it is wrapped, and whatever it calls its tables."""
     assert list(written_out(text))
 
 
@@ -71,11 +67,9 @@ def test_a_statement_that_writes_out_what_has_a_name_is_found(text: str) -> None
     ],
 )
 def test_other_statements_are_not(text: str) -> None:
-    """States of jobs are words, and an attempt that was not accepted is another question."""
     assert not list(written_out(text))
 
 
 def test_an_unknown_name_is_refused_while_its_module_loads() -> None:
-    """A misspelt state does not wait for its statement to be executed."""
     with pytest.raises(KeyError, match="WAITNG"):
         fill_names("SELECT id FROM samples WHERE state = {WAITNG}")

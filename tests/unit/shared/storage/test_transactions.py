@@ -11,7 +11,6 @@ OPENERS = {"transaction", "statement", "snapshot", "begin", "connect"}
 
 
 def find_yields(source: str) -> Iterator[int]:
-    """Yield the lines of `yield` in an open transaction; a context manager has to yield there."""
     for function in ast.walk(ast.parse(source)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and not function.decorator_list:
             for block in ast.walk(function):

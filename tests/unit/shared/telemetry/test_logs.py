@@ -19,7 +19,6 @@ KEY = "mrg_0011aabb_" + "5e" * 32
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """The root logger and the bound fields are the process's: put them back."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -30,21 +29,18 @@ def _as_before() -> Iterator[None]:
 
 
 def configured(log_format: str = "json", log_level: str = "info") -> io.StringIO:
-    """A process's logs, kept in memory."""
     stream = io.StringIO()
     logs.configure(Telemetry(log_format=log_format, log_level=log_level), "judge", stream)  # type: ignore[arg-type]
     return stream
 
 
 def only(stream: io.StringIO) -> dict[str, object]:
-    """The one JSON line that was written."""
     (line,) = stream.getvalue().splitlines()
     found: dict[str, object] = json.loads(line)
     return found
 
 
 def test_a_json_line_says_who_and_when() -> None:
-    """Everything that a collector of logs sorts by."""
     stream = configured()
     logging.getLogger("shared.runtime.worker").warning("chunk of %d broke off", 16)
     line = only(stream)
@@ -55,7 +51,6 @@ def test_a_json_line_says_who_and_when() -> None:
 
 
 def test_a_text_line_is_for_a_person() -> None:
-    """No braces, the message readable, fields behind it."""
     stream = configured("text")
     with logs.bind_in_block(epoch=3):
         logging.getLogger("a").info("opened")
@@ -65,7 +60,6 @@ def test_a_text_line_is_for_a_person() -> None:
 
 
 def test_what_is_bound_is_on_every_line_and_goes_again() -> None:
-    """Fields of a block end with it; None takes a field away; `extra` is for one line."""
     stream = configured()
     log = logging.getLogger("a")
     with logs.bind_in_block(device="cpu:0"):
@@ -79,7 +73,6 @@ def test_what_is_bound_is_on_every_line_and_goes_again() -> None:
 
 
 def test_a_line_names_the_trace_it_belongs_to() -> None:
-    """So that one leads to the other."""
     stream = configured()
     with tracing(), traces.span("a"):
         logging.getLogger("a").info("inside")
@@ -89,14 +82,12 @@ def test_a_line_names_the_trace_it_belongs_to() -> None:
 
 
 def test_an_exception_is_one_line_of_json() -> None:
-    """A collector must not cut a traceback into pieces."""
     stream = configured()
     logging.getLogger("a").error("failed", exc_info=ValueError("broken"))
     assert "ValueError: broken" in str(only(stream)["exception"])
 
 
 def test_levels_are_the_operators() -> None:
-    """Ours as set; libraries that chatter only from a warning on."""
     stream = configured(log_level="info")
     logging.getLogger("a").debug("no")
     logging.getLogger("httpx2").info("no")
@@ -107,7 +98,6 @@ def test_levels_are_the_operators() -> None:
 
 
 def test_warnings_of_libraries_go_the_same_way() -> None:
-    """Python's warnings would otherwise be text between lines of JSON."""
     stream = configured()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -116,7 +106,6 @@ def test_warnings_of_libraries_go_the_same_way() -> None:
 
 
 def test_configured_twice_writes_once() -> None:
-    """A worker's child inherits the pipe of its parent."""
     configured()
     stream = configured()
     logging.getLogger("a").info("once")
@@ -125,7 +114,6 @@ def test_configured_twice_writes_once() -> None:
 
 @pytest.mark.parametrize(("in_container", "as_json"), [(True, True), (False, False)])
 def test_auto_is_json_in_a_container(in_container: bool, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There a collector reads the lines, elsewhere a person does."""
     monkeypatch.setattr(logs, "CONTAINERS", ())
     if in_container:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -148,12 +136,10 @@ def test_auto_is_json_in_a_container(in_container: bool, as_json: bool, monkeypa
     ],
 )
 def test_secrets_are_taken_out(text: str, shown: str) -> None:
-    """Passwords of URLs, bearer tokens, API keys; what tells them apart stays."""
     assert redact(text) == shown
 
 
 def test_no_field_and_no_traceback_holds_a_secret() -> None:
-    """Whatever way it takes into a line."""
     stream = configured()
     away = ConnectionError("redis://:s3cret@cache:6379")
     logging.getLogger("a").error("at %s", "redis://:s3cret@cache", exc_info=away, extra={"url": "x://u:s3cret@h"})

@@ -29,7 +29,6 @@ WORKER = "import sys, shared.runtime.process, services.guard.guard; print(*sys.m
 
 
 def test_off_is_off() -> None:
-    """Without a collector every function is there and does nothing."""
     with traces.span("a", {"b": 1}) as span:
         span.set_attributes({"c": 2})
         traces.fail(span, "broken")
@@ -43,14 +42,12 @@ def test_off_is_off() -> None:
 
 
 def test_off_imports_nothing_of_the_sdk() -> None:
-    """Neither spans nor exporter are loaded in a worker or guard that exports nothing."""
     loaded = subprocess.run([sys.executable, "-c", WORKER], capture_output=True, text=True, check=True).stdout.split()
     assert not [name for name in loaded if name.startswith(("opentelemetry.sdk.trace", "opentelemetry.exporter"))]
 
 
 @pytest.mark.parametrize("variable", telemetry.ENDPOINTS)
 def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator who knows OpenTelemetry needs to learn no setting of ours."""
     started: list[str] = []
     monkeypatch.setattr("shared.telemetry.exporter.start_export", lambda service, settings: started.append(service))
     telemetry.start_traces("guard", Telemetry())
@@ -61,14 +58,12 @@ def test_opentelemetrys_own_variables_name_a_collector(variable: str, monkeypatc
 
 
 def test_a_jobs_trace_has_the_jobs_id() -> None:
-    """Whoever knows a job knows its trace; samples have the ids of their rows in it."""
     assert references.make_job_ref(JOB).trace_id == JOB.hex
     assert references.make_sample_ref(JOB, 12) == (JOB.int, 12)
     assert references.make_job_ref(JOB).span != references.make_sample_ref(JOB, 2**63 - 1).span
 
 
 def test_a_traceparent_is_read_and_anything_else_is_not() -> None:
-    """A header of another make costs a link and nothing else."""
     with tracing(), traces.span("outer"):
         assert references.parse_traceparent(trace_headers()["traceparent"]) == traces.find_current()
     assert references.parse_traceparent(None) is None
@@ -76,7 +71,6 @@ def test_a_traceparent_is_read_and_anything_else_is_not() -> None:
 
 
 def test_spans_nest_and_roots_do_not() -> None:
-    """A root has a trace of its own, and links to what it belongs to."""
     with tracing() as spans, traces.span("outer"):
         outer = traces.find_current()
         with traces.span("inner"):
@@ -91,7 +85,6 @@ def test_spans_nest_and_roots_do_not() -> None:
 
 
 def test_a_failure_is_a_word_and_never_a_message() -> None:
-    """Messages may hold what users wrote."""
     with tracing() as spans:
         with pytest.raises(ValueError, match="a secret"), traces.span("a"):
             raise ValueError("a secret question")
@@ -103,7 +96,6 @@ def test_a_failure_is_a_word_and_never_a_message() -> None:
 
 
 def test_what_has_ended_is_a_span_under_a_known_id() -> None:
-    """Its times are those of the rows, its id the one that others have linked to."""
     with tracing() as spans, traces.span("elsewhere"):
         traces.add_past_span(
             "job", AT, AT.replace(second=9), {}, ref=references.make_job_ref(JOB), events=[("running", AT)]
@@ -129,14 +121,12 @@ def test_what_has_ended_is_a_span_under_a_known_id() -> None:
 
 
 def test_an_open_span_can_be_linked_later() -> None:
-    """The request that submits a job learns its id only then."""
     with tracing() as spans, traces.span("request"):
         traces.link(references.make_job_ref(JOB))
     assert [link.context.trace_id for link in spans.one("request").links] == [JOB.int]
 
 
 async def test_requests_carry_the_current_span() -> None:
-    """W3C's header goes out with each request, as the span is when it is sent."""
     sent: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -152,7 +142,6 @@ async def test_requests_carry_the_current_span() -> None:
 
 
 def test_a_model_call_speaks_genai_and_openinference() -> None:
-    """Names, tokens and parameters, for any viewer; no text of the user."""
     answer = ModelAnswer(text="5", finish_reason="stop", prompt_tokens=4, completion_tokens=1)
     with tracing() as spans, model_calls.open_span(CALL, model="qwen", backend="process", concurrency=2) as span:
         model_calls.record_answer(span, CALL, answer)
@@ -168,7 +157,6 @@ def test_a_model_call_speaks_genai_and_openinference() -> None:
 
 
 def test_content_is_there_when_it_is_asked_for() -> None:
-    """Prompt and answer, in both conventions."""
     with (
         tracing(content=True) as spans,
         model_calls.open_span(CALL, model="qwen", backend="process", concurrency=1) as span,
@@ -188,14 +176,12 @@ def test_content_is_there_when_it_is_asked_for() -> None:
     ],
 )
 def test_a_model_call_that_fails_says_how(answer: ModelAnswer, word: str | None) -> None:
-    """With the kind that stands in the database, too."""
     with tracing() as spans, model_calls.open_span(CALL, model="qwen", backend="process", concurrency=1) as span:
         model_calls.record_answer(span, CALL, answer)
     assert spans.one("chat qwen").attributes.get("error.type") == word
 
 
 def test_the_conventions_are_the_installed_ones() -> None:
-    """A new version of OpenTelemetry's names is taken on purpose."""
     names = {value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)}
     installed = {value for name, value in vars(gen_ai).items() if name.startswith("GEN_AI_") and isinstance(value, str)}
     assert {name for name in names if name.startswith("gen_ai.")} <= installed
@@ -204,5 +190,4 @@ def test_the_conventions_are_the_installed_ones() -> None:
 
 @pytest.mark.parametrize(("path", "traced"), [("/v1/jobs", True), ("/healthz", False), ("/metrics", False)])
 def test_what_machines_poll_is_not_traced(path: str, *, traced: bool) -> None:
-    """A span every second for nothing would bury the others."""
     assert traces.make_server_options()["exclude"]({"path": path}) is not traced

@@ -10,7 +10,6 @@ from world.demo import sentences
 
 
 def report(right: int = 60, **changed: Any) -> dict[str, Any]:
-    """A job over 100 questions, as the API reports it."""
     share = wilson(right, 100)
     accuracy = {"value": right / 100, "low": share.low, "high": share.high, "correct": right, "graded": 100}
     return {
@@ -21,7 +20,6 @@ def report(right: int = 60, **changed: Any) -> dict[str, Any]:
 
 
 def gated(**changed: Any) -> dict[str, Any]:
-    """A gate that chose rules."""
     documents = ["d"] * 180
     return {
         "strategy": "rules", "rho": 0.71, "low": 0.6, "high": 0.8, "tau": 0.45, "documents": documents,
@@ -30,12 +28,10 @@ def gated(**changed: Any) -> dict[str, Any]:
 
 
 def residency(epoch: int, *models: str) -> dict[str, Any]:
-    """One time during which a model was loaded."""
     return {"device": "cpu:0", "epoch": epoch, "models": list(models or ("a-model",))}
 
 
 def pair(gained: int, lost: int, p: float, value: float, needed: int | None = 979) -> dict[str, Any]:
-    """mathrag-gate against hybrid, as the API compares them."""
     difference = {"value": value, "low": value - 0.1, "high": value + 0.1}
     return {
         "gained": gained, "lost": lost, "items": 100, "adjusted": p, "separable": p < 0.05, "difference": difference,
@@ -44,12 +40,10 @@ def pair(gained: int, lost: int, p: float, value: float, needed: int | None = 97
 
 
 def sample(index: int, answer: str | None, *, correct: bool | None) -> dict[str, Any]:
-    """A line of results."""
     return {"index": index, "question": f"What is q{index}?", "gold": "8", "answer": answer, "correct": correct}
 
 
 def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
-    """With the correlation, the documents it was computed from, and the ratings that were asked for."""
     said = sentences.gate(report())
     assert "scores of 180 documents" in said
     assert "r = 0.71, threshold 0.45" in said
@@ -58,7 +52,6 @@ def test_rules_that_agree_with_the_judge_are_said_to_score_the_rest() -> None:
 
 
 def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
-    """Nothing of the other sentence is left."""
     said = sentences.gate(report(gate=gated(strategy="judge", rho=0.12, low=-0.1, high=0.3)))
     assert "r = 0.12" in said
     assert "Rules and judge agree too little, so the judge scores all that was found: 180 ratings" in said
@@ -66,14 +59,12 @@ def test_rules_that_do_not_agree_leave_the_scoring_to_the_judge() -> None:
 
 
 def test_a_threshold_inside_the_interval_is_a_close_decision() -> None:
-    """Other documents could have turned it."""
     assert "close decision: the 95 % interval of r, 0.35 to 0.58" in sentences.gate(
         report(gate=gated(low=0.35, high=0.58))
     )
 
 
 def test_a_gate_without_a_correlation_says_why() -> None:
-    """There is no figure to explain."""
     said = sentences.gate(report(gate=gated(rho=None, strategy="judge", reason="all ratings are equal: judge")))
     assert said == "Gate: it could not compare rules and judge: all ratings are equal: judge."
 
@@ -88,14 +79,12 @@ def test_a_gate_without_a_correlation_says_why() -> None:
     ],
 )
 def test_a_conclusion_is_what_the_test_supports(found: dict[str, Any], said: str) -> None:
-    """Nothing is ranked that is not separable, and what is not separable is not called equal."""
     conclusion = sentences.conclusion(found)
     assert conclusion.startswith(said)
     assert ("no proof that they are equal" in conclusion) == (not found["separable"])
 
 
 def test_the_figures_of_a_conclusion_are_those_of_the_comparison() -> None:
-    """Difference, interval, p, and the questions that would be needed."""
     said = sentences.conclusion(pair(7, 5, 0.774, 0.02))
     assert "+2.0 points (95 %: -8.0 to +12.0)" in said
     assert "in 77.4 % of cases (p = 0.774)" in said
@@ -105,14 +94,12 @@ def test_the_figures_of_a_conclusion_are_those_of_the_comparison() -> None:
 
 
 def test_in_short_only_what_is_separable_is_ranked() -> None:
-    """Setting by setting."""
     said = sentences.summary({"one": pair(60, 5, 1e-9, 0.55), "other": pair(7, 5, 0.774, 0.02)})
     assert "one: reordering by reasoning helps, +55.0 points" in said
     assert "other: no difference between mathrag-gate and hybrid can be told from chance." in said
 
 
 def test_every_pipeline_has_its_accuracy_with_counts_and_interval() -> None:
-    """Or it is said that nothing was graded."""
     nothing = {"value": None, "low": 0.0, "high": 1.0, "correct": 0, "graded": 0}
     reports = {"hybrid": report(47), "dense": report(accuracy=nothing), "mathrag-gate": report(50)}
     said = sentences.results("world", reports, pair(7, 5, 0.774, 0.02))
@@ -121,7 +108,6 @@ def test_every_pipeline_has_its_accuracy_with_counts_and_interval() -> None:
 
 
 def test_the_question_shown_is_one_that_tells_the_pipelines_apart() -> None:
-    """mathrag-gate is right, most others are wrong; a missing answer is said to be missing."""
     rows = {
         "hybrid": [sample(0, "8", correct=True), sample(1, None, correct=False), sample(2, "7", correct=None)],
         "mathrag-gate": [sample(0, "8", correct=True), sample(1, "8", correct=True), sample(2, "5", correct=False)],
@@ -134,14 +120,12 @@ def test_the_question_shown_is_one_that_tells_the_pipelines_apart() -> None:
 
 
 def test_where_mathrag_gate_is_never_right_the_first_question_is_shown_as_it_is() -> None:
-    """Nothing is picked to please."""
     rows = {"hybrid": [sample(0, "8", correct=True)], "mathrag-gate": [sample(0, "5", correct=False)]}
     index, said = sentences.question(rows)
     assert (index, "mathrag-gate  5           wrong" in said) == (0, True)
 
 
 def test_loads_are_counted_over_jobs_that_share_residencies() -> None:
-    """A residency that two jobs used is one load a model; one by one they are added up, with their seconds."""
     jobs = [report(), report(residencies=[residency(2), residency(3, "a", "b")])]
     said = sentences.loads(jobs, report(seconds=1.5), [report(seconds=2.0), report(seconds=2.25), report()])
     assert "all of the above, 200 answers         4 model loads" in said
@@ -151,26 +135,22 @@ def test_loads_are_counted_over_jobs_that_share_residencies() -> None:
 
 
 def test_stages_that_save_nothing_are_not_praised() -> None:
-    """One model load each way."""
     said = sentences.loads([report()], report(model_loads=1), [report(model_loads=1)])
     assert "Stages saved no load here." in said
     assert "1 model load, 4.0 s" in said
 
 
 def test_violations_are_named_with_their_job() -> None:
-    """A clean audit is said as such."""
     assert "nothing is wrong" in sentences.audits({"one": [], "other": []})
     assert "The audit found violations: other 2." in sentences.audits({"one": [], "other": ["I5", "I9"]})
 
 
 def test_documents_that_mislead_are_counted() -> None:
-    """Or there are none."""
     assert "90 documents, 40 of which mislead" in sentences.world("a", 90, 40, 10)
     assert "90 documents, none of which misleads" in sentences.world("a", 90, 0, 10)
 
 
 def test_commands_name_the_data_and_the_question_shown() -> None:
-    """So that they can be copied."""
     said = sentences.next_steps(Path("here"), "clean", 7)
     assert "export MATHRAG_DATA_DIR=here\n" in said
     assert "mathrag sample show clean-mathrag-gate 7\n" in said

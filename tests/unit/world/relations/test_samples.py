@@ -19,13 +19,11 @@ DRAWN = 400
 
 
 def draw(split: Split, level: str = "all", count: int = DRAWN) -> list[Sample]:
-    """Samples of a level."""
     rng = Random(f"{level}")  # noqa: S311 - nothing here is secret
     return [level_sample(rng, split, LEVELS[level]) for _ in range(count)]
 
 
 def drawn_names(vocabulary: Vocabulary) -> tuple[set[str], set[str]]:
-    """Many entities and many phrases."""
     rng = Random(11)  # noqa: S311 - nothing here is secret
     return (
         {name for _ in range(DRAWN) for name in names.entities(rng, vocabulary, 8, 0.3)},
@@ -34,12 +32,10 @@ def drawn_names(vocabulary: Vocabulary) -> tuple[set[str], set[str]]:
 
 
 def words(texts: set[str]) -> set[str]:
-    """The words of names that are longer than a particle."""
     return {word for text in texts for word in re.findall(r"[^\W\d]{4,}", text)}
 
 
 def test_training_and_test_draw_from_disjoint_names_and_phrases() -> None:
-    """Syllables, verbs, nouns, titles and bases are divided; phrases share small words at most."""
     for part in ("syllables", "verbs", "nouns", "titles", "groups", "bases"):
         assert not set(getattr(names.TRAIN, part)) & set(getattr(names.TEST, part))
     (train, phrases), (test, others) = drawn_names(names.TRAIN), drawn_names(names.TEST)
@@ -49,7 +45,6 @@ def test_training_and_test_draw_from_disjoint_names_and_phrases() -> None:
 
 
 def test_the_forms_of_the_systems_questions_are_held_out() -> None:
-    """Neither a form nor the words before a date occur in training."""
     for part in ("objects", "subjects", "times"):
         assert not set(getattr(phrasings.TRAIN, part)) & set(getattr(phrasings.TEST, part))
     for sample in draw(TRAIN):
@@ -59,7 +54,6 @@ def test_the_forms_of_the_systems_questions_are_held_out() -> None:
 
 
 def read_graphs() -> tuple[set[str], set[str]]:
-    """Entities and relations of Kinship and ICEWS14, with blanks for underscores."""
     if not GRAPHS.is_dir():
         pytest.skip("needs Kinship and ICEWS14 in ../shared/data/kg")
     facts = [
@@ -77,7 +71,6 @@ def read_graphs() -> tuple[set[str], set[str]]:
 
 
 def test_no_name_or_relation_of_the_test_graphs_is_drawn_for_training() -> None:
-    """Compared over many draws of training names, whole names with whole names."""
     entities, relations = read_graphs()
     drawn, phrases = drawn_names(names.TRAIN)
     assert not drawn & entities
@@ -87,7 +80,6 @@ def test_no_name_or_relation_of_the_test_graphs_is_drawn_for_training() -> None:
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_every_answer_stands_in_a_document_to_the_letter(kind: Kind) -> None:
-    """What is to be copied is there to be copied."""
     rng = Random(kind)  # noqa: S311 - nothing here is secret
     for _ in range(60):
         sample = kind_sample(rng, TEST, kind, "rulerag", LEVELS["all"].size)
@@ -96,7 +88,6 @@ def test_every_answer_stands_in_a_document_to_the_letter(kind: Kind) -> None:
 
 
 def test_a_reasoned_reply_names_rule_and_documents_that_the_prompt_shows() -> None:
-    """Line by line, with the answer in a box at the end."""
     rng = Random(3)  # noqa: S311 - nothing here is secret
     for _ in range(60):
         sample = kind_sample(rng, TEST, "chained", "rulerag-cot", LEVELS["all"].size)
@@ -107,7 +98,6 @@ def test_a_reasoned_reply_names_rule_and_documents_that_the_prompt_shows() -> No
 
 
 def test_scenes_without_rules_are_asked_as_plain_retrieval() -> None:
-    """Under the template that has no rules."""
     rng = Random(4)  # noqa: S311 - nothing here is secret
     sample = kind_sample(rng, TRAIN, "plain", "rulerag", LEVELS["all"].size)
     assert sample.prompt.startswith("Solve the problem step by step.")
@@ -115,5 +105,4 @@ def test_scenes_without_rules_are_asked_as_plain_retrieval() -> None:
 
 
 def test_a_seed_draws_the_same_samples_again() -> None:
-    """What makes a training run repeatable."""
     assert draw(TRAIN, count=20) == draw(TRAIN, count=20)

@@ -10,26 +10,22 @@ CHAIN = Rule((Atom(1, "bakes for", 3), Atom(2, "sells to", 3)), "greets")
 
 
 def ask(*facts: Fact, rules: tuple[Rule, ...], asks_object: bool = True) -> Finding:
-    """Whom Ann greets, or who greets Ann."""
     return find_answer(Scene("Ann", "greets", asks_object, rules, facts))
 
 
 def test_a_rule_is_followed_from_the_end_that_the_question_names() -> None:
-    """Who bakes for Bo greets him; asked from the other side the same document says nothing."""
     facts = (Fact("Cy", "bakes for", "Ann"), Fact("Ann", "bakes for", "Bo"))
     assert ask(*facts, rules=(OWN,)).answer == "Bo"
     assert ask(*facts, rules=(OWN,), asks_object=False).answer == "Cy"
 
 
 def test_a_rule_that_exchanges_its_terms_is_read_the_other_way_round() -> None:
-    """The document in which the entity stands first is then a distractor."""
     facts = (Fact("Ann", "bakes for", "Bo"), Fact("Cy", "bakes for", "Ann"))
     found = ask(*facts, rules=(EXCHANGED,))
     assert (found.answer, found.facts, found.rule) == ("Cy", facts[1:], EXCHANGED)
 
 
 def test_two_atoms_are_followed_through_two_documents() -> None:
-    """Whichever of them stands first."""
     facts = (Fact("Di", "sells to", "Bo"), Fact("Ann", "bakes for", "Bo"))
     found = ask(*facts, rules=(CHAIN,))
     assert found.answer == "Di"
@@ -38,27 +34,23 @@ def test_two_atoms_are_followed_through_two_documents() -> None:
 
 
 def test_the_best_rule_that_matches_is_followed_and_of_its_documents_the_first() -> None:
-    """The order of the rules comes before that of the documents."""
     facts = (Fact("Cy", "bakes for", "Ann"), Fact("Ann", "bakes for", "Bo"), Fact("Ann", "bakes for", "Di"))
     assert ask(*facts, rules=(Rule((Atom(1, "paints", 2),), "greets"), OWN, EXCHANGED)).answer == "Bo"
     assert ask(*facts, rules=(EXCHANGED, OWN)).answer == "Cy"
 
 
 def test_a_document_with_the_relation_itself_comes_before_every_rule() -> None:
-    """Nothing has to be concluded from it."""
     found = ask(Fact("Ann", "bakes for", "Bo"), Fact("Ann", "greets", "Cy"), rules=(OWN,))
     assert (found.answer, found.rule) == ("Cy", None)
 
 
 def test_without_a_match_the_first_document_about_the_entity_answers() -> None:
-    """With its other end, wherever the entity stands; with no such document the first one answers."""
     others = (Fact("Cy", "paints", "Di"), Fact("Bo", "paints", "Ann"))
     assert ask(*others, rules=(OWN,)).answer == "Bo"
     assert ask(others[0], rules=()).answer == "Di"
 
 
 def test_facts_and_rules_read_as_the_system_writes_them() -> None:
-    """Documents as passages of a graph, rules with numbered entities."""
     assert str(Fact("Ann", "bakes for", "Bo", "2013-05-06")) == "Time 2013-05-06 Ann bakes for Bo."
     assert str(CHAIN) == (
         "[Entity1, bakes for, Entity3] and [Entity2, sells to, Entity3] leads to [Entity1, greets, Entity2]"
@@ -66,7 +58,6 @@ def test_facts_and_rules_read_as_the_system_writes_them() -> None:
 
 
 def test_a_rule_reads_as_the_rules_of_a_bank_do() -> None:
-    """What the generator was trained on is what it is asked with."""
     body = (contracts.Atom("b", 0, 2), contracts.Atom("s", 1, 2))
     rule = contracts.Rule(head=contracts.Atom("g", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
     assert write_rule(rule, {"b": "bakes for", "s": "sells to", "g": "greets"}) == str(CHAIN)

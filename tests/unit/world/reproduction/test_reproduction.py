@@ -24,7 +24,6 @@ DOCS = REPOSITORY / "docs" / "reference"
 
 
 def test_every_committed_setting_is_compared_over_five_worlds_and_five_hundred_questions() -> None:
-    """The settings in which the gate does not help stand beside the others."""
     main = [study for name, study in FULL.items() if name.startswith("main-")]
     assert {study.name for study in main} == {f"main-{file.stem}" for file in (REPOSITORY / "world/settings").iterdir()}
     for study in main:
@@ -36,7 +35,6 @@ def test_every_committed_setting_is_compared_over_five_worlds_and_five_hundred_q
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", FULL)
 def test_every_study_is_an_experiment_that_the_service_takes(scale: str, name: str) -> None:
-    """Its cells and jobs are within the operator's default limits."""
     (study,) = (each for each in studies(SCALES[scale]) if each.name == name)
     settings = Settings(models={}, roles={"judge": "world-judge", "generate": "world-generator"})
     asked = Experiment.model_validate(study.document())
@@ -45,7 +43,6 @@ def test_every_study_is_an_experiment_that_the_service_takes(scale: str, name: s
 
 
 def test_the_grid_of_weights_is_sixty_five_jobs() -> None:
-    """11 x 11 weights, of which 0:0 orders nothing, have 65 distinct ratios."""
     asked = Experiment.model_validate(FULL["weights"].document())
     grid = expand(asked, SHIPPED, {}, most=1000)
     assert len(grid.cells) == 121
@@ -54,13 +51,11 @@ def test_the_grid_of_weights_is_sixty_five_jobs() -> None:
 
 
 def test_pilots_and_measured_runs_share_no_world() -> None:
-    """What was looked at before decides nothing afterwards."""
     pilots = {world.seed for study in studies(SCALES["full"], PILOT) for world in study.worlds}
     assert not pilots & {world.seed for study in FULL.values() for world in study.worlds}
 
 
 def test_another_setting_seed_or_model_is_another_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the same is the same, so that it is found again."""
     named = FULL["noise"].document()["name"]
     assert {study.name: study for study in studies(SCALES["full"])}["noise"].document()["name"] == named
     assert FULL["noise"]._replace(worlds=FULL["noise"].worlds[:1]).document()["name"] != named
@@ -69,13 +64,11 @@ def test_another_setting_seed_or_model_is_another_experiment(monkeypatch: pytest
 
 
 def test_no_two_worlds_share_a_name() -> None:
-    """Corpora and datasets are found by it."""
     worlds = {world.name: world for study in FULL.values() for world in study.worlds}
     assert len({(json.dumps(world.label), world.seed, world.x) for world in worlds.values()}) == len(worlds)
 
 
 def accuracy(correct: int, graded: int = 100) -> dict[str, Any]:
-    """As a report has it."""
     return {
         "correct": correct,
         "graded": graded,
@@ -86,20 +79,17 @@ def accuracy(correct: int, graded: int = 100) -> dict[str, Any]:
 
 
 def gate(rho: float | None) -> dict[str, Any]:
-    """As a report has it."""
     strategy = "rules" if rho is not None and rho > 0.45 else "judge"
     return {"strategy": strategy, "rho": rho, "low": None, "high": None}
 
 
 def row(variant: str, world: str, correct: int, rho: float | None = None, **point: float) -> dict[str, Any]:
-    """One cell."""
     calls = {"calls_made": {"judge": 30}, "calls_reused": {"judge": 12}}
     result = {"accuracy": accuracy(correct), "gate": gate(rho), **calls}
     return {"variant": variant, "dataset": world, "point": point, "job": f"{variant} {world} {point}", "result": result}
 
 
 def study(*rows: dict[str, Any], **worlds: float) -> dict[str, Any]:
-    """As it is kept."""
     kept = [{"name": name, "seed": number, "x": x} for number, (name, x) in enumerate(worlds.items(), start=1)]
     return {"worlds": kept, "report": {"rows": list(rows)}}
 
@@ -112,7 +102,6 @@ TWO = study(
 
 
 def test_a_score_is_of_all_questions_of_all_worlds() -> None:
-    """With Wilson's interval over them, and apart from it the spread between worlds."""
     found = {score.variant: score for score in findings.scores(TWO)}
     assert found["gate-judge"].value == 0.65
     assert found["gate-judge"].bounds == pytest.approx((0.5816, 0.7127), abs=1e-3)
@@ -121,25 +110,21 @@ def test_a_score_is_of_all_questions_of_all_worlds() -> None:
 
 
 def test_worlds_in_which_a_knob_differs_are_told_apart() -> None:
-    """By where they stand on its axis."""
     found = findings.scores(study(row("hybrid", "few", 80), row("hybrid", "many", 30), few=0.2, many=0.8))
     assert {score.at: score.value for score in found} == {0.2: 0.8, 0.8: 0.3}
 
 
 def test_values_of_the_grid_are_told_apart() -> None:
-    """By the parameter's path."""
     grown = study(row("hybrid", "one", 10, context_size=1), row("hybrid", "one", 40, context_size=3), one=0.0)
     assert {score.at: score.value for score in findings.scores(grown, "context_size")} == {1: 0.1, 3: 0.4}
 
 
 def test_a_cell_without_a_job_is_no_score() -> None:
-    """0:0 orders nothing: it was not run, and nothing is wrong with it."""
     refused = {**row("gate-judge", "one", 0), "result": None}
     assert findings.scores(study(refused, row("gate-judge", "one", 50), one=0.0))[0].value == 0.5
 
 
 def test_the_gate_at_other_thresholds_is_what_it_would_have_chosen_in_each_world() -> None:
-    """From the correlation that is stored, and the jobs that were forced to either choice."""
     found = {tau: (rules, score.value) for tau, rules, score in findings.by_tau(TWO)}
     assert found[-1.0] == (2, 0.45)
     assert found[0.45] == (1, 0.6)
@@ -148,13 +133,11 @@ def test_the_gate_at_other_thresholds_is_what_it_would_have_chosen_in_each_world
 
 
 def test_without_a_correlation_no_threshold_chooses_rules() -> None:
-    """As the gate itself."""
     none = study(row("gate-rules", "one", 40), row("gate-judge", "one", 70), row("gate", "one", 70), one=0.0)
     assert {rules for _, rules, _ in findings.by_tau(none)} == {0}
 
 
 def test_a_world_is_one_observation_however_many_questions_it_has() -> None:
-    """Five worlds that all point one way have p = 2 / 2^5; a world without a difference has no say."""
     cells = [row(v, f"w{n}", 50 + (v == "dense") * n) for v in ("hybrid", "dense") for n in range(1, 6)]
     cells += [row(v, "w0", 50) for v in ("hybrid", "dense")]
     found = findings.by_world(study(*cells, **{f"w{n}": 0.0 for n in range(6)}))["dense"]
@@ -162,14 +145,12 @@ def test_a_world_is_one_observation_however_many_questions_it_has() -> None:
 
 
 def test_worlds_that_point_both_ways_separate_nothing() -> None:
-    """Even where questions pooled over them would."""
     cells = [row("hybrid", "one", 50), row("gate", "one", 90), row("hybrid", "two", 50), row("gate", "two", 49)]
     found = findings.by_world(study(*cells, one=0.0, two=0.0))["gate"]
     assert (found.better, found.worse, found.p) == (1, 1, 1.0)
 
 
 def test_worlds_are_pooled_only_over_settings_with_distractors() -> None:
-    """And the table says what the smallest p of a setting is."""
     said = tables.worlds(invented())
     assert "pools `agreeing`, `bilingual`, `opposed`, `orthogonal`. With 2 worlds no p can be below 0.5000" in said
     assert said.count("| *with distractors* |") == len(tables.CLAIMS)
@@ -177,12 +158,10 @@ def test_worlds_are_pooled_only_over_settings_with_distractors() -> None:
 
 
 def test_ratings_asked_for_are_those_made_and_those_reused() -> None:
-    """Jobs of one experiment share them: who made a call says nothing about who needs it."""
     assert findings.count_ratings(TWO, "gate") == 84
 
 
 def test_a_gate_s_regret_is_a_world_in_which_the_other_choice_answers_more() -> None:
-    """In the second world it chose rules, by a correlation above tau, and lost ten answers."""
     assert findings.regrets(TWO) == 1
 
 
@@ -193,30 +172,25 @@ def test_a_gate_s_regret_is_a_world_in_which_the_other_choice_answers_more() -> 
 def test_nothing_is_better_or_worse_that_the_test_does_not_tell_apart(
     separable: bool, difference: float, said: str
 ) -> None:
-    """Whatever the figures look like."""
     assert findings.verdict({"separable": separable, "difference": {"value": difference}}) == said
 
 
 def test_the_page_names_only_blocks_that_are_computed() -> None:
-    """And each once."""
     names = find_block_names((DOCS / "reproduction.md").read_text())
     assert set(names) <= set(tables.BLOCKS)
     assert len(set(names)) == len(names)
 
 
 def invented() -> Any:
-    """Results of every study of the quick run, with made-up figures; they may be changed."""
     return json.loads(invented_as_json())
 
 
 @cache
 def invented_as_json() -> str:
-    """Made once; as `world.json` has them."""
     return json.dumps(make_results())
 
 
 def make_results() -> dict[str, Any]:
-    """Whatever a run of `world.reproduction` would have found."""
     rng = Random("invented results")  # noqa: S311 - nothing here is secret
     return {
         "about": {"ended": "2026-11-22T01:00:00", "commit": "abc", "machine": "2 cores", "models": {}, "minutes": 1.0},
@@ -226,7 +200,6 @@ def make_results() -> dict[str, Any]:
 
 
 def invented_study(rng: Random, of: Study) -> dict[str, Any]:
-    """One of them, cell by cell as the service would answer."""
     grid = expand(Experiment.model_validate(of.document()), SHIPPED, {}, most=1000)
     rows = []
     for cell in grid.cells:
@@ -244,21 +217,18 @@ def invented_study(rng: Random, of: Study) -> dict[str, Any]:
 
 
 def test_every_block_of_the_page_is_computed_from_results() -> None:
-    """Nothing of the page stays as it was before the run."""
     new = rewrite_blocks((DOCS / "reproduction.md").read_text(), tables.blocks(invented()))
     assert "Nothing was measured yet" not in new
     assert {f"`{file.stem}`" for file in (REPOSITORY / "world/settings").iterdir()} <= set(re.findall("`[a-z]+`", new))
 
 
 def test_endings_that_no_sample_had_are_no_column() -> None:
-    """Of the others all samples of a variant are counted, over its worlds."""
     header, _, first, *_ = tables.endings(invented()).splitlines()
     assert header == "| variant | correct | logic |"
     assert first == "| no documents | 80 | 120 |"
 
 
 def test_an_ending_that_one_variant_alone_had_is_a_column() -> None:
-    """A system that does not search cannot miss; the others can."""
     found = invented()
     study = found["studies"]["main-orthogonal"]
     dense = next(each["job"] for each in study["report"]["rows"] if each["variant"] == "dense")
@@ -269,7 +239,6 @@ def test_an_ending_that_one_variant_alone_had_is_a_column() -> None:
 
 
 def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As SVG and PNG, with its rows; how a PNG is made of an SVG is proved with the figures."""
     monkeypatch.setattr(figure, "render_png", lambda drawn: drawn.encode())
     found = invented()
     shown = re.findall(r"\]\(results/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
@@ -279,7 +248,6 @@ def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path, monkeypatch: 
 
 
 def results() -> Any:
-    """The committed ones."""
     file = DOCS / "results" / "world.json"
     if not file.exists():
         pytest.skip("nothing was measured yet: make reproduce-world")
@@ -287,13 +255,11 @@ def results() -> Any:
 
 
 def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
-    """The text is what its own results make of it."""
     text = (DOCS / "reproduction.md").read_text()
     assert rewrite_blocks(text, tables.blocks(results())) == text
 
 
 def test_the_committed_results_are_of_the_settings_as_they_are() -> None:
-    """Worlds and parameters of every study; models may be newer than what was measured, and the text names them."""
     kept = results()["studies"]
     assert list(kept) == list(FULL)
     for name, wanted in FULL.items():
@@ -302,6 +268,5 @@ def test_the_committed_results_are_of_the_settings_as_they_are() -> None:
 
 
 def test_figures_that_the_text_shows_are_there() -> None:
-    """Drawn from the same results."""
     shown = re.findall(r"\]\((results/[^)]+)\)", (DOCS / "reproduction.md").read_text())
     assert all((DOCS / Path(each)).is_file() for each in shown)

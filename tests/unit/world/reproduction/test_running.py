@@ -27,14 +27,11 @@ MISSING = {"type": "urn:mathrag:not_found", "title": "not found", "detail": "the
 
 
 class Service:
-    """Knows one experiment, in a state that changes as it is asked to."""
-
     def __init__(self, state: str | None, after: str = "completed") -> None:
         self.state, self.after = state, after
         self.posted: list[str] = []
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer one request."""
         path = request.url.path
         if request.method == "POST":
             self.posted.append(path)
@@ -60,7 +57,6 @@ class Service:
 def test_an_experiment_is_submitted_once_resumed_where_it_failed_and_else_only_read(
     server: Server, monkeypatch: pytest.MonkeyPatch, state: str | None, posted: list[str]
 ) -> None:
-    """An interrupted run goes on where it was."""
     service = Service(state)
     server(service)
 
@@ -74,14 +70,12 @@ def test_an_experiment_is_submitted_once_resumed_where_it_failed_and_else_only_r
 
 
 def test_what_fails_again_ends_the_run_in_words(server: Server) -> None:
-    """Its figures are not written."""
     server(Service("failed", after="failed"))
     with pytest.raises(Failed, match="is failed"):
         experiments.run(Client("http://127.0.0.1:1"), STUDY.document(), STUDY.name)
 
 
 def test_only_what_the_service_does_not_have_is_uploaded(server: Server, tmp_path: Path) -> None:
-    """By the world's name, which holds a digest of all that it is."""
     running.furnish(tmp_path, [WORLD])
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -98,7 +92,6 @@ def test_only_what_the_service_does_not_have_is_uploaded(server: Server, tmp_pat
 
 
 def test_worlds_are_written_once(tmp_path: Path) -> None:
-    """A corpus that is there is left as it is."""
     running.furnish(tmp_path, [WORLD])
     kept = tmp_path / WORLD.name / "corpus.jsonl"
     kept.write_text("kept")
@@ -107,7 +100,6 @@ def test_worlds_are_written_once(tmp_path: Path) -> None:
 
 
 def test_the_oracles_stay_where_they_were(tmp_path: Path) -> None:
-    """Their address is part of what they are: on another port their ratings would be another model's."""
     port = running._choose_port(tmp_path)
     assert running._choose_port(tmp_path) == port
     models = json.loads((tmp_path / "mathrag.yaml").read_text())["models"]
@@ -115,7 +107,6 @@ def test_the_oracles_stay_where_they_were(tmp_path: Path) -> None:
 
 
 def test_somebody_else_s_server_is_not_taken_for_the_oracle(tmp_path: Path) -> None:
-    """It would answer for it."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

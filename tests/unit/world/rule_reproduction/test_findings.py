@@ -31,12 +31,10 @@ PAGE = DOCS / "rule-reproduction.md"
 def test_nothing_is_higher_or_lower_that_the_corrected_test_does_not_tell_apart(
     separable: bool, difference: float, said: str
 ) -> None:
-    """However large the difference is."""
     assert findings.verdict({"separable": separable, "difference": {"value": difference}}) == said
 
 
 def test_a_claim_names_graphs_and_measures_by_what_was_found() -> None:
-    """And says nothing else of them."""
     found = invented.results(SETTING, {("icl", "standard"): 0.1})
     del found["graphs"]["icews14"]
     found["graphs"]["kinship"]["pairs"] = {
@@ -50,7 +48,6 @@ def test_a_claim_names_graphs_and_measures_by_what_was_found() -> None:
 
 
 def test_arms_that_do_not_help_are_named() -> None:
-    """Those that are nowhere higher, and those that are lower somewhere."""
     found = invented.results(SETTING, {("icl", "standard"): 0.1, ("dense", "standard"): -0.1})
     assert "icl" not in findings.never_higher(found, "standard")
     assert {"dense", "sparse"} <= set(findings.never_higher(found, "standard"))
@@ -59,7 +56,6 @@ def test_arms_that_do_not_help_are_named() -> None:
 
 
 def test_an_arm_that_was_left_out_is_neither_help_nor_harm() -> None:
-    """Such as the tuned generator, where the packages that tune it are not there."""
     found = invented.results(SETTING, {("ft", "standard"): None})
     assert "ft" not in findings.arms(found)
     assert "ft" not in findings.never_higher(found, "standard")
@@ -67,20 +63,17 @@ def test_an_arm_that_was_left_out_is_neither_help_nor_harm() -> None:
 
 
 def test_gains_stand_beside_those_of_the_authors() -> None:
-    """With the interval of the paired difference; theirs have none."""
     text = tables.tabulate_published(invented.results(SETTING, {("icl", "standard"): 0.101}))
     assert "| RuleQA-I (ICEWS14) | 14.1 → 24.2 (+10.1), 5.2 → 9.8 (+4.6) | 14.1 → 45.1 (+31.0)," in text
     assert "| **Kinship**, here | 30.0 → 30.0 (+10.1, +8.1 to +12.1)," in text
 
 
 def test_the_number_of_rules_is_compared_among_arms_that_differ_in_nothing_else() -> None:
-    """From none to most."""
     counted = tables.list_numbered_arms(invented.results(SETTING))
     assert counted == [("plain", 0), ("one", 1), ("icl", 3), ("five", 5)]
 
 
 def test_a_score_without_a_spread_has_no_interval() -> None:
-    """Where all questions are answered alike."""
     found = invented.results(SETTING)
     found["graphs"]["kinship"]["scores"]["score"]["icl"] |= {"low": None, "high": None}
     assert "| 30.0 |" in tables.scores(found)
@@ -88,7 +81,6 @@ def test_a_score_without_a_spread_has_no_interval() -> None:
 
 
 def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
-    """The page says so, whatever else it says."""
     found = invented.results(SETTING)
     assert "settings of commit def" in tables.run(found)
     assert "not as they were committed" not in tables.run(found)
@@ -97,14 +89,12 @@ def test_settings_that_were_changed_after_their_commit_are_confessed() -> None:
 
 
 def test_every_block_of_the_page_is_computed_and_every_computed_block_is_on_it() -> None:
-    """Nothing of the page stays as it was before the run."""
     text = PAGE.read_text()
     assert sorted(find_block_names(text)) == sorted(tables.BLOCKS)
     assert "Nothing was measured yet" not in rewrite_blocks(text, tables.blocks(invented.results(SETTING)))
 
 
 def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
-    """As SVG and PNG, with its rows."""
     found = invented.results(SETTING)
     shown = re.findall(r"\]\(figures/([^)]+)\.svg\)", "".join(tables.blocks(found).values()))
     assert set(shown) == set(write_all(drawing.figures(found), tmp_path))
@@ -112,7 +102,6 @@ def test_every_figure_that_the_page_shows_is_drawn(tmp_path: Path) -> None:
 
 
 def results() -> Any:
-    """The committed ones."""
     file = DOCS / "results" / "rules.json"
     if not file.exists():
         pytest.skip("nothing was measured yet: make reproduce-rules")
@@ -120,12 +109,10 @@ def results() -> Any:
 
 
 def test_the_numbers_in_the_text_are_those_of_the_committed_results() -> None:
-    """The text is what its own results make of it."""
     assert rewrite_blocks(PAGE.read_text(), tables.blocks(results())) == PAGE.read_text()
 
 
 def test_the_committed_results_are_of_the_committed_settings() -> None:
-    """Word for word."""
     found = results()
     assert found["setting"] == json.loads(msgspec.json.encode(SETTING))
     assert not found["about"]["settings_changed"]

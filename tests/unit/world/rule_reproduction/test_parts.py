@@ -20,7 +20,6 @@ GRAPH = Graph(
 
 
 def test_a_day_belongs_to_one_part(tmp_path: Path) -> None:
-    """`before` leaves its day out, `from` takes it in."""
     (tmp_path / "all.txt").write_text(FACTS)
     files = parts.write(GRAPH, tmp_path, tmp_path / "parts")
     assert "".join(file.read_text() for file in files.values()) == FACTS
@@ -28,14 +27,12 @@ def test_a_day_belongs_to_one_part(tmp_path: Path) -> None:
 
 
 def test_a_part_without_facts_is_refused(tmp_path: Path) -> None:
-    """Such as of another year's file."""
     (tmp_path / "all.txt").write_text(FACTS.replace("2014", "2015"))
     with pytest.raises(Invalid, match=r"all\.txt has no fact from the first to 2014-11-01"):
         parts.write(GRAPH, tmp_path, tmp_path / "parts")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """With where it is to be had."""
     with pytest.raises(Invalid, match=r"all\.txt") as refused:
         parts.sources(GRAPH, tmp_path)
     assert "docs/reference/rule-reproduction.md" in (refused.value.hint or "")
@@ -51,7 +48,6 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_no_model_is_tuned_on_a_question_that_is_measured(tmp_path: Path, asked: str, left: int) -> None:
-    """A fact answers two questions, one for each of its ends; with another date it is another question."""
     (tmp_path / "all.txt").write_text(FACTS)
     gone = parts.without_asked(tmp_path / "all.txt", {asked}, tmp_path / "kept.tsv")
     kept = (tmp_path / "kept.tsv").read_text().splitlines()
@@ -59,6 +55,5 @@ def test_no_model_is_tuned_on_a_question_that_is_measured(tmp_path: Path, asked:
 
 
 def test_facts_without_times_are_asked_for_without_one(tmp_path: Path) -> None:
-    """As in a static graph."""
     (tmp_path / "all.tsv").write_text("a\tmeet\tb\nb\tmeet\ta\n")
     assert parts.without_asked(tmp_path / "all.tsv", {"a meet whom or what?"}, tmp_path / "kept.tsv") == 1

@@ -18,27 +18,23 @@ NAMES = {"corpus": "kinship-0123abcd", "rules": "kinship-0123abcd", "dataset": "
 
 @pytest.mark.parametrize("embeddings", ["shipped", "tuned"])
 def test_the_arms_are_an_experiment_that_the_service_takes(embeddings: str) -> None:
-    """Of which no two arms ask the same, so that each is compared with each other as what it is called."""
     arms = [arm for arm in SETTING.arms if arm.embeddings == embeddings]
     asked = Experiment.model_validate(measuring.document(SETTING.params, arms, NAMES, {}))
     assert len(expand(asked, SHIPPED, {}, most=1000).jobs) == len(arms)
 
 
 def test_every_arm_s_parameters_are_within_their_ranges() -> None:
-    """Which the service says of a submission alone."""
     for graph in SETTING.graphs.values():
         assert [found for arm in SETTING.arms for found in out_of_range(SETTING.params_of(arm, graph))] == []
 
 
 def test_standard_retrieval_is_asked_a_thousand_questions_about_both_graphs() -> None:
-    """Beside RuleRAG-ICL; all others are compared with these two."""
     assert SETTING.questions == 1000
     assert list(SETTING.graphs) == ["kinship", "icews14"]
     assert [SETTING.arm(name).pipeline for name in SETTING.baselines] == ["hybrid", "rulerag"]
 
 
 def test_an_ablation_differs_from_icl_in_what_it_is_called_by_alone() -> None:
-    """So that a difference has one cause."""
     icl = SETTING.params_of(SETTING.arm("icl"), GRAPH)
     for name, field in {"retrieval": "use", "generation": "use", "random": "order", "worst": "order", "one": "most",
                         "five": "most", "plain": "most", "icl-dense": "index",
@@ -53,7 +49,6 @@ def test_an_ablation_differs_from_icl_in_what_it_is_called_by_alone() -> None:
 
 
 def test_other_settings_or_models_are_another_experiment() -> None:
-    """And the same is the same, so that it is found again."""
     name = measuring.document(SETTING.params, SETTING.arms, NAMES, {"generator": "a"})["name"]
     assert measuring.document(SETTING.params, SETTING.arms, NAMES, {"generator": "a"})["name"] == name
     assert measuring.document(SETTING.params, SETTING.arms, NAMES, {"generator": "b"})["name"] != name
@@ -72,7 +67,6 @@ def test_other_settings_or_models_are_another_experiment() -> None:
 def test_settings_that_cannot_be_used_are_refused_with_the_reason(
     tmp_path: Path, old: str, new: str, said: str
 ) -> None:
-    """Before anything is started."""
     file = tmp_path / "settings.yaml"
     file.write_text(setting.FILE.read_text().replace(old, new, 1))
     with pytest.raises(Invalid, match=said):

@@ -11,8 +11,6 @@ pytestmark = pytest.mark.anyio
 
 
 class Server:
-    """Counts looks; each goes on until the test ends it."""
-
     def __init__(self) -> None:
         self.looks: list[asyncio.Future[bool]] = []
         self.confirmation = Confirmation(self._look)
@@ -22,25 +20,21 @@ class Server:
         return await self.looks[-1]
 
     async def has_looked(self, count: int) -> None:
-        """Return when so many looks have begun."""
         while len(self.looks) < count:  # noqa: ASYNC110 - the server tells nobody
             await asyncio.sleep(0)
 
     def wait(self) -> "asyncio.Task[bool]":
-        """A reply that waits."""
         return asyncio.create_task(self.confirmation.check())
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    """It may be looked at all the time."""
     monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     return Server()
 
 
 async def test_replies_that_wait_at_once_share_a_look(server: Server) -> None:
-    """One request, whatever it finds."""
     waiting = [server.wait() for _ in range(5)]
     await server.has_looked(1)
     server.looks[0].set_result(False)
@@ -49,7 +43,6 @@ async def test_replies_that_wait_at_once_share_a_look(server: Server) -> None:
 
 
 async def test_a_reply_that_comes_during_a_look_waits_for_the_next(server: Server) -> None:
-    """The look may have passed what was changed before the reply."""
     first = server.wait()
     await server.has_looked(1)
     second, third = server.wait(), server.wait()
@@ -63,7 +56,6 @@ async def test_a_reply_that_comes_during_a_look_waits_for_the_next(server: Serve
 
 
 async def test_a_look_that_was_cancelled_is_made_again_for_those_who_wait(server: Server) -> None:
-    """What an earlier one found is not theirs."""
     done = server.wait()
     await server.has_looked(1)
     server.looks[0].set_result(True)
@@ -77,7 +69,6 @@ async def test_a_look_that_was_cancelled_is_made_again_for_those_who_wait(server
 
 
 async def test_while_calls_run_looks_keep_their_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once none runs the look begins: what waits for it is all that there is to do."""
     first = server.wait()
     await server.has_looked(1)
     server.looks[0].set_result(True)
@@ -94,7 +85,6 @@ async def test_while_calls_run_looks_keep_their_interval(server: Server, monkeyp
 
 
 async def test_looks_of_an_idle_server_keep_a_shorter_interval(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pause is asked for, not measured."""
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 3600.0)
     pauses: list[float] = []
 

@@ -21,19 +21,16 @@ TAG = "qwen2.5:7b"
 
 
 def process(path: Path) -> ProcessDriver:
-    """A driver of this file or folder."""
     return ProcessDriver("m", Model(driver="process", path=path), Device())
 
 
 async def test_a_file_tells_by_its_header() -> None:
-    """The shipped judge."""
     found = await process(REPOSITORY / "models" / "world-judge-f16.gguf").architecture()
     assert found is not None
     assert (found.layers, found.vocabulary) == (4, 1024)
 
 
 async def test_a_folder_tells_by_its_config(tmp_path: Path) -> None:
-    """As servers of the Hugging Face family are given one."""
     config = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 100}
     (tmp_path / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}))
     tensors = json.dumps({"w": {"data_offsets": [0, 80]}}).encode()
@@ -46,7 +43,6 @@ async def test_a_folder_tells_by_its_config(tmp_path: Path) -> None:
 async def test_a_file_that_tells_nothing_is_served_all_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says why no footprint is estimated."""
     (tmp_path / "model.gguf").write_bytes(b"GGUF weights")
     with caplog.at_level(logging.WARNING):
         assert await process(tmp_path / "model.gguf").architecture() is None
@@ -55,7 +51,6 @@ async def test_a_file_that_tells_nothing_is_served_all_the_same(
 
 
 async def test_ollama_tells_what_it_shows(caplog: pytest.LogCaptureFixture) -> None:
-    """Of a model that is not pulled it shows nothing."""
     async with ollama_server(TAG) as (double, http):
         driver, absent = (
             OllamaDriver("m", Model(driver="ollama", tag=tag, url=http.url), Device(id="gpu:0"), frozenset({TAG}))

@@ -37,13 +37,11 @@ Make = Callable[..., ExternalProgramDriver]
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The doubles as programs, each written once: a version is known as long as its file is the same."""
     return cache(partial(program, tmp_path_factory.mktemp("programs")))
 
 
 @pytest.fixture
 async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[Make]:
-    """Drivers of doubles; what they started is gone after the test."""
     owner = str(tmp_path)
 
     def made(server: str, *extra: str, load_timeout_s: float = 60.0, **fields: Any) -> ExternalProgramDriver:
@@ -58,12 +56,10 @@ async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[
 
 
 def left(tmp_path: Path) -> list[int]:
-    """Processes that the drivers of this test have running."""
     return [process.pid for process in trees.find_marked(trees.OWNER, str(tmp_path))]
 
 
 async def up(driver: ExternalProgramDriver, slots: int = 2) -> ExternalProgramServer:
-    """A server that came up."""
     with anyio.fail_after(120):
         return await driver.launch(slots)
 
@@ -72,7 +68,6 @@ async def up(driver: ExternalProgramDriver, slots: int = 2) -> ExternalProgramSe
 async def test_a_server_is_up_once_it_answers_and_gone_with_all_that_it_started(
     make: Make, server: str, tmp_path: Path
 ) -> None:
-    """Its shards as well, which a double leaves to whoever ends it."""
     found = await up(make(server))
     reply = await found.complete("How much is it? Rating:", Decoding(max_tokens=9), 1)
     assert reply.text.startswith("[[")
@@ -89,7 +84,6 @@ async def test_a_server_is_up_once_it_answers_and_gone_with_all_that_it_started(
 async def test_llama_cpps_own_server_is_spoken_to(
     make: Make, tmp_path: Path, slots: int, *, deterministic: bool
 ) -> None:
-    """Its pages, slots and refusals are real here; only its command line is doubled."""
     driver = make("llama.cpp", hub=None, revision=None, path=GGUF, parallel=slots, deterministic=deterministic)
     found = await up(driver, slots)
     assert (await found.complete("3 + 4 =", Decoding(max_tokens=4), 1)).prompt_tokens
@@ -102,7 +96,6 @@ async def test_llama_cpps_own_server_is_spoken_to(
 
 @pytest.mark.parametrize("server", DOUBLES)
 async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make: Make, server: str) -> None:
-    """Whatever changes a reply; not where it runs."""
     identity = await make(server).identify()
     assert (identity.backend, identity.digest, identity.needs_lease) == (server, SHA, True)
     assert identity.options["sampling"] == BY_BACKEND[server]
@@ -113,14 +106,12 @@ async def test_a_model_is_its_commit_its_programs_version_and_its_arguments(make
 
 
 async def test_a_deterministic_model_is_another_model(make: Make) -> None:
-    """Its replies may differ from those that were computed beside others."""
     plain, deterministic = await make("vllm").identify(), await make("vllm", deterministic=True).identify()
     assert deterministic.options == plain.options | {"deterministic": True, "threads": 1}
     assert deterministic.hash != plain.hash
 
 
 async def test_a_file_that_an_argument_names_is_part_of_the_model(make: Make, tmp_path: Path) -> None:
-    """Such as a chat template: another text in it makes other prompts."""
     template = tmp_path / "template.jinja"
     template.write_text("one")
     driver = make("vllm", "--chat-template", str(template))
@@ -133,7 +124,6 @@ async def test_a_file_that_an_argument_names_is_part_of_the_model(make: Make, tm
 
 
 async def test_settings_in_the_environment_are_part_of_the_model(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program reads them as it reads its arguments; secrets are left out."""
     before = await make("vllm").identify()
     monkeypatch.setenv("VLLM_ATTENTION_BACKEND", "other")
     monkeypatch.setenv("VLLM_API_KEY", "secret")
@@ -144,12 +134,10 @@ async def test_settings_in_the_environment_are_part_of_the_model(make: Make, mon
 
 
 async def test_a_name_on_the_hub_without_a_commit_pins_nothing(make: Make) -> None:
-    """What it names may change any day."""
     assert (await make("vllm", revision=None).identify()).digest is None
 
 
 async def test_a_folder_pins_by_its_bytes(make: Make, tmp_path: Path) -> None:
-    """As a file does."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     driver = make("vllm", hub=None, revision=None, path=tmp_path / "model")
@@ -159,13 +147,11 @@ async def test_a_folder_pins_by_its_bytes(make: Make, tmp_path: Path) -> None:
 
 
 async def test_a_program_that_is_not_there_is_named(make: Make) -> None:
-    """With the field that names it."""
     with pytest.raises(DriverError, match=r"'a-model'.*'no-such-program'.*`command`"):
         await make("vllm", command=("no-such-program", "serve")).identify()
 
 
 async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -> None:
-    """An interpreter would pin its own version."""
     with pytest.raises(DriverError, match="prints no version but 'Python"):
         await make("vllm", command=(sys.executable, "serve")).identify()
 
@@ -190,20 +176,17 @@ async def test_a_program_that_prints_no_version_is_no_model_server(make: Make) -
 async def test_a_server_that_is_not_what_was_asked_for_does_not_come_up(
     make: Make, tmp_path: Path, server: str, how: str, words: str
 ) -> None:
-    """The error names the model and says why; nothing of it is left."""
     with anyio.fail_after(120), pytest.raises(DriverError, match=f"'a-model': its server {words}"):
         await make(server, "--double", how).start()
     assert left(tmp_path) == []
 
 
 async def test_an_argument_that_the_program_does_not_know_is_in_the_error(make: Make) -> None:
-    """In its own words."""
     with anyio.fail_after(120), pytest.raises(DriverError, match="unrecognized arguments: --bogus"):
         await make("tgi", "--bogus").start()
 
 
 async def test_a_server_that_is_never_ready_is_given_up(make: Make, tmp_path: Path) -> None:
-    """After the device's load timeout, and not left to hold the memory."""
     with (
         anyio.fail_after(120),
         pytest.raises(DriverError, match=r"was not ready within 3 s; raise `device.load_timeout_s`"),
@@ -213,7 +196,6 @@ async def test_a_server_that_is_never_ready_is_given_up(make: Make, tmp_path: Pa
 
 
 async def test_weights_that_are_replaced_end_the_residency(make: Make, tmp_path: Path) -> None:
-    """A reply that was computed with other bytes must not be filed under the old ones."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
@@ -230,7 +212,6 @@ async def test_weights_that_are_replaced_end_the_residency(make: Make, tmp_path:
 
 
 async def test_weights_that_are_taken_away_end_the_residency(make: Make, tmp_path: Path) -> None:
-    """What a server reads that is not there any more cannot be told."""
     path = tmp_path / "model.gguf"
     path.write_bytes(GGUF.read_bytes())
     found = await up(make("llama.cpp", hub=None, revision=None, path=path))
@@ -252,12 +233,10 @@ async def test_weights_that_are_taken_away_end_the_residency(make: Make, tmp_pat
 def test_vllm_has_longer_to_start_unless_the_operator_says_otherwise(
     device: Device, server: str, seconds: float
 ) -> None:
-    """On a processor it took up to 215 s."""
     assert device.load_timeout_of(Model(driver="process", server=server, path=GGUF)) == seconds  # type: ignore[arg-type]
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(make: Make, tmp_path: Path) -> None:
-    """A guard that is told to stop while a model loads."""
     starting = asyncio.create_task(make("vllm", "--double", "hang_on_load").start())
     with anyio.fail_after(120):
         while len(left(tmp_path)) < 2:  # noqa: ASYNC110
@@ -268,7 +247,6 @@ async def test_a_start_that_is_cancelled_leaves_nothing(make: Make, tmp_path: Pa
 
 
 async def test_a_server_that_died_leaves_its_shards_to_the_stop(make: Make, tmp_path: Path) -> None:
-    """They hold the memory that the next model needs."""
     found = await up(make("tgi"))
     gone = asyncio.create_task(found.wait_exited())
     os.kill(found.pid or 0, signal.SIGKILL)
@@ -281,7 +259,6 @@ async def test_a_server_that_died_leaves_its_shards_to_the_stop(make: Make, tmp_
 
 
 async def test_a_stubborn_server_is_killed(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is stopped by a debugger hears no SIGTERM."""
     monkeypatch.setattr(trees, "STOP_S", 0.05)
     found = await up(make("vllm"))
     os.kill(found.pid or 0, signal.SIGSTOP)
@@ -291,7 +268,6 @@ async def test_a_stubborn_server_is_killed(make: Make, tmp_path: Path, monkeypat
 
 
 async def test_what_a_killed_guard_left_is_ended_by_the_next_one(make: Make, tmp_path: Path) -> None:
-    """Found by the mark of the guard, whatever model it was; what another guard started stays."""
     found = await up(make("tgi"))
     other = await trees.start(["sleep", "600"], {}, "another guard")
     os.kill(found.pid or 0, signal.SIGKILL)
@@ -305,7 +281,6 @@ async def test_what_a_killed_guard_left_is_ended_by_the_next_one(make: Make, tmp
 async def test_the_program_knows_no_secret_but_its_key_and_strangers_do_not_know_that(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No list of processes shows the key, which is made anew for each start; our settings do not reach the program."""
     monkeypatch.setenv("MATHRAG_DATABASE_URL", "postgresql://user:password@host/db")
     found = await up(make("vllm"))
     process = psutil.Process(found.pid)
@@ -319,11 +294,9 @@ async def test_the_program_knows_no_secret_but_its_key_and_strangers_do_not_know
 
 
 def test_settings_that_cannot_work_are_refused_with_the_models_name() -> None:
-    """Before anything is started."""
     with pytest.raises(DriverError, match=r"'a-model': needs a `path` or a `hub`"):
         ExternalProgramDriver("a-model", Model(driver="process", server="vllm"), Device(), "owner")
 
 
 def test_ports_are_different() -> None:
-    """All of them are held until the last is found."""
     assert len(set(external_program._find_free_ports(20))) == 20

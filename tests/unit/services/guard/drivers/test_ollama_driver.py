@@ -33,28 +33,23 @@ RESET = Reply(missing=1, reset=True)
 
 
 class Rig:
-    """A double with two pulled models, and drivers of them."""
-
     def __init__(self, double: Ollama, http: ChatServer) -> None:
         self.double = double
         self.http = http
         self.up: list[OllamaServer] = []
 
     def driver(self, tag: str = JUDGE, device: Device = GPU, **options: object) -> OllamaDriver:
-        """Of one model."""
         given = {"context": 64, "parallel": 2, "url": self.http.url, **options}
         model = Model(driver="ollama", tag=tag, **given)  # type: ignore[arg-type]
         ours = frozenset({JUDGE, GENERATOR})
         return OllamaDriver(tag.partition(":")[0], model, device, ours)
 
     async def start(self, tag: str = JUDGE, device: Device = GPU, **options: object) -> OllamaServer:
-        """A server that came up."""
         with anyio.fail_after(60):
             self.up.append(await self.driver(tag, device, **options).start())
         return self.up[-1]
 
     async def lost(self, server: OllamaServer) -> None:
-        """Return when the driver has noticed; the limit is a safety net."""
         with anyio.fail_after(60):
             await server.wait_exited()
         assert not server.alive
@@ -62,7 +57,6 @@ class Rig:
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    """Nothing is loaded; nothing is waited for long, and nobody looks by itself."""
     monkeypatch.setattr(ollama_residents, "POLL_S", 0.03)
     monkeypatch.setattr(confirmation, "IDLE_INTERVAL_S", 0.0)
     monkeypatch.setattr(ollama, "PROBE_S", 3600)
@@ -77,12 +71,10 @@ async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
 
 @pytest.fixture
 def looking(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> None:
-    """The driver looks all the time."""
     monkeypatch.setattr(ollama, "PROBE_S", 0.01)
 
 
 async def test_a_model_is_its_manifest_its_server_and_its_options(rig: Rig) -> None:
-    """What changes replies changes the hash; the footprint and the address do not."""
     identity = await rig.driver(footprint_mib=96).identify()
     assert (identity.backend, identity.version, identity.digest) == ("ollama", "0.40.2", rig.double.pulled[JUDGE])
     assert identity.options == {
@@ -98,33 +90,28 @@ async def test_a_model_is_its_manifest_its_server_and_its_options(rig: Rig) -> N
 
 
 async def test_a_tag_that_was_pulled_again_is_another_model(rig: Rig) -> None:
-    """Jobs that pinned the old one are not answered by the new one."""
     before = await rig.driver().identify()
     rig.double.pull(JUDGE, "v2")
     assert (await rig.driver().identify()).hash != before.hash
 
 
 async def test_a_model_that_is_not_pulled_is_an_error_with_its_command(rig: Rig) -> None:
-    """It names the model, the server and what to do."""
     with pytest.raises(DriverError, match=rf"model 'other': {rig.http.url} has no model .*: ollama pull other:1b"):
         await rig.driver("other:1b").identify()
 
 
 def test_name_and_address_have_defaults() -> None:
-    """The name under `models` is the tag, and the server is on this machine."""
     driver = OllamaDriver("qwen2.5", Model(driver="ollama"), GPU, frozenset())
     assert driver._tag == "qwen2.5:latest"
     assert driver._make_client().url == DEFAULT_URL
 
 
 def test_the_models_of_a_configuration_are_known_by_tag() -> None:
-    """Those of other drivers are no business of the server."""
     configured = {"a": Model(driver="ollama"), "b": Model(driver="ollama", tag="x:1b"), "c": Model(driver="scripted")}
     assert ollama.list_tags(configured) == {"a:latest", "x:1b"}
 
 
 async def test_a_server_is_up_once_its_model_was_seen(rig: Rig) -> None:
-    """One load; the calls after it, with whatever decoding, make no other."""
     server = await rig.start()
     for temperature in (0.0, 0.7):
         reply = await server.complete("2 + 2 =", Decoding(temperature=temperature, max_tokens=20), seed=1)
@@ -134,7 +121,6 @@ async def test_a_server_is_up_once_its_model_was_seen(rig: Rig) -> None:
 
 
 async def test_on_a_cpu_device_no_layer_goes_to_a_gpu(rig: Rig) -> None:
-    """And none is missed there."""
     server = await rig.start(device=Device(id="cpu:0"))
     (runner,) = rig.double.runners.values()
     assert (runner.size_vram, server.memory_mib()) == (0, 400.0)
@@ -144,33 +130,27 @@ async def test_on_a_cpu_device_no_layer_goes_to_a_gpu(rig: Rig) -> None:
 
 
 def spills(double: Ollama) -> None:
-    """A part of the model stays in main memory."""
     double.spill = 100 * MIB
 
 
 def shrinks(double: Ollama) -> None:
-    """The model was trained for less."""
     double.train_context = 32
 
 
 def strangers(double: Ollama) -> None:
-    """Somebody uses the server."""
     double.pull("llama3:8b")
     double.load("llama3:8b")
 
 
 def vanishes(double: Ollama) -> None:
-    """The tag was removed."""
     del double.pulled[JUDGE]
 
 
 def hangs(double: Ollama) -> None:
-    """The load does not end."""
     double.hangs_on_load = True
 
 
 def cuts(double: Ollama) -> None:
-    """What does not fit is cut, and answered."""
     double.wrong.left["cut"] = None
 
 
@@ -188,7 +168,6 @@ def cuts(double: Ollama) -> None:
 async def test_a_model_that_is_not_as_it_was_asked_for_does_not_come_up(
     rig: Rig, spoil: Callable[[Ollama], None], said: str
 ) -> None:
-    """The error names the model and the fix, and nothing of ours is left on the server."""
     spoil(rig.double)
     with anyio.fail_after(60), pytest.raises(DriverError, match=rf"model 'judge': .*{said}"):
         await rig.driver(device=Device(id="gpu:0", load_timeout_s=0.5)).start()
@@ -198,7 +177,6 @@ async def test_a_model_that_is_not_as_it_was_asked_for_does_not_come_up(
 
 
 async def test_a_load_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
-    """A guard that stops while it loads gives the server back."""
     rig.double.hangs_on_load = True
     loading = asyncio.create_task(rig.driver().start())
     with anyio.fail_after(60):
@@ -212,7 +190,6 @@ async def test_a_load_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
 
 
 async def test_what_a_killed_guard_left_is_unloaded_first(rig: Rig) -> None:
-    """Ours by its tag: also the very model that is wanted, as nobody knows how it was loaded."""
     rig.double.load(GENERATOR)
     rig.double.load(JUDGE)
     rig.double.unlists_after = 2
@@ -222,7 +199,6 @@ async def test_what_a_killed_guard_left_is_unloaded_first(rig: Rig) -> None:
 
 
 async def test_what_was_left_of_a_tag_that_was_removed_is_waited_for(rig: Rig) -> None:
-    """No request unloads it; it goes by itself, and the error says when."""
     rig.double.load(GENERATOR)
     del rig.double.pulled[GENERATOR]
     with anyio.fail_after(60), pytest.raises(DriverError, match=r"does not unload generator:7b; if it stays for 30 s"):
@@ -232,7 +208,6 @@ async def test_what_was_left_of_a_tag_that_was_removed_is_waited_for(rig: Rig) -
 
 
 async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig: Rig) -> None:
-    """An empty list is no proof; a server that is away is left alone."""
     rig.double.runners.clear()
     await rig.driver().take_over()
     assert [body["keep_alive"] for body in rig.double.bodies] == [0]
@@ -241,7 +216,6 @@ async def test_memory_that_did_not_come_back_is_asked_for_whatever_is_listed(rig
 
 
 async def test_what_an_ollama_that_was_killed_left_behind_is_named(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is missing, and no request ends it."""
     left = "llama-server (pid 7) of an Ollama that was killed still holds 350 MiB: kill 7"
     monkeypatch.setattr(ollama, "find_orphans", lambda _: [Orphan(7, left)])
     with pytest.raises(DriverError, match=r"still holds 350 MiB: kill 7"):
@@ -250,7 +224,6 @@ async def test_what_an_ollama_that_was_killed_left_behind_is_named(rig: Rig, mon
 
 
 async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
-    """An unload that is answered is not believed."""
     rig.double.load(GENERATOR)
     rig.double.keeps = True
     with (
@@ -262,51 +235,42 @@ async def test_what_does_not_go_is_not_loaded_over(rig: Rig) -> None:
 
 
 def evicts(double: Ollama) -> None:
-    """Somebody said `ollama stop`, or made room for a model that is not listed yet."""
     double.runners.clear()
 
 
 def takes_its_place(double: Ollama) -> None:
-    """Somebody asks a server for another model that has room for one."""
     double.most = 1
     strangers(double)
 
 
 def is_created_again(double: Ollama) -> None:
-    """The weights are the same, so the runner stays, and answers to another prompt."""
     double.create(JUDGE, system="You are a pirate.")
 
 
 def is_sampled_otherwise(double: Ollama) -> None:
-    """As above, by a PARAMETER."""
     double.create(JUDGE, parameters=(("top_k", 1),))
 
 
 def is_changed_and_changed_back(double: Ollama) -> None:
-    """Between two looks."""
     before = double.manifest(JUDGE)
     double.create(JUDGE, system="You are a pirate.")
     double.put(JUDGE, before)
 
 
 def is_removed(double: Ollama) -> None:
-    """`ollama rm`: what is loaded stays."""
     del double.pulled[JUDGE]
 
 
 def moves(double: Ollama) -> None:
-    """The model is loaded anew, with less of it on the GPU."""
     double.spill = 100 * MIB
     double.load(JUDGE, {"num_ctx": 64, "num_batch": 64}, shift=False)
 
 
 def resizes(double: Ollama) -> None:
-    """Somebody asked it something with another context."""
     double.load(JUDGE, {"num_ctx": 32})
 
 
 def replaces(double: Ollama) -> None:
-    """The tag was pulled again, and the new model loaded."""
     double.pull(JUDGE, "v2")
     double.load(JUDGE, {"num_ctx": 64})
 
@@ -329,7 +293,6 @@ def replaces(double: Ollama) -> None:
 async def test_a_residency_that_is_not_ours_any_more_is_noticed(
     rig: Rig, looking: None, caplog: pytest.LogCaptureFixture, happens: Callable[[Ollama], None], said: str
 ) -> None:
-    """Within one look, whoever did it; no call is to blame."""
     server = await rig.start()
     happens(rig.double)
     await rig.lost(server)
@@ -343,7 +306,6 @@ async def test_a_residency_that_is_not_ours_any_more_is_noticed(
 async def test_a_reply_of_a_model_that_changed_before_it_is_not_confirmed(
     rig: Rig, happens: Callable[[Ollama], None]
 ) -> None:
-    """The list of what is loaded looks as it did: what the tags name is looked at beside it, after the reply."""
     server = await rig.start()
     assert await server.confirm()
     happens(rig.double)
@@ -352,7 +314,6 @@ async def test_a_reply_of_a_model_that_changed_before_it_is_not_confirmed(
 
 
 async def test_a_reply_that_nobody_can_confirm_is_not_believed(rig: Rig) -> None:
-    """One silent look ends no residency."""
     server = await rig.start()
     respond = rig.http.respond
     rig.http.respond = lambda seen: Reply(status=500) if seen.path == "/api/tags" else respond(seen)
@@ -363,7 +324,6 @@ async def test_a_reply_that_nobody_can_confirm_is_not_believed(rig: Rig) -> None
 
 
 async def test_a_call_of_a_model_that_was_removed_ends_the_residency(rig: Rig) -> None:
-    """No call is to blame for it."""
     server = await rig.start()
     is_removed(rig.double)
     with pytest.raises(ChatFailed) as caught:
@@ -375,7 +335,6 @@ async def test_a_call_of_a_model_that_was_removed_ends_the_residency(rig: Rig) -
 async def test_a_model_stays_while_its_residency_lives_and_not_much_longer(
     rig: Rig, looking: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for again and again, never for ever: a server with room for one model would hang."""
     monkeypatch.setattr(ollama, "KEEP_S", 0.03)
     server = await rig.start()
     asked = len(rig.double.bodies)
@@ -389,7 +348,6 @@ async def test_a_model_stays_while_its_residency_lives_and_not_much_longer(
 
 
 async def test_a_call_that_had_its_model_loaded_ends_the_residency(rig: Rig) -> None:
-    """Evicted between two looks, it is loaded by the call: no answer of it counts, and no call is to blame."""
     server = await rig.start()
     rig.double.runners.clear()
     with pytest.raises(ChatFailed) as caught:
@@ -400,7 +358,6 @@ async def test_a_call_that_had_its_model_loaded_ends_the_residency(rig: Rig) -> 
 
 
 async def test_a_call_after_another_pull_is_not_answered_by_the_new_model(rig: Rig) -> None:
-    """The server loads it without a word."""
     server = await rig.start()
     rig.double.pull(JUDGE, "v2")
     with pytest.raises(ChatFailed, match="loaded again"):
@@ -409,7 +366,6 @@ async def test_a_call_after_another_pull_is_not_answered_by_the_new_model(rig: R
 
 
 async def test_a_lost_connection_is_looked_into_at_once(rig: Rig) -> None:
-    """The guard asks whether the server survived, and has half a second for it; no call ends a whole server."""
     server = await rig.start()
     rig.http.respond = lambda _: RESET
     with pytest.raises(ChatFailed) as caught:
@@ -420,7 +376,6 @@ async def test_a_lost_connection_is_looked_into_at_once(rig: Rig) -> None:
 
 
 async def test_an_error_of_the_server_is_looked_into_at_once(rig: Rig) -> None:
-    """It may have run out of memory and given the model up."""
     server = await rig.start()
     rig.double.runners.clear()
     respond = rig.http.respond
@@ -432,7 +387,6 @@ async def test_an_error_of_the_server_is_looked_into_at_once(rig: Rig) -> None:
 
 @pytest.mark.parametrize("how", ["out_of_memory", "die", "end"])
 async def test_a_runner_that_died_takes_its_calls_with_it(rig: Rig, how: str) -> None:
-    """They are suspects: each runs alone in the next residency, where there is room for one."""
     server = await rig.start()
     rig.double.wrong.left[how] = 1
     with pytest.raises(ChatFailed) as caught:
@@ -442,7 +396,6 @@ async def test_a_runner_that_died_takes_its_calls_with_it(rig: Rig, how: str) ->
 
 
 async def test_a_reload_of_less_than_a_second_is_noticed(rig: Rig) -> None:
-    """A runner that died between two calls is loaded again by the next: no answer of it counts."""
     server = await rig.start()
     rig.double.kill()
     with pytest.raises(ChatFailed, match=r"loaded again.*0\.8 s"):
@@ -451,8 +404,6 @@ async def test_a_reload_of_less_than_a_second_is_noticed(rig: Rig) -> None:
 
 
 class Runner:
-    """A runner of the double as a process of this host."""
-
     def __init__(self, double: Ollama, pid: int) -> None:
         self._double = double
         self.pid = pid
@@ -464,18 +415,14 @@ class Runner:
         return self.pid
 
     def is_running(self) -> bool:
-        """Until it is killed, stopped or replaced."""
         return any(each.alive and each.pid == self.pid for each in self._double.runners.values())
 
     def status(self) -> str:
-        """Never that of a zombie."""
         return "sleeping"
 
 
 @pytest.fixture
 def on_this_host(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's runners are processes that can be seen."""
-
     def find(url: str, weights: str) -> list[Runner]:
         assert url == rig.http.url
         held = [each for each in rig.double.runners.values() if each.alive]
@@ -487,7 +434,6 @@ def on_this_host(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("on_this_host")
 @pytest.mark.parametrize("waited_s", [0.3, 0.4, 2.0, 9.0])
 async def test_a_busy_host_that_finds_a_loaded_model_late_ends_no_residency(rig: Rig, waited_s: float) -> None:
-    """However long it took: the process that was verified is the one that answered."""
     server = await rig.start()
     rig.double.chat = [{"load_duration": int(waited_s * 1e9)}] * 3
     for _ in range(3):
@@ -498,7 +444,6 @@ async def test_a_busy_host_that_finds_a_loaded_model_late_ends_no_residency(rig:
 
 
 async def test_where_no_process_is_seen_a_wait_as_on_a_busy_host_is_only_looked_into(rig: Rig) -> None:
-    """What is loaded is looked at; a wait as long as a load ends the residency."""
     server = await rig.start()
     rig.double.chat = [{"load_duration": 400_000_000}]
     looks = len(rig.http.seen)
@@ -515,7 +460,6 @@ async def test_where_no_process_is_seen_a_wait_as_on_a_busy_host_is_only_looked_
 
 @pytest.mark.usefixtures("on_this_host")
 async def test_a_load_that_is_as_fast_as_finding_the_model_is_noticed_by_the_process(rig: Rig) -> None:
-    """The call waited no longer than others do; its reply is not believed, and the load is counted."""
     server = await rig.start()
     rig.double.kill()
     rig.double.chat = [{"load_duration": 1_000_000}]
@@ -528,7 +472,6 @@ async def test_a_load_that_is_as_fast_as_finding_the_model_is_noticed_by_the_pro
 
 @pytest.mark.usefixtures("on_this_host")
 async def test_a_call_that_its_runner_did_not_answer_ends_the_residency_and_is_counted_once(rig: Rig) -> None:
-    """Several calls may see the same load."""
     server = await rig.start()
     rig.double.kill()
     rig.double.chat = [{"load_duration": 300_000_000}] * 2
@@ -540,7 +483,6 @@ async def test_a_call_that_its_runner_did_not_answer_ends_the_residency_and_is_c
 
 @pytest.mark.usefixtures("on_this_host", "looking")
 async def test_a_runner_that_died_unreported_is_noticed_and_its_calls_are_suspects(rig: Rig) -> None:
-    """The server lists it, as long as nobody asks it anything."""
     server = await rig.start()
     rig.double.kill()
     await rig.lost(server)
@@ -550,7 +492,6 @@ async def test_a_runner_that_died_unreported_is_noticed_and_its_calls_are_suspec
 
 @pytest.mark.usefixtures("on_this_host")
 async def test_a_runner_that_died_without_a_successor_is_no_further_load(rig: Rig) -> None:
-    """The next residency loads the model, and that load is its own."""
     server = await rig.start()
     rig.double.wrong.left["die"] = 1
     with pytest.raises(ChatFailed):
@@ -559,7 +500,6 @@ async def test_a_runner_that_died_without_a_successor_is_no_further_load(rig: Ri
 
 
 async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:
-    """The model is still there: the call has failed, the residency goes on."""
     server = await rig.start()
     rig.double.chat = [Reply(body=b'{"mess', missing=10, reset=True)]
     with pytest.raises(ChatFailed):
@@ -575,7 +515,6 @@ async def test_a_connection_that_was_lost_alone_ends_nothing(rig: Rig) -> None:
 async def test_a_server_that_does_not_answer_looks_is_given_some_time(
     rig: Rig, looking: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A busy one is not taken for dead at the first look; a broken one is at the third."""
     server = await rig.start()
     answers = [Reply(status=500), Reply(status=500), None, Reply(status=500), Reply(status=500), Reply(status=500)]
     respond = rig.http.respond
@@ -586,7 +525,6 @@ async def test_a_server_that_does_not_answer_looks_is_given_some_time(
 
 
 async def test_a_stop_unloads_and_waits_until_the_model_is_gone(rig: Rig) -> None:
-    """A second one is harmless."""
     server = await rig.start()
     rig.double.unlists_after = 3
     with anyio.fail_after(60):
@@ -599,7 +537,6 @@ async def test_a_stop_unloads_and_waits_until_the_model_is_gone(rig: Rig) -> Non
 async def test_a_model_that_survives_its_unload_keeps_its_server_alive(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """So the guard quarantines the device; the next stop tries again."""
     server = await rig.start()
     rig.double.keeps = True
     with anyio.fail_after(60):
@@ -615,7 +552,6 @@ async def test_a_model_that_survives_its_unload_keeps_its_server_alive(
 
 
 async def test_a_model_that_was_removed_while_it_was_loaded_is_stopped_once_it_is_gone(rig: Rig) -> None:
-    """No unload can be asked for any more; whether it is gone can still be seen."""
     server = await rig.start()
     weights = rig.double.manifest(JUDGE).weights
     del rig.double.pulled[JUDGE]
@@ -628,7 +564,6 @@ async def test_a_model_that_was_removed_while_it_was_loaded_is_stopped_once_it_i
 
 
 async def test_a_server_that_went_away_is_stopped_without_it(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """There is nobody to ask: said, not hidden."""
     server = await rig.start()
     rig.http.respond = lambda _: RESET
     await server.stop()
@@ -637,7 +572,6 @@ async def test_a_server_that_went_away_is_stopped_without_it(rig: Rig, caplog: p
 
 
 async def test_two_models_of_one_guard_may_be_resident_together(rig: Rig, looking: None) -> None:
-    """Each knows the other as ours; stopping one leaves the other."""
     judge, generator = await rig.start(JUDGE), await rig.start(GENERATOR)
     for server in (judge, generator):
         await server.complete("p", DECODING, seed=1)
@@ -649,7 +583,6 @@ async def test_two_models_of_one_guard_may_be_resident_together(rig: Rig, lookin
 
 
 async def test_one_tag_under_two_names_is_not_loaded_over_itself(rig: Rig) -> None:
-    """The server has one runner for both; the one that is up stays as it is."""
     server = await rig.start()
     with pytest.raises(DriverError, match=r"judge:0\.5b is already loaded for another entry"):
         await rig.driver(context=32).start()
@@ -658,7 +591,6 @@ async def test_one_tag_under_two_names_is_not_loaded_over_itself(rig: Rig) -> No
 
 
 async def test_a_server_that_evicts_one_for_the_other_loses_the_first(rig: Rig, looking: None) -> None:
-    """Together they do not fit, or OLLAMA_MAX_LOADED_MODELS is 1."""
     rig.double.most = 1
     judge = await rig.start(JUDGE)
     generator = await rig.start(GENERATOR)

@@ -32,21 +32,18 @@ Child = Callable[[str], ProcessDriver]
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    """A file in the place of a model."""
     path = tmp_path / "model.gguf"
     path.write_bytes(b"GGUF weights")
     return path
 
 
 def driver(path: Path, load_timeout_s: float = 60.0, **options: Any) -> ProcessDriver:
-    """A driver of `path`."""
     model = Model(driver="process", path=path, **options)
     return ProcessDriver("a-model", model, Device(load_timeout_s=load_timeout_s))
 
 
 @pytest.fixture
 async def child(tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Child]:
-    """A driver whose server is a Python program; programs that are left over are killed."""
     script = tmp_path / "child"
     pids = tmp_path / "pids"
     seen = {"path": str(tmp_path / "seen.json"), "pids": str(pids)}
@@ -68,18 +65,15 @@ async def child(tmp_path: Path, gguf: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def started(gguf: Path) -> list[int]:
-    """Process ids of the children that were started, oldest first."""
     return [int(pid) for pid in (gguf.parent / "pids").read_text().split()]
 
 
 async def up(made: ProcessDriver) -> LlamaServer:
-    """A server that came up; a child that hangs fails the test, not the suite."""
     with anyio.fail_after(60):
         return await made.start()
 
 
 async def test_a_model_is_its_file_and_its_options(gguf: Path) -> None:
-    """The digest is the file's SHA-256; context and slots change replies, footprint and threads do not."""
     identity = await driver(gguf, context=64, parallel=2, footprint_mib=96).identify()
     assert identity.digest == hashlib.sha256(b"GGUF weights").hexdigest()
     assert identity.options == {"context": 64, "parallel": 2, "sampling": dict(LLAMA)}
@@ -92,7 +86,6 @@ async def test_a_model_is_its_file_and_its_options(gguf: Path) -> None:
 async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_prompt_cache(
     child: Child, gguf: Path
 ) -> None:
-    """Rows of models without the setting stay what they were."""
     made = driver(gguf, context=64, threads=3, deterministic=True)
     identity = await made.identify()
     assert identity.options == {
@@ -108,7 +101,6 @@ async def test_a_deterministic_model_is_another_model_with_one_slot_and_no_promp
 
 
 async def test_a_file_that_was_replaced_is_another_model(gguf: Path) -> None:
-    """The digest of a file is remembered only as long as the file is the same one."""
     made = driver(gguf)
     before = await made.identify()
     gguf.write_bytes(b"GGUF weightz")  # noqa: ASYNC240 - a few bytes
@@ -119,20 +111,17 @@ async def test_a_file_that_was_replaced_is_another_model(gguf: Path) -> None:
 
 
 async def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """With what to do about it."""
     missing = tmp_path / "none.gguf"
     with pytest.raises(DriverError, match=rf"{missing}.*put it there"):
         await driver(missing).identify()
 
 
 def test_a_process_model_needs_a_path() -> None:
-    """The error names model and field."""
     with pytest.raises(DriverError, match=r"'a-model'.*`path`"):
         ProcessDriver("a-model", Model(driver="process"), Device())
 
 
 async def test_a_server_is_up_once_it_says_where_it_listens(child: Child, gguf: Path) -> None:
-    """It is a process of its own session, measured, and gone after its stop."""
     server = await up(child(f"{READY}\n{WAIT}"))
     assert started(gguf) == [server.pid]
     assert server.alive
@@ -146,7 +135,6 @@ async def test_a_server_is_up_once_it_says_where_it_listens(child: Child, gguf: 
 
 
 async def test_the_key_goes_through_the_environment(child: Child, gguf: Path) -> None:
-    """A process list shows arguments; and each server has a key of its own."""
     made, keys = child(f"{READY}\n{WAIT}"), set()
     for _ in range(2):
         server = await up(made)
@@ -160,7 +148,6 @@ async def test_the_key_goes_through_the_environment(child: Child, gguf: Path) ->
 
 
 async def test_the_child_is_told_its_file_and_options(child: Child, gguf: Path) -> None:
-    """As they are configured."""
     server = await up(child(f"{READY}\n{WAIT}"))
     arguments, _ = json.loads((gguf.parent / "seen.json").read_text())
     await server.stop()
@@ -169,7 +156,6 @@ async def test_the_child_is_told_its_file_and_options(child: Child, gguf: Path) 
 
 
 async def test_a_stubborn_server_is_killed(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A flip does not wait for one that ignores SIGTERM."""
     monkeypatch.setattr(process, "STOP_S", 0.05)
     server = await up(child(f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{READY}\nwhile True: {WAIT}"))
     with anyio.fail_after(60):
@@ -178,7 +164,6 @@ async def test_a_stubborn_server_is_killed(child: Child, monkeypatch: pytest.Mon
 
 
 async def test_the_death_of_a_server_is_noticed(child: Child) -> None:
-    """Whoever waits for it learns it, and it is no longer alive."""
     server = await up(child(f"{READY}\n{WAIT}"))
     waiting = asyncio.create_task(server.wait_exited())
     os.kill(server.pid or 0, 9)
@@ -194,7 +179,6 @@ async def test_the_death_of_a_server_is_noticed(child: Child) -> None:
     ids=["exits", "babbles"],
 )
 async def test_a_server_that_does_not_come_up_is_a_driver_error(child: Child, gguf: Path, program: str) -> None:
-    """With the model's name; nothing of it is left."""
     made = child(program)
     with anyio.fail_after(60), pytest.raises(DriverError, match=r"'a-model'.*did not print its address"):
         await made.start()
@@ -202,7 +186,6 @@ async def test_a_server_that_does_not_come_up_is_a_driver_error(child: Child, gg
 
 
 async def test_a_server_that_loads_for_ever_is_given_up(child: Child, gguf: Path) -> None:
-    """After the device's load timeout; the child is killed, not left to hold the memory."""
     child(WAIT)
     made = driver(gguf, load_timeout_s=0.5)
     with anyio.fail_after(60), pytest.raises(DriverError, match="was not ready within"):

@@ -23,14 +23,11 @@ CARD = {"id": "judge", "object": "model", "created": 1795355523, "owned_by": "vl
 
 
 class Served:
-    """Pages of a server that its owner changes."""
-
     def __init__(self) -> None:
         self.pages: dict[str, Any] = {"/v1/models": {"data": [CARD]}, "/version": {"version": "0.32.0"}}
         self.status = 200
 
     def __call__(self, seen: Seen) -> Reply:
-        """A page, or none."""
         if self.status != 200:
             return as_json({"error": "busy"}, self.status)
         return as_json(self.pages[seen.path]) if seen.path in self.pages else as_json({"detail": "Not Found"}, 404)
@@ -38,13 +35,11 @@ class Served:
 
 @pytest.fixture
 def served() -> Served:
-    """As vLLM."""
     return Served()
 
 
 @pytest.fixture
 async def http(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ChatServer]:
-    """The server; nobody waits between two looks."""
     monkeypatch.setattr(confirmation, "INTERVAL_S", 0.0)
     monkeypatch.setattr(remote, "PAUSE_S", 0.0)
     async with chat_server(served) as server:
@@ -52,19 +47,16 @@ async def http(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 
 def driver(http: ChatServer) -> RemoteDriver:
-    """Of the model `judge`."""
     return RemoteDriver("judge", Model(driver="remote", url=http.url), Device())
 
 
 async def in_use(http: ChatServer) -> RemoteServer:
-    """After it was identified."""
     made = driver(http)
     await made.identify()
     return await made.start()
 
 
 async def test_a_model_is_what_its_server_lists_under_its_name(http: ChatServer, served: Served) -> None:
-    """With the version; it pins nothing, and what differs from answer to answer is no part of it."""
     before = await driver(http).identify()
     assert (before.backend, before.digest, before.version) == ("vllm", None, "0.32.0")
     listed = {"id": "judge", "root": "/models/q", "max_model_len": 1024, "owned_by": "vllm"}
@@ -76,7 +68,6 @@ async def test_a_model_is_what_its_server_lists_under_its_name(http: ChatServer,
 
 
 async def test_a_server_that_answers_to_any_name_is_what_it_lists(http: ChatServer, served: Served) -> None:
-    """llama-server does: its list holds one model, whatever it is called, and its version is in its properties."""
     meta = {"n_params": 985728, "size": 1976832}
     card = {"id": "generator", "created": 3, "owned_by": "llamacpp", "meta": meta}
     props = {"build_info": "b1-7e4c0a9", "chat_template": "{{ messages }}"}
@@ -95,7 +86,6 @@ async def test_a_server_that_answers_to_any_name_is_what_it_lists(http: ChatServ
 async def test_a_server_is_told_how_to_sample_in_its_own_words(
     http: ChatServer, served: Served, owner: str | None, backend: str
 ) -> None:
-    """Its list of models says which words it knows; what is sent is part of the model."""
     served.pages["/v1/models"] = {"data": [CARD | {"owned_by": owner}]}
     made = driver(http)
     assert (await made.identify()).options["sampling"] == BY_BACKEND[backend]
@@ -110,7 +100,6 @@ async def test_a_server_is_told_how_to_sample_in_its_own_words(
 
 
 async def test_a_server_that_is_away_is_nothing_yet(http: ChatServer, served: Served) -> None:
-    """What it is going to serve nobody can tell."""
     served.status = 503
     with pytest.raises(DriverError, match=r"'judge': http.* is away: .*HTTP 503 at /info"):
         await driver(http).identify()
@@ -119,7 +108,6 @@ async def test_a_server_that_is_away_is_nothing_yet(http: ChatServer, served: Se
 
 
 async def test_replies_are_believed_as_long_as_the_server_says_the_same(http: ChatServer, served: Served) -> None:
-    """Though its list has a new time with each answer."""
     server = await in_use(http)
     served.pages["/v1/models"] = {"data": [CARD | {"created": 7}]}
     assert (await server.confirm(), server.alive) == (True, True)
@@ -139,7 +127,6 @@ async def test_replies_are_believed_as_long_as_the_server_says_the_same(http: Ch
 async def test_a_server_that_serves_something_else_is_not_believed_any_more(
     http: ChatServer, served: Served, change: dict[str, Any]
 ) -> None:
-    """Not even when it serves the same again: what it answered meanwhile nobody knows."""
     if "/info" in change:
         served.pages["/info"] = INFO
     before = dict(served.pages)
@@ -155,7 +142,6 @@ async def test_a_server_that_serves_something_else_is_not_believed_any_more(
 async def test_a_server_changed_between_its_identification_and_its_use_is_found_out(
     http: ChatServer, served: Served
 ) -> None:
-    """Calls are pinned to what was identified."""
     made = driver(http)
     await made.identify()
     served.pages["/version"] = {"version": "0.33.0"}
@@ -165,7 +151,6 @@ async def test_a_server_changed_between_its_identification_and_its_use_is_found_
 async def test_replies_of_a_server_that_does_not_say_what_it_serves_are_not_believed(
     http: ChatServer, served: Served
 ) -> None:
-    """It is asked some times; then the calls go back, and the model stays in use."""
     server = await in_use(http)
     served.status, asked = 500, len(http.seen)
     assert (await server.confirm(), server.alive) == (False, True)

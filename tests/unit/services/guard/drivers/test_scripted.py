@@ -16,7 +16,6 @@ MODEL = Model(driver="scripted", footprint_mib=7)
 
 
 async def test_it_rates_what_asks_for_a_rating() -> None:
-    """Every rating occurs, and the judge's parser reads each."""
     replies = [await ScriptedServer().complete(f"{n} {RATING}", Decoding(), 0) for n in range(100)]
     ratings = [parse_rating(reply.text, truncated=False) for reply in replies]
     assert all(isinstance(rating, Rated) for rating in ratings)
@@ -24,7 +23,6 @@ async def test_it_rates_what_asks_for_a_rating() -> None:
 
 
 async def test_it_boxes_an_answer_to_everything_else() -> None:
-    """The grader finds something to grade."""
     reply = await ScriptedServer().complete("What is 1 plus 1?", Decoding(), 0)
     answer, _ = extract(reply.text)
     assert answer in {str(n) for n in range(10)}
@@ -32,14 +30,12 @@ async def test_it_boxes_an_answer_to_everything_else() -> None:
 
 
 async def test_a_greedy_answer_depends_on_the_prompt_alone() -> None:
-    """Another seed, another server: the same reply; another prompt: another one somewhere."""
     greedy = Decoding(temperature=0.0)
     assert await ScriptedServer().complete("p", greedy, 1) == await ScriptedServer().complete("p", greedy, 2)
     assert len({(await ScriptedServer().complete(str(n), greedy, 0)).text for n in range(50)}) > 1
 
 
 async def test_a_sampled_answer_depends_on_the_seed_too() -> None:
-    """Repeats of a sampled job differ, and each is reproducible."""
     sampled = Decoding(temperature=0.7)
     first = [(await ScriptedServer().complete("p", sampled, seed)).text for seed in range(50)]
     assert first == [(await ScriptedServer().complete("p", sampled, seed)).text for seed in range(50)]
@@ -47,7 +43,6 @@ async def test_a_sampled_answer_depends_on_the_seed_too() -> None:
 
 
 async def test_it_needs_the_lease_and_fits_a_budget_like_any_other() -> None:
-    """What a benchmark measures with it is the real way."""
     driver = ScriptedDriver("s", MODEL, Device(id="cpu:1"))
     identity = await driver.identify()
     assert (identity.needs_lease, identity.device, identity.footprint_mib) == (True, "cpu:1", 7)
@@ -55,7 +50,6 @@ async def test_it_needs_the_lease_and_fits_a_budget_like_any_other() -> None:
 
 
 async def test_it_is_alive_until_it_is_stopped() -> None:
-    """No process stands behind it."""
     server = await ScriptedDriver("s", MODEL, Device()).start()
     assert (server.pid, server.alive, server.memory_mib()) == (None, True, 0.0)
     await server.stop()

@@ -15,7 +15,6 @@ PRINTS = "#!/bin/sh\necho INFO: something else\necho {version}\n"
 
 
 def program(folder: Path, said: str) -> Path:
-    """An executable in the `bin` of an environment."""
     path = folder / "bin" / "vllm"
     path.parent.mkdir(exist_ok=True)
     path.write_text(said)
@@ -24,21 +23,18 @@ def program(folder: Path, said: str) -> Path:
 
 
 def packaged(folder: Path, version: str, python: str = "python3.12") -> None:
-    """Its package, installed in the same environment."""
     info = folder / "lib" / python / "site-packages" / f"vllm-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
 async def test_the_version_of_a_python_program_is_read_without_starting_it(tmp_path: Path) -> None:
-    """`vllm --version` imports all of PyTorch; its metadata holds what it would print."""
     packaged(tmp_path, "0.32.0+cpu")
     script = program(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python"))
     assert await versions.find_version(script, VLLM) == "0.32.0+cpu"
 
 
 async def test_a_link_to_a_python_program_has_its_version(tmp_path: Path) -> None:
-    """Tools are installed in environments of their own, and linked from where the shell looks."""
     packaged(tmp_path, "0.32.0")
     link = tmp_path / "vllm"
     link.symlink_to(program(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python")))
@@ -46,7 +42,6 @@ async def test_a_link_to_a_python_program_has_its_version(tmp_path: Path) -> Non
 
 
 async def test_a_package_that_was_upgraded_has_its_new_version(tmp_path: Path) -> None:
-    """Though the script is the same file."""
     packaged(tmp_path, "0.31.0")
     script = program(tmp_path, FAILS.format(shebang=tmp_path / "bin" / "python"))
     await versions.find_version(script, VLLM)
@@ -56,13 +51,11 @@ async def test_a_package_that_was_upgraded_has_its_new_version(tmp_path: Path) -
 
 
 async def test_a_script_around_a_program_is_asked(tmp_path: Path) -> None:
-    """What it starts may lie in another environment."""
     packaged(tmp_path, "0.31.0")
     assert await versions.find_version(program(tmp_path, PRINTS.format(version="0.32.0")), VLLM) == "0.32.0"
 
 
 async def test_a_program_is_asked_where_its_environment_holds_two_versions(tmp_path: Path) -> None:
-    """Which of them it would import is its own to know."""
     packaged(tmp_path, "0.31.0", "python3.11")
     packaged(tmp_path, "0.32.0", "python3.12")
     with pytest.raises(DriverError, match="prints no version but"):
@@ -70,7 +63,6 @@ async def test_a_program_is_asked_where_its_environment_holds_two_versions(tmp_p
 
 
 async def test_a_program_is_asked_once_as_long_as_it_is_the_same_file(tmp_path: Path) -> None:
-    """Identities are looked up before each residency."""
     script = program(tmp_path, f"#!/bin/sh\necho x >> {tmp_path}/asked\necho text-generation-launcher 3.3.6\n")
     assert [await versions.find_version(script, TGI) for _ in range(2)] == ["3.3.6", "3.3.6"]
     assert (tmp_path / "asked").read_text() == "x\n"
@@ -79,7 +71,6 @@ async def test_a_program_is_asked_once_as_long_as_it_is_the_same_file(tmp_path: 
 async def test_a_program_that_never_names_its_version_is_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And said to be what is wrong."""
     monkeypatch.setattr(versions, "ANSWER_S", 0.2)
     with pytest.raises(DriverError, match=r"vllm --version` does not answer within 0.2 s"):
         await versions.find_version(program(tmp_path, "#!/bin/sh\nexec sleep 600\n"), VLLM)

@@ -29,14 +29,11 @@ Make = Callable[..., VllmSleepDriver]
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The doubles as programs, each written once: a version is known as long as its file is the same."""
     return cache(partial(program, tmp_path_factory.mktemp("programs")))
 
 
 @pytest.fixture
 async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[Make]:
-    """Drivers of the double; what they started is gone after the test."""
-
     def made(*extra: str, **fields: Any) -> VllmSleepDriver:
         command = (programs("vllm_server"), "serve", *extra)
         options = {"hub": "Qwen/Q", "context": 256, "parallel": 2} | fields
@@ -48,12 +45,10 @@ async def make(tmp_path: Path, programs: Callable[[str], str]) -> AsyncIterator[
 
 
 def left(tmp_path: Path) -> int:
-    """How many processes the drivers of this test have running."""
     return len(list(trees.find_marked(trees.OWNER, str(tmp_path))))
 
 
 async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServer:
-    """A server that is awake."""
     with anyio.fail_after(120):
         found = await driver.start(parallel)
     assert isinstance(found, AwakeServer)
@@ -61,23 +56,19 @@ async def up(driver: VllmSleepDriver, parallel: int | None = None) -> AwakeServe
 
 
 def http(server: AwakeServer) -> httpx2.AsyncClient:
-    """What speaks to the double."""
     return server._server._client
 
 
 async def told(server: AwakeServer, how: str) -> None:
-    """Have the double misbehave."""
     assert (await http(server).post("/double/misbehave", json={"how": how})).status_code == 200
 
 
 async def loads(server: AwakeServer) -> list[str]:
-    """What the double has gone through."""
     found: list[str] = (await http(server).get("/double")).json()["loads"]
     return found
 
 
 async def test_an_unload_is_a_sleep_and_the_next_load_a_waking(make: Make) -> None:
-    """Of one process, which is started once; a second stop of what has left the device wakes nothing."""
     driver = make()
     first = await up(driver)
     await first.stop()
@@ -92,7 +83,6 @@ async def test_an_unload_is_a_sleep_and_the_next_load_a_waking(make: Make) -> No
 
 
 async def test_a_server_that_does_not_fall_asleep_is_ended(make: Make, tmp_path: Path) -> None:
-    """Whether it refuses or only says so: the device is free all the same, and the next load starts it anew."""
     driver = make()
     first = await up(driver)
     for how in ("sleepless", "sleeps_awake"):
@@ -106,7 +96,6 @@ async def test_a_server_that_does_not_fall_asleep_is_ended(make: Make, tmp_path:
 
 
 async def test_a_server_that_does_not_wake_is_ended_and_started_anew_the_next_time(make: Make, tmp_path: Path) -> None:
-    """Whether it refuses or only says so: a wake that failed holds memory that nobody lists."""
     driver = make()
     found = await up(driver)
     for how in ("wakeless", "wakes_asleep"):
@@ -122,7 +111,6 @@ async def test_a_server_that_does_not_wake_is_ended_and_started_anew_the_next_ti
 async def test_a_server_that_is_busy_is_not_sent_to_sleep(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kernels that lose their memory crash the GPU: one that does not come to rest is ended."""
     monkeypatch.setattr(vllm_sleep, "IDLE_S", 0.2)
     found = await up(make())
     await told(found, "busy")
@@ -131,7 +119,6 @@ async def test_a_server_that_is_busy_is_not_sent_to_sleep(
 
 
 async def test_a_prompt_that_was_broken_off_is_waited_for(make: Make) -> None:
-    """The client has hung up; the server notices in its own time, and only then is it told to sleep."""
     driver = make()
     found = await up(driver)
     await told(found, "hang")
@@ -146,7 +133,6 @@ async def test_a_prompt_that_was_broken_off_is_waited_for(make: Make) -> None:
 
 
 async def test_a_server_that_died_awake_is_swept_up_and_started_anew(make: Make, tmp_path: Path) -> None:
-    """Its engine, too."""
     driver = make()
     first = await up(driver)
     await told(first, "out_of_memory")
@@ -161,7 +147,6 @@ async def test_a_server_that_died_awake_is_swept_up_and_started_anew(make: Make,
 
 
 async def test_a_server_that_died_asleep_is_started_anew(make: Make) -> None:
-    """A load is a load."""
     driver = make()
     first = await up(driver)
     await first.stop()
@@ -173,7 +158,6 @@ async def test_a_server_that_died_asleep_is_started_anew(make: Make) -> None:
 
 
 async def test_another_number_of_slots_needs_another_start(make: Make) -> None:
-    """The plan has room for fewer: what the server keeps for each is decided when it starts."""
     driver = make()
     first = await up(driver)
     await first.stop()
@@ -184,7 +168,6 @@ async def test_another_number_of_slots_needs_another_start(make: Make) -> None:
 
 
 async def test_what_sleeps_is_not_read_ahead(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its weights are in memory already: read again they would push out the next model's."""
     read: list[Path] = []
 
     async def noted(path: Path) -> None:
@@ -204,7 +187,6 @@ async def test_what_sleeps_is_not_read_ahead(make: Make, tmp_path: Path, monkeyp
 
 
 async def test_a_host_without_room_for_its_weights_ends_it_instead(make: Make, tmp_path: Path) -> None:
-    """`asleep_mib` is held against what the host has free."""
     found = await up(make(asleep_mib=1 << 40))
     await found.stop()
     assert (found.alive, left(tmp_path)) == (False, 0)
@@ -215,8 +197,6 @@ async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(m
     and the next model finds room."""
 
     class Device3000:
-        """3000 of 4096 MiB are taken as long as the server's processes are there."""
-
         async def read(self) -> MemoryReading:
             used = 3000 if left(tmp_path) else 100
             return MemoryReading(total=4096, used=used, free=4096 - used)
@@ -239,7 +219,6 @@ async def test_a_sleep_that_frees_nothing_is_found_by_what_the_device_has_free(m
 
 
 async def test_what_is_served_is_looked_at_after_each_waking(make: Make) -> None:
-    """As after a start."""
     driver = make()
     found = await up(driver)
     await found.stop()

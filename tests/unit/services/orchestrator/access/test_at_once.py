@@ -15,15 +15,12 @@ LIMITS = Limits(uploads=2, training_exports=1, event_streams=1, page_streams=2)
 
 
 class Held:
-    """An application whose requests stay until they are let go."""
-
     def __init__(self) -> None:
         self.go = asyncio.Event()
         self.inside = asyncio.Semaphore(0)
         self.fails = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         self.inside.release()
         await self.go.wait()
         if self.fails:
@@ -45,7 +42,6 @@ class Held:
     ],
 )
 async def test_the_limit_holds_to_the_request(method: str, path: str, setting: str, most: int, status: int) -> None:
-    """As many as it says run, the next one is told which setting it met, and when one has ended there is room again."""
     held = Held()
     transport = httpx2.ASGITransport(app=ConcurrencyLimit(held, LIMITS))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
@@ -62,7 +58,6 @@ async def test_the_limit_holds_to_the_request(method: str, path: str, setting: s
 
 
 async def test_a_request_that_breaks_gives_its_place_back() -> None:
-    """Otherwise the limit would shrink with every defect."""
     held = Held()
     held.fails = True
     held.go.set()
@@ -73,7 +68,6 @@ async def test_a_request_that_breaks_gives_its_place_back() -> None:
 
 
 async def test_uploads_of_both_kinds_share_their_places() -> None:
-    """What is scarce is disk and memory, whatever is uploaded."""
     held = Held()
     transport = httpx2.ASGITransport(app=ConcurrencyLimit(held, LIMITS))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:

@@ -16,8 +16,6 @@ DATABASE: Any = object()
 
 
 class Table:
-    """In place of the table of keys, with a clock that stands."""
-
     def __init__(self) -> None:
         self.rows: dict[str, ValidKey] = {}
         self.reads = 0
@@ -26,26 +24,22 @@ class Table:
         self.broken = False
 
     def issue(self) -> str:
-        """A new valid key."""
         issued = api_keys.issue_key()
         self.rows[issued.prefix] = ValidKey(len(self.rows), "alice", issued.prefix, issued.digest, ("read",))
         return issued.key
 
     async def valid(self, _database: object) -> dict[str, ValidKey]:
-        """All of them."""
         self.reads += 1
         if self.broken:
             raise OperationalError("SELECT", {}, Exception("gone"))
         return dict(self.rows)
 
     async def used(self, _database: object, key: ValidKey) -> None:
-        """Note a use."""
         self.uses.append(key.id)
 
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> Table:
-    """What the keyring reads."""
     double = Table()
     monkeypatch.setattr(keys, "load_valid_keys", double.valid)
     monkeypatch.setattr(keys, "record_use", double.used)
@@ -53,7 +47,6 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Table:
 
 
 async def test_polling_costs_no_query(table: Table) -> None:
-    """A thousand requests, one read, one note that the key is used."""
     key, keyring = table.issue(), Keyring(lambda: table.now)
     found = [await keyring.find(DATABASE, key) for _ in range(1000)]
     assert all(each is not None and each.name == "alice" for each in found)
@@ -61,7 +54,6 @@ async def test_polling_costs_no_query(table: Table) -> None:
 
 
 async def test_a_revoked_key_opens_nothing_after_five_seconds(table: Table) -> None:
-    """That is how long an answer is believed."""
     key, keyring = table.issue(), Keyring(lambda: table.now)
     assert await keyring.find(DATABASE, key)
     table.rows.clear()
@@ -72,7 +64,6 @@ async def test_a_revoked_key_opens_nothing_after_five_seconds(table: Table) -> N
 
 
 async def test_a_new_key_opens_at_once(table: Table) -> None:
-    """What is not known is looked for."""
     keyring = Keyring(lambda: table.now)
     assert await keyring.find(DATABASE, table.issue())
     table.now += UNKNOWN_S
@@ -80,7 +71,6 @@ async def test_a_new_key_opens_at_once(table: Table) -> None:
 
 
 async def test_strangers_cause_few_queries(table: Table) -> None:
-    """However many keys they make up."""
     keyring = Keyring(lambda: table.now)
     for _ in range(1000):
         assert await keyring.find(DATABASE, api_keys.issue_key().key) is None
@@ -89,7 +79,6 @@ async def test_strangers_cause_few_queries(table: Table) -> None:
 
 
 async def test_the_prefix_alone_opens_nothing(table: Table) -> None:
-    """It is public."""
     key = table.issue()
     forged = key[:-64] + "0" * 64
     assert await Keyring(lambda: table.now).find(DATABASE, forged) is None
@@ -97,7 +86,6 @@ async def test_the_prefix_alone_opens_nothing(table: Table) -> None:
 
 
 async def test_a_use_is_noted_once_a_minute(table: Table) -> None:
-    """So that a poller writes a row a minute, not a row a request."""
     key, keyring = table.issue(), Keyring(lambda: table.now)
     for seconds in (0.0, USED_S - 1, 1.0, 1.0):
         table.now += seconds
@@ -106,7 +94,6 @@ async def test_a_use_is_noted_once_a_minute(table: Table) -> None:
 
 
 async def test_without_database_nobody_is_let_in(table: Table) -> None:
-    """503, not 401: the key may be good."""
     key, keyring = table.issue(), Keyring(lambda: table.now)
     assert await keyring.find(DATABASE, key)
     table.broken, table.now = True, table.now + FRESH_S

@@ -26,18 +26,14 @@ READ, SUBMIT, OPERATE = Scope.READ, Scope.SUBMIT, Scope.OPERATE
 
 
 class Keys:
-    """A keyring with one key, "known"."""
-
     def __init__(self, *scopes: Scope) -> None:
         self._scopes = scopes
 
     async def find(self, _database: object, key: str) -> ValidKey | None:
-        """That key."""
         return ValidKey(1, "alice", "mrg_0", b"", self._scopes) if key == "known" else None
 
 
 def application(keyring: Any) -> FastAPI:
-    """Three routes of the API's paths, and one that declares no scope."""
     app = FastAPI(dependencies=[Depends(authorise)])
     app.state.deps = SimpleNamespace(admission=None)
     router = APIRouter(prefix="/v1/jobs")
@@ -52,33 +48,27 @@ def application(keyring: Any) -> FastAPI:
 
 
 async def reader(actor: Actor) -> str:
-    """Who asks."""
     return actor
 
 
 async def submitter(actor: Actor) -> str:
-    """Who asks."""
     return actor
 
 
 async def anyone(actor: Actor) -> str:
-    """Who asks."""
     return actor
 
 
 async def undeclared(actor: Actor) -> str:
-    """Who asks."""
     return actor
 
 
 async def asked(scopes: Sequence[Scope] | None, method: str, path: str, key: str | None = "known") -> httpx2.Response:
-    """What somebody gets who sends `key`; `scopes` are those of "known", none: no keys are asked for."""
     app = application(None if scopes is None else Keys(*scopes))
     return await ask(lambda _: app, method, path, headers={"authorization": f"Bearer {key}"} if key else {})
 
 
 def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
-    """The scope of every route of the API, or of every page; fails where a route declares none."""
     return {
         (method, str(each.path)): get_declared_scope(each.endpoint)
         for each in iter_route_contexts(build(Settings()).routes)
@@ -88,7 +78,6 @@ def declared(*, pages: bool = False) -> dict[tuple[str, str], Scope | None]:
 
 
 def test_every_route_declares_its_scope() -> None:
-    """Those of the document, the document itself, its page, and what OpenAI documents."""
     paths = api_document()["paths"]
     documented = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     others = {(method, path) for method, path in declared() if path.startswith(OPENAI)}
@@ -97,12 +86,10 @@ def test_every_route_declares_its_scope() -> None:
 
 
 def test_only_healthz_is_open() -> None:
-    """It says no more than that a process is up."""
     assert [route for route, scope in declared().items() if scope is None] == [("GET", "/healthz")]
 
 
 def test_a_browser_gets_what_it_needs_to_sign_in_and_nothing_else_without_a_key() -> None:
-    """The form, what it looks like, and the way out."""
     assert {route for route, scope in declared(pages=True).items() if scope is None} == {
         ("GET", "/assets/{path:path}"),
         ("GET", "/favicon.ico"),
@@ -113,7 +100,6 @@ def test_a_browser_gets_what_it_needs_to_sign_in_and_nothing_else_without_a_key(
 
 
 def test_no_page_changes_anything_for_a_key_that_may_only_read() -> None:
-    """Whatever a form sends, but a search, a plan or a key to sign in with, asks for more."""
     forms = {path: scope for (method, path), scope in declared(pages=True).items() if method == "POST"}
     assert {path for path, scope in forms.items() if scope in (READ, None)} <= {
         "/sign-in",
@@ -124,12 +110,10 @@ def test_no_page_changes_anything_for_a_key_that_may_only_read() -> None:
 
 
 def test_pages_are_not_in_the_document() -> None:
-    """It is for programs."""
     assert not {path for _, path in declared(pages=True)} & api_document()["paths"].keys()
 
 
 def test_whatever_changes_something_asks_for_more_than_read() -> None:
-    """A search, a plan, embeddings and a reranking change nothing; devices and the configuration are the operator's."""
     changing = {route: scope for route, scope in declared().items() if route[0] != "GET"}
     assert {route for route, scope in changing.items() if scope is READ} == {
         ("POST", "/v1/search"),
@@ -167,13 +151,11 @@ def test_whatever_changes_something_asks_for_more_than_read() -> None:
 async def test_a_route_is_answered_to_its_scope(
     scopes: Sequence[Scope] | None, method: str, path: str, status: int
 ) -> None:
-    """And what nobody declared, to nobody."""
     assert (await asked(scopes, method, path)).status_code == status
 
 
 @pytest.mark.anyio
 async def test_a_key_that_may_not_is_told_which_scope_it_lacks() -> None:
-    """By name, with the command that makes one."""
     problem = (await asked([READ], "POST", "/v1/jobs")).json()
     assert problem["type"] == "urn:mathrag:forbidden"
     assert "'submit'" in problem["detail"]
@@ -184,7 +166,6 @@ async def test_a_key_that_may_not_is_told_which_scope_it_lacks() -> None:
 @pytest.mark.parametrize("key", [None, "unknown"])
 @pytest.mark.parametrize("path", ["/v1/jobs", "/nowhere"])
 async def test_without_a_valid_key_nothing_is_told(key: str | None, path: str) -> None:
-    """Not even which paths there are; 401 with what to send."""
     reply = await asked([READ], "GET", path, key)
     assert reply.status_code == 401
     assert reply.headers["www-authenticate"].startswith("Bearer")
@@ -193,12 +174,10 @@ async def test_without_a_valid_key_nothing_is_told(key: str | None, path: str) -
 
 @pytest.mark.anyio
 async def test_healthz_needs_no_key() -> None:
-    """Nor does anybody look at one."""
     assert (await asked([], "GET", "/healthz", None)).status_code == 200
 
 
 @pytest.mark.anyio
 async def test_handlers_know_who_asks() -> None:
-    """By the key's name; without keys it is the operator."""
     assert (await asked([READ], "GET", "/v1/jobs")).json() == "alice"
     assert (await asked(None, "GET", "/v1/jobs", None)).json() == "local"

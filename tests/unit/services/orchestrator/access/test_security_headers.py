@@ -13,8 +13,6 @@ pytestmark = pytest.mark.anyio
 
 
 def answering(**headers: str) -> ASGIApp:
-    """A route that sets these headers itself."""
-
     async def route(scope: Scope, receive: Receive, send: Send) -> None:
         await Response(headers={name.replace("_", "-"): value for name, value in headers.items()})(scope, receive, send)
 
@@ -22,7 +20,6 @@ def answering(**headers: str) -> ASGIApp:
 
 
 async def test_nothing_is_guessed_framed_run_or_kept() -> None:
-    """Unless a route says otherwise."""
     headers = (await ask(SecurityHeaders)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
@@ -33,33 +30,28 @@ async def test_nothing_is_guessed_framed_run_or_kept() -> None:
 
 
 async def test_what_has_a_version_may_be_kept_and_asked_about() -> None:
-    """Otherwise If-None-Match would be of no use; a proxy for several users keeps nothing."""
     answer = await ask(lambda _: SecurityHeaders(answering(etag='"1"')))
     assert answer.headers["cache-control"] == "private, no-cache"
 
 
 async def test_a_route_has_the_last_word() -> None:
-    """Such as /docs about its own style."""
     answer = await ask(lambda _: SecurityHeaders(answering(cache_control="max-age=1", content_security_policy="x")))
     assert (answer.headers["cache-control"], answer.headers["content-security-policy"]) == ("max-age=1", "x")
 
 
 @pytest.mark.parametrize(("base", "told"), [("http://localhost", False), ("https://localhost", True)])
 async def test_tls_is_insisted_on_only_where_there_is_tls(base: str, told: bool) -> None:
-    """A browser that believed it over plain HTTP could not come back."""
     assert ("strict-transport-security" in (await ask(SecurityHeaders, base=base)).headers) is told
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/nowhere", "/docs", "/openapi.json"])
 async def test_the_whole_api_sends_them(path: str) -> None:
-    """Errors, too."""
     headers = (await ask(lambda _: build(Settings()), path=path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert "default-src 'none'" in headers["content-security-policy"]
 
 
 async def test_there_is_no_cross_origin_access() -> None:
-    """A preflight is answered like any other wrong method."""
     asked = {"origin": "https://evil.example", "access-control-request-method": "POST"}
     answer = await ask(lambda _: build(Settings()), "OPTIONS", "/v1/jobs", headers=asked)
     assert answer.status_code == 405
@@ -67,7 +59,6 @@ async def test_there_is_no_cross_origin_access() -> None:
 
 
 async def test_the_documentation_is_one_page_without_a_script() -> None:
-    """It runs nobody's code, needs nobody's server, and shows every operation."""
     answer = await ask(lambda _: build(Settings()), path="/docs")
     document = (await ask(lambda _: build(Settings()), path="/openapi.json")).json()
     assert "<script" not in answer.text

@@ -8,8 +8,6 @@ from services.orchestrator.access.sessions import COOKIE, LIFETIME_S, Sessions
 
 
 class Clock:
-    """A clock that the test sets."""
-
     now = 1_800_000_000.0
 
     def __call__(self) -> float:
@@ -17,7 +15,6 @@ class Clock:
 
 
 def start(sessions: Sessions) -> str:
-    """Return the cookie of a new session."""
     response = Response()
     sessions.start(response, "mrg_00000000", https=False)
     return response.headers["set-cookie"].partition(";")[0]

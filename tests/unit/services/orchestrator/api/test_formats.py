@@ -18,7 +18,6 @@ ENDED = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 
 
 def row(index: int = 0, **fields: Any) -> ResultRow:
-    """A completed sample."""
     known: dict[str, Any] = {
         "custom_id": None, "question": "What is $2+3$?", "gold": "5", "subject": None, "level": None,
         "state": "completed", "answer": "5", "extraction": "ok", "truncated": False, "correct": True, "strict": None,
@@ -29,23 +28,19 @@ def row(index: int = 0, **fields: Any) -> ResultRow:
 
 
 async def batches(*found: Sequence[ResultRow]) -> AsyncIterator[list[ResultRow]]:
-    """As the database gives them."""
     for batch in found:
         yield list(batch)
 
 
 async def written(name: str, *found: Sequence[ResultRow]) -> list[bytes]:
-    """The parts that are sent."""
     return [part async for part in FORMATS[name].write(batches(*found))]
 
 
 def read_csv(parts: Sequence[bytes]) -> list[dict[str, str]]:
-    """As RFC 4180 has it."""
     return list(csv.DictReader(io.StringIO(b"".join(parts).decode("utf-8"), newline="")))
 
 
 def read_parquet(parts: Sequence[bytes]) -> Any:
-    """The whole file."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(io.BytesIO(b"".join(parts)))
@@ -53,7 +48,6 @@ def read_parquet(parts: Sequence[bytes]) -> Any:
 
 @pytest.mark.anyio
 async def test_csv_has_a_header_crlf_and_quotes_where_they_are_needed() -> None:
-    """RFC 4180: commas, quotes and line ends inside a cell survive."""
     awkward = 'He said "no",\r\nthen\nleft; é'
     parts = await written("csv", [row(question=awkward)], [row(1)])
     whole = b"".join(parts)
@@ -65,7 +59,6 @@ async def test_csv_has_a_header_crlf_and_quotes_where_they_are_needed() -> None:
 
 @pytest.mark.anyio
 async def test_csv_values_stay_what_they_are() -> None:
-    """Numbers are numbers, nothing is nothing, a time says its zone."""
     (found,) = read_csv(await written("csv", [row(7, correct=False, strict=None)]))
     assert (found["index"], found["correct"], found["strict"], found["context"]) == ("7", "false", "", "ab cd")
     assert found["ended_at"] == "2026-11-21T08:00:00.123456+00:00"
@@ -73,19 +66,16 @@ async def test_csv_values_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-2+3", "=-5", "+", "--1"])
 def test_a_text_that_a_spreadsheet_would_compute_is_disarmed(text: str) -> None:
-    """By an apostrophe in front, which spreadsheets do not show."""
     assert format_cell(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["-5", "+3", "-0.5", "-1e-3", "+.5", "-5.", "5", "\\frac{1}{2}", "x=1", "", " =1"])
 def test_a_text_that_is_a_number_or_harmless_is_left_alone(text: str) -> None:
-    """An answer of -5 is no formula."""
     assert format_cell(text) == text
 
 
 @pytest.mark.anyio
 async def test_parquet_is_typed() -> None:
-    """Whole numbers, flags, lists and times need no parsing; what is never missing says so."""
     file = read_parquet(await written("parquet", [row(3, question="q\0é", correct=None)]))
     types = {field.name: str(field.type) for field in file.schema_arrow}
     assert (types["index"], types["repeat"], types["correct"]) == ("int32", "int16", "bool")
@@ -98,7 +88,6 @@ async def test_parquet_is_typed() -> None:
 
 @pytest.mark.anyio
 async def test_parquet_is_sent_row_group_by_row_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was sent is not kept: a part per group, and the footer at the end."""
     monkeypatch.setattr(parquet_module, "GROUP", 4)
     rows = [row(n) for n in range(10)]
     parts = await written("parquet", *(rows[n : n + 2] for n in range(0, 10, 2)))
@@ -109,7 +98,6 @@ async def test_parquet_is_sent_row_group_by_row_group(monkeypatch: pytest.Monkey
 
 
 def test_what_was_taken_from_the_outlet_is_gone_from_memory() -> None:
-    """But it is still counted: Parquet's footer names positions."""
     outlet = Outlet()
     outlet.write(b"abc")
     assert (outlet.take(), outlet.take(), outlet.tell()) == (b"abc", b"", 3)
@@ -118,7 +106,6 @@ def test_what_was_taken_from_the_outlet_is_gone_from_memory() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", FORMATS)
 async def test_nothing_is_a_valid_file_too(name: str) -> None:
-    """No line, a header, a schema."""
     parts = await written(name)
     if name == "parquet":
         assert (read_parquet(parts).metadata.num_rows, read_parquet(parts).metadata.num_columns) == (0, 31)
@@ -142,5 +129,4 @@ async def test_nothing_is_a_valid_file_too(name: str) -> None:
     ],
 )
 def test_the_format_is_asked_for_by_name_or_by_accept(asked: str | None, accept: str | None, name: str) -> None:
-    """The name wins; what cannot be had is answered with JSON lines."""
     assert choose_format(asked, accept) == name

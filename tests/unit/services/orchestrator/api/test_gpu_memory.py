@@ -8,12 +8,10 @@ from tests.unit.commands import Server, mathrag, says
 
 
 def model(footprint_mib: int, measured_mib: float | None) -> ResidentModel:
-    """Of that size."""
     return ResidentModel(name="generator", digest=None, footprint_mib=footprint_mib, measured_mib=measured_mib)
 
 
 def test_a_model_of_a_processor_that_holds_far_more_than_was_declared_is_named() -> None:
-    """What was declared is what others were promised the rest of."""
     memory = _make_memory("cpu:0", [model(1100, 3010.0)], 4000)
     assert memory.remark is not None
     assert memory.remark.startswith("generator uses 3010 MiB, but its `footprint_mib` declares 1100: raise it")
@@ -26,11 +24,9 @@ def test_a_model_of_a_processor_that_holds_far_more_than_was_declared_is_named()
 def test_nothing_is_remarked_of_what_fits_is_unknown_or_lies_elsewhere(
     device: str, declared: int, measured: float | None
 ) -> None:
-    """A process of a GPU holds host memory beside the GPU's."""
     assert _make_memory(device, [model(declared, measured)], 4000).remark is None
 
 
 def test_the_remark_is_shown(server: Server) -> None:
-    """Beside the figures."""
     server(says([{**EXAMPLE, "memory": {**EXAMPLE["memory"], "remark": "generator holds 3010 MiB"}}]))
     assert "generator holds 3010 MiB" in mathrag("gpu").stdout

@@ -18,7 +18,6 @@ GATE = Gate(strategy="judge", reason="", tau=0.45, rho=0.1, low=0.0, high=0.2, p
 
 
 def picture(*states: str, done: int = 0, gate: Gate | None = None) -> JobSnapshot:
-    """A job of ten samples that went through these states, with so many of them done."""
     job = Job(
         id=uuid.UUID(int=7), name="first", state=states[-1], pipeline="dense", dataset="d", corpus=None, repeats=1,
         reuse="all", request_counts=count_requests(states[-1], 10, done, 0, 0, 0), params=Params(), rank=100,
@@ -31,46 +30,39 @@ def picture(*states: str, done: int = 0, gate: Gate | None = None) -> JobSnapsho
 
 
 def told(found: JobSnapshot, seen: StreamPosition) -> list[tuple[str, Any]]:
-    """(event, the word that tells it apart)."""
     words = {"state": "state", "gate": "strategy", "progress": "request_counts"}
     events = [told.event for told in list_messages(found, seen)]
     return [(str(e.event), msgspec.json.decode(str(e.raw_data))[words[str(e.event)]]) for e in events]
 
 
 def seen_all(found: JobSnapshot, seen: StreamPosition = StreamPosition()) -> StreamPosition:  # noqa: B008 - immutable
-    """What a client has seen after it."""
     return [seen, *(told.seen for told in list_messages(found, seen))][-1]
 
 
 def test_a_new_watcher_is_told_everything_in_order() -> None:
-    """Every state since the beginning, the gate's decision, how far it is."""
     events = told(picture("preparing", "running", gate=GATE), StreamPosition())
     assert [event for event, _ in events] == ["state", "state", "gate", "progress"]
     assert [word for event, word in events if event == "state"] == ["preparing", "running"]
 
 
 def test_the_end_comes_last() -> None:
-    """Whoever stops reading there has missed nothing, though something was changed after the end."""
     events = told(picture("preparing", "running", "completed", "completed", done=10), StreamPosition())
     assert [event for event, _ in events] == ["state", "state", "progress", "state", "state"]
     assert events[-1] == ("state", "completed")
 
 
 def test_nothing_new_is_nothing_said() -> None:
-    """However often one looks."""
     found = picture("preparing", "running", done=3, gate=GATE)
     assert told(found, seen_all(found)) == []
 
 
 def test_progress_is_told_when_counts_change() -> None:
-    """And only that."""
     seen = seen_all(picture("preparing", "running", done=3))
     ((event, request_counts),) = told(picture("preparing", "running", done=4), seen)
     assert (event, request_counts["completed"]) == ("progress", 4)
 
 
 def test_a_client_goes_on_exactly_after_any_event() -> None:
-    """Every id resumes at the next event, none is told twice and none is left out."""
     found = picture("preparing", "running", "paused", "running", "completed", done=10, gate=GATE)
     whole = list(list_messages(found, StreamPosition()))
     for number, one in enumerate(whole):
@@ -82,6 +74,5 @@ def test_a_client_goes_on_exactly_after_any_event() -> None:
     "header", ["", "x", "1", "1.0", "1.2.-", "1.0.xyz", "-1.0.-", "1.0.-\n", "9999999999.0.-", "1.0.0123456789ABCDEF"]
 )
 def test_an_id_that_is_not_ours_is_refused(header: str) -> None:
-    """400 with what to do, and no stream that begins somewhere."""
     with pytest.raises(BadRequest, match="Last-Event-ID"):
         parse_event_id(header)

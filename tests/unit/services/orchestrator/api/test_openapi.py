@@ -23,8 +23,6 @@ COUNTED = {("POST", "/v1/corpora"), ("POST", "/v1/datasets"), ("GET", "/v1/jobs/
 
 
 class Operation(NamedTuple):
-    """One of the document's."""
-
     method: str
     path: str
     says: dict[str, Any]
@@ -40,7 +38,6 @@ OPERATIONS = {
 
 
 def contents(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, media) of the request and of every answer."""
     for name, media in operation.says.get("requestBody", {}).get("content", {}).items():
         yield f"request {name}", media
     for status, answer in operation.says["responses"].items():
@@ -49,7 +46,6 @@ def contents(operation: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def broken_examples(operation: Operation) -> list[str]:
-    """Where an example does not keep its schema, and how."""
     found = []
     for where, media in contents(operation):
         schema = {"components": DOCUMENT["components"], **media["schema"]}
@@ -59,7 +55,6 @@ def broken_examples(operation: Operation) -> list[str]:
 
 
 def unclear_answers(operation: Operation) -> list[str]:
-    """Statuses that are no number, refusals whose example has another status or no hint, and the lack of a success."""
     answers = operation.says["responses"]
     unnumbered = [status for status in answers if not status.isdecimal()]
     unclear = []
@@ -71,7 +66,6 @@ def unclear_answers(operation: Operation) -> list[str]:
 
 
 def test_it_is_described() -> None:
-    """In a line, and in sentences that do not just repeat it."""
     wrong = {}
     for name, operation in OPERATIONS.items():
         summary, description = operation.says.get("summary"), operation.says.get("description")
@@ -81,17 +75,14 @@ def test_it_is_described() -> None:
 
 
 def test_every_body_has_a_schema_and_an_example_that_keeps_it() -> None:
-    """What is asked, what is answered, and every problem."""
     assert {name: found for name, each in OPERATIONS.items() if (found := named(broken_examples, each))} == {}
 
 
 def test_every_success_and_every_refusal_is_documented() -> None:
-    """Each with its number: no wildcard; problems as problems, with their own status in the example."""
     assert {name: found for name, each in OPERATIONS.items() if (found := named(unclear_answers, each))} == {}
 
 
 def test_what_is_refused_before_a_route_is_reached_is_documented() -> None:
-    """Every request passes the connection's limits, the check of pages, and that of lengths; some are counted."""
     wrong = {}
     for name, operation in OPERATIONS.items():
         keys = set() if operation.path == "/healthz" else {"401"}
@@ -113,13 +104,11 @@ def test_every_parameter_of_a_path_has_an_example() -> None:
 
 
 def test_keys_are_documented_as_what_an_operator_may_ask_for() -> None:
-    """As a bearer token, or nothing."""
     assert DOCUMENT["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
     assert DOCUMENT["security"] == [{"key": []}, {}]
 
 
 def test_two_views_of_one_name_are_refused() -> None:
-    """One would silently take the other's place in the document."""
     first, second = (msgspec.defstruct("TwiceUsed", [(field, int)]) for field in ("a", "b"))
     openapi.answers(first, {"a": 1})
     openapi.answers(first, {"a": 2})
@@ -132,7 +121,6 @@ VIEW = dict[str, int | None]
 
 
 def application() -> FastAPI:
-    """One route, written as every route of the API is."""
     router = APIRouter(prefix="/v1/shelves")
 
     @route(router, "GET", "/{shelf}", Scope.READ, "Get a shelf", openapi.answers(VIEW, {"a": None}), refuses=(404,))
@@ -146,7 +134,6 @@ def application() -> FastAPI:
 
 
 def test_a_route_is_documented_as_its_declaration_says() -> None:
-    """Nulls of examples are kept, which FastAPI drops; the route's refusals stand beside those of every route."""
     says = application().openapi()["paths"]["/v1/shelves/{shelf}"]["get"]
     assert says["responses"]["200"]["content"]["application/json"]["example"] == {"a": None}
     problem = says["responses"]["404"]["content"]["application/problem+json"]["example"]

@@ -9,7 +9,6 @@ from shared.runtime.parameters import parse_params
 
 
 def test_every_parameter_that_somebody_may_set_has_a_field_with_help() -> None:
-    """But for those that a submission fills in."""
     fields = {each.path: each for each in parameters()}
     assert {"candidates", "gate.tau", "judge.temperature", "crag.calibrated_by", "crag.similarity.upper"} <= set(fields)
     assert not {"mining", "rulerag.phrases", "crag.calibrated", "crag.calibrated.upper"} & set(fields)
@@ -32,20 +31,17 @@ def test_every_parameter_that_somebody_may_set_has_a_field_with_help() -> None:
     ],
 )
 def test_a_field_is_of_its_type_within_its_bounds(path: str, kind: str, bounds: str) -> None:
-    """Those that a submission holds it to."""
     (found,) = [each for each in parameters() if each.path == path]
     assert (found.kind, found.bounds) == (kind, bounds)
 
 
 def test_defaults_are_those_that_are_configured() -> None:
-    """What is not configured is as shipped."""
     configured = parse_params({"gate": {"tau": 0.3}})
     defaults = {each.path: each.default for each in parameters(configured)}
     assert (defaults["gate.tau"], defaults["gate.items"]) == (0.3, Params().gate.items)
 
 
 def test_sections_hold_what_is_read_and_nothing_else() -> None:
-    """Those of no group come first."""
     found = list_sections(lambda path: path in ("gate.tau", "candidates"))
     assert [(each.name, [one.path for one in each.parameters]) for each in found] == [
         ("general", ["candidates"]), ("gate", ["gate.tau"]),
@@ -54,7 +50,6 @@ def test_sections_hold_what_is_read_and_nothing_else() -> None:
 
 
 def test_what_a_form_holds_is_typed_as_in_json() -> None:
-    """What is empty is not set, and other fields of the form are none of ours."""
     form = {
         "params.candidates": "5", "params.gate.tau": "0.5", "params.rerank.refuse": "true", "params.rules": "17",
         "params.enhance.terms": '{"gcd": ["hcf"]}', "params.seed": "", "name": "x",
@@ -67,19 +62,16 @@ def test_what_a_form_holds_is_typed_as_in_json() -> None:
 
 @pytest.mark.parametrize("text", ["ten", "nan", "1e999", "yes", "{", "0x10", "٣x"])
 def test_what_cannot_be_read_stays_a_text(text: str) -> None:
-    """The checks of a submission have the words for it."""
     form = {f"params.{path}": text for path in ("candidates", "route.enabled", "anchors")}
     assert nest(form) == {"candidates": text, "route": {"enabled": text}, "anchors": text}
 
 
 @pytest.mark.parametrize("names", [("params.gate", "params.gate.tau"), ("params.gate.tau", "params.gate")])
 def test_a_name_below_a_value_does_no_harm(names: tuple[str, str]) -> None:
-    """One of the two is refused later."""
     assert nest(dict.fromkeys(names, "1"))["gate"] in ("1", {"tau": 1.0})
 
 
 def test_parameters_survive_a_form() -> None:
-    """All of them, whatever they are."""
     params = parse_params({
         "candidates": 3, "crag": {"similarity": {"upper": 0.5}}, "anchors": {"negative": "bad"},
         "fusion": {"method": "weighted"}, "route": {"enabled": True}, "grading": {"rubric": "two\nlines"},

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def pipelines() -> dict[str, Any]:
-    """The pipelines by name."""
     app = build(Settings())
     app.state.deps = SimpleNamespace(settings=Settings(), database=None)
     transport = httpx2.ASGITransport(app=app)
@@ -26,7 +25,6 @@ async def pipelines() -> dict[str, Any]:
 
 
 async def test_every_pipeline_is_shown_with_its_parameters(pipelines: dict[str, Any]) -> None:
-    """Their defaults can be sent back as they are."""
     assert tuple(sorted(pipelines)) == registry.list_offered()
     for shown in pipelines.values():
         assert msgspec.convert(shown["params"], Params) == Params()
@@ -44,6 +42,5 @@ async def test_every_pipeline_is_shown_with_its_parameters(pipelines: dict[str, 
 async def test_a_pipeline_tells_what_it_needs(
     pipelines: dict[str, Any], name: str, roles: list[str], needs_corpus: bool, calibrated: bool
 ) -> None:
-    """As a dry run shows it."""
     shown = pipelines[name]
     assert (shown["roles"], shown["needs_corpus"], shown["calibrated"]) == (roles, needs_corpus, calibrated)

@@ -21,8 +21,6 @@ JOB = {"name": "a", "dataset": "d", "pipeline": "dense"}
 
 @pytest.fixture
 async def api(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
-    """The application without anything behind it but a configuration that nobody has changed."""
-
     async def holding(_database: object) -> Configuration:
         return SHIPPED
 
@@ -35,7 +33,6 @@ async def api(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 def check(reply: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
-    """The reply is a problem of this kind."""
     assert reply.status_code == status
     assert reply.headers["content-type"] == "application/problem+json"
     problem: dict[str, Any] = reply.json()
@@ -66,7 +63,6 @@ def check(reply: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
 async def test_a_field_that_cannot_be_used_is_named(
     api: httpx2.AsyncClient, change: dict[str, Any], field: str, words: str
 ) -> None:
-    """With its path, whoever found the fault: pydantic, msgspec or our own ranges."""
     problem = check(await api.post("/v1/jobs", json={**JOB, **change}), 422, "invalid")
     assert problem["field"] == field
     assert problem["detail"].startswith(f"`{field}`: ")
@@ -75,7 +71,6 @@ async def test_a_field_that_cannot_be_used_is_named(
 
 @pytest.mark.anyio
 async def test_an_unknown_parameter_is_answered_with_the_known_ones(api: httpx2.AsyncClient) -> None:
-    """The hint lists the fields of the same level."""
     reply = await api.post("/v1/jobs", json={**JOB, "params": {"gate": {"tua": 0.3}}})
     assert "tau" in check(reply, 422, "invalid")["hint"]
 
@@ -83,7 +78,6 @@ async def test_an_unknown_parameter_is_answered_with_the_known_ones(api: httpx2.
 @pytest.mark.anyio
 @pytest.mark.parametrize("body", [b"{", b"[]", b"", b"\xff"])
 async def test_a_body_that_is_no_object_is_refused(api: httpx2.AsyncClient, body: bytes) -> None:
-    """Broken JSON, another type, nothing, other bytes."""
     headers = {"content-type": "application/json"}
     reply = await api.post("/v1/jobs", content=body, headers=headers)
     assert reply.status_code in (400, 422)
@@ -93,7 +87,6 @@ async def test_a_body_that_is_no_object_is_refused(api: httpx2.AsyncClient, body
 @pytest.mark.anyio
 @pytest.mark.parametrize("value", ["NaN", "Infinity"])
 async def test_numbers_that_json_does_not_have_are_refused(api: httpx2.AsyncClient, value: str) -> None:
-    """They would be stored as null."""
     body = f'{{"name": "a", "dataset": "d", "pipeline": "p", "params": {{"rrf_weight": {value}}}}}'
     reply = await api.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
     check(reply, 422, "invalid")
@@ -101,7 +94,6 @@ async def test_numbers_that_json_does_not_have_are_refused(api: httpx2.AsyncClie
 
 @pytest.mark.anyio
 async def test_a_path_that_does_not_exist_is_a_problem_too(api: httpx2.AsyncClient) -> None:
-    """And a method that a path does not have."""
     assert "GET /v1/nothing" in check(await api.get("/v1/nothing"), 404, "not_found")["detail"]
     refused = await api.delete("/v1/jobs")
     check(refused, 405, "method_not_allowed")
@@ -110,14 +102,12 @@ async def test_a_path_that_does_not_exist_is_a_problem_too(api: httpx2.AsyncClie
 
 @pytest.mark.anyio
 async def test_an_unexpected_error_tells_nothing_of_itself(api: httpx2.AsyncClient) -> None:
-    """Nothing is behind the application here, so this fails inside; the words of it stay in the log."""
     problem = check(await api.get("/v1/jobs"), 500, "internal")
     assert "NoneType" not in str(problem)
 
 
 @pytest.mark.anyio
 async def test_a_body_over_the_limit_is_refused_before_it_is_read(api: httpx2.AsyncClient) -> None:
-    """By its declared length; a body that declares none is no job."""
     check(await api.post("/v1/jobs", content=b" " * (Limits().body_bytes + 1)), 413, "too_large")
 
     async def endless() -> AsyncIterator[bytes]:
@@ -128,23 +118,19 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read(api: httpx2.As
 
 
 def test_parameters_left_out_have_their_defaults() -> None:
-    """At every level."""
     assert parse_params({}) == Params()
     assert parse_params({"gate": {"tau": 0.3}}).gate.items == Params().gate.items
 
 
 def test_a_whole_number_is_a_float_where_one_is_wanted() -> None:
-    """JSON does not tell 1 from 1.0."""
     assert parse_params({"quality_weight": 1}).quality_weight == 1.0
 
 
 def test_a_parameter_of_another_type_is_named() -> None:
-    """A list where an object belongs."""
     with pytest.raises(Invalid, match=r"`params\.gate`: expected `object`, got `array`"):
         parse_params({"gate": []})
 
 
 def test_an_unknown_field_of_a_decoding_is_refused() -> None:
-    """A misspelt one must not silently be the default."""
     with pytest.raises(Invalid, match="there is no such field"):
         parse_params({"generate": {"temprature": 1.0}})

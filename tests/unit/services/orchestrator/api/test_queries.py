@@ -23,7 +23,6 @@ OPERATIONS = [
 
 @pytest.fixture(scope="module")
 def app() -> Any:
-    """The application without anything behind it: a request that is let through fails with 500."""
     made = build(Settings())
     made.state.deps = SimpleNamespace(settings=Settings(), database=None)
     return made
@@ -31,14 +30,12 @@ def app() -> Any:
 
 @pytest.fixture
 async def api(anyio_backend: str, app: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of it."""
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
 async def refuse(api: httpx2.AsyncClient, method: str, url: str) -> dict[str, Any]:
-    """The problem with which a request is refused."""
     reply = await api.request(method, url)
     assert reply.status_code == 422, f"{method} {url}: {reply.status_code} {reply.text}"
     assert reply.headers["content-type"] == "application/problem+json"
@@ -48,7 +45,6 @@ async def refuse(api: httpx2.AsyncClient, method: str, url: str) -> dict[str, An
 
 
 def address(path: str, parameters: list[dict[str, Any]]) -> str:
-    """The path with the examples of its names."""
     for each in parameters:
         if each["in"] == "path":
             path = path.replace(f"{{{each['name']}}}", str(each.get("example", EXAMPLES.get(each["name"]))))
@@ -56,7 +52,6 @@ def address(path: str, parameters: list[dict[str, Any]]) -> str:
 
 
 async def test_every_operation_refuses_a_query_parameter_that_it_does_not_declare(api: httpx2.AsyncClient) -> None:
-    """Before it looks anything up."""
     for method, path, parameters in OPERATIONS:
         problem = await refuse(api, method, f"{address(path, parameters)}?colour=red")
         assert problem["field"] == "colour"
@@ -66,7 +61,6 @@ async def test_every_operation_refuses_a_query_parameter_that_it_does_not_declar
 async def test_every_operation_refuses_a_query_parameter_that_is_given_twice_unless_it_is_a_list(
     api: httpx2.AsyncClient,
 ) -> None:
-    """Whatever its values are: also equal ones, and empty ones."""
     lists = set()
     for method, path, parameters in OPERATIONS:
         for name, schema in ((each["name"], each["schema"]) for each in parameters if each["in"] == "query"):
@@ -101,7 +95,6 @@ async def test_an_unknown_query_parameter_is_answered_with_the_known_ones(
 
 
 async def test_an_operation_of_openai_refuses_them_in_its_own_form(api: httpx2.AsyncClient) -> None:
-    """OpenAI's clients read `error.param`."""
     reply = await api.get("/openai/v1/files?purpos=batch")
     assert reply.status_code == 400
     assert reply.json()["error"]["param"] == "purpos"
@@ -110,5 +103,4 @@ async def test_an_operation_of_openai_refuses_them_in_its_own_form(api: httpx2.A
 
 @pytest.mark.parametrize("url", ["/docs?utm_source=news", "/assets/missing.css?v=3"])
 async def test_a_page_keeps_what_others_add_to_its_address(api: httpx2.AsyncClient, url: str) -> None:
-    """Links to pages are passed on by programs that mark them."""
     assert (await api.get(url)).status_code in (200, 404)

@@ -10,7 +10,6 @@ from shared.storage.experiments import Cell
 
 
 def cell(variant: str, *, dataset: str = "items", corpus: str | None = "docs", seed: int = 0, **point: Any) -> Cell:
-    """One that was never run."""
     return Cell(
         index=0, dataset=dataset, corpus=corpus, variant=variant, pipeline="dense", point=point, seed=seed, job=None,
         job_name=None, state="purged", refused=None,
@@ -18,14 +17,12 @@ def cell(variant: str, *, dataset: str = "items", corpus: str | None = "docs", s
 
 
 def test_only_what_varies_is_an_axis_in_the_order_of_the_document() -> None:
-    """Values of parameters are written as one writes them."""
     cells = [cell(variant, k=k, style=style) for variant in ("b", "a") for k in (3, 1.5) for style in ("x", None)]
     assert find_axes(cells) == {"k": ["3", "1.5"], "style": ["x", "null"], "variant": ["b", "a"]}
     assert find_axes([cell("a")]) == {}
 
 
 def test_a_dataset_that_is_searched_in_several_corpora_is_told_apart() -> None:
-    """By both names."""
     found = find_axes([cell("a", corpus=corpus) for corpus in ("docs", "items", None)])
     assert found == {"dataset": ["items in docs", "items"]}
 
@@ -46,20 +43,17 @@ def test_a_dataset_that_is_searched_in_several_corpora_is_told_apart() -> None:
 def test_parameters_are_the_axes_where_none_was_chosen(
     names: list[str], x: str | None, y: str | None, chosen: tuple[str | None, str | None]
 ) -> None:
-    """Variants and datasets are pictures or lines of their own, unless nothing else varies."""
     assert choose({name: ["1", "2"] for name in names}, x, y) == ChosenAxes(*chosen)
 
 
 @pytest.mark.parametrize(("x", "y", "said"), [("beauty", None, "`x`"), (None, "beauty", "`y`"), ("k", "k", "`y`")])
 def test_an_axis_that_there_is_not_is_refused(x: str | None, y: str | None, said: str) -> None:
-    """With those that there are."""
     with pytest.raises(Invalid, match=said) as refused:
         choose({"k": ["1", "2"]}, x, y)
     assert "k" in (refused.value.hint or "") or "none" in (refused.value.hint or "")
 
 
 def test_cells_are_parted_by_what_stands_on_no_axis() -> None:
-    """Each part is named by it; one part has no name."""
     cells = [cell(variant, k=k, seed=seed) for variant in ("a", "b") for k in (1, 2) for seed in (0, 1)]
     found = split_by_figure(cells, find_axes(cells), ("k", "variant"))
     assert {name: len(part) for name, part in found.items()} == {"seed 0": 4, "seed 1": 4}

@@ -19,13 +19,11 @@ def sized(
     pipeline: str, pins: dict[str, Pin] = PINS, *, items: int = 10, repeats: int = 1, dataset: int = 1,
     corpus: int = 1, documents: int = MANY, **params: Any,
 ) -> SizedJob:  # fmt: skip
-    """A job of four candidates over ten questions, calibrated on three."""
     spec = job(pipeline, pins, gate=GateParams(items=3, tau=1.0), **params)
     return SizedJob(spec, dataset, items, repeats, corpus, documents)
 
 
 def counted(*jobs: SizedJob) -> dict[str, int]:
-    """By role."""
     total: Counter[str] = Counter()
     for slot, count in bound_calls(jobs).items():
         total[slot.role] += count
@@ -33,21 +31,18 @@ def counted(*jobs: SizedJob) -> dict[str, int]:
 
 
 def test_one_job_makes_every_call_of_every_question() -> None:
-    """What the calibration's questions ask, their samples ask, too: it is in their number."""
     assert counted(sized("closed-book")) == {"generate": 10}
     # Made-up lists have nothing in common: four of eight documents are candidates.
     assert counted(sized("mathrag-gate")) == {"retrieve": 20, "judge": 40, "generate": 10}
 
 
 def test_searches_of_the_same_questions_are_made_once() -> None:
-    """By whichever pipelines; of another dataset they are others."""
     assert counted(sized("dense"), sized("sparse"), sized("hybrid"), sized("mathrag-gate"))["retrieve"] == 20
     assert counted(sized("dense"), sized("dense", dataset=2))["retrieve"] == 20
     assert counted(sized("dense"), sized("closed-book", dataset=2)) == {"retrieve": 10, "generate": 20}
 
 
 def test_what_every_repeat_draws_anew_and_what_follows_from_it_counts_for_each() -> None:
-    """Sampled answers with their comparisons; ratings that are asked anew with the answers to other contexts."""
     assert counted(sized("hybrid", repeats=5)) == {"retrieve": 20, "generate": 10}
     sampled = {"generate": GenerateParams(temperature=0.7)}
     assert counted(sized("hybrid", repeats=5, **sampled)) == {"retrieve": 20, "generate": 50}
@@ -58,20 +53,17 @@ def test_what_every_repeat_draws_anew_and_what_follows_from_it_counts_for_each()
 
 
 def test_answers_without_a_context_are_made_once_those_with_one_may_differ() -> None:
-    """Two baselines that know nothing ask the same; two systems that search may show different documents."""
     assert counted(sized("closed-book"), sized("closed-book")) == {"generate": 10}
     assert counted(sized("dense"), sized("dense", context_size=3))["generate"] == 20
 
 
 def test_weights_cost_no_rating_and_at_most_an_answer_each() -> None:
-    """Of each document there is one rating, whoever asks; no more than the corpus has documents."""
     weights = [sized("mathrag-gate", documents=25, rrf_weight=number / 10) for number in range(1, 6)]
     assert counted(*weights) == {"retrieve": 20, "judge": 25, "generate": 50}
     assert counted(*weights[:1])["judge"] == 25
 
 
 def test_ratings_by_another_rubric_or_judge_or_of_another_corpus_are_others() -> None:
-    """Anchors, decoding and model stand in the request."""
     other = {**PINS, "judge": Pin(model_id=99, hash=f"{99:064x}")}
     jobs = [
         sized("mathrag-gate", documents=5), sized("mathrag-gate", documents=5, rrf_k=10),
@@ -82,14 +74,12 @@ def test_ratings_by_another_rubric_or_judge_or_of_another_corpus_are_others() ->
 
 
 def test_a_rating_that_sees_the_question_is_counted_for_every_job() -> None:
-    """How relevant a document is to a question says nothing of other questions."""
     critic = sized("critic-loop", documents=5, critic=CriticParams(attempts=1))
     assert counted(critic)["judge"] == 30
     assert counted(critic, sized("critic-loop", critic=CriticParams(attempts=1), context_size=2))["judge"] == 60
 
 
 def test_only_repeats_that_draw_anew_ask_again() -> None:
-    """Greedy ones share their answers, and nothing else is drawn."""
     assert counted(sized("dense", repeats=5)) == {"retrieve": 10, "generate": 10}
     drawn = sized("dense", repeats=5, generate=GenerateParams(temperature=0.7))
     assert counted(drawn) == {"retrieve": 10, "generate": 50}
@@ -99,7 +89,6 @@ def test_only_repeats_that_draw_anew_ask_again() -> None:
 
 
 def test_texts_written_before_a_search_are_counted_where_they_are_known() -> None:
-    """Hypothetical documents follow from the question; what is searched with them does not."""
     hyde = [sized("hyde", hyde=HydeParams(documents=2), context_size=size) for size in (1, 2)]
     found = counted(*hyde)
     assert found["write"] == 20
@@ -107,13 +96,11 @@ def test_texts_written_before_a_search_are_counted_where_they_are_known() -> Non
 
 
 def test_a_model_without_a_digest_answers_every_job_anew() -> None:
-    """Nobody knows whether it is still the same."""
     pins = {**PINS, "generate": Pin(model_id=GENERATOR, hash=f"{GENERATOR:064x}", pinned=False)}
     assert counted(sized("closed-book", pins), sized("closed-book", pins)) == {"generate": 20}
 
 
 def test_the_plan_is_made_for_what_the_jobs_ask_together() -> None:
-    """Each model with its calls, in the order of need; beside it what they would ask apart."""
     found = count_work([sized("mathrag-gate", documents=25, rrf_weight=weight) for weight in (0.1, 0.2, 0.3)])
     assert {role: (calls.most, calls.apart) for role, calls in found.calls.items()} == {
         "retrieve": (20, 60), "judge": (25, 75), "generate": (30, 30),
@@ -128,7 +115,6 @@ def test_the_plan_is_made_for_what_the_jobs_ask_together() -> None:
     "pipeline", ["enhanced", "crag", "enhanced-crag", "self-rag", "critic-loop", "hyde", "mathrag-gate"]
 )
 def test_a_job_beside_itself_asks_no_less_than_alone_and_no_more_than_twice(pipeline: str) -> None:
-    """Whatever the pipeline does."""
     pins = {
         **PINS,
         **{role: Pin(model_id=50 + n, hash=f"{50 + n:064x}") for n, role in enumerate(("rerank", "verify"))},

@@ -14,7 +14,6 @@ NONE = RequestCounts(total=0, completed=0, failed=0, cancelled=0, in_progress=0,
 
 
 def cell(variant: str, job: int | None, dataset: str = "d", seed: int = 0, corpus: str = "c", **point: Any) -> Cell:
-    """A cell that the job with this number answers."""
     return Cell(
         index=0, dataset=dataset, corpus=corpus, variant=variant, pipeline="p", point=point, seed=seed,
         job=None if job is None else uuid.UUID(int=job), job_name=None, state="completed", refused=None,
@@ -22,7 +21,6 @@ def cell(variant: str, job: int | None, dataset: str = "d", seed: int = 0, corpu
 
 
 def of(cells: Sequence[Cell], baseline: str | None = None) -> Family:
-    """The systems of an experiment of these cells; the row of a job is its number."""
     ids = {each.job for each in cells if each.job}
     members = {each.int: Member(each, "completed", NONE, None, NOW, NOW, (0, None, None)) for each in ids}
     found = Standing(
@@ -33,7 +31,6 @@ def of(cells: Sequence[Cell], baseline: str | None = None) -> Family:
 
 
 def test_a_variant_over_several_datasets_is_one_system() -> None:
-    """With its job on each, so that items can be pooled, dataset by dataset."""
     found = of([cell("a", 1, "d"), cell("b", 2, "d"), cell("a", 3, "e"), cell("b", 4, "e")], "a")
     assert {each.name: each.jobs for each in found.systems} == {"a": {"d": 1, "e": 3}, "b": {"d": 2, "e": 4}}
     assert found.pairs == [("b", "a")]
@@ -41,7 +38,6 @@ def test_a_variant_over_several_datasets_is_one_system() -> None:
 
 
 def test_a_system_is_compared_with_the_baseline_at_its_own_point_and_seed() -> None:
-    """Context size 3 with context size 3."""
     cells = [
         cell(variant, number * 10 + place, size=size, seed=seed)
         for number, variant in enumerate("ab", 1) for place, (size, seed) in enumerate([(1, 0), (3, 0), (3, 1)])
@@ -53,7 +49,6 @@ def test_a_system_is_compared_with_the_baseline_at_its_own_point_and_seed() -> N
 
 
 def test_systems_that_the_same_jobs_answer_are_one() -> None:
-    """A baseline beside a grid of weights, and weights of one ratio: each is compared once."""
     cells = [cell("a", 1, w=1), cell("a", 1, w=2), cell("b", 2, w=1), cell("b", 2, w=2), cell("b", 3, w=3)]
     found = of([*cells, cell("a", 1, w=3)], "a")
     assert [each.name for each in found.systems] == ["a w=1", "b w=1", "b w=3"]
@@ -61,14 +56,12 @@ def test_systems_that_the_same_jobs_answer_are_one() -> None:
 
 
 def test_without_a_baseline_each_is_compared_with_each() -> None:
-    """Every pair once."""
     assert of([cell(name, number) for number, name in enumerate("abc", 1)]).pairs == [
         ("a", "b"), ("a", "c"), ("b", "c"),
     ]  # fmt: skip
 
 
 def test_a_cell_without_a_job_is_in_no_system() -> None:
-    """It was refused, or its job is gone; a baseline without a job is compared with nothing."""
     found = of([cell("a", None), cell("b", 2), cell("b", 3, "e")], "a")
     assert ([each.name for each in found.systems], found.pairs) == (["b"], [])
     found = of([cell("a", None), cell("a", 1, "e"), cell("b", 2), cell("b", 3, "e")], "a")
@@ -76,13 +69,11 @@ def test_a_cell_without_a_job_is_in_no_system() -> None:
 
 
 def test_one_dataset_in_two_corpora_is_two() -> None:
-    """Told apart by the corpus."""
     found = of([cell("a", 1, corpus="k"), cell("a", 2, corpus="l")])
     assert [dict(each.jobs) for each in found.systems] == [{"d in k": 1, "d in l": 2}]
 
 
 def test_an_experiment_is_as_its_worst_job_is() -> None:
-    """And runs while one of them does."""
     assert state_of({"completed": 3}) == "completed"
     assert state_of({"completed": 3, "cancelled": 1}) == "cancelled"
     assert state_of({"completed": 3, "cancelled": 1, "failed": 1}) == "failed"

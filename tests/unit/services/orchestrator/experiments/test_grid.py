@@ -16,13 +16,11 @@ DENSE = {"name": "dense", "pipeline": "dense"}
 
 
 def grid(configured: Configuration = SHIPPED, most: int = 1000, **fields: Any) -> Grid:
-    """The cells and jobs of an experiment over one dataset."""
     given = {"name": "e", "datasets": [{"dataset": "d", "corpus": "c"}], "variants": [GATE], **fields}
     return expand(Experiment(**given), configured, ROLES, most=most)
 
 
 def test_integer_weights_from_0_to_10_are_121_cells_and_65_jobs() -> None:
-    """120 cells have a ratio, 65 ratios are distinct; the cell 0 to 0 is shown and not run."""
     found = grid(grid={"rrf_weight": list(range(11)), "quality_weight": list(range(11))})
     assert (len(found.cells), len(found.jobs)) == (121, 65)
     refused = [cell for cell in found.cells if cell.job is None]
@@ -32,7 +30,6 @@ def test_integer_weights_from_0_to_10_are_121_cells_and_65_jobs() -> None:
 
 
 def test_cells_share_a_job_exactly_where_their_ratios_are_equal() -> None:
-    """Proportion by proportion, in whole numbers: a * d = b * c, and never both sides of nothing."""
     values = range(5)
     cells = grid(grid={"rrf_weight": list(values), "quality_weight": list(values)}).cells
     run = [cell for cell in cells if cell.job is not None]
@@ -43,19 +40,16 @@ def test_cells_share_a_job_exactly_where_their_ratios_are_equal() -> None:
 
 
 def test_ratios_are_those_of_the_numbers_as_written() -> None:
-    """0.1 to 0.9 is 0.3 to 2.7, although as binary fractions they are not."""
     found = grid(grid={"rrf_weight": [0.1, 0.3], "quality_weight": [0.9, 2.7]})
     assert [cell.job for cell in found.cells] == [0, 1, 2, 0]
 
 
 def test_a_job_runs_with_the_parameters_of_the_first_of_its_cells() -> None:
-    """Which are parameters that somebody asked for."""
     found = grid(grid={"rrf_weight": [2, 4], "quality_weight": [3, 6]})
     assert [(job.params.rrf_weight, job.params.quality_weight) for job in found.jobs] == [(2, 3), (2, 6), (4, 3)]
 
 
 def test_a_baseline_beside_a_grid_of_weights_is_one_job() -> None:
-    """What it does not read does not tell its cells apart, and it runs where the gate has no order, too."""
     found = grid(variants=[DENSE, GATE], grid={"rrf_weight": [0, 1], "quality_weight": [0, 1], "gate.tau": [0.2, 0.4]})
     of = {name: {cell.job for cell in found.cells if cell.variant.name == name} for name in ("dense", "gate")}
     assert of["dense"] == {0}
@@ -63,7 +57,6 @@ def test_a_baseline_beside_a_grid_of_weights_is_one_job() -> None:
 
 
 def test_cells_are_told_apart_by_all_else() -> None:
-    """Dataset, corpus, pipeline, models, parameters, seed."""
     places = [{"dataset": "d", "corpus": "c"}, {"dataset": "d", "corpus": "k"}, {"dataset": "e", "corpus": "c"}]
     other = {"name": "other", "pipeline": "mathrag-gate", "models": {"judge": "another"}}
     found = grid(datasets=places, variants=[GATE, DENSE, other], grid={"candidates": [5, 6]}, seeds=[1, 2])
@@ -72,7 +65,6 @@ def test_cells_are_told_apart_by_all_else() -> None:
 
 
 def test_naming_what_holds_anyway_asks_for_nothing_else() -> None:
-    """The default of a parameter, what is configured, and the operator's default model."""
     named = [
         {"name": "default", "pipeline": "mathrag-gate", "params": {"rrf_k": 60}},
         {"name": "configured", "pipeline": "mathrag-gate", "params": {"candidates": 7}},
@@ -84,7 +76,6 @@ def test_naming_what_holds_anyway_asks_for_nothing_else() -> None:
 
 
 def test_the_grid_lies_on_the_variant_and_this_on_the_experiment() -> None:
-    """Of entries, too, such as an anchor; models and the rest go along."""
     found = grid(
         params={"candidates": 3, "gate": {"items": 9, "tau": 0.1}, "anchors": {"positive": "p"}},
         models={"generate": "g", "judge": "x"},
@@ -99,7 +90,6 @@ def test_the_grid_lies_on_the_variant_and_this_on_the_experiment() -> None:
 
 
 def test_cells_come_in_the_order_of_the_document() -> None:
-    """Dataset, variant, point with the last path changing fastest, seed."""
     found = grid(variants=[DENSE, GATE], grid={"candidates": [8, 9], "context_size": [1, 2]}, seeds=[0, 1])
     first = [(cell.variant.name, *cell.point.values(), cell.seed) for cell in found.cells[:4]]
     assert first == [("dense", 8, 1, 0), ("dense", 8, 1, 1), ("dense", 8, 2, 0), ("dense", 8, 2, 1)]
@@ -107,7 +97,6 @@ def test_cells_come_in_the_order_of_the_document() -> None:
 
 
 def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_has() -> None:
-    """`seeds` replaces a parameter; without it the parameter stays."""
     found = grid(variants=[DENSE, {**GATE, "params": {"seed": 4}}])
     assert [(cell.variant.name, dict(cell.point), cell.seed) for cell in found.cells] == [
         ("dense", {}, 0), ("gate", {}, 4),
@@ -134,7 +123,6 @@ def test_without_a_grid_there_is_a_cell_for_every_variant_with_the_seed_that_it_
 def test_what_cannot_be_is_refused_with_its_field_and_the_fix(
     fields: dict[str, Any], said: str, hint: str | None
 ) -> None:
-    """Before anything is looked up."""
     with pytest.raises(Invalid) as refused:
         grid(**fields)
     assert refused.value.message.startswith(said)
@@ -142,7 +130,6 @@ def test_what_cannot_be_is_refused_with_its_field_and_the_fix(
 
 
 def test_too_many_cells_are_counted_before_they_are_made() -> None:
-    """However many: the factors are said."""
     many = list(range(1000))
     with pytest.raises(TooLarge, match=r"2 variants x 3 seeds x 1000 candidates x 1000 rrf_k are 6000000 cells"):
         grid(variants=[DENSE, GATE], seeds=[1, 2, 3], grid={"candidates": many, "rrf_k": many})
@@ -152,6 +139,5 @@ def test_too_many_cells_are_counted_before_they_are_made() -> None:
 
 
 def test_the_example_of_the_documentation_expands() -> None:
-    """It is what people start from."""
     found = expand(Experiment(**EXAMPLE), SHIPPED, ROLES, most=1000)
     assert (len(found.cells), len(found.jobs)) == (4, 4)

@@ -12,14 +12,12 @@ ANSWERED = {"lane": "judge", "role": "judge"}
 
 
 def shown(values: MetricValues) -> str:
-    """What Prometheus reads."""
     registry = CollectorRegistry()
     registry.register(values)
     return generate_latest(registry).decode()
 
 
 def test_counters_add_up() -> None:
-    """By metric and labels."""
     values = MetricValues()
     for by in (2, 3):
         values.count("mathrag_steps_total", ["reused"], by)
@@ -29,7 +27,6 @@ def test_counters_add_up() -> None:
 
 
 def test_gauges_are_what_is_now() -> None:
-    """What is gone is not shown as it was."""
     values = MetricValues()
     values.show([("mathrag_jobs", ["running"], 2), ("mathrag_jobs", ["paused"], 1)])
     values.show([("mathrag_jobs", ["running"], 1)])
@@ -38,7 +35,6 @@ def test_gauges_are_what_is_now() -> None:
 
 
 def test_buckets_are_cumulated() -> None:
-    """Prometheus' `le` counts everything up to a bound, the last one everything."""
     found = Distribution()
     found.add(0, 3, 0.02)
     found.add(len(BOUNDS), 1, 500.0)
@@ -48,7 +44,6 @@ def test_buckets_are_cumulated() -> None:
 
 
 def test_a_histogram_is_shown_with_its_sum() -> None:
-    """As the quantiles of the dashboard want it."""
     values = MetricValues()
     values.observe("mathrag_call_duration_seconds", list(ANSWERED.values()), 1, 4, 0.08)
     text = shown(values)
@@ -58,29 +53,23 @@ def test_a_histogram_is_shown_with_its_sum() -> None:
 
 
 async def nothing() -> Message:
-    """A request without a body."""
     return {"type": "http.request"}
 
 
 class Sent:
-    """What a server would send."""
-
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
     async def __call__(self, message: Message) -> None:
-        """One part of a response."""
         self.messages.append(message)
 
 
 def counting(application: object) -> tuple[CountRequests, CollectorRegistry]:
-    """An application that is counted, and where."""
     registry = CollectorRegistry()
     return CountRequests(application, Requests(registry)), registry  # type: ignore[arg-type]
 
 
 async def test_a_stream_counts_when_it_begins() -> None:
-    """It may go on for hours; what a user waits for is its first byte."""
     seen: list[float | None] = []
 
     async def stream(scope: Scope, receive: Receive, send: Send) -> None:
@@ -103,7 +92,6 @@ def _without_status(labels: dict[str, str]) -> dict[str, str]:
 
 
 async def test_the_lifespan_is_no_request() -> None:
-    """It passes as it is."""
     passed: list[str] = []
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:

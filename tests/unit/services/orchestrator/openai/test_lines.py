@@ -18,19 +18,16 @@ USER = {"role": "user", "content": "2+2?"}
 
 
 def line(**changes: Any) -> dict[str, Any]:
-    """A good line with these changes; None leaves a field out."""
     body = {"model": "m", "messages": [USER]}
     fields = {"custom_id": "a", "method": "POST", "url": CHAT, "body": body, **changes}
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def body(**changes: Any) -> dict[str, Any]:
-    """A good line whose body has these changes."""
     return line(body={"model": "m", "messages": [USER], **changes})
 
 
 def read(content: bytes, chunk: int = 1 << 20, longest: int = 1 << 20) -> tuple[LineReader, list[Line]]:
-    """The file in chunks of so many bytes."""
     reader, found = LineReader(CHAT, MODELS, Decoding(), longest), []
     for start in range(0, len(content), chunk):
         found += reader.read(content[start : start + chunk])
@@ -38,12 +35,10 @@ def read(content: bytes, chunk: int = 1 << 20, longest: int = 1 << 20) -> tuple[
 
 
 def encoded(*values: dict[str, Any]) -> bytes:
-    """JSON lines."""
     return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
 def test_lines_are_numbered_as_in_the_file_however_it_arrives() -> None:
-    """Windows' line ends are blanks of JSON, empty lines are no requests, and the last one needs no end."""
     wrong = {}
     for chunk, end in product([1, 7, 1 << 20], [b"", b"\n", b"\n\n", b"\r\n"]):
         content = encoded(line())[:-1] + b"\r\n\n" + encoded(line(custom_id="b"))[:-1] + end
@@ -55,7 +50,6 @@ def test_lines_are_numbered_as_in_the_file_however_it_arrives() -> None:
 
 
 def nested(depth: int) -> Any:
-    """Lists in lists."""
     value: Any = "x"
     for _ in range(depth):
         value = [value]
@@ -63,7 +57,6 @@ def nested(depth: int) -> Any:
 
 
 def test_a_line_that_cannot_be_used_is_named_with_its_number_and_field() -> None:
-    """The lines around it are read all the same."""
     cases = [
         (b"\xef\xbb\xbf" + encoded(line()), "invalid_json_line", None, "byte order mark"),
         (b"\xff\xfe{\x00", "invalid_json_line", None, "not a JSON"),  # UTF-16
@@ -114,14 +107,12 @@ def test_a_line_that_cannot_be_used_is_named_with_its_number_and_field() -> None
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\n"])
 def test_a_file_without_requests_says_so(content: bytes) -> None:
-    """And no line is at fault."""
     reader, _ = read(content)
     assert [(each.code, each.line) for each in reader.errors] == [("empty_file", None)]
 
 
 @pytest.mark.parametrize("chunk", [64, 1 << 20])
 def test_a_line_that_does_not_end_is_not_kept(chunk: int) -> None:
-    """It is refused as soon as it is too long, whether its end is here or not."""
     for end in (b"", b"\n"):
         with pytest.raises(Stopped) as stopped:
             read(encoded(line()) + b"x" * 5000 + end, chunk, longest=1000)
@@ -129,7 +120,6 @@ def test_a_line_that_does_not_end_is_not_kept(chunk: int) -> None:
 
 
 def test_one_request_too_many_stops_the_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows is not even decoded."""
     monkeypatch.setattr(lines, "MOST_LINES", 2)
     with pytest.raises(Stopped) as stopped:
         read(encoded(*(line(custom_id=str(n)) for n in range(3))) + b"{")
@@ -137,7 +127,6 @@ def test_one_request_too_many_stops_the_reading(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_only_the_first_errors_are_kept() -> None:
-    """The others are counted."""
     reader, _ = read(b"{\n" * 150)
     assert (len(reader.errors), reader.wrong) == (100, 150)
 
@@ -152,6 +141,5 @@ def test_only_the_first_errors_are_kept() -> None:
     ],
 )
 def test_lines_share_a_job_where_it_has_what_both_ask(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
-    """A conversation brings its own decoding; a pipeline's is the job's."""
     _, (first, second) = read(encoded(one, {**other, "custom_id": "b"}))
     assert (first.group == second.group) is same

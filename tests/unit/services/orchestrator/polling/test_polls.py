@@ -8,26 +8,20 @@ from services.orchestrator.polling.polls import Polls
 
 
 class Clock:
-    """Pauses that end when the test says so."""
-
     def __init__(self) -> None:
         self.waiting = 0
         self._go = asyncio.Event()
 
     async def pause(self) -> None:
-        """Until `tick`."""
         self.waiting += 1
         await self._go.wait()
 
     def tick(self) -> None:
-        """End all pauses."""
         self._go.set()
         self._go = asyncio.Event()
 
 
 class Reader:
-    """What is read: the number of the poll."""
-
     def __init__(self) -> None:
         self.clear_tick = 0
         self.hold = asyncio.Event()
@@ -35,7 +29,6 @@ class Reader:
         self.fails: Exception | None = None
 
     async def read(self) -> int:
-        """The number of this poll."""
         self.clear_tick += 1
         number = self.clear_tick
         await self.hold.wait()
@@ -45,14 +38,12 @@ class Reader:
 
 
 async def settle() -> None:
-    """Let every task go as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 @pytest.mark.anyio
 async def test_many_watchers_of_a_job_share_its_polls() -> None:
-    """A hundred watchers, one read; another job has its own."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
     watching = [asyncio.create_task(polls.wait_for_next(1, reader.read)) for _ in range(100)]
@@ -66,7 +57,6 @@ async def test_many_watchers_of_a_job_share_its_polls() -> None:
 
 @pytest.mark.anyio
 async def test_who_comes_during_a_read_waits_for_the_next_one() -> None:
-    """He may have seen more than the read that is under way will find."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
     first = asyncio.create_task(polls.wait_for_next(1, reader.read))
@@ -84,7 +74,6 @@ async def test_who_comes_during_a_read_waits_for_the_next_one() -> None:
 
 @pytest.mark.anyio
 async def test_a_watcher_that_goes_takes_nothing_from_the_others() -> None:
-    """And when all have gone, no poll follows."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
     gone, stays = (asyncio.create_task(polls.wait_for_next(1, reader.read)) for _ in range(2))
@@ -99,7 +88,6 @@ async def test_a_watcher_that_goes_takes_nothing_from_the_others() -> None:
 
 @pytest.mark.anyio
 async def test_a_poll_that_fails_ends_the_streams_and_the_next_one_is_fresh() -> None:
-    """The database was away: clients come back with their last id."""
     clock, reader = Clock(), Reader()
     polls = Polls(clock.pause)
     reader.fails = OSError("away")

@@ -22,21 +22,18 @@ TAG = "judge:0.5b"
 
 
 async def looked(url: str, driver: str = "ollama", **options: str) -> Check:
-    """What the doctor says of the model, which is called as its tag where no tag is given."""
     settings = Settings(models={TAG: Model(driver=driver, url=url, **options)})  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
     return await check(models.list_probes(settings)[0], held)
 
 
 async def test_a_pulled_model_is_well() -> None:
-    """With the server's version and the manifest."""
     async with ollama_server(TAG) as (double, http):
         found = await looked(http.url)
     assert (found.ok, found.detail) == (True, f"Ollama 0.40.2; {TAG} {double.pulled[TAG][:12]}")
 
 
 async def test_a_model_that_is_not_pulled_ends_with_its_pull() -> None:
-    """By its tag, whatever its name."""
     async with ollama_server(TAG) as (_, http):
         found = await looked(http.url, tag="other:7b")
     here = http.url.removeprefix("http://")
@@ -47,7 +44,6 @@ async def test_a_model_that_is_not_pulled_ends_with_its_pull() -> None:
 
 
 async def test_a_server_that_is_not_there_ends_with_its_start() -> None:
-    """With the address that is configured: `ollama serve` alone would listen on another port."""
     async with chat_server(lambda _: Reply()) as gone:
         pass
     found = await looked(gone.url)
@@ -56,7 +52,6 @@ async def test_a_server_that_is_not_there_ends_with_its_start() -> None:
 
 
 async def test_a_server_that_is_used_by_its_other_protocol_is_said() -> None:
-    """It answers, and cuts prompts: the fix is another driver."""
     async with ollama_server(TAG) as (_, http):
         found = await looked(f"{http.url}/v1", driver="remote")
     assert (found.ok, found.fix) == (False, f"`driver: ollama` with `url: {http.url}` for `models.{TAG}`")
@@ -64,7 +59,6 @@ async def test_a_server_that_is_used_by_its_other_protocol_is_said() -> None:
 
 
 async def test_a_server_that_is_too_old_is_said() -> None:
-    """It would cut prompts in silence."""
     async with ollama_server(TAG) as (double, http):
         double.version = "0.11.10"
         found = await looked(http.url)
@@ -73,7 +67,6 @@ async def test_a_server_that_is_too_old_is_said() -> None:
 
 
 async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
-    """Addressed to the server that is configured."""
     async with ollama_server(TAG) as (double, http):
         double.pull("other:7b")
         double.load("other:7b")
@@ -84,7 +77,6 @@ async def test_a_stranger_s_model_ends_with_the_command_that_stops_it() -> None:
 
 
 async def test_a_process_that_outlived_its_server_ends_with_its_kill(tmp_path: Path) -> None:
-    """A killed server leaves it behind, with its memory."""
     runner = tmp_path / "llama-server"
     runner.symlink_to(sys.executable)
     command = [runner, "-c", "print(flush=True); input()", "/models/blobs/sha256-ab"]

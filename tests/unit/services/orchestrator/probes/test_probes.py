@@ -23,37 +23,31 @@ pytestmark = pytest.mark.anyio
 
 
 def held(**settings: Any) -> Any:
-    """What a probe gets: nothing but settings."""
     return SimpleNamespace(settings=Settings(**settings))
 
 
 async def looked(model: Model) -> Check:
-    """What the doctor says of this model."""
     settings = held(models={"m": model})
     return await check(models.list_probes(settings.settings)[0], settings)
 
 
 def test_every_probe_says_how_to_mend_what_it_finds() -> None:
-    """And has a name of its own."""
     found = probes(Settings())
     assert all(probe.fix for probe in found)
     assert len({probe.name for probe in found}) == len(found)
 
 
 def test_readiness_asks_the_cheap_ones_of_the_same_registry() -> None:
-    """It is asked every few seconds."""
     cheap = list_readiness_probes(Settings())
     assert {probe.name for probe in cheap} < {probe.name for probe in probes(Settings())}
     assert not [probe.name for probe in cheap if probe.deep]
 
 
 def test_every_driver_has_a_probe() -> None:
-    """A new driver brings its own."""
     assert set(looks.CHECKS) == set(get_args(Model.model_fields["driver"].annotation))
 
 
 def test_every_probe_is_documented() -> None:
-    """In the table of troubleshooting.md."""
     text = (REPOSITORY / "docs" / "reference" / "troubleshooting.md").read_text("utf-8")
     section = text.partition("## Checks")[2].partition("\n## ")[0]
     documented = {
@@ -66,8 +60,6 @@ def test_every_probe_is_documented() -> None:
 
 
 async def test_what_a_probe_raises_is_its_finding() -> None:
-    """The first line of it, with the fix that the probe knows, else the registry's."""
-
     async def fails(_: Any) -> str:
         raise NotReady("it is\nbroken")
 
@@ -80,8 +72,6 @@ async def test_what_a_probe_raises_is_its_finding() -> None:
 
 
 async def test_a_silent_server_is_a_finding() -> None:
-    """With the name of the error, where it has no words."""
-
     async def silent(_: Any) -> str:
         raise TimeoutError
 
@@ -89,7 +79,6 @@ async def test_a_silent_server_is_a_finding() -> None:
 
 
 async def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
-    """The shipped ones are."""
     shipped = REPOSITORY / "models" / "world-judge-f16.gguf"
     assert (await looked(Model(driver="process", path=shipped))).ok
     (tmp_path / "m.gguf").write_bytes(b"version https://git-lfs")
@@ -102,7 +91,6 @@ async def test_a_model_file_must_be_there_and_be_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("status", "ok"), [(200, True), (404, True), (401, False), (503, False)])
 async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPatch, status: int, ok: bool) -> None:
-    """Any answer shows that somebody is there, but for a refused key and a broken server."""
     asked: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
@@ -123,7 +111,6 @@ async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_remote_model_needs_an_address_and_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key is read from the variable that the operator named."""
     monkeypatch.delenv("BIG_KEY", raising=False)
     assert "needs a `url`" in (await looked(Model(driver="remote"))).detail
     unset = await looked(Model(driver="remote", url="https://m.example.org", api_key_env="BIG_KEY"))
@@ -131,14 +118,12 @@ async def test_a_remote_model_needs_an_address_and_its_key(monkeypatch: pytest.M
 
 
 async def test_a_model_that_could_never_be_loaded_is_found() -> None:
-    """Its footprint alone is more than the budget."""
     assert "160 MiB" in await device.check_budget(held())
     with pytest.raises(NotReady, match=r"world-judge \(96 MiB\)"):
         await device.check_budget(held(device=Device(budget_mib=90)))
 
 
 async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
-    """Its header is read; a file that tells nothing is expected to take nothing."""
     path = REPOSITORY / "models" / "world-judge-f16.gguf"
     large = Model(driver="process", path=path, context=100_000, parallel=8)
     with pytest.raises(NotReady, match=r"large \(1\d\d\d MiB\)"):
@@ -149,8 +134,6 @@ async def test_a_model_that_declares_nothing_is_found_by_its_file() -> None:
 
 
 class Nvml:
-    """A driver with one GPU of so many MiB, all but 1 GiB free."""
-
     NVMLError = RuntimeError
 
     def __init__(self, mib: int = 24000, *, error: str = "") -> None:
@@ -160,12 +143,10 @@ class Nvml:
         self.nvmlDeviceGetMemoryInfo = lambda _: SimpleNamespace(total=mib << 20, free=(mib - 1024) << 20)
 
     def nvmlInit(self) -> None:  # noqa: N802 - the library's name
-        """Fails where there is no driver."""
         if self.error:
             raise RuntimeError(self.error)
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802 - the library's name
-        """Of the one."""
         if uuid != "GPU-1":
             raise RuntimeError("Not Found")
         return uuid
@@ -187,27 +168,23 @@ GPU = Device(id="GPU-1", budget_mib=12000)
 async def test_a_gpu_that_is_measured_needs_its_driver_and_room_for_budget_and_reserve(
     monkeypatch: pytest.MonkeyPatch, nvml: Nvml | None, gpu: Device, words: str
 ) -> None:
-    """A plan may fill the budget, and no load begins before the reserve is free beside it."""
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with pytest.raises(NotReady, match=words):
         await device.check_driver(held(device=gpu))
 
 
 async def test_a_gpu_with_room_says_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Budget and reserve may be all of it."""
     monkeypatch.setitem(sys.modules, "pynvml", Nvml(12256))
     assert await device.check_driver(held(device=GPU)) == "driver 570.1; 11232 of 12256 MiB free"
 
 
 @pytest.mark.parametrize("declared", [Device(), GPU.model_copy(update={"memory": "declared"})])
 async def test_memory_that_is_declared_needs_no_driver(monkeypatch: pytest.MonkeyPatch, declared: Device) -> None:
-    """A processor's, or a GPU's whose operator says so: the guard asks nobody, either."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert "declared" in await device.check_driver(held(device=declared))
 
 
 async def test_a_full_disk_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where the data will be, if they are nowhere yet."""
     assert str(tmp_path) in await machine.check_disk(held(data_dir=tmp_path / "not" / "yet"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with pytest.raises(NotReady, match=r"0\.0 GiB free"):

@@ -20,14 +20,12 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model as it is saved, and a GGUF file beside it."""
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.gguf").write_bytes(b"GGUF weights")
     return tmp_path
 
 
 async def looked(**fields: Any) -> Check:
-    """What the doctor says of such a model."""
     settings = Settings(models={"judge": Model(**({"driver": "process", "command": (sys.executable,)} | fields))})
     held: Any = SimpleNamespace(settings=settings)
     return await check(models.list_probes(settings)[0], held)
@@ -38,19 +36,16 @@ VLLM = {"command": (sys.executable, "serve")}
 
 @pytest.mark.parametrize("driver", [{"server": "vllm", **VLLM}, {"server": "tgi"}, {"driver": "vllm-sleep", **VLLM}])
 async def test_a_program_and_a_folder_that_are_there_are_well(folder: Path, driver: dict[str, Any]) -> None:
-    """Both are named."""
     found = await looked(path=folder, **driver)
     assert (found.ok, found.detail) == (True, f"{sys.executable}; {folder}")
 
 
 async def test_a_program_and_a_file_that_are_there_are_well(folder: Path) -> None:
-    """The file begins as GGUF files do."""
     assert (await looked(server="llama.cpp", path=folder / "model.gguf")).detail == f"{sys.executable}; 0 MiB"
     assert "not a GGUF file" in (await looked(server="llama.cpp", path=folder / "config.json")).detail
 
 
 async def test_a_program_that_is_not_installed_ends_with_the_fix() -> None:
-    """By the field that names it."""
     found = await looked(server="vllm", hub="Qwen/Q", command=("no-such-program", "serve"))
     assert (found.ok, found.detail) == (False, "no program 'no-such-program'")
     assert "`models.judge.command`" in found.fix
@@ -61,7 +56,6 @@ async def test_a_program_that_is_not_installed_ends_with_the_fix() -> None:
     [({"revision": SHA}, "Qwen/Q 0123456789ab"), ({}, "Qwen/Q, not pinned: no `revision`")],
 )
 async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: dict[str, str], said: str) -> None:
-    """Whoever wonders why nothing is reused finds it here."""
     found = await looked(server="tgi", hub="Qwen/Q", **fields)
     assert (found.ok, found.detail) == (True, f"{sys.executable}; {said}")
 
@@ -76,7 +70,6 @@ async def test_a_name_on_the_hub_is_well_and_said_to_be_pinned_or_not(fields: di
     ],
 )
 async def test_settings_that_no_guard_could_work_with_are_said(fields: dict[str, Any], said: str) -> None:
-    """As the guard would say it."""
     found = await looked(**fields)
     assert not found.ok
     assert said in found.detail

@@ -20,14 +20,12 @@ pytestmark = pytest.mark.anyio
 
 
 async def looked(**given: Any) -> dict[str, Check]:
-    """What the doctor says of these settings of retrieval, by probe."""
     settings = Settings(retrieval=given)  # type: ignore[arg-type]
     held: Any = SimpleNamespace(settings=settings)
     return {probe.name: await check(probe, held) for probe in retrieval.list_probes(settings)}
 
 
 async def test_only_what_is_configured_is_looked_at() -> None:
-    """By default the shipped embeddings, and by the doctor alone."""
     found = await looked()
     assert list(found) == ["embeddings"]
     assert found["embeddings"].ok
@@ -35,7 +33,6 @@ async def test_only_what_is_configured_is_looked_at() -> None:
 
 
 async def test_servers_are_asked_for_a_letter() -> None:
-    """That is all it takes to know that they work."""
     double = RetrievalServer(logits={"a": 0.0})
     async with chat_server(double.respond) as server:
         embeddings = {"kind": "openai", "url": server.url, "model": "small"}
@@ -45,7 +42,6 @@ async def test_servers_are_asked_for_a_letter() -> None:
 
 
 async def test_servers_that_do_not_work_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In their words."""
     monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
     double = RetrievalServer(logits={"a": 8.5})
     double.tell("503")
@@ -61,7 +57,6 @@ async def test_servers_that_do_not_work_say_what_is_wrong(monkeypatch: pytest.Mo
 
 
 async def test_files_are_looked_at_and_not_loaded(tmp_path: Path) -> None:
-    """A file that is none is found all the same."""
     encoder = bert_file.write(tmp_path / "encoder.gguf")
     found = await looked(
         embeddings={"kind": "gguf", "path": encoder}, reranker={"kind": "gguf", "path": tmp_path / "gone.gguf"}
@@ -72,7 +67,6 @@ async def test_files_are_looked_at_and_not_loaded(tmp_path: Path) -> None:
 
 
 async def test_a_key_that_is_not_set_is_named() -> None:
-    """With the command."""
     embeddings = {"kind": "openai", "url": "http://127.0.0.1:1", "model": "m", "api_key_env": "NOT_SET_ANYWHERE"}
     found = await looked(embeddings=embeddings)
     assert found["embeddings"].fix.startswith("export NOT_SET_ANYWHERE=")
@@ -80,7 +74,6 @@ async def test_a_key_that_is_not_set_is_named() -> None:
 
 @pytest.mark.parametrize("backend", ["dense", "sparse"])
 async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(backend: str) -> None:
-    """Whichever of the two it is."""
     settings = Settings(retrieval={backend: {"backend": "elasticsearch"}})  # type: ignore[arg-type]
     assert "elasticsearch" in {probe.name for probe in retrieval.list_probes(settings)}
 
@@ -88,7 +81,6 @@ async def test_elasticsearch_is_asked_where_a_back_end_is_of_that_name(backend: 
 async def test_where_no_retriever_runs_its_program_looks_at_the_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It connects as the retriever would."""
     file = tmp_path / "mathrag.yaml"
     file.write_text("retrieval: {sparse: {backend: elasticsearch}, elasticsearch: {url: 'http://127.0.0.1:9'}}")
     monkeypatch.setenv("MATHRAG_CONFIG", str(file))

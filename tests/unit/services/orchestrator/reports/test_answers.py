@@ -11,20 +11,17 @@ from tests.unit.services.orchestrator.reports.test_report import sample
 
 
 def found(*ranks: int | msgspec.UnsetType | None, candidates: int = 10, repeats: int = 1) -> AnswersFound:
-    """Samples of items with an answer at these ranks."""
     counted = AnswersFound()
     counted.add(outcome(place // repeats, rank, candidates) for place, rank in enumerate(ranks))
     return counted
 
 
 def outcome(index: int, rank: int | msgspec.UnsetType | None, candidates: int) -> SampleWithOutcome:
-    """A sample with so many candidates."""
     trace = Trace(candidates=tuple(Candidate(document=str(n), rank=n) for n in range(1, candidates + 1)))
     return sample(index), Outcome(answer=None, extraction=Extraction.MISSING, trace=trace, answer_rank=rank)
 
 
 def test_the_share_of_samples_with_an_answer_has_wilsons_and_a_bootstrapped_interval() -> None:
-    """Of those in which answers were looked for."""
     figures = found(1, 4, 7, None, msgspec.UNSET).figures()
     assert {name: (each.correct, each.graded) for name, each in figures.items()} == {
         "answer@1": (1, 4), "answer@5": (2, 4), "answer@10": (3, 4),
@@ -36,18 +33,15 @@ def test_the_share_of_samples_with_an_answer_has_wilsons_and_a_bootstrapped_inte
 
 
 def test_no_more_documents_are_reported_than_were_found() -> None:
-    """With five candidates the first ten say what the first five say."""
     assert list(found(1, None, candidates=5).figures()) == ["answer@1", "answer@5"]
     assert list(found(None, candidates=0).figures()) == ["answer@1"]
 
 
 def test_what_was_not_measured_is_in_no_report() -> None:
-    """Not a share of 0."""
     assert found(msgspec.UNSET, msgspec.UNSET).figures() == {}
 
 
 def test_repeats_of_an_item_do_not_narrow_the_interval_of_answers_found() -> None:
-    """Two items, however often they are asked."""
     once, often = (
         found(1, None).figures()["answer@1"],
         found(1, 1, 1, None, None, None, repeats=3).figures()["answer@1"],
@@ -56,7 +50,6 @@ def test_repeats_of_an_item_do_not_narrow_the_interval_of_answers_found() -> Non
 
 
 def test_the_interval_of_a_rating_leaves_no_rating_out() -> None:
-    """It is from 1 to 5, not a share."""
     ratings = Scores()
     ratings.add((sample(place, score=rating), None) for place, rating in enumerate((3.0, 4.0, 4.0, 5.0)))
     figures = ratings.figures("rubric")

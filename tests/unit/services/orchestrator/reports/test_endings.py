@@ -18,19 +18,16 @@ from tests.unit.services.orchestrator.reports.test_report import sample
 
 
 def ended(index: int, ending: str | None, **fields: object) -> SampleRow:
-    """A sample that ended like this."""
     return sample(index, ending=ending, **fields)
 
 
 def contamination(*rows: SampleRow) -> Contamination | None:
-    """Of these samples."""
     made = Contaminated()
     made.add((row, None) for row in rows)
     return made.figures()
 
 
 def test_endings_are_counted_in_one_order_and_cancelled_samples_have_none() -> None:
-    """Correct first; nothing that did not occur."""
     made = Endings()
     for batch in (["logic", "failed"], ["correct", None, "logic"]):
         made.add((ended(n, each), None) for n, each in enumerate(batch))
@@ -38,7 +35,6 @@ def test_endings_are_counted_in_one_order_and_cancelled_samples_have_none() -> N
 
 
 def test_what_moved_between_two_jobs_is_a_table_of_endings() -> None:
-    """Samples that only one of them has are in no cell; several datasets are added up."""
     left = {(1, 0): "logic", (2, 0): "logic", (3, 0): "correct", (4, 0): "logic"}
     right = {(1, 0): "correct", (2, 0): "logic", (3, 0): "arithmetic", (5, 0): "correct"}
     assert count_moves([(left, right)]) == {"correct": {"arithmetic": 1}, "logic": {"correct": 1, "logic": 1}}
@@ -47,7 +43,6 @@ def test_what_moved_between_two_jobs_is_a_table_of_endings() -> None:
 
 
 def test_samples_are_matched_by_what_was_asked() -> None:
-    """Question, gold answer and repeat; not the place in the dataset."""
     here = index_by_content([(ended(0, "logic", question="a", gold="1"), None), (ended(1, None, question="b"), None)])
     there = index_by_content([(ended(7, "correct", question="a", gold="1"), None)])
     other = index_by_content([(ended(7, "correct", question="a", gold="2"), None)])
@@ -62,7 +57,6 @@ ENDINGS = st.dictionaries(st.tuples(st.integers(0, 15), st.integers(0, 1)), st.s
 def test_every_common_sample_is_in_one_cell_and_the_way_back_is_the_same_table_turned(
     left: ByContent, right: ByContent
 ) -> None:
-    """Rows are left, columns right."""
     there, back = count_moves([(left, right)]), count_moves([(right, left)])
     cells = {(was, now): n for was, row in there.items() for now, n in row.items()}
     assert sum(cells.values()) == len(left.keys() & right.keys())
@@ -71,7 +65,6 @@ def test_every_common_sample_is_in_one_cell_and_the_way_back_is_the_same_table_t
 
 
 def test_contamination_is_counted_by_item_and_accuracy_is_given_with_and_without() -> None:
-    """Two repeats of an item are one item; the others' accuracy owes nothing to duplicates."""
     figures = contamination(
         *(ended(0, "correct", repeat=repeat, correct=True, duplicates=2) for repeat in (0, 1)),
         ended(1, "logic", correct=False),
@@ -87,13 +80,11 @@ def test_contamination_is_counted_by_item_and_accuracy_is_given_with_and_without
 
 
 def test_a_job_that_met_no_near_duplicate_reports_none() -> None:
-    """Nor does one without samples."""
     assert contamination(ended(0, "correct", correct=True)) is None
     assert contamination() is None
 
 
 def test_disagreements_need_two_verdicts_and_the_first_are_listed() -> None:
-    """With the answers, to be read."""
     differing = [ended(n, "ungraded", correct=False, strict=True, answer="1/2", gold="0.5") for n in range(MOST)]
     others = [sample(90, correct=True, strict=True), sample(91, correct=True), sample(92, strict=True)]
     made = Disagreements()
@@ -105,7 +96,6 @@ def test_disagreements_need_two_verdicts_and_the_first_are_listed() -> None:
 
 
 def test_a_report_for_people_lists_the_answers_that_the_graders_differ_on(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first of them, and how to see the rest."""
     print_report({**EXAMPLE, "disagreements": 3})
     said = capsys.readouterr().out
     (line,) = (line for line in said.splitlines() if line.split()[:1] == ["17"])

@@ -12,26 +12,22 @@ NONE = Decision(stage="relation", action="none", detail={"bank": "b"}, fallback=
 
 
 def rule(number: int, *documents: str, **detail: Any) -> Decision:
-    """What a rule did."""
     told = {"rule": f"text {number}", "number": number, "certainty": 0.5, "documents": list(documents), **detail}
     return Decision(stage="rule", action="search", detail=told)
 
 
 def decided(index: int, correct: bool | None, *decisions: Decision) -> SampleWithOutcome:
-    """A sample with its verdict."""
     outcome = Outcome(answer=None, extraction=Extraction.OK, trace=Trace(decisions=decisions))
     return sample(index, correct=correct), outcome
 
 
 def figures(*samples: SampleWithOutcome) -> Guided | None:
-    """Of these samples."""
     guiding = Guiding()
     guiding.add(samples)
     return guiding.figures()
 
 
 def test_questions_with_and_without_rules_are_told_apart() -> None:
-    """And so are the ways to a relation."""
     found = figures(
         decided(0, True, NAMED, rule(3, "a", "b"), rule(7, "a")), decided(1, False, NAMED, rule(3, "c")),
         decided(2, True, NONE), (sample(3), None),
@@ -47,7 +43,6 @@ def test_questions_with_and_without_rules_are_told_apart() -> None:
 
 
 def test_a_rule_of_the_prompt_alone_has_brought_no_documents() -> None:
-    """It counts all the same."""
     prompt = Decision(stage="rule", action="prompt", detail={"rule": "t", "number": 1, "certainty": 1.0})
     found = figures(decided(0, None, NAMED, prompt))
     assert found is not None
@@ -55,7 +50,6 @@ def test_a_rule_of_the_prompt_alone_has_brought_no_documents() -> None:
 
 
 def test_the_rules_that_guided_most_are_listed() -> None:
-    """Of thousands that random rules are; the lower number among equals."""
     found = figures(
         decided(0, True, NAMED, *(rule(number) for number in range(50, 0, -1))), decided(1, True, NAMED, rule(9))
     )
@@ -64,5 +58,4 @@ def test_the_rules_that_guided_most_are_listed() -> None:
 
 
 def test_a_job_without_rules_has_nothing_to_say() -> None:
-    """Such as one of another pipeline."""
     assert figures(decided(0, True, Decision(stage="crag", action="correct"))) is None

@@ -16,7 +16,6 @@ YES, NO = Fraction(1), Fraction(0)
 
 
 def system(name: str, value: float | None) -> Compared:
-    """A system with this figure."""
     return Compared(
         name=name, jobs=(), datasets=("items",), pipeline="dense", items=40,
         accuracy=Accuracy(value=value, low=0, high=1, items=40, correct=0, graded=40),
@@ -26,7 +25,6 @@ def system(name: str, value: float | None) -> Compared:
 
 
 def versus(left: str, right: str, gained: int, lost: int, *, items: int = 40) -> Versus:
-    """A pair of which so many items changed."""
     counts = Counter({(YES, NO): gained, (NO, YES): lost, (YES, YES): items - gained - lost})
     found = pairs.compare_pair([counts] if items else [])
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
@@ -53,7 +51,6 @@ SYSTEMS = [system("hybrid", 0.6), system("dense", 0.5), system("sparse", 0.2)]
     ],
 )  # fmt: skip
 def test_with_a_baseline_only_what_is_separable_beats_it(found: list[Versus], said: str) -> None:
-    """The one that leads is named as not separable."""
     assert write_finding(SYSTEMS, found, "dense") == said
 
 
@@ -72,12 +69,10 @@ def test_with_a_baseline_only_what_is_separable_beats_it(found: list[Versus], sa
     ],
 )  # fmt: skip
 def test_without_one_the_best_is_held_against_the_others(found: list[Versus], said: str) -> None:
-    """Whichever side of a pair it stands on."""
     assert write_finding(SYSTEMS, found, None) == said
 
 
 def test_where_nothing_is_graded_the_headline_says_so() -> None:
-    """A pair without items ranks nothing."""
     empty = versus("hybrid", "dense", 0, 0, items=0)
     assert write_finding(SYSTEMS, [empty], "dense").startswith("Nothing can be compared yet")
     assert write_finding([system("hybrid", None)], [versus("hybrid", "dense", 1, 0)], None).startswith("Nothing")
@@ -85,7 +80,6 @@ def test_where_nothing_is_graded_the_headline_says_so() -> None:
 
 
 def test_a_pair_is_found_from_either_side() -> None:
-    """Gains of one are losses of the other."""
     found = [versus("hybrid", "dense", 6, 2)]
     seen = find_pair(found, "dense", "hybrid")
     assert seen is not None

@@ -13,7 +13,6 @@ Votes = dict[int, dict[str, Value | None]]
 
 
 def said(votes: Votes, system: list[Value], what: What = "documents") -> LabelAgreement:
-    """The agreement of these labels with these ratings of the tasks from 1 on."""
     kind = KINDS[what]
     of = LabelSet(
         id=1, name="set", what=what, job="j", job_name="job", purged=False, seed=0, size=9, eligible=9, hash="",
@@ -24,12 +23,10 @@ def said(votes: Votes, system: list[Value], what: What = "documents") -> LabelAg
 
 
 def alone(labels: list[Value | None]) -> Votes:
-    """The labels of one person."""
     return {number: {"ana": label} for number, label in enumerate(labels, start=1)}
 
 
 def test_the_majority_is_what_most_said() -> None:
-    """Two of three; where as many say one thing as another there is none, which is counted."""
     votes: Votes = {
         1: {"ana": 5, "ben": 5, "cem": 1},
         2: {"ana": 5, "ben": 1},
@@ -46,14 +43,12 @@ def test_the_majority_is_what_most_said() -> None:
 
 
 def test_the_confusion_has_labels_in_rows_and_the_judge_in_columns() -> None:
-    """In the order of the scale."""
     confusion = said(alone([1, 1, 4]), [2, 2, 5]).majority.confusion
     assert confusion[0] == (0, 2, 0, 0, 0)
     assert confusion[3] == (0, 0, 0, 0, 1)
 
 
 def test_below_ten_tasks_there_is_no_figure() -> None:
-    """Neither kappa nor alpha; the sentence says how many there are and from when on."""
     few = said(alone([1, 5] * 4 + [1]), [1, 5] * 4 + [1])
     assert few.majority.kappa.value is None
     assert few.with_system.interval.value is None
@@ -65,7 +60,6 @@ def test_below_ten_tasks_there_is_no_figure() -> None:
 
 
 def test_where_everybody_always_says_the_same_there_is_no_figure() -> None:
-    """A judge that always says 3 and a person who does, too, agree by chance."""
     found = said(alone([3] * 12), [3] * 12)
     assert found.majority.kappa.value is None
     assert "the labels say the same of all" in (found.majority.note or "")
@@ -74,7 +68,6 @@ def test_where_everybody_always_says_the_same_there_is_no_figure() -> None:
 
 
 def test_a_judge_that_always_says_the_same_has_no_kappa() -> None:
-    """It would be 0 whatever people say, with an interval of no width."""
     found = said(alone([1, 2, 3] * 4), [3] * 12)
     assert found.majority.kappa.value is None
     assert "the judge says the same of all" in (found.majority.note or "")
@@ -82,7 +75,6 @@ def test_a_judge_that_always_says_the_same_has_no_kappa() -> None:
 
 
 def test_kappa_of_answers_is_unweighted_and_of_ratings_weighted() -> None:
-    """By hand: squared distances of 0.4 against 2.8 by chance; half the verdicts against 0.3125."""
     rated = said(alone([1, 2, 3, 4, 5] * 4), [2, 2, 3, 4, 4] * 4)
     assert rated.majority.weighted_kappa.value == pytest.approx(1 - 0.4 / 2.8)
     assert "weighted kappa 0.86" in rated.words
@@ -92,7 +84,6 @@ def test_kappa_of_answers_is_unweighted_and_of_ratings_weighted() -> None:
 
 
 def test_what_differs_most_comes_first() -> None:
-    """Each with its sample; what agrees, or has no majority, is not listed."""
     votes = alone([1, 3, 5, None])
     votes[5] = {"ana": 1, "ben": 2}
     found = said(votes, [2, 3, 1, 5, 5])

@@ -4,18 +4,15 @@ from services.orchestrator.reports.prompt_difference import MOST_CHARACTERS, MOS
 
 
 def told(left: str, right: str) -> list[tuple[str, str]]:
-    """The lines, each with whose it is."""
     return [(line.side, line.text) for line in compare_prompts(left, right).lines]
 
 
 def test_equal_prompts_have_no_lines() -> None:
-    """And nothing is cut of short ones."""
     found = compare_prompts("a\nb", "a\nb")
     assert (found.lines, found.cut) == ([], False)
 
 
 def test_what_differs_stands_among_three_equal_lines() -> None:
-    """What lies further away is counted."""
     equal = [f"line {n}" for n in range(10)]
     left, right = "\n".join([*equal, "old", *equal]), "\n".join([*equal, "new", "newer", *equal])
     before, after = [("both", line) for line in equal[-3:]], [("both", line) for line in equal[:3]]
@@ -26,7 +23,6 @@ def test_what_differs_stands_among_three_equal_lines() -> None:
 
 
 def test_long_prompts_are_cut_and_say_so() -> None:
-    """A difference behind the bounds is not found, and not denied."""
     long = "x" * MOST_CHARACTERS
     assert compare_prompts(long + "a", long + "b").cut
     assert not compare_prompts(long, "y" + long[1:]).cut
@@ -36,6 +32,5 @@ def test_long_prompts_are_cut_and_say_so() -> None:
 
 
 def test_empty_lines_and_no_line_differ() -> None:
-    """A prompt that ends in a line break has one line more."""
     assert told("a", "a\n") == [("both", "a"), ("right", "")]
     assert told("", "a") == [("left", ""), ("right", "a")]

@@ -13,21 +13,18 @@ from shared.statistics.intervals import wilson
 
 
 def asked(document: str, draw: int, rating: int | None, question: str | None = None) -> tuple[Request, Reply]:
-    """One judge call and its reply; None: no rating could be read."""
     values: dict[str, Any] = {"document": DocumentRef(document)} | ({"question": question} if question else {})
     reply = Failure(kind=FailureKind.UNPARSED) if rating is None else Rated(rating=rating, text=f"[[{rating}]]")
     return Request(role="judge", model="m", template="t", values=values, draw=draw), reply
 
 
 def figures(*calls: tuple[Request, Reply]) -> Repeatability | None:
-    """Of these calls at temperature 0.1."""
     ratings = Ratings()
     ratings.add(calls)
     return ratings.figures(0.1)
 
 
 def test_ratings_of_one_document_by_several_draws_are_compared() -> None:
-    """By hand: a repeats, b is a step apart; c was asked once and says nothing."""
     found = figures(
         asked("a", 0, 4), asked("a", 1, 4), asked("b", 0, 2), asked("b", 1, 3), asked("c", 0, 5)
     )  # fmt: skip
@@ -40,7 +37,6 @@ def test_ratings_of_one_document_by_several_draws_are_compared() -> None:
 
 
 def test_three_draws_make_three_pairs_each_document_counting_once() -> None:
-    """1, 1, 3: one pair of three is the same, two steps apart in the others."""
     found = figures(
         *(asked("a", draw, rating) for draw, rating in enumerate((1, 1, 3))), asked("b", 0, 2), asked("b", 1, 2)
     )
@@ -51,12 +47,10 @@ def test_three_draws_make_three_pairs_each_document_counting_once() -> None:
 
 
 def test_another_question_is_another_rating() -> None:
-    """A rubric that sees the question rates a pair."""
     assert figures(asked("a", 0, 1, "x"), asked("a", 0, 5, "y")) is None
 
 
 def test_a_reply_without_a_rating_is_counted_and_is_no_rating() -> None:
-    """Neither the same nor different; the other draws of that document still compare."""
     found = figures(asked("a", 0, None), asked("a", 1, 3), asked("a", 2, 3), asked("b", 0, 2), asked("b", 1, None))
     assert found is not None
     assert (found.unrated, found.documents, found.agreement) == (2, 1, 1.0)
@@ -66,13 +60,11 @@ def test_a_reply_without_a_rating_is_counted_and_is_no_rating() -> None:
 
 
 def test_the_order_of_the_calls_does_not_matter() -> None:
-    """They come as the database has them."""
     calls = [asked(f"d{n}", draw, 1 + (n * 7 + draw * n) % 5) for n in range(20) for draw in range(3)]
     assert figures(*calls) == figures(*calls[::-1]) == figures(*calls[::2], *calls[1::2])
 
 
 def test_a_judge_that_repeats_itself_is_at_one() -> None:
-    """And one that draws lots is near nothing."""
     sure = figures(*(asked(f"d{n}", draw, 1 + n % 5) for n in range(50) for draw in (0, 1)))
     dice = Random(1)  # noqa: S311 - a test's draws
     lots = figures(*(asked(f"d{n}", draw, dice.randint(1, 5)) for n in range(2000) for draw in (0, 1)))
@@ -83,7 +75,6 @@ def test_a_judge_that_repeats_itself_is_at_one() -> None:
 
 
 def test_a_person_reads_how_often_and_how_far() -> None:
-    """Nothing where nothing was asked twice."""
     same = {"value": 0.931, "low": 0.887, "high": 0.959}
     found = {"same": same, "documents": 200, "difference": 0.08, "kappa": 0.9, "temperature": 0.1}
     assert describe_repeatability(found) == (

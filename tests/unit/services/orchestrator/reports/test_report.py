@@ -12,32 +12,27 @@ from shared.storage.samples import SampleWithOutcome
 
 
 def sample(index: int = 0, **fields: object) -> SampleRow:
-    """A completed sample without gold answer, level or subject."""
     blank = dict.fromkeys(SampleRow.__struct_fields__)
     known = {"repeat": 0, "question": "?", "state": "completed", "truncated": False, "context": (), "duplicates": 0}
     return SampleRow(**{**blank, **known, "unscored": False, "index": index, **fields})  # type: ignore[arg-type]
 
 
 def tally(*rows: SampleRow) -> SampleTally:
-    """A tally of these samples, of whose outcomes nothing more is known."""
     return traced(*((row, None) for row in rows))
 
 
 def traced(*samples: SampleWithOutcome) -> SampleTally:
-    """A tally of these samples."""
     made = SampleTally()
     made.add(samples)
     return made
 
 
 def decided(*decisions: Decision, refusal: str | None = None) -> SampleWithOutcome:
-    """A sample whose method did this."""
     trace = Trace(decisions=decisions)
     return sample(), Outcome(answer=None, extraction=Extraction.MISSING, refusal=refusal, trace=trace)
 
 
 def test_accuracy_is_the_share_of_graded_samples_with_wilsons_interval() -> None:
-    """Three of four, one sample without a verdict left out."""
     verdicts = (True, True, True, False, None)
     figure = tally(*(sample(n, correct=verdict) for n, verdict in enumerate(verdicts))).figures().accuracy
     interval = wilson(3, 4)
@@ -46,13 +41,11 @@ def test_accuracy_is_the_share_of_graded_samples_with_wilsons_interval() -> None
 
 
 def test_nothing_graded_has_no_accuracy() -> None:
-    """Not 0 %: unknown, anywhere between 0 and 1."""
     figure = tally(sample(correct=None)).figures().accuracy
     assert (figure.value, figure.low, figure.high, figure.graded) == (None, 0.0, 1.0, 0)
 
 
 def test_repeats_do_not_narrow_the_interval() -> None:
-    """Five copies of the same two verdicts say no more than the two."""
     once = tally(sample(0, correct=True), sample(1, correct=False)).figures().accuracy
     copies = [sample(item, repeat=repeat, correct=item == 0) for item in (0, 1) for repeat in range(5)]
     figure = tally(*copies).figures().accuracy
@@ -61,7 +54,6 @@ def test_repeats_do_not_narrow_the_interval() -> None:
 
 
 def answered(*repeats_right: tuple[int, int], **fields: object) -> list[SampleRow]:
-    """Samples of items with so many answers, of which the first so many are right: (right, answers) for each."""
     return [
         sample(item, repeat=repeat, correct=repeat < right, strict=repeat < right, **fields)
         for item, (right, answers) in enumerate(repeats_right)
@@ -74,7 +66,6 @@ UNEQUAL = [(5, 5)] * 10 + [(0, 1)] * 30
 
 
 def test_an_item_counts_once_however_often_it_was_answered() -> None:
-    """50 of 80 answers are right, but only 10 of 40 items; every share of the report says so."""
     figures = tally(*answered(*UNEQUAL, level="1", subject="algebra")).figures()
     shares = [figures.accuracy, figures.strict, figures.by_level["1"], figures.by_subject["algebra"]]
     for each in shares:
@@ -87,7 +78,6 @@ def test_an_item_counts_once_however_often_it_was_answered() -> None:
 
 @given(st.lists(st.integers(1, 6).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=30))
 def test_the_accuracy_lies_in_its_interval(items: list[tuple[int, int]]) -> None:
-    """Whatever number of repeats each item has; with equal ones it is the share of all answers."""
     figures = tally(*answered(*items)).figures()
     accuracy = figures.accuracy
     assert accuracy.value is not None
@@ -101,7 +91,6 @@ def test_the_accuracy_lies_in_its_interval(items: list[tuple[int, int]]) -> None
 
 
 def test_failed_repeats_are_no_answers_of_their_item() -> None:
-    """It counts by the others; one that failed in all repeats, and one without a verdict, are in no share."""
     rows = [
         sample(0, repeat=0, correct=True),
         sample(0, repeat=1, state="failed", failure="timeout"),
@@ -120,13 +109,11 @@ def test_failed_repeats_are_no_answers_of_their_item() -> None:
 
 
 def test_repeats_are_compared_over_the_items_that_all_of_them_answered() -> None:
-    """The second repeat is no better than the first because it left out what is hard."""
     repeats = tally(*answered(*UNEQUAL)).figures().repeats
     assert (repeats.accuracies, repeats.items, repeats.mean, repeats.std) == ((1.0,) * 5, 10, 1.0, 0.0)
 
 
 def test_a_repeat_that_failed_altogether_leaves_the_others_comparable() -> None:
-    """It has no accuracy."""
     rows = [
         *(sample(item, repeat=repeat, correct=item <= repeat) for item in (0, 1) for repeat in (0, 1)),
         *(sample(item, repeat=2, state="failed", failure="timeout") for item in (0, 1)),
@@ -136,20 +123,17 @@ def test_a_repeat_that_failed_altogether_leaves_the_others_comparable() -> None:
 
 
 def test_repeats_without_a_common_item_are_not_compared() -> None:
-    """Each asked something else."""
     repeats = tally(sample(0, repeat=0, correct=True), sample(1, repeat=1, correct=False)).figures().repeats
     assert (repeats.accuracies, repeats.items, repeats.std) == ((None, None), 0, None)
 
 
 def test_both_graders_are_counted_apart_and_their_disagreements_named() -> None:
-    """A disagreement needs two verdicts."""
     rows = [sample(0, correct=True, strict=False), sample(1, correct=True, strict=True), sample(2, strict=True)]
     figures = tally(*rows).figures()
     assert (figures.accuracy.correct, figures.strict.correct, figures.disagreements) == (2, 2, 1)
 
 
 def test_what_went_wrong_is_counted_by_kind() -> None:
-    """Extraction, failures, grading failures, truncation, unscored samples, dropped duplicates."""
     rows = [
         sample(0, extraction="ok", truncated=True, duplicates=2),
         sample(1, extraction="missing", unscored=True, grading_failure="grader_timeout"),
@@ -164,7 +148,6 @@ def test_what_went_wrong_is_counted_by_kind() -> None:
 
 
 def test_groups_are_by_level_and_subject() -> None:
-    """An item that names none stands apart."""
     rows = [
         sample(0, level="1", subject="algebra", correct=True),
         sample(1, level="5", subject="algebra", correct=False),
@@ -177,12 +160,10 @@ def test_groups_are_by_level_and_subject() -> None:
 
 @pytest.mark.parametrize("group", ["by_level", "by_subject"])
 def test_a_dataset_without_groups_has_no_table_of_them(group: str) -> None:
-    """One line "unknown" would say what `accuracy` says."""
     assert getattr(tally(sample(correct=True)).figures(), group) == {}
 
 
 def test_decisions_are_counted_by_stage_and_action_and_fallbacks_by_their_reason() -> None:
-    """A fallback is an action, too."""
     figures = traced(
         decided(Decision(stage="crag", action="correct"), Decision(stage="rewrite", action="rewritten")),
         decided(Decision(stage="crag", action="ambiguous", fallback="timeout")),
@@ -199,6 +180,5 @@ def test_decisions_are_counted_by_stage_and_action_and_fallbacks_by_their_reason
 
 
 def test_refusals_are_counted_apart_from_failures() -> None:
-    """Nothing failed."""
     figures = traced(decided(refusal="no document was found"), decided()).figures()
     assert (figures.refused, figures.failures) == (1, {})

@@ -15,7 +15,6 @@ GOLD = {0: {"a": 2}, 1: {"b": 1, "c": 1}}
 
 
 def answered(index: int, order: str, fused: str = "", context: str = "", repeat: int = 0) -> SampleWithOutcome:
-    """A sample with these candidates in their last order, and in the order of fusion where there was any."""
     scores = {document: 1 / rank for rank, document in enumerate(fused, start=1)}
     candidates = tuple(
         Candidate(document=document, rank=rank, fused=scores.get(document)) for rank, document in enumerate(order, 1)
@@ -25,7 +24,6 @@ def answered(index: int, order: str, fused: str = "", context: str = "", repeat:
 
 
 def found(*batches: Sequence[SampleWithOutcome], gold: dict[int, dict[str, int]] = GOLD) -> Retrieval:
-    """The figures."""
     findings = Findings()
     for batch in batches:
         findings.add(batch, gold)
@@ -35,7 +33,6 @@ def found(*batches: Sequence[SampleWithOutcome], gold: dict[int, dict[str, int]]
 
 
 def test_the_order_before_reranking_and_the_one_after_it_are_measured_apart() -> None:
-    """Item 0 goes from rank 2 to 1, item 1 stays."""
     figures = found([answered(0, "ax", fused="xa"), answered(1, "bcx", fused="bcx")])
     assert (figures.fused["MRR"].value, figures.final["MRR"].value) == (0.75, 1.0)
     test = figures.reranking["MRR"]
@@ -44,40 +41,34 @@ def test_the_order_before_reranking_and_the_one_after_it_are_measured_apart() ->
 
 
 def test_a_document_that_fusion_did_not_find_has_no_place_before_reranking() -> None:
-    """It came from elsewhere, such as a fallback corpus."""
     figures = found([answered(0, "ax", fused="x"), answered(1, "bc", fused="bc")])
     assert figures.fused["Recall@10"].value == 0.5
     assert figures.final["Recall@10"].value == 1
 
 
 def test_one_index_alone_has_no_order_before() -> None:
-    """Nothing was fused."""
     figures = found([answered(0, "a"), answered(1, "xb")])
     assert (figures.fused, figures.reranking) == ({}, {})
     assert figures.final["MRR"].value == 0.75
 
 
 def test_the_prompt_has_a_recall_of_its_own() -> None:
-    """Of all relevant documents."""
     assert found([answered(0, "a", context="a"), answered(1, "bcx", context="bx")]).context.value == 0.75
 
 
 def test_repeats_of_an_item_count_as_one() -> None:
-    """Also when a batch ends between them."""
     figures = found([answered(0, "a"), answered(0, "xa", repeat=1)], [answered(0, "x", repeat=2), answered(1, "b")])
     assert (figures.items, figures.final["MRR"].n) == (2, 2)
     assert figures.final["MRR"].value == pytest.approx((0.5 + 1) / 2)
 
 
 def test_a_document_that_the_corpus_does_not_hold_is_not_found_and_counted() -> None:
-    """Once an item, however often it was asked."""
     gold = {0: {"a": 1, f"{ABSENT}lost": 1}}
     figures = found([answered(0, "a"), answered(0, "a", repeat=1)], gold=gold)
     assert (figures.absent, figures.final["Recall@10"].value) == (1, 0.5)
 
 
 def test_samples_that_failed_or_whose_item_names_no_document_are_in_no_figure() -> None:
-    """And without any other there are no figures."""
     batch = [(sample(0, state="failed"), None), answered(7, "a")]
     findings = Findings()
     findings.add(batch, GOLD)

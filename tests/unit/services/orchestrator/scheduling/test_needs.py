@@ -22,7 +22,6 @@ PINS = {
 
 
 def job(pipeline: str, pins: dict[str, Pin] = PINS, **params: Any) -> JobSpec:
-    """A job that asks four candidates."""
     chosen = Params(candidates=4, **params)
     return JobSpec(
         id=1, pipeline=pipeline, dataset_id=1, params=chosen, prepared=None,
@@ -31,12 +30,10 @@ def job(pipeline: str, pins: dict[str, Pin] = PINS, **params: Any) -> JobSpec:
 
 
 def calls(found: Needs) -> dict[int, int]:
-    """By model."""
     return {model: wanted.calls for model, wanted in found.wanted.items()}
 
 
 def test_a_baseline_asks_the_generator_alone() -> None:
-    """Once a sample."""
     found = estimate_new(job("closed-book"), 7)
     assert (calls(found), found.order) == ({GENERATOR: 7}, (GENERATOR,))
     assert found.wanted[GENERATOR].lane is Lane.GENERATE
@@ -44,14 +41,12 @@ def test_a_baseline_asks_the_generator_alone() -> None:
 
 
 def test_hypothetical_documents_are_the_judges() -> None:
-    """So many calls for every sample, before the generator's one."""
     found = estimate_new(job("hyde", hyde=HydeParams(documents=3)), 10)
     assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (30, 10)
     assert [model for model in found.order if model in (JUDGE, GENERATOR)] == [JUDGE, GENERATOR]
 
 
 def test_a_critic_that_is_never_content_reads_a_page_at_every_attempt() -> None:
-    """Three documents of each of three pages, then one answer; queries that are rewritten come on top."""
     found = estimate_new(job("critic-loop"), 10)
     assert (calls(found)[JUDGE], calls(found)[GENERATOR]) == (10 * 3 * 3, 10)
     assert found.order[-1] == GENERATOR
@@ -59,7 +54,6 @@ def test_a_critic_that_is_never_content_reads_a_page_at_every_attempt() -> None:
 
 @pytest.mark.parametrize("refuse", [False, True])
 def test_a_question_may_be_asked_in_many_wordings_and_is_answered_all_the_same(refuse: bool) -> None:
-    """Two texts of the judge, searches for what both may say, one answer: nothing is refused before it is known."""
     pins = {**PINS, "rerank": Pin(model_id=RERANKER, hash=f"{RERANKER:064x}")}
     found = estimate_new(job("enhanced", pins, rerank=RerankParams(refuse=refuse)), 10)
     assert calls(found) == {JUDGE: 20, DENSE: 50, SPARSE: 50, RERANKER: 10, GENERATOR: 10}
@@ -67,7 +61,6 @@ def test_a_question_may_be_asked_in_many_wordings_and_is_answered_all_the_same(r
 
 
 def test_a_rubric_needs_the_judge_again_after_the_generator() -> None:
-    """One call a sample, as long as its reason may be, and one stage more."""
     plain, rated = (
         estimate_new(job("mathrag-gate", grading=GradingParams(grader=name)), 10) for name in ("", "rubric")
     )
@@ -77,13 +70,11 @@ def test_a_rubric_needs_the_judge_again_after_the_generator() -> None:
 
 
 def test_self_rag_asks_the_generator_once_and_for_every_passage() -> None:
-    """At most: a model that needs no passage makes it one; the judge is never asked."""
     found = estimate_new(job("self-rag"), 10)
     assert (JUDGE in calls(found), calls(found)[GENERATOR]) == (False, 10 * (1 + 4))
 
 
 def test_the_gate_asks_its_judge_first() -> None:
-    """For the calibration's items and for every candidate, then the generator for every sample."""
     found = estimate_new(job("mathrag-gate", gate=GateParams(items=3)), 10)
     judged = count_dry(job("mathrag-gate"))
     calibration = sum(n for counted in judged.calibration for (model, _), n in counted.items() if model == JUDGE)
@@ -98,7 +89,6 @@ def test_the_gate_asks_its_judge_first() -> None:
 
 @pytest.mark.parametrize(("strategy", "asked"), [(Strategy.RULES, False), (Strategy.JUDGE, True)])
 def test_a_gate_that_was_decided_is_believed(strategy: Strategy, asked: bool) -> None:
-    """Where rules score, the judge has nothing to do any more."""
     decided = GateDecision(
         strategy=strategy, reason="", tau=0.45, rho=0.9, low=0.8, high=1.0, spearman=0.9, documents=(),
         rule_scores=(), judge_scores=(), asked=0, unparsed=0,
@@ -108,7 +98,6 @@ def test_a_gate_that_was_decided_is_believed(strategy: Strategy, asked: bool) ->
 
 
 def test_one_model_in_both_roles_is_one_model() -> None:
-    """It is needed once, and its calls add up."""
     one = {**PINS, "judge": PINS["generate"]}
     found = estimate_new(job("mathrag-gate", one), 10)
     two = estimate_new(job("mathrag-gate"), 10)

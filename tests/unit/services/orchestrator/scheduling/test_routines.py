@@ -23,19 +23,15 @@ pytestmark = pytest.mark.anyio
 
 
 class Hands:
-    """A monotonic clock that only a test moves."""
-
     def __init__(self) -> None:
         self.now = 1000.0
 
     def monotonic(self) -> float:
-        """Seconds."""
         return self.now
 
 
 @pytest.fixture
 def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    """The clock of everything that looks."""
     moved = Hands()
     for module in (picture, routine, scheduler):
         monkeypatch.setattr(module, "time", moved)
@@ -44,7 +40,6 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 @pytest.fixture
 def looking(hands: Hands) -> Scheduler:
-    """A scheduler whose servers are never reached."""
     settings = Settings(database_url="unused", redis_url="redis://nowhere")
     database = Database("postgresql+asyncpg://nowhere", pinned=True)
     return Scheduler(settings, database, Redis.from_url(settings.redis_url))
@@ -57,8 +52,6 @@ def looking(hands: Hands) -> Scheduler:
 async def test_the_pause_after_a_look_has_an_upper_bound(
     looking: Scheduler, hands: Hands, monkeypatch: pytest.MonkeyPatch, took_s: float, live: bool, pause_s: float
 ) -> None:
-    """A look that stood still for 8 s with the database is followed by the next one a second later, not 80."""
-
     async def look() -> bool:
         hands.now += took_s
         return live
@@ -68,15 +61,12 @@ async def test_the_pause_after_a_look_has_an_upper_bound(
 
 
 class Failing(Routine):
-    """Fails as often as it is told, then ends its own loop."""
-
     def __init__(self, failures: int) -> None:
         super().__init__()
         self.failures = failures
         self.pauses: list[float] = []
 
     async def run_once(self) -> float:
-        """A failure, or a pause of seven seconds."""
         if self.failures:
             self.failures -= 1
             raise ConnectionError("the database is away")
@@ -89,7 +79,6 @@ class Failing(Routine):
 
 
 async def test_the_pause_after_a_failure_does_not_grow(hands: Hands) -> None:
-    """The hundredth try comes as soon as the second: the outage may have ended meanwhile."""
     tried = Failing(100)
     with pytest.raises(asyncio.CancelledError):
         await asyncio.create_task(tried.run())  # An earlier test may have left ours cancelled.
@@ -97,15 +86,12 @@ async def test_the_pause_after_a_failure_does_not_grow(hands: Hands) -> None:
 
 
 class Swallowing(Routine):
-    """Swallows the first cancellation, as `asyncio.wait_for` may before Python 3.12; a second run would never end."""
-
     def __init__(self) -> None:
         super().__init__()
         self.started = asyncio.Event()
         self.runs = 0
 
     async def run_once(self) -> float:
-        """Wait to be cancelled."""
         self.runs += 1
         self.started.set()
         with contextlib.suppress(asyncio.CancelledError):
@@ -114,7 +100,6 @@ class Swallowing(Routine):
 
 
 async def test_a_cancellation_that_a_library_swallows_ends_the_loop() -> None:
-    """Otherwise the orchestrator would not stop until it is killed."""
     routine_ = Swallowing()
     running = asyncio.create_task(routine_.run())
     await routine_.started.wait()
@@ -125,7 +110,6 @@ async def test_a_cancellation_that_a_library_swallows_ends_the_loop() -> None:
 
 
 async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
-    """A routine that fails over and over has been silent since its last success."""
     tried = Failing(3)
     hands.now += 20.0
     assert tried.silent_s == 20.0
@@ -135,7 +119,6 @@ async def test_only_what_was_completed_counts_as_a_look(hands: Hands) -> None:
 
 
 async def test_readiness_says_how_long_ago_a_scheduler_has_looked(looking: Scheduler, hands: Hands) -> None:
-    """It names the device; up to the bound it is well."""
     deps = Deps(
         settings=cast("Any", None), database=cast("Any", None), admission=cast("Any", None), redis=cast("Any", None),
         http=cast("Any", None), wake=lambda: None, schedulers=[looking],
@@ -148,27 +131,22 @@ async def test_readiness_says_how_long_ago_a_scheduler_has_looked(looking: Sched
 
 
 class Counted:
-    """A connection on which counting the queue takes a while."""
-
     def __init__(self, hands: Hands, takes_s: float) -> None:
         self._hands = hands
         self._takes_s = takes_s
         self.asked = 0
 
     async def execute(self, _statement: object) -> "Counted":
-        """Counting."""
         self._hands.now += self._takes_s
         self.asked += 1
         return self
 
     def all(self) -> list[Any]:
-        """No row."""
         return []
 
 
 @pytest.mark.parametrize(("takes_s", "used_s"), [(0.1, 1.0), (8.0, COUNTED_S)])
 async def test_a_long_queue_is_counted_for_a_tenth_of_the_time(hands: Hands, takes_s: float, used_s: float) -> None:
-    """What was counted is used again meanwhile; an outage that was met while counting does not make that longer."""
     counts, counted = QueueCounts(), Counted(hands, takes_s)
     connection = cast("AsyncConnection", counted)
     await counts.read(connection, [])
@@ -181,7 +159,6 @@ async def test_a_long_queue_is_counted_for_a_tenth_of_the_time(hands: Hands, tak
 
 
 async def test_a_model_whose_calls_have_just_come_is_counted_at_once(hands: Hands) -> None:
-    """A decision never rests on a count that lacks it."""
     counts, counted = QueueCounts(), Counted(hands, 0.1)
     connection = cast("AsyncConnection", counted)
     await counts.read(connection, [])

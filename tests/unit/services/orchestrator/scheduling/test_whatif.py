@@ -11,12 +11,10 @@ LARGE, SMALL = "qwen2.5-7b", "qwen2.5-0.5b"
 
 
 def planned(*models: ModelWanted) -> Plan:
-    """On one card."""
     return plan(make_demands(list(models), Hardware(), on_gpu=True), [ROOM])
 
 
 def test_one_model_in_both_roles_is_loaded_once() -> None:
-    """Its calls add up; the answers of the longer role count, and the judge's lane comes first."""
     generate = ModelWanted(role="generate", preset=LARGE, calls=500)
     judge = ModelWanted(role="judge", preset=LARGE, calls=5000)
     (both,) = make_demands([generate, judge], Hardware(), on_gpu=True)
@@ -28,7 +26,6 @@ def test_one_model_in_both_roles_is_loaded_once() -> None:
 
 
 def test_two_models_and_two_settings_of_one_model_are_two_loads() -> None:
-    """Other weights, or another cache, are another server process."""
     judge = ModelWanted(role="judge", preset=LARGE)
     for generate in (ModelWanted(role="generate", preset=SMALL), ModelWanted(role="generate", preset=LARGE, kv="q8_0")):
         chosen = planned(judge, generate).chosen

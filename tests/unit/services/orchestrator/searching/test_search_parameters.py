@@ -41,7 +41,6 @@ PARAMS: list[Tree] = [
 
 
 def answer(call: Call, *, fails: bool) -> Reply:
-    """Documents for every search, and a reranker that there may not be."""
     match call:
         case Retrieve(k=k):
             return Retrieved(
@@ -53,7 +52,6 @@ def answer(call: Call, *, fails: bool) -> Reply:
 
 
 def run(request: Tree, params: Params) -> list[Trace]:
-    """What a search finds with a reranker, and without one; without the note of the weights for the intent."""
     found = []
     for fails in (False, True):
         replay = Replay(run_steps(QUESTION, SearchOptions(**request), params, DOCUMENTS))
@@ -66,7 +64,6 @@ def run(request: Tree, params: Params) -> list[Trace]:
 
 
 def read_by(request: Tree, params: Params) -> set[str]:
-    """Parameters that the steps of a search read."""
     noting = watched(params)
     SEEN.clear()
     run(request, noting)
@@ -74,7 +71,6 @@ def read_by(request: Tree, params: Params) -> set[str]:
 
 
 def refusal(request: Tree, given: Tree, held: Tree) -> Invalid | None:
-    """Why a search with the `given` parameters is refused, where the others are configured."""
     try:
         asked = SearchRequest(question=QUESTION, corpus="docs", params=given, **request)
         choose_params(asked, Configuration(version=1, params=held))
@@ -145,7 +141,6 @@ def test_the_refusal_says_what_would_read_the_parameter(request_: Tree, params: 
     ],
 )
 def test_thresholds_that_contradict_each_other_are_refused(crag: Tree) -> None:
-    """Also those of which one is the evaluator's own: a score of 0.25 is not both correct and incorrect."""
     refused = refusal({"crag": True}, {"crag": crag}, {})
     assert refused is not None
     assert refused.message.startswith("`params.crag.")

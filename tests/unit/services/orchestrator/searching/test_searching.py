@@ -26,7 +26,6 @@ QUIET: dict[str, Any] = {"enhance": {"rewrite": False, "decompose": False}, "can
 
 
 def found(call: Call) -> Reply:
-    """Lists that depend on index and wording, and a reranker that prefers high hashes."""
     match call:
         case Retrieve(question=question, index=index, k=k):
             start = (len(question) + len(index)) % len(HASHES)
@@ -39,7 +38,6 @@ def found(call: Call) -> Reply:
 
 
 def run(generator: Generator[Any, Any, Any], answer: Callable[[Call], Reply] = found) -> tuple[Any, list[Call]]:
-    """What it comes to, and what it asked."""
     replay, asked = Replay[Any](generator), []
     while replay.calls:
         asked += replay.calls
@@ -49,7 +47,6 @@ def run(generator: Generator[Any, Any, Any], answer: Callable[[Call], Reply] = f
 
 
 def job(pipeline: str, params: Params) -> tuple[Trace, list[Call]]:
-    """The trace of a sample, and what its pipeline asked before it answered."""
     sample = Sample(item=Item(ordinal=0, question=QUESTION))
     outcome, asked = run(registry.get(pipeline).run(sample, params, DOCUMENTS))
     return outcome.trace, asked[:-1]
@@ -57,14 +54,12 @@ def job(pipeline: str, params: Params) -> tuple[Trace, list[Call]]:
 
 @pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])
 def test_a_plain_search_is_the_baseline_of_its_name(mode: Mode) -> None:
-    """The same calls, the same trace."""
     params = msgspec.convert({"candidates": 5, "fusion": {"method": "weighted", "dense": 0.7}}, Params)
     assert run(run_steps(QUESTION, SearchOptions(mode=mode), params, DOCUMENTS)) == job(mode, params)
 
 
 @pytest.mark.parametrize("by_intent", [True, False])
 def test_an_enhanced_search_is_the_pipeline_enhanced_without_its_writer(by_intent: bool) -> None:
-    """The same searches in two wordings, the same candidates in the same order, for the same reasons."""
     params = msgspec.convert({**QUIET, "fusion": {"by_intent": by_intent}, "compress": {"enabled": False}}, Params)
     trace, asked = run(run_steps(QUESTION, SearchOptions(mode="hybrid", enhance=True, rerank=True), params, DOCUMENTS))
     assert (trace, asked) == job("enhanced", params)
@@ -73,7 +68,6 @@ def test_an_enhanced_search_is_the_pipeline_enhanced_without_its_writer(by_inten
 
 @pytest.mark.parametrize("evaluator", ["similarity", "reranker"])
 def test_an_evaluated_search_has_the_verdict_of_the_pipeline_crag(evaluator: str) -> None:
-    """On the same list, by the same evaluator: its first round, before anything is refined."""
     crag = {"evaluator": evaluator, "rounds": 0}
     params = msgspec.convert({**QUIET, "crag": crag}, Params)
     trace, _ = run(run_steps(QUESTION, SearchOptions(mode="hybrid", crag=True), params, DOCUMENTS))
@@ -83,7 +77,6 @@ def test_an_evaluated_search_has_the_verdict_of_the_pipeline_crag(evaluator: str
 
 
 def test_what_cannot_be_scored_is_not_irrelevant() -> None:
-    """A reranker that fails leaves the order, and similarity evaluates."""
     down = Failure(kind=FailureKind.TIMEOUT)
     options = SearchOptions(mode="dense", rerank=True, crag=True)
     params = msgspec.convert({"crag": {"evaluator": "reranker"}}, Params)
@@ -98,7 +91,6 @@ def test_what_cannot_be_scored_is_not_irrelevant() -> None:
 
 
 def test_nothing_found_is_incorrect() -> None:
-    """And no error."""
     options = SearchOptions(mode="hybrid", enhance=True, rerank=True, crag=True)
     trace, _ = run(
         run_steps(QUESTION, options, Params(), DOCUMENTS),

@@ -40,7 +40,6 @@ MANY = [(f"{at:064x}", f"text {at}") for at in range(2200)]
 
 @pytest.fixture
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
-    """A server that waits for nothing."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     monkeypatch.setattr(serving, "BACK_OFF_S", 0.001)
     monkeypatch.setattr(connection, "BACK_OFF_S", 0.001)
@@ -50,22 +49,18 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[SearchServer]:
 
 
 def client(double: SearchServer, **settings: object) -> ElasticsearchServer:
-    """The project's side of it."""
     return ElasticsearchServer(Elasticsearch.model_validate({"url": double.url, **settings}))
 
 
 def terms(double: SearchServer, **settings: object) -> ElasticsearchTerms:
-    """BM25 there."""
     return ElasticsearchTerms(client(double, **settings), PAIRS, k1=0.9, b=0.4)
 
 
 def vectors(double: SearchServer, **settings: object) -> ElasticsearchVectors:
-    """kNN there."""
     return ElasticsearchVectors(client(double, **settings), HashedWords(), Dense(neighbours=24, build=150, search=99))
 
 
 def test_terms_are_ours_and_so_are_the_parameters(double: SearchServer) -> None:
-    """One shard, so that frequencies are those of the whole corpus; a whitespace analyser takes our tokens apart."""
     terms(double).build([[("0" * 64, r"Find $x^{10}$ of $\frac{1}{2}$, 面积")]], SIGNATURE)
     held = double.indexes[TERMS]
     assert held.shown["0" * 64] == {"hash": "0" * 64, "terms": r"find x^10 x 10 of \frac 1 2 面 积 面积"}
@@ -75,7 +70,6 @@ def test_terms_are_ours_and_so_are_the_parameters(double: SearchServer) -> None:
 
 
 def test_vectors_are_a_graph_of_floats(double: SearchServer) -> None:
-    """Not the quantised one that is the server's default."""
     vectors(double).build([DOCUMENTS], SIGNATURE)
     held = double.indexes[VECTORS]
     assert held.properties["vector"] == {
@@ -87,7 +81,6 @@ def test_vectors_are_a_graph_of_floats(double: SearchServer) -> None:
 
 @pytest.mark.parametrize("minor", [0, 1, 2, 3, 4])
 def test_every_version_9_is_sent_only_what_it_knows(double: SearchServer, minor: int) -> None:
-    """The setting for complete searches since 9.2, packed vectors since 9.3, packed questions since 9.4."""
     double.minor = minor
     backend = vectors(double)
     index = backend.build([DOCUMENTS], SIGNATURE)
@@ -99,7 +92,6 @@ def test_every_version_9_is_sent_only_what_it_knows(double: SearchServer, minor:
 
 
 def test_as_many_candidates_are_looked_at_as_the_settings_say(double: SearchServer) -> None:
-    """And never fewer than are wanted."""
     index = vectors(double).build([DOCUMENTS], SIGNATURE)
     for k in (4, 400):
         index.search(["circle"], k)
@@ -121,13 +113,11 @@ def test_both_give_what_the_embedded_ones_give(double: SearchServer) -> None:
 
 
 def test_scores_are_the_formulas(double: SearchServer) -> None:
-    """The server multiplies them by k1 + 1; one document of one term, asked for it: ln(4 / 3) / (1 + k1)."""
     [[match]] = terms(double).build([[("0" * 64, "circle")]], SIGNATURE).search(["circle"], 1)
     assert match.score == pytest.approx(math.log(4 / 3) / 1.9, abs=1e-6)
 
 
 def test_a_batch_is_one_request(double: SearchServer) -> None:
-    """Whatever the number of questions; more only where their hits would be too many for one reply."""
     for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
         before = double.calls("_msearch")
         assert len(index.search(QUESTIONS * 40, 3)) == len(QUESTIONS) * 40
@@ -137,7 +127,6 @@ def test_a_batch_is_one_request(double: SearchServer) -> None:
 
 
 def test_questions_with_more_equals_than_were_fetched_are_asked_again_alone(double: SearchServer) -> None:
-    """Until all of them are known; the others are not asked again."""
     equals = [(f"{at:064x}", "circle") for at in range(300, 0, -1)]
     for backend in (terms(double), vectors(double)):
         index = backend.build([[*equals, *DOCUMENTS]], SIGNATURE)
@@ -148,7 +137,6 @@ def test_questions_with_more_equals_than_were_fetched_are_asked_again_alone(doub
 
 
 def test_more_than_the_server_finds_at_once_is_refused(double: SearchServer) -> None:
-    """Not cut in silence."""
     for index in (terms(double).build([DOCUMENTS], SIGNATURE), vectors(double).build([DOCUMENTS], SIGNATURE)):
         assert len(index.search(["circle"], 10_000)[0]) >= 2
         with pytest.raises(
@@ -158,21 +146,18 @@ def test_more_than_the_server_finds_at_once_is_refused(double: SearchServer) -> 
 
 
 def test_a_question_of_too_many_terms_is_too_large(double: SearchServer) -> None:
-    """That is a fact of the question, which fails alone; the server is well."""
     index = terms(double).build([DOCUMENTS], SIGNATURE)
     with pytest.raises(TooLarge, match="too many nested clauses; maxClauseCount is set to 8192"):
         index.search(["circle", " ".join(f"t{at}" for at in range(9000))], 3)
 
 
 def test_a_question_without_terms_asks_nothing(double: SearchServer) -> None:
-    """There is nothing to match."""
     index = terms(double).build([DOCUMENTS], SIGNATURE)
     assert index.search(["+ = $"], 3) == [[]]
     assert double.calls("_msearch") == 0
 
 
 def test_documents_stream_in_chunks(double: SearchServer) -> None:
-    """No more are read ahead than the senders need; one refresh shows them all."""
     seen: list[int] = []
 
     def batches() -> Iterator[Batch]:
@@ -190,14 +175,12 @@ def test_documents_stream_in_chunks(double: SearchServer) -> None:
 @pytest.mark.parametrize("status", failures.OVERLOADED)
 @pytest.mark.parametrize("call", ["_bulk", "_msearch", "_refresh"])
 def test_what_may_pass_is_tried_again(double: SearchServer, call: str, status: int) -> None:
-    """Three times by default."""
     double.fail(call, status, status, status)
     assert len(terms(double).build([DOCUMENTS], SIGNATURE).search(["circle"], 3)[0]) == 2
     assert double.calls(call) == 4
 
 
 def test_a_document_that_is_refused_for_now_is_sent_again_alone(double: SearchServer) -> None:
-    """The others of its chunk are not."""
     double.refused[DOCUMENTS[3][0]] = [429, 429]
     index = terms(double).build([DOCUMENTS], SIGNATURE)
     assert double.calls("_bulk") == 3
@@ -205,7 +188,6 @@ def test_a_document_that_is_refused_for_now_is_sent_again_alone(double: SearchSe
 
 
 def test_a_document_that_is_refused_is_named_and_nothing_stays(double: SearchServer) -> None:
-    """By its hash, with what the server says of it."""
     double.refused[DOCUMENTS[3][0]] = [400]
     with pytest.raises(Invalid, match=rf"refuses document {DOCUMENTS[3][0]} \(400\): as told"):
         terms(double).build([DOCUMENTS], SIGNATURE)
@@ -213,7 +195,6 @@ def test_a_document_that_is_refused_is_named_and_nothing_stays(double: SearchSer
 
 
 def test_documents_that_the_server_loses_are_noticed(double: SearchServer) -> None:
-    """Before the index is registered."""
     double.lost = 2
     with pytest.raises(Unavailable, match="holds 4 of 6 documents that it took"):
         terms(double).build([DOCUMENTS], SIGNATURE)
@@ -221,7 +202,6 @@ def test_documents_that_the_server_loses_are_noticed(double: SearchServer) -> No
 
 
 def test_an_index_whose_creation_got_no_reply_is_not_created_again_and_does_not_stay(double: SearchServer) -> None:
-    """A second request would be refused with "already exists"."""
     double.unanswered = ["PUT"]
     with pytest.raises(Unavailable, match="closed the connection"):
         terms(double).build([DOCUMENTS], SIGNATURE)
@@ -231,21 +211,18 @@ def test_an_index_whose_creation_got_no_reply_is_not_created_again_and_does_not_
 
 
 def test_an_index_is_created_without_waiting_for_its_shard(double: SearchServer) -> None:
-    """The server gives up before the client does, and says why."""
     terms(double, timeout_s=10).build([DOCUMENTS], SIGNATURE)
     [query] = [query for call, query in double.queries if call == f"PUT /{TERMS}"]
     assert query == {"wait_for_active_shards": "0", "master_timeout": "5000ms", "timeout": "5000ms"}
 
 
 def test_an_index_that_the_server_does_not_create_is_refused(double: SearchServer) -> None:
-    """To wait would change nothing."""
     double.fail(TERMS, 200, 400)  # of deleting what was there, and of creating
     with pytest.raises(Invalid, match=r"refuses a request \(400\): as the test told it"):
         terms(double).build([DOCUMENTS], SIGNATURE)
 
 
 def test_only_indexes_that_this_installation_built_are_its_own(double: SearchServer) -> None:
-    """Another one's prefix may begin with ours."""
     for prefix in ("mathrag", "mathrag-staging", "mathrag-dense", "mathrag-sparse-sparse"):
         terms(double, prefix=prefix).build([DOCUMENTS], SIGNATURE)
     double.indexes["mathrag-sparse-notes"] = double.indexes["mathrag-dense-" + "g" * 64] = double.indexes[TERMS]
@@ -254,7 +231,6 @@ def test_only_indexes_that_this_installation_built_are_its_own(double: SearchSer
 
 
 def test_a_search_is_no_line_of_the_log(double: SearchServer, caplog: pytest.LogCaptureFixture) -> None:
-    """The client would write one for each request."""
     with caplog.at_level(logging.INFO):
         terms(double).build([DOCUMENTS], SIGNATURE).search(["circle"], 3)
     assert [record.getMessage() for record in caplog.records if record.name.startswith("elastic")] == []
@@ -262,7 +238,6 @@ def test_a_search_is_no_line_of_the_log(double: SearchServer, caplog: pytest.Log
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left: int) -> None:
-    """It broke off, or is damaged."""
     terms(double).build([MANY[:10]], SIGNATURE)
     double.indexes[TERMS].shown = dict(list(double.indexes[TERMS].shown.items())[:left])
     terms(double).build([DOCUMENTS], SIGNATURE)
@@ -270,14 +245,12 @@ def test_what_a_build_before_left_behind_is_replaced(double: SearchServer, left:
 
 
 def refusal(double: SearchServer, **settings: object) -> MathragError:
-    """What is said where a search cannot be made."""
     with pytest.raises(MathragError) as caught:
         client(double, **{"retries": 0, **settings}).search(TERMS, 3, [make_query(["circle"])])
     return caught.value
 
 
 def test_a_server_that_is_not_there_is_said_so(double: SearchServer) -> None:
-    """With the setting, and without the password."""
     said = refusal(double, url="http://elastic:secret@127.0.0.1:9")
     assert said.message.startswith("Elasticsearch at 127.0.0.1:9 cannot be reached: ")
     assert "ELASTICSEARCH_URL" in str(said.hint)
@@ -285,7 +258,6 @@ def test_a_server_that_is_not_there_is_said_so(double: SearchServer) -> None:
 
 
 def test_a_server_that_does_not_answer_is_said_so(double: SearchServer) -> None:
-    """With the setting of how long it may take."""
     double.answering.clear()
     said = refusal(double, timeout_s=0.2)
     assert "did not answer in time" in said.message
@@ -293,7 +265,6 @@ def test_a_server_that_does_not_answer_is_said_so(double: SearchServer) -> None:
 
 
 def test_keys_and_passwords_are_sent(double: SearchServer) -> None:
-    """A key by the setting, a password in the URL."""
     basic = base64.b64encode(b"elastic:secret").decode()
     double.credentials = {"ApiKey c2VjcmV0", f"Basic {basic}"}
     assert client(double, api_key="c2VjcmV0").indexes() == []
@@ -323,7 +294,6 @@ UNAUTHORIZED = (
 def test_a_privilege_that_is_missing_is_named_and_not_waited_for(
     double: SearchServer, call: str, action: str, of: str, granting: str, missing: str
 ) -> None:
-    """A key that lacks it will lack it in an hour, too."""
     double.denied[call] = UNAUTHORIZED.format(action, " on indices [i]" if of == "index" else "", of, granting)
     with pytest.raises(
         Refused, match=re.escape(f"refuses us (403), the key or user lacks the {missing}: action [{action}]")
@@ -334,7 +304,6 @@ def test_a_privilege_that_is_missing_is_named_and_not_waited_for(
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_search_and_a_document_that_we_may_not_send_are_refused_for_good(double: SearchServer, status: int) -> None:
-    """Those of a batch have a status of their own."""
     terms(double).build([DOCUMENTS], SIGNATURE)
     double.replies = [make_failure(status, "security_exception", "as told")]
     assert isinstance(refusal(double), Refused)
@@ -345,7 +314,6 @@ def test_a_search_and_a_document_that_we_may_not_send_are_refused_for_good(doubl
 
 @pytest.mark.parametrize("product", [None, "OpenSearch"])
 def test_another_product_is_said_so(double: SearchServer, product: str | None) -> None:
-    """The client asks for the header; a fork does not send it."""
     terms(double).build([DOCUMENTS], SIGNATURE)
     double.product = product
     said = refusal(double)
@@ -354,7 +322,6 @@ def test_another_product_is_said_so(double: SearchServer, product: str | None) -
 
 
 def test_another_version_is_said_so(double: SearchServer) -> None:
-    """It does not take the media type of version 9."""
     double.version = 8
     said = refusal(double)
     assert "is not supported" in said.message
@@ -371,7 +338,6 @@ def test_another_version_is_said_so(double: SearchServer) -> None:
     ],
 )
 def test_what_the_server_says_is_passed_on(double: SearchServer, status: int, kind: type, words: str) -> None:
-    """Its status and its reason; what it says of one request is no outage."""
     double.fail("_msearch", status)
     said = refusal(double)
     assert type(said) is kind
@@ -405,7 +371,6 @@ MISSING = "Search rejected due to missing shards [[it][0]]."
     ],
 )  # fmt: skip
 def test_a_part_of_the_hits_is_an_outage_that_names_its_cause(double: SearchServer, reply: Any, words: str) -> None:
-    """Hits that are missing would pass as documents that do not match."""
     terms(double).build([DOCUMENTS], SIGNATURE)
     double.replies = [reply]
     said = refusal(double)
@@ -414,7 +379,6 @@ def test_a_part_of_the_hits_is_an_outage_that_names_its_cause(double: SearchServ
 
 
 def test_a_search_that_is_refused_for_now_is_sent_again_alone(double: SearchServer) -> None:
-    """The others of its batch are not."""
     index = terms(double).build([DOCUMENTS], SIGNATURE)
     expected = index.search(["circle", "prime"], 3)
     double.replies = [shards_failed(429, "es_rejected_execution_exception", "rejected")]
@@ -424,7 +388,6 @@ def test_a_search_that_is_refused_for_now_is_sent_again_alone(double: SearchServ
 
 
 def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:
-    """With the command that builds it again."""
     said = refusal(double)
     assert f"no such index [{TERMS}]" in said.message
     assert said.hint == files.REBUILD
@@ -432,7 +395,6 @@ def test_an_index_that_is_gone_is_said_so(double: SearchServer) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "fewer"])
 def test_a_sound_folder_whose_index_is_not_is_refused(double: SearchServer, tmp_path: Path, damage: str) -> None:
-    """The folder only names it."""
     backend = terms(double)
     recipe = builds.make_recipe(backend, "cd" * 32)
     signature = canonical.digest(recipe).hex()
@@ -449,13 +411,11 @@ def test_a_sound_folder_whose_index_is_not_is_refused(double: SearchServer, tmp_
 
 
 def test_a_folder_names_the_index_and_its_size(double: SearchServer, tmp_path: Path) -> None:
-    """So that another process finds it, without an embedder's or a tokenizer's work."""
     vectors(double).build([DOCUMENTS], SIGNATURE).save(tmp_path)
     assert json.loads((tmp_path / placing.FILE).read_text()) == {"index": VECTORS, "documents": 6}
 
 
 def test_the_alias_names_the_build_that_is_used_now(double: SearchServer, tmp_path: Path) -> None:
-    """Moved in one call; the build before stays."""
     backend = terms(double)
     for signature in ("a" * 64, "b" * 64):
         (tmp_path / signature).mkdir()
@@ -468,7 +428,6 @@ def test_the_alias_names_the_build_that_is_used_now(double: SearchServer, tmp_pa
 
 
 def test_the_environment_names_the_server(double: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As everywhere; the setting comes first."""
     monkeypatch.setenv("ELASTICSEARCH_URL", double.url)
     assert ElasticsearchServer(Elasticsearch()).indexes() == []
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
@@ -476,14 +435,12 @@ def test_the_environment_names_the_server(double: SearchServer, monkeypatch: pyt
 
 
 def test_a_proxy_of_the_environment_is_not_used(double: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would see documents and keys."""
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     assert client(double).indexes() == []
 
 
 def test_no_server_is_said_so(double: SearchServer) -> None:
-    """Where one is needed only."""
     for retrieval in (
         Retrieval(dense=Dense(backend="elasticsearch")),
         Retrieval(sparse=Sparse(backend="elasticsearch")),
@@ -509,7 +466,6 @@ def test_no_server_is_said_so(double: SearchServer) -> None:
 def test_a_url_that_is_none_is_refused_when_settings_are_read(
     url: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both that of the setting and that of the environment, the latter where a back end needs it; never repeated."""
     monkeypatch.setenv("ELASTICSEARCH_URL", url)
     for source, retrieval in (
         ("`retrieval.elasticsearch.url`", {"elasticsearch": {"url": url}}),
@@ -523,14 +479,12 @@ def test_a_url_that_is_none_is_refused_when_settings_are_read(
 
 @pytest.mark.parametrize("key", ["c2Vj\ncmV0", "c2VjcmV0\n", "c2Vj cmV0", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_refused_when_settings_are_read(key: str) -> None:
-    """In words, and without the key."""
     with pytest.raises(ValidationError, match="remove blanks and line breaks") as caught:
         Settings(retrieval={"elasticsearch": {"api_key": key}})  # type: ignore[arg-type]
     assert key not in str(caught.value)
 
 
 def test_settings_choose_the_server(double: SearchServer) -> None:
-    """Both kinds, with their parameters."""
     retrieval = Retrieval(
         dense=Dense(backend="elasticsearch", neighbours=8),
         sparse=Sparse(backend="elasticsearch", k1=2, chinese="bigrams"),
@@ -545,7 +499,6 @@ def test_settings_choose_the_server(double: SearchServer) -> None:
 
 
 def test_a_node_that_is_away_is_passed_over(double: SearchServer) -> None:
-    """Another one of the cluster takes its requests; without any, all are named, without passwords."""
     away = "http://elastic:secret@127.0.0.1:9"
     for urls in ([away, double.url], [double.url, away]):
         index = terms(double, url="", urls=urls).build([DOCUMENTS], SIGNATURE)
@@ -557,7 +510,6 @@ def test_a_node_that_is_away_is_passed_over(double: SearchServer) -> None:
 
 
 def test_nodes_are_named_once_and_never_shown() -> None:
-    """By `url` or by `urls`, each with a port; their passwords are in neither a dump nor `repr`."""
     nodes = ("https://elastic:secret@a:9200", "https://elastic:secret@b:9200")
     with pytest.raises(ValidationError, match="set `url` or `urls`, not both"):
         Elasticsearch(url=nodes[0], urls=nodes)
@@ -570,7 +522,6 @@ def test_nodes_are_named_once_and_never_shown() -> None:
 
 @pytest.mark.parametrize("replicas", [0, 2])
 def test_an_index_has_the_replicas_of_the_settings(double: SearchServer, replicas: int) -> None:
-    """Each copy has a graph of its own, so equal searches go to the same one, and others are spread."""
     index = vectors(double, replicas=replicas).build([DOCUMENTS], SIGNATURE)
     assert double.indexes[VECTORS].settings["number_of_replicas"] == replicas
     index.search(["circle", "prime", "circle"], 3)
@@ -580,7 +531,6 @@ def test_an_index_has_the_replicas_of_the_settings(double: SearchServer, replica
 
 @pytest.mark.parametrize("graph", ["int8_hnsw", "bbq_hnsw"])
 def test_a_graph_of_bytes_or_bits_is_scored_again_with_the_floats(double: SearchServer, graph: VectorGraph) -> None:
-    """It is another index; the scores stay cosines."""
     backend = ElasticsearchVectors(client(double), HashedWords(), Dense(), graph)
     backend.build([DOCUMENTS], SIGNATURE).search(["circle"], 3)
     assert double.indexes[VECTORS].properties["vector"]["index_options"]["type"] == graph
@@ -592,7 +542,6 @@ def test_a_graph_of_bytes_or_bits_is_scored_again_with_the_floats(double: Search
 
 @given(st.floats(-1, 1))
 def test_a_score_is_turned_back_into_the_cosine(product: float) -> None:
-    """The server never answers with a negative score."""
     score = 1 + product if product >= 0 else 1 / (1 - product)
     assert score >= 0
     assert to_cosine(score) == pytest.approx(product, abs=1e-12)

@@ -16,19 +16,16 @@ from tests.doubles.tls import Certified, certify, tls_proxy
 
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory: pytest.TempPathFactory) -> Certified:
-    """Of the server."""
     return certify(tmp_path_factory.mktemp("tls") / "server")
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Certified:
-    """Of somebody else."""
     return certify(tmp_path_factory.mktemp("tls") / "stranger")
 
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[str]:
-    """The real server where ELASTICSEARCH_URL names one, else the double."""
     if url := os.environ.get("ELASTICSEARCH_URL"):
         yield url
         return
@@ -38,39 +35,33 @@ def plain() -> Iterator[str]:
 
 @pytest.fixture
 def url(plain: str, certified: Certified, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The same server behind TLS."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     with tls_proxy(plain, certified) as url:
         yield url
 
 
 def refusal(url: str, **settings: object) -> Unavailable:
-    """What is said when the server is asked for its indexes."""
     with pytest.raises(Unavailable) as caught:
         asked(url, **settings)
     return caught.value
 
 
 def asked(url: str, **settings: object) -> list[str]:
-    """The indexes of the server."""
     given = {"url": url, "prefix": "mathrag-tls", "retries": 0, **settings}
     return ElasticsearchServer(Elasticsearch.model_validate(given)).indexes()
 
 
 def test_a_server_is_believed_by_the_authority_that_is_named(url: str, certified: Certified) -> None:
-    """In a PEM file."""
     assert asked(url, ca_certs=certified.authority) == []
 
 
 def test_a_server_is_believed_by_a_fingerprint(url: str, certified: Certified) -> None:
-    """Of its authority, as Elasticsearch prints it; colons and capitals do not matter."""
     fingerprint = certified.fingerprint()
     colons = ":".join(fingerprint[at : at + 2] for at in range(0, 64, 2)).upper()
     assert asked(url, fingerprint=fingerprint) == asked(url, fingerprint=colons) == []
 
 
 def test_a_certificate_of_an_unknown_authority_is_refused(url: str, stranger: Certified) -> None:
-    """With the settings that name one."""
     for settings in ({}, {"ca_certs": stranger.authority}):
         said = refusal(url, **settings)
         assert "has a certificate that is not trusted" in said.message
@@ -78,14 +69,12 @@ def test_a_certificate_of_an_unknown_authority_is_refused(url: str, stranger: Ce
 
 
 def test_another_fingerprint_is_refused(url: str, stranger: Certified) -> None:
-    """With both, to compare."""
     said = refusal(url, fingerprint=stranger.fingerprint())
     assert "has a certificate with another fingerprint" in said.message
     assert stranger.fingerprint() in said.message.replace(":", "").lower()
 
 
 def test_a_certificate_for_another_name_is_refused(plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the setting of the name."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     other = certify(tmp_path / "other", "DNS:search.example.org")
     with tls_proxy(plain, other) as url:
@@ -95,14 +84,12 @@ def test_a_certificate_for_another_name_is_refused(plain: str, tmp_path: Path, m
 
 
 def test_http_to_a_server_that_speaks_tls_is_said_so(url: str) -> None:
-    """It closes the connection without a word."""
     said = refusal(url.replace("https", "http"))
     assert "closed the connection" in said.message
     assert "if it speaks TLS, write https://" in str(said.hint)
 
 
 def test_https_to_a_server_without_tls_is_said_so(plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client takes its answer for a broken record."""
     monkeypatch.delenv("ELASTICSEARCH_URL", raising=False)
     said = refusal(plain.replace("http", "https"))
     assert "refuses the TLS connection" in said.message
@@ -111,7 +98,6 @@ def test_https_to_a_server_without_tls_is_said_so(plain: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("text", [None, "", "no certificate"])
 def test_a_file_without_a_certificate_is_said_so(text: str | None, tmp_path: Path) -> None:
-    """Before anything is sent."""
     file = tmp_path / "ca.crt"
     if text is not None:
         file.write_text(text)
@@ -129,6 +115,5 @@ def test_a_file_without_a_certificate_is_said_so(text: str | None, tmp_path: Pat
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, str], words: str) -> None:
-    """When they are read."""
     with pytest.raises(ValidationError, match=words):
         Elasticsearch.model_validate(settings)

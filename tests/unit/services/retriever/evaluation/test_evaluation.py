@@ -26,26 +26,20 @@ from tests.unit.retrieval import HashedWords
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The small collection."""
     return beir.write(tmp_path / "small")
 
 
 def searcher(folder: Path, k: int = 100) -> CollectionSearcher:
-    """Over the folder, with its indexes beside it."""
     return CollectionSearcher([Faiss(HashedWords()), Bm25()], folder.parent, Collection(folder), k)
 
 
 def evaluated(folder: Path, mode: str = "sparse", k: int = 100, **fields: object) -> dict[str, object]:
-    """The result for the folder."""
     request = Evaluate(folder=str(folder), mode=mode, k=k, **fields)  # type: ignore[arg-type]
     return evaluate(request, Collection(folder), searcher(folder, k))
 
 
 class TestCollection:
-    """What is read."""
-
     def test_documents_of_the_same_text_are_two(self, tmp_path: Path) -> None:
-        """Judgements name them apart, and BM25 counts them both."""
         found = Collection(beir.write(tmp_path / "c", {"one": "same", "two": "same"}))
         assert sorted(found.ids.values()) == ["one", "two"]
         content = Document(text="same").hash
@@ -53,7 +47,6 @@ class TestCollection:
         assert batches == [(content, "same"), (make_twin_key(content, "two"), "same")]
 
     def test_title_and_text_are_searched(self, folder: Path) -> None:
-        """As a corpus is indexed that is uploaded."""
         line = json.dumps({"_id": "x", "title": "On circles", "text": "They are round."})
         (folder / "corpus.jsonl").write_text(line)
         assert list(Collection(folder).batches()) == [
@@ -61,21 +54,18 @@ class TestCollection:
         ]
 
     def test_a_document_without_text_is_left_out_and_counted(self, folder: Path) -> None:
-        """Cranfield has two."""
         with (folder / "corpus.jsonl").open("a") as file:
             file.write('\n{"_id": "blank", "title": "", "text": " "}')
         found = Collection(folder)
         assert (len(found.ids), found.skipped) == (len(beir.DOCUMENTS), 1)
 
     def test_a_query_without_a_relevant_document_is_left_out_and_counted(self, folder: Path) -> None:
-        """Grades of 0 and below say that a document is not relevant."""
         found = Collection(folder).queries("test")
         assert "none" not in found.judged
         assert found.judged["even"] == {"sum": 2}
         assert (len(found.judged), found.unjudged) == (5, 1)
 
     def test_what_the_judgements_name_and_nobody_has_is_counted(self, tmp_path: Path) -> None:
-        """A query that is not asked, a document that cannot be found."""
         judged = {"area": {"circle": 1, "lost": 2}, "elsewhere": {"circle": 1}}
         found = Collection(beir.write(tmp_path / "c", test=judged)).queries("test")
         assert (list(found.judged), found.unasked, found.absent) == (["area"], 1, 1)
@@ -85,12 +75,10 @@ class TestCollection:
     def test_a_query_that_is_a_document_is_known_by_its_id_and_words(
         self, tmp_path: Path, query: str, is_it: bool
     ) -> None:
-        """The same id alone says nothing: numbers may count both documents and queries."""
         made = beir.write(tmp_path / "c", queries={"prime": query}, test={"prime": {"circle": 1}})
         assert Collection(made).queries("test").themselves == ({"prime"} if is_it else set())
 
     def test_what_is_no_collection_is_said(self, tmp_path: Path) -> None:
-        """Folder, layout, split, judgements, line."""
         with pytest.raises(NotFound, match="no folder"):
             Collection(tmp_path / "nowhere")
         with pytest.raises(Invalid, match="not a BEIR folder"):
@@ -109,10 +97,7 @@ class TestCollection:
 
 
 class TestSearching:
-    """What is found."""
-
     def test_a_query_is_not_among_its_own_hits(self, tmp_path: Path) -> None:
-        """And the next one takes its place."""
         asked = {"prime": beir.DOCUMENTS["prime"]}
         made = beir.write(tmp_path / "c", queries=asked, test={"prime": {"sum": 1}})
         modes = [choose_mode(name, Params()) for name in ("dense", "sparse", "hybrid")]
@@ -122,7 +107,6 @@ class TestSearching:
         assert evaluated(made)["themselves"] == 1
 
     def test_an_index_is_built_once(self, folder: Path) -> None:
-        """And found again by what it was made of."""
         first = evaluated(folder)
         [kept] = (folder.parent / FOLDER).iterdir()
         written = kept.stat().st_mtime_ns, kept.stat().st_ino
@@ -130,7 +114,6 @@ class TestSearching:
         assert (kept.stat().st_mtime_ns, kept.stat().st_ino) == written
 
     def test_a_damaged_index_is_built_again(self, folder: Path) -> None:
-        """It is a cache."""
         first = evaluated(folder, "dense")
         [kept] = (folder.parent / FOLDER).iterdir()
         (kept / "vectors.faiss").write_bytes(b"")
@@ -138,7 +121,6 @@ class TestSearching:
         assert (kept / "vectors.faiss").stat().st_size
 
     def test_other_documents_are_another_index(self, folder: Path) -> None:
-        """Nothing is searched that is not there any more."""
         evaluated(folder)
         (folder / "corpus.jsonl").write_text('{"_id": "circle", "text": "area"}')
         assert evaluated(folder)["documents"] == 1
@@ -146,112 +128,87 @@ class TestSearching:
 
 
 class TestEnhancing:
-    """A second wording."""
-
     def runs(self, folder: Path, *names: str, **enhance: object) -> dict[str, dict[str, list[str]]]:
-        """The runs of these modes, with a synonym of our own."""
         given = Params(enhance=EnhanceParams(**{"terms": {"zebra": ("divisors",)}, **enhance}))  # type: ignore[arg-type]
         return searcher(folder).runs([choose_mode(name, given) for name in names], Collection(folder).queries("test"))
 
     def test_a_synonym_finds_what_the_words_of_the_query_do_not(self, tmp_path: Path) -> None:
-        """BM25 alone knows no zebra; both wordings' lists are fused."""
         made = beir.write(tmp_path / "c", queries={"none": "a zebra has"}, test={"none": {"prime": 1}})
         found = self.runs(made, "enhanced", "hybrid")
         assert found["enhanced"]["none"][0] == "prime"
         assert set(found["enhanced"]["none"]) == set(found["hybrid"]["none"])
 
     def test_a_query_that_the_rules_leave_as_it_is_is_found_as_by_hybrid(self, folder: Path) -> None:
-        """Without synonyms and corrections there is one wording."""
         found = self.runs(folder, "enhanced", "hybrid", synonyms=False, correct=False)
         assert found["enhanced"] == found["hybrid"]
 
 
 class ByLength:
-    """A `Reranker` that likes short documents; asked about zebras, it has none."""
-
     def score(self, question: str, documents: Sequence[str]) -> list[float]:
-        """Between 0 and 1."""
         if "zebra" in question:
             raise ModelFailed(FailureKind.TIMEOUT, "asleep")
         return [1 / len(text) for text in documents]
 
 
 class TestReranking:
-    """The cross-encoder's order."""
-
     def reranked(self, folder: Path, reranker: ByLength | None) -> dict[str, list[str]]:
-        """The run of the mode."""
         collection = Collection(folder)
         asking = CollectionSearcher([Faiss(HashedWords()), Bm25()], folder.parent, collection, 5, reranker)
         return asking.runs([choose_mode("rerank", Params())], collection.queries("test"))["rerank"]
 
     def test_the_fused_documents_are_reordered_by_their_scores(self, folder: Path) -> None:
-        """None is lost."""
         shortest_first = sorted(beir.DOCUMENTS, key=lambda document: len(beir.DOCUMENTS[document]))
         assert set(map(tuple, self.reranked(folder, ByLength()).values())) == {tuple(shortest_first)}
 
     def test_without_a_reranker_the_mode_is_refused(self, folder: Path) -> None:
-        """With the setting that it needs."""
         with pytest.raises(Invalid, match="needs a reranker") as refused:
             self.reranked(folder, None)
         assert "retrieval.reranker" in str(refused.value.hint)
 
     def test_a_reranker_that_fails_ends_the_evaluation(self, tmp_path: Path) -> None:
-        """A figure of half of the queries would be another one."""
         made = beir.write(tmp_path / "c", test={"none": {"circle": 1}})
         with pytest.raises(Unavailable, match="no score: timeout: asleep"):
             self.reranked(made, ByLength())
 
 
 class TestModes:
-    """Names and what they mean."""
-
     LISTS = {  # noqa: RUF012 - constant
         "dense": [IndexMatch("a", 0.9), IndexMatch("b", 0.8), IndexMatch("c", 0.1)],
         "sparse": [IndexMatch("c", 9.0), IndexMatch("b", 2.0), IndexMatch("d", 1.0)],
     }
 
     def ranked(self, name: str, **fusion: object) -> list[str]:
-        """The order of a mode."""
         return choose_mode(name, Params(fusion=FusionParams(**fusion))).rank(self.LISTS)  # type: ignore[arg-type]
 
     def test_one_list_is_taken_as_it_is(self) -> None:
-        """By either name."""
         assert self.ranked("dense") == ["a", "b", "c"]
         assert self.ranked("sparse") == ["c", "b", "d"]
 
     def test_hybrid_is_what_a_job_would_do(self) -> None:
-        """Reciprocal ranks by default; otherwise as the parameters say."""
         assert self.ranked("hybrid") == ["c", "b", "a", "d"]
         assert self.ranked("hybrid", method="weighted", dense=0.9, sparse=0.1) == self.ranked(
             "weighted", dense=0.9, sparse=0.1
         )
 
     def test_weighted_takes_its_normaliser_from_the_name_or_the_parameters(self) -> None:
-        """Min-max: a 0.5, b 0.4375 + 0.0625, c 0 + 0.5; by rank b is first in neither and gets 2/3 twice."""
         assert self.ranked("weighted-rank") == self.ranked("weighted", normaliser="rank")
         assert choose_mode("weighted-z-score", Params()).fusion.normaliser == "z-score"
         assert choose_mode("weighted", Params()).fusion.normaliser == "min-max"
 
     def test_a_share_leaves_the_rest_to_the_other_list(self) -> None:
-        """Either end is one list alone, followed by what only the other one found."""
         base = choose_mode("weighted", Params())
         assert base.with_dense_weight(1).rank(self.LISTS)[:2] == ["a", "b"]
         assert base.with_dense_weight(0).rank(self.LISTS)[:2] == ["c", "b"]
         assert (base.with_dense_weight(0.35).fusion.dense, base.with_dense_weight(0.35).fusion.sparse) == (0.35, 0.65)
 
     def test_an_unknown_mode_is_refused_with_those_that_there_are(self) -> None:
-        """In the hint."""
         with pytest.raises(Invalid, match="no mode 'colbert'") as refused:
             choose_mode("colbert", Params())
         assert all(name in str(refused.value.hint) for name in NAMES)
 
 
 class TestEvaluating:
-    """The result."""
-
     def test_every_measure_is_a_key_with_the_mean_over_queries(self, folder: Path) -> None:
-        """And the figures of every query are kept."""
         found = evaluated(folder, k=5, metrics=("nDCG@1", "F1@2"))
         per_query = found["per_query"]
         assert isinstance(per_query, dict)
@@ -261,19 +218,16 @@ class TestEvaluating:
         assert "Precision@10" not in found  # deeper than the lists
 
     def test_a_relevant_document_at_the_top_of_every_list_is_perfect(self, folder: Path) -> None:
-        """Queries with one relevant document each."""
         (folder / "qrels" / "test.tsv").write_text("area\tcircle\t1\nsteep\tslope\t1\n")
         found = evaluated(folder)
         assert (found["nDCG@10"], found["MRR@10"], found["MAP"], found["Recall@100"]) == (1, 1, 1, 1)
 
     def test_a_query_without_a_hit_counts_0_and_is_counted(self, folder: Path) -> None:
-        """BM25 finds nothing for a word that is in no document."""
         (folder / "qrels" / "test.tsv").write_text("area\tcircle\t1\nnone\tring\t1\n")
         found = evaluated(folder)
         assert (found["unanswered"], found["queries"], found["nDCG@10"]) == (1, 2, 0.5)
 
     def test_modes_are_tested_against_others_on_the_same_queries(self, folder: Path) -> None:
-        """Differences have intervals and a verdict."""
         found = evaluated(folder, against=("dense", "hybrid"))
         dense, hybrid = found["against"]  # type: ignore[misc]
         assert (dense["mode"], hybrid["mode"]) == ("dense", "hybrid")
@@ -285,7 +239,6 @@ class TestEvaluating:
     def test_the_mode_that_was_asked_for_comes_first_whatever_the_order_of_the_runs(
         self, folder: Path, asked: str
     ) -> None:
-        """A difference has the sign that it says, and nothing is held against itself."""
         found = evaluated(folder, asked, against=("dense", asked))
         [dense] = found["against"]  # type: ignore[misc]
         assert dense["mode"] == "dense"
@@ -293,7 +246,6 @@ class TestEvaluating:
         assert dense["differences"]["MAP"].value == pytest.approx(found["MAP"] - dense["MAP"])
 
     def test_a_run_of_another_system_can_be_compared_with(self, folder: Path, tmp_path: Path) -> None:
-        """Our own, written and read again, does not differ from us."""
         file = tmp_path / "ours.run"
         evaluated(folder, run=str(file))
         [again] = evaluated(folder, against=(str(file),))["against"]  # type: ignore[misc]
@@ -301,17 +253,13 @@ class TestEvaluating:
         assert evaluated(folder)["MAP"] == again["MAP"]
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
-        """It would say less than it is called."""
         with pytest.raises(Invalid, match="nDCG@20 looks at more than 10") as refused:
             evaluated(folder, k=10, metrics=("nDCG@20",))
         assert refused.value.hint == "--k 20"
 
 
 class TestTrec:
-    """Runs as files."""
-
     def test_a_run_survives(self, tmp_path: Path) -> None:
-        """Order and all."""
         run = {"q1": ["b", "a", "c"], "q2": ["a"]}
         trec.write(tmp_path / "run", run)
         assert (tmp_path / "run").read_text().splitlines()[0] == "q1 Q0 b 1 3 mathrag"
@@ -319,12 +267,10 @@ class TestTrec:
         assert trec.read(tmp_path / "run", 2)["q1"] == ["b", "a"]
 
     def test_a_run_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
-        """Not a traceback."""
         with pytest.raises(Invalid, match=r"cannot be written to .*: No such file"):
             trec.write(tmp_path / "nowhere" / "run", {"q": ["a"]})
 
     def test_scores_decide_whatever_the_order_of_the_rows(self, tmp_path: Path) -> None:
-        """As trec_eval reads it; a document that is repeated counts once."""
         (tmp_path / "run").write_text("q Q0 low 1 0.5 x\nq Q0 high 2 2e3 x\n\nq\tQ0\tlow\t3\t0.1\tx\n")
         assert trec.read(tmp_path / "run", 10) == {"q": ["high", "low"]}
 
@@ -333,7 +279,6 @@ class TestTrec:
         [("q Q0 d 1 2", "line 1: has 5 columns, not six"), ("q Q0 d 1 high x", "score 'high' is not a number")],
     )
     def test_a_row_that_cannot_be_read_is_named(self, tmp_path: Path, row: str, said: str) -> None:
-        """With file and line."""
         (tmp_path / "run").write_text(row)
         with pytest.raises(InvalidLine, match=said):
             trec.read(tmp_path / "run", 10)

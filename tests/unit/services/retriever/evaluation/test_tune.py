@@ -29,29 +29,23 @@ QUERIES = {f"q{n}": f"circle number {n}" for n in range(10)}
 
 
 def asked(folder: Path, **fields: object) -> Tune:
-    """A request for the folder."""
     return Tune(folder=str(folder), **fields)  # type: ignore[arg-type]
 
 
 def tuned(folder: Path, **fields: object) -> dict[str, object]:
-    """The result for the folder."""
     collection = Collection(folder)
     searcher = CollectionSearcher([Faiss(HashedWords()), Bm25()], folder.parent, collection, 100)
     return tune.tune(asked(folder, **fields), collection, searcher)
 
 
 def curve(best: float, spread: float = 0.1, queries: int = 40) -> NDArray[np.float64]:
-    """Values [shares, queries] that fall on both sides of `best`."""
     noise = np.random.default_rng(0).normal(0, spread, queries)
     slope = np.random.default_rng(1).normal(1, 0.2, queries)
     return np.array([0.5 + noise - slope * abs(share - best) for share in SHARES])
 
 
 class TestSplitting:
-    """No query is chosen on and measured on."""
-
     def test_a_development_split_is_used(self, tmp_path: Path) -> None:
-        """Without the queries that are held out."""
         made = beir.write(
             tmp_path / "c", queries=QUERIES, test=JUDGED, dev={f"q{n}": {"ring": 1} for n in range(4, 10)}
         )
@@ -61,7 +55,6 @@ class TestSplitting:
         assert found.how == "dev.tsv"
 
     def test_without_one_the_queries_are_halved_by_the_seed(self, tmp_path: Path) -> None:
-        """The same halves again; others for another seed."""
         made = beir.write(tmp_path / "c", queries=QUERIES, test=JUDGED)
         found, again, other = (split_queries(asked(made, seed=seed), Collection(made)) for seed in (0, 0, 3))
         one, two = set(found.development.judged), set(found.held_out.judged)
@@ -71,7 +64,6 @@ class TestSplitting:
         assert set(other.development.judged) != one
 
     def test_too_few_queries_are_refused(self, tmp_path: Path) -> None:
-        """Two on either side at least."""
         made = beir.write(tmp_path / "c", queries=QUERIES, test={"q0": {"ring": 1}, "q1": {"ring": 1}})
         with pytest.raises(Invalid, match="too few queries"):
             split_queries(asked(made), Collection(made))
@@ -80,10 +72,7 @@ class TestSplitting:
 
 
 class TestChoosing:
-    """From values by share and query to the choice and its certainty."""
-
     def test_the_plateau_is_what_is_not_separable_around_the_choice(self) -> None:
-        """Wide where queries differ a lot, a point where they agree."""
         values = curve(0.4)
         found = make_curve(SHARES, values)
         low, high = find_plateau(found, 0.4)
@@ -92,13 +81,11 @@ class TestChoosing:
         assert find_plateau(make_curve(SHARES, curve(0.4, spread=0)), 0.4) == [0.4, 0.4]
 
     def test_a_plateau_ends_where_the_first_share_is_worse(self) -> None:
-        """What lies behind a valley is not part of it."""
         values = np.ones((len(SHARES), 10))
         values[5] -= np.linspace(0.1, 0.2, 10)
         assert find_plateau(make_curve(SHARES, values), 0.0) == [0.0, 0.2]
 
     def test_an_interval_holds_the_choices_of_other_queries(self) -> None:
-        """None where all queries agree; wide where each wants its own."""
         assert estimate_interval(SHARES, curve(0.4, spread=0), seed=0) == [0.4, 0.4]
         wishes = np.random.default_rng(0).uniform(0.2, 0.8, 12)
         values = np.array([1 - (share - wishes) ** 2 for share in SHARES])
@@ -108,17 +95,13 @@ class TestChoosing:
 
 
 class TestTuning:
-    """The whole of it, on a small collection."""
-
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Five queries, twice."""
         queries = beir.QUERIES | {f"{name}-again": f"{text}?" for name, text in beir.QUERIES.items()}
         judged = beir.JUDGED | {f"{name}-again": grades for name, grades in beir.JUDGED.items()}
         return beir.write(tmp_path / "c", queries=queries, test=judged)
 
     def test_the_choice_is_the_best_share_of_the_development_queries(self, folder: Path) -> None:
-        """With the command line that uses it."""
         found = tuned(folder)
         best = max(found["curve"], key=lambda point: point.value)  # type: ignore[call-overload]
         assert found["chosen"] == best.at
@@ -126,7 +109,6 @@ class TestTuning:
         assert "--set fusion.method=weighted --set fusion.normaliser=min-max" in str(found["set"])
 
     def test_the_choice_is_measured_on_the_other_queries(self, folder: Path) -> None:
-        """Against either list, and what was not tuned."""
         held_out = tuned(folder)["held_out"]
         assert isinstance(held_out, dict)
         assert (held_out["queries"], 0 <= held_out["nDCG@10"] <= 1) == (5, True)
@@ -134,11 +116,9 @@ class TestTuning:
         assert all(each["difference"].n == 5 for each in held_out["against"])
 
     def test_reciprocal_ranks_have_weights_too(self, folder: Path) -> None:
-        """And no normaliser."""
         assert str(tuned(folder, mode="hybrid")["set"]).startswith("--set fusion.method=rrf --set fusion.dense=")
 
     def test_the_constant_of_reciprocal_ranks_is_tuned(self, folder: Path) -> None:
-        """Where ranks are what is fused."""
         found = tuned(folder, mode="hybrid", over="rrf_k")
         assert found["chosen"] in CONSTANTS
         assert str(found["set"]).endswith(f"--set rrf_k={found['chosen']}")
@@ -146,11 +126,9 @@ class TestTuning:
             tuned(folder, over="rrf_k")
 
     def test_one_list_has_no_weight(self, folder: Path) -> None:
-        """In words."""
         with pytest.raises(Invalid, match="mode `dense` has no weights to tune"):
             tuned(folder, mode="dense")
 
     def test_a_measure_beyond_the_lists_is_refused(self, folder: Path) -> None:
-        """As for `eval`."""
         with pytest.raises(Invalid, match="looks at more than 100"):
             tuned(folder, metric="nDCG@200")

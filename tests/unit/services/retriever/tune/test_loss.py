@@ -14,13 +14,11 @@ OWN = np.eye(3, dtype=bool)
 
 
 def test_the_loss_of_three_queries_is_the_one_worked_out_by_hand() -> None:
-    """-log softmax: log(1 + e^-1 + e^-2), log(1 + e + e^3) - 1, log(2e + 1) - 1."""
     losses, _ = compute_contrastive_loss(QUERIES, DOCUMENTS, POSITIVES, OWN, temperature=1.0)
     np.testing.assert_allclose(losses, [0.407606, 2.169846, 0.861995], atol=1e-6)
 
 
 def test_another_oracle_document_of_the_query_is_no_negative() -> None:
-    """The second query's third document, of score 3: log(1 + e) - 1 is left, and no slope along that document."""
     oracle = OWN.copy()
     oracle[1, 2] = True
     losses, gradients = compute_contrastive_loss(QUERIES, DOCUMENTS, POSITIVES, oracle, temperature=1.0)
@@ -29,14 +27,12 @@ def test_another_oracle_document_of_the_query_is_no_negative() -> None:
 
 
 def test_each_oracle_document_is_a_positive_of_its_own() -> None:
-    """The same query twice: once with each of its documents, the other one left out."""
     queries, oracle = np.tile(QUERIES[0], (2, 1)), np.array([[True, True, False]] * 2)
     losses, _ = compute_contrastive_loss(queries, DOCUMENTS, np.array([0, 1]), oracle, temperature=1.0)
     np.testing.assert_allclose(losses, np.log1p(np.exp([-2.0, -1.0])), atol=1e-12)
 
 
 def test_scores_are_divided_by_the_temperature() -> None:
-    """At half of it the first query's loss is log(1 + e^-2 + e^-4); by default it is 0.01, without overflow."""
     losses, _ = compute_contrastive_loss(QUERIES, DOCUMENTS, POSITIVES, OWN, temperature=0.5)
     assert losses[0] == pytest.approx(np.log(1 + np.exp(-2) + np.exp(-4)))
     losses, gradients = compute_contrastive_loss(QUERIES, DOCUMENTS, POSITIVES, OWN)
@@ -45,7 +41,6 @@ def test_scores_are_divided_by_the_temperature() -> None:
 
 
 def test_the_gradient_is_that_of_finite_differences() -> None:
-    """Central differences of the queries' coordinates, with documents left out at random."""
     rng = np.random.default_rng(0)
     queries, documents = rng.standard_normal((4, 5)), rng.standard_normal((6, 5))
     positives, oracle = np.array([0, 3, 3, 5]), rng.random((4, 6)) < 0.3

@@ -19,14 +19,12 @@ TWO_RULES = """\
 
 
 def read(tmp_path: Path, text: str = TWO_RULES) -> tuple[list[pairs.TrainingQuery], list[str]]:
-    """The queries of a file with this text, and the documents."""
     (tmp_path / "pairs.jsonl").write_text(text)
     documents = NumberedDocuments()
     return pairs.read(tmp_path / "pairs.jsonl", documents), documents.texts
 
 
 def test_documents_of_all_rules_of_a_question_are_its_oracle_documents(tmp_path: Path) -> None:
-    """The positives are those of the line's own rule."""
     (first, second, other), texts = read(tmp_path)
     named = [[texts[at] for at in numbers] for numbers in (first.positives, first.oracle, second.positives)]
     assert named == [["a", "b"], ["a", "b", "c"], ["c"]]
@@ -34,7 +32,6 @@ def test_documents_of_all_rules_of_a_question_are_its_oracle_documents(tmp_path:
 
 
 def test_a_batch_holds_each_oracle_document_as_a_positive_once(tmp_path: Path) -> None:
-    """Its documents are distinct, and know whose oracle documents they are; negatives of the lines on demand."""
     queries, texts = read(tmp_path)
     (batch,) = draw_batches(queries, TuningOptions(batch=8), np.random.default_rng(0))
     positives = [
@@ -52,7 +49,6 @@ def test_a_batch_holds_each_oracle_document_as_a_positive_once(tmp_path: Path) -
 
 
 def test_a_question_is_on_one_side_of_the_split(tmp_path: Path) -> None:
-    """With all of its rules; the same seed splits alike."""
     queries, _ = read(tmp_path, "".join(TWO_RULES.replace('"q"', f'"q{at}"') for at in range(20)))
     train, dev = pairs.split(queries, 0.25, 3)
     assert {each.question for each in train}.isdisjoint(each.question for each in dev)
@@ -61,7 +57,6 @@ def test_a_question_is_on_one_side_of_the_split(tmp_path: Path) -> None:
 
 
 def test_one_question_cannot_be_split(tmp_path: Path) -> None:
-    """However many rules it has; of two, one chooses the epoch whatever the share."""
     queries, _ = read(tmp_path)
     with pytest.raises(SystemExit, match="of one question"):
         pairs.split(queries[:2], 0.5, 0)
@@ -78,13 +73,11 @@ def test_one_question_cannot_be_split(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, text: str, said: str) -> None:
-    """With the command that makes such lines."""
     with pytest.raises(SystemExit, match=said):
         read(tmp_path, text)
 
 
 def test_a_file_beyond_the_limits_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines, and documents."""
     monkeypatch.setattr(pairs, "MOST_LINES", 2)
     with pytest.raises(SystemExit, match="more than 2 lines"):
         read(tmp_path)
@@ -95,7 +88,6 @@ def test_a_file_beyond_the_limits_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_recall_counts_queries_with_an_oracle_document_among_the_first(tmp_path: Path) -> None:
-    """Of the question, and of the query's own rule; documents of the same score come in their order."""
     queries, texts = read(tmp_path)
     documents = np.ones((len(texts), 2), dtype=np.float32)
     vectors = np.ones((len(queries), 2), dtype=np.float32)

@@ -21,7 +21,6 @@ TEXTS = ["p1 met p8", "p3 sued p22"]
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A BERT of one layer, with the toy's words."""
     torch.manual_seed(0)
     words = dict.fromkeys(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *toy.WORDS))
     (tmp_path / "vocab.txt").write_text("\n".join(words))
@@ -36,7 +35,6 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tuned(model: Path, tmp_path: Path) -> Path:
-    """The model, tuned on the toy graph."""
     pairs, out = toy.pairs(tmp_path / "pairs.jsonl"), tmp_path / "tuned"
     options = ["--kind", "sentence-transformers", "--batch", "8", "--rate", "0.003", "--dev", "0.3", "--epochs", "8"]
     command.main([str(pairs), "--out", str(out), "--model", str(model), *options])
@@ -44,7 +42,6 @@ def tuned(model: Path, tmp_path: Path) -> Path:
 
 
 def state(folder: Path, side: str = "") -> dict[str, Any]:
-    """Parameters of a model, or of one side of it, by name."""
     from sentence_transformers import SentenceTransformer
 
     made = SentenceTransformer(str(folder), device="cpu")
@@ -53,7 +50,6 @@ def state(folder: Path, side: str = "") -> dict[str, Any]:
 
 
 def test_the_query_side_alone_changes(model: Path, tuned: Path) -> None:
-    """Parameter by parameter: documents are read by the model as it was, bit for bit."""
     before, documents, queries = state(model), state(tuned, "document"), state(tuned, "query")
     assert before.keys() == documents.keys() == queries.keys()
     assert all(torch.equal(documents[name], before[name]) for name in before)
@@ -61,7 +57,6 @@ def test_the_query_side_alone_changes(model: Path, tuned: Path) -> None:
 
 
 def test_the_service_reads_questions_by_the_tuned_side(model: Path, tuned: Path) -> None:
-    """And documents as before; the signature is another one."""
     with (
         retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=model)) as base,
         retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=tuned)) as two,
@@ -73,7 +68,6 @@ def test_the_service_reads_questions_by_the_tuned_side(model: Path, tuned: Path)
 
 
 def test_the_loss_is_the_one_of_numpy() -> None:
-    """Value and gradient, of vectors of length 1."""
     from services.retriever.tune import sentence
 
     rng = np.random.default_rng(0)

@@ -17,12 +17,10 @@ from tests.unit.services.retriever.tune import toy
 
 @pytest.fixture
 def embeddings(tmp_path: Path) -> Path:
-    """The toy's."""
     return toy.embeddings(tmp_path / "embeddings")
 
 
 def tune(embeddings: Path, out: Path, *more: str) -> Path:
-    """Tune on all people but the last fifteen, who are the test."""
     training, test = toy.pairs(out.with_suffix(".train"), range(45)), toy.pairs(out.with_suffix(".test"), range(45, 60))
     options = ("--embeddings", embeddings, "--test", test, "--batch", 8, "--rate", 0.02, "--dev", 0.3, *more)
     command.main([str(training), "--out", str(out), *map(str, options)])
@@ -32,7 +30,6 @@ def tune(embeddings: Path, out: Path, *more: str) -> Path:
 def test_oracle_documents_are_found_more_often(
     embeddings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """R@10 on people that were not trained on; the epochs are printed, and kept beside the table."""
     out = tune(embeddings, tmp_path / "tuned")
     told = json.loads((out / "tuning.json").read_text())
     assert told["test"]["after"]["question"] >= told["test"]["before"]["question"] + 0.2
@@ -43,7 +40,6 @@ def test_oracle_documents_are_found_more_often(
 
 
 def test_documents_keep_their_vectors_and_tokens_that_do_not_occur_theirs(embeddings: Path, tmp_path: Path) -> None:
-    """Bit for bit: the gradient touches the questions' table alone, and of it the rows of the pairs."""
     out = tune(embeddings, tmp_path / "tuned")
     assert all((out / name).read_bytes() == (embeddings / name).read_bytes() for name in FILES)
     before, after = StaticEmbedder(embeddings), StaticEmbedder(out)
@@ -57,7 +53,6 @@ def test_documents_keep_their_vectors_and_tokens_that_do_not_occur_theirs(embedd
 
 
 def test_the_same_seed_gives_the_same_table(embeddings: Path, tmp_path: Path) -> None:
-    """In the format of the shipped one; another seed gives another."""
     first, second, third = (
         (tune(embeddings, tmp_path / name, "--seed", seed) / QUERY_FILE).read_bytes()
         for name, seed in (("a", "1"), ("b", "1"), ("c", "2"))
@@ -68,7 +63,6 @@ def test_the_same_seed_gives_the_same_table(embeddings: Path, tmp_path: Path) ->
 
 
 def test_tuning_goes_on_from_a_tuned_folder(embeddings: Path, tmp_path: Path) -> None:
-    """Its questions' table is the start."""
     out = tune(embeddings, tmp_path / "tuned")
     documents = NumberedDocuments()
     test = read(out.with_suffix(".test"), documents)
@@ -77,7 +71,6 @@ def test_tuning_goes_on_from_a_tuned_folder(embeddings: Path, tmp_path: Path) ->
 
 
 def test_what_does_not_help_is_not_written(embeddings: Path, tmp_path: Path) -> None:
-    """Where no epoch is better than none; the message says what to try."""
     with pytest.raises(SystemExit, match="try another --rate"):
         tune(embeddings, tmp_path / "tuned", "--rate", "1e-9", "--epochs", "1")
     assert not (tmp_path / "tuned").exists()
@@ -100,19 +93,16 @@ def test_what_does_not_help_is_not_written(embeddings: Path, tmp_path: Path) -> 
 def test_options_that_cannot_be_used_are_named(
     embeddings: Path, tmp_path: Path, options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is trained."""
     with pytest.raises(SystemExit) as caught:
         tune(embeddings, tmp_path / "tuned", *options)
     assert said in f"{caught.value}{capsys.readouterr().err}"
 
 
 def test_a_folder_that_is_there_is_not_written_to(embeddings: Path, tmp_path: Path) -> None:
-    """Nor one of embeddings."""
     with pytest.raises(SystemExit, match="already exists"):
         command.main([str(toy.pairs(tmp_path / "p")), "--out", str(embeddings)])
 
 
 def test_the_shipped_embeddings_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever installed a wheel has no `models` in the working directory."""
     monkeypatch.chdir(tmp_path)
     assert (command._parser().parse_args(["pairs", "--out", "tuned"]).embeddings / "model.safetensors").is_file()

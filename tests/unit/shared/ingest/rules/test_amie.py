@@ -38,7 +38,6 @@ SHARES = st.floats(0, 1)
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
-    """Rules of one to three body atoms along a path, with a constant here and there."""
     path = [0, *range(2, draw(st.integers(2, 4))), draw(st.sampled_from([1, "Paris"]))]
     body = tuple(Atom(draw(NAMES), *pair) for pair in pairwise(path))
     support = draw(st.integers(1, 99))
@@ -49,7 +48,6 @@ def rules(draw: st.DrawFn) -> Rule:
 
 
 def read(text: str | bytes) -> list[Rule]:
-    """The rules of a file."""
     raw = text.encode() if isinstance(text, str) else text
     return list(incoming(raw, Format.AMIE).rules)
 
@@ -58,12 +56,10 @@ def read(text: str | bytes) -> list[Rule]:
     "text", [LINE, f"{LINE}\r\n", f"\ufeff{HEADER}\n{LINE}\n", PRINTED, gzip.compress(PRINTED.encode(), mtime=0)]
 )
 def test_what_amie_prints_is_read_with_or_without_its_header(text: str | bytes) -> None:
-    """What it prints before and after its rules is left out, and so are further columns."""
     assert read(text) == [RULE]
 
 
 def test_a_rule_is_written_as_amie_prints_it() -> None:
-    """Two spaces between all names, one more before the arrow, nine decimals."""
     assert amie.line(RULE) == (
         "?c  lives in  ?b  ?a  knows  ?c   => ?a  lives in  ?b\t0.250000000\t0.500000000\t0.625000000\t5\t10\t8\t?b"
     )
@@ -71,12 +67,10 @@ def test_a_rule_is_written_as_amie_prints_it() -> None:
 
 @given(rules())
 def test_what_is_written_is_read_again_as_the_same_rule(rule: Rule) -> None:
-    """Whatever the names hold, and to the last bit of every figure."""
     assert read(amie.line(rule)) == [rule]
 
 
 def test_standard_confidence_that_was_not_computed_is_0_of_0() -> None:
-    """AMIE writes -1, or leaves out both columns with `-ostd`."""
     short = "\t".join(amie.NEEDED) + "\n?b  r  ?a   => ?a  r  ?b\t0.5\t0.5\t2\t4\t?a\n"
     found = read("?b  r  ?a   => ?a  r  ?b\t0.5\t-1\t0.5\t2\t-1\t4\t?a\n")
     assert found == read(short)
@@ -85,18 +79,15 @@ def test_standard_confidence_that_was_not_computed_is_0_of_0() -> None:
 
 
 def test_constants_stand_where_variables_would() -> None:
-    """In the head, too; the object's variable stays 1."""
     found = read("?b  works in  Paris   => Zoé  knows  ?b\t0.5\t0.5\t0.5\t2\t4\t4\t?b")
     assert (found[0].head, found[0].body) == (Atom("knows", "Zoé", 1), (Atom("works in", 1, "Paris"),))
 
 
 def test_a_single_space_before_the_arrow_is_enough() -> None:
-    """As people write it by hand."""
     assert read(LINE.replace("   =>", " =>")) == [RULE]
 
 
 def test_an_arrow_in_a_name_parts_nothing() -> None:
-    """No name holds two spaces; AMIE writes them before its arrow."""
     assert read("?b  a => b  ?a   => ?a  a => b  ?b\t0.5\t0.5\t0.5\t2\t4\t4\t?b")[0].head.relation == "a => b"
 
 
@@ -118,7 +109,6 @@ def test_an_arrow_in_a_name_parts_nothing() -> None:
     ],
 )
 def test_what_is_no_rule_is_refused_with_its_line(text: str, said: str) -> None:
-    """The message says what is wrong with which value."""
     with pytest.raises(InvalidLine) as refused:
         read(text)
     assert said in str(refused.value)
@@ -133,14 +123,12 @@ def test_what_is_no_rule_is_refused_with_its_line(text: str, said: str) -> None:
     ],
 )
 def test_a_name_that_the_notation_cannot_hold_is_not_written(atom: Atom, said: str) -> None:
-    """It would be read as something else."""
     with pytest.raises(Invalid, match=re.escape(said)):
         amie.line(Rule(head=RULE.head, body=(atom,), support=1, body_size=1, confidence=1, head_coverage=1,
                        pca_confidence=1, pca_body_size=1, functional=0))  # fmt: skip
 
 
 def test_rules_without_amies_figures_are_not_written() -> None:
-    """Those of other miners; our own format holds them."""
     with pytest.raises(Invalid, match="head coverage and PCA confidence") as refused:
         amie.line(Rule(head=RULE.head, body=RULE.body, support=1, body_size=1, confidence=1))
     assert refused.value.hint == "export as json"
@@ -148,7 +136,6 @@ def test_rules_without_amies_figures_are_not_written() -> None:
 
 @pytest.mark.skipif(not KINSHIP.exists(), reason="../shared/data/kg is not there")
 def test_amie3s_own_file_of_kinship_comes_back_but_for_names_of_variables_and_trailing_zeros() -> None:
-    """All 2,452 rules of it."""
     text = KINSHIP.read_text()
     written = "".join(f"{amie.line(rule)}\n" for rule in read(text))
     assert re.sub(r"(\.\d*[1-9])0+\t|\.0+\t", r"\1\t", written) == re.sub(r"\?[gh]", "?c", text)

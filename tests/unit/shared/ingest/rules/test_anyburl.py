@@ -9,18 +9,15 @@ from tests.unit.shared.ingest.rules.reading_files import incoming
 
 
 def read(text: str) -> list[Rule]:
-    """The rules of a file."""
     return list(incoming(text.encode(), Format.ANYBURL).rules)
 
 
 def parts(text: str) -> tuple[Atom, tuple[Atom, ...]]:
-    """Head and body of one rule."""
     (rule,) = read(f"42\t3\t0.0714\t{text}\n")
     return rule.head, rule.body
 
 
 def test_a_line_is_predicted_correct_confidence_and_rule() -> None:
-    """Empty lines are left out."""
     assert read("2000\t216\t0.108\tp(X,Y) <= q(X,A), r(A,B), s(Y,B)\n\n") == [
         Rule(
             head=Atom("p", 0, 1), body=(Atom("q", 0, 2), Atom("r", 2, 3), Atom("s", 1, 3)),
@@ -46,7 +43,6 @@ def test_a_line_is_predicted_correct_confidence_and_rule() -> None:
     ],
 )  # fmt: skip
 def test_constants_and_names_with_commas_and_brackets_are_taken_apart(text: str, head: Atom, body: list[Atom]) -> None:
-    """A variable is one capital letter."""
     assert parts(text) == (head, tuple(body))
 
 
@@ -66,7 +62,6 @@ def test_constants_and_names_with_commas_and_brackets_are_taken_apart(text: str,
     ],
 )
 def test_what_is_no_rule_is_refused_with_its_line(line: str, said: str) -> None:
-    """The message says what is wrong with which value."""
     with pytest.raises(InvalidLine) as refused:
         read(f"1\t1\t0.5\tp(X,Y) <= r(X,Y)\n{line}\n")
     assert said in str(refused.value)

@@ -24,23 +24,19 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 
 
 def read(raw: bytes) -> list[Rule]:
-    """The rules of a file."""
     return list(incoming(raw).rules)
 
 
 def edited(**changes: object) -> bytes:
-    """A file whose only rule has other values."""
     return FILE.replace(canonical.encode(RULE), canonical.encode({**canonical_fields(), **changes}))
 
 
 def canonical_fields() -> dict[str, object]:
-    """The fields of the rule."""
     return {name: getattr(RULE, name) for name in ("head", "body", "support", "body_size", "confidence")}
 
 
 @given(NAMES, NAMES, st.floats(0, 1), st.lists(st.floats(-9, 9), max_size=3))
 def test_what_is_written_is_read_again(relation: str, entity: str, share: float, curve: list[float]) -> None:
-    """Rules and header, whatever the names hold."""
     rule = Rule(head=Atom(relation, 0, entity), body=(Atom(relation, 0, 2),), support=1, body_size=2,
                 confidence=share, head_coverage=share, functional=1, curve=tuple(curve))  # fmt: skip
     raw = bank.line(HEADER) + bank.line(rule)
@@ -49,7 +45,6 @@ def test_what_is_written_is_read_again(relation: str, entity: str, share: float,
 
 
 def test_the_first_line_says_what_the_bank_is() -> None:
-    """All that its hash is taken over, beside the rules."""
     first = bank.line(HEADER).decode()
     assert first.startswith(
         f'{{"format":"mathrag-rules","version":1,"hash":"{"a" * 64}","miner":"temporal-simple","rules":1,'
@@ -59,7 +54,6 @@ def test_the_first_line_says_what_the_bank_is() -> None:
 
 
 def test_a_file_that_was_cut_off_between_lines_is_refused() -> None:
-    """The first line says how many there are."""
     with pytest.raises(Invalid, match=r"FILE: holds 0 rules, but its first line says 1"):
         read(bank.line(HEADER))
 
@@ -81,7 +75,6 @@ def test_a_file_that_was_cut_off_between_lines_is_refused() -> None:
     ],
 )
 def test_an_edited_file_that_holds_no_rule_is_refused_with_its_line(raw: bytes, said: str) -> None:
-    """Whoever writes such a file by hand learns what is wrong."""
     with pytest.raises(InvalidLine) as refused:
         read(raw)
     assert said in str(refused.value)

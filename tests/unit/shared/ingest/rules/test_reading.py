@@ -22,7 +22,6 @@ JSON = bank.line(HEADER) + bank.line(RULE)
 
 
 def read(raw: bytes, named: Format = Format.AUTO, limits: RuleFileLimits = DEFAULT) -> list[Rule]:
-    """The rules of a file."""
     return list(incoming(raw, named, limits).rules)
 
 
@@ -32,13 +31,11 @@ def read(raw: bytes, named: Format = Format.AUTO, limits: RuleFileLimits = DEFAU
      (b"Loading files...\nRule\tHead Coverage\n", Format.AMIE), (b'\xef\xbb\xbf {"1": []}', Format.TLOGIC)],
 )  # fmt: skip
 def test_a_format_is_recognised_by_how_the_file_begins(raw: bytes, found: Format) -> None:
-    """Whatever its name is."""
     assert reading.recognise(raw, "FILE") is found
 
 
 @pytest.mark.parametrize("raw", [AMIE, ANYBURL, TLOGIC, JSON])
 def test_the_same_rule_is_read_from_every_format_packed_or_not(raw: bytes) -> None:
-    """Only AMIE has further figures."""
     for each in (raw, gzip.compress(raw)):
         (rule,) = read(each)
         assert (rule.head, rule.body, rule.support, rule.body_size) == (RULE.head, RULE.body, 2, 4)
@@ -46,19 +43,16 @@ def test_the_same_rule_is_read_from_every_format_packed_or_not(raw: bytes) -> No
 
 @pytest.mark.parametrize(("raw", "miner"), [(AMIE, "amie"), (TLOGIC, "tlogic"), (JSON, "anyburl")])
 def test_the_miner_says_what_the_figures_mean(raw: bytes, miner: str) -> None:
-    """By the format, or as our own file says."""
     assert incoming(raw).miner == miner
 
 
 @pytest.mark.parametrize("raw", [AMIE, ANYBURL, JSON])
 def test_a_rule_that_comes_twice_is_refused(raw: bytes) -> None:
-    """Even with other figures: which of them hold?"""
     with pytest.raises(Invalid, match=r"FILE, line [23]: the rule occurs twice; remove one"):
         read(raw + raw.splitlines(keepends=True)[-1].replace(b"2", b"3"))
 
 
 def test_another_tools_file_is_refused_by_its_name() -> None:
-    """Before anything of it is read."""
     with pytest.raises(Invalid, match="FILE: looks like anyburl, not amie") as refused:
         read(ANYBURL, Format.AMIE)
     assert refused.value.hint == "import it as `anyburl`, or as `auto`"
@@ -84,7 +78,6 @@ def test_another_tools_file_is_refused_by_its_name() -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(raw: bytes, named: Format, said: str) -> None:
-    """With the file, and the line where there is one."""
     with pytest.raises(Invalid) as refused:
         read(raw, named, DEFAULT._replace(line_bytes=200))
     assert said in str(refused.value)
@@ -98,7 +91,6 @@ def test_what_cannot_be_read_is_refused(raw: bytes, named: Format, said: str) ->
     ],
 )
 def test_more_than_the_limits_allow_is_refused(limits: RuleFileLimits, said: str) -> None:
-    """A small gzip file may hold a great deal."""
     assert read(AMIE, limits=limits)
     with pytest.raises(TooLarge, match=said):
         read(gzip.compress(AMIE + AMIE.replace(b"r", b"q")), limits=limits)

@@ -61,7 +61,6 @@ def test_more_than_the_limits_allow_is_too_large() -> None:
 
 
 def test_a_small_document_of_many_values_is_refused_by_the_memory_of_the_process() -> None:
-    """58 kB of gzip took 2.4 GB."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb") as file:
         file.write(b'{"relation2id":{"a":0},"rules":{"0":[')

@@ -15,34 +15,29 @@ PLAIN = {"visit": 0, "sign": 1}
 
 
 def learned(head: int, body: list[int], constraints: list[list[int]] | None = None, **more: Any) -> dict[str, Any]:
-    """A rule as TLogic writes it."""
     figures = {"conf": 0.833333, "rule_supp": 5, "body_supp": 6}
     return {"head_rel": head, "body_rels": body, "var_constraints": constraints or []} | figures | more
 
 
 def read(document: Any, numbers: Any = PLAIN) -> list[Rule]:
-    """The rules of a file."""
     raw = document if isinstance(document, bytes) else json.dumps(document).encode()
     both = tlogic.join_files(raw, json.dumps(numbers).encode())
     return list(incoming(both).rules)
 
 
 def test_a_rule_leads_from_0_to_1() -> None:
-    """The toy's strongest rule: whoever visits, signs later."""
     assert read({"1": [learned(1, [0])]}) == [
         Rule(head=Atom("sign", 0, 1), body=(Atom("visit", 0, 1),), support=5, body_size=6, confidence=0.833333)
     ]
 
 
 def test_an_inverse_relation_is_the_relation_with_its_terms_exchanged() -> None:
-    """Numbers from n on; a head that is one predicts subjects."""
     (rule,) = read({"3": [learned(3, [2, 1, 0])]})
     assert rule.head == Atom("sign", 1, 0)
     assert rule.body == (Atom("visit", 2, 0), Atom("sign", 2, 3), Atom("visit", 3, 1))
 
 
 def test_a_map_may_name_inverse_relations_itself() -> None:
-    """By the prefix `_`, in whatever order."""
     numbers = {"_sign": 0, "sign": 1, "visit": 2, "_visit": 3, "_odd": 4}
     (rule,) = read({"0": [learned(0, [3, 4])]}, numbers)
     assert (rule.head, rule.body) == (Atom("sign", 1, 0), (Atom("visit", 2, 0), Atom("_odd", 2, 1)))
@@ -58,7 +53,6 @@ def test_a_map_may_name_inverse_relations_itself() -> None:
     ],
 )
 def test_equal_entities_are_one_variable(constraints: list[list[int]], terms: list[tuple[int, int]]) -> None:
-    """A body that ends where it begins has a head from 0 to 0."""
     (rule,) = read({"0": [learned(0, [1, 1, 1], constraints)]})
     assert [(atom.subject, atom.object) for atom in rule.body] == terms
     assert rule.head == Atom("visit", 0, 0 if [0, 3] in constraints else 1)
@@ -83,7 +77,6 @@ def test_equal_entities_are_one_variable(constraints: list[list[int]], terms: li
     ],
 )
 def test_what_is_not_tlogics_is_refused_with_its_place(document: Any, said: str) -> None:
-    """A document of one line has no useful line numbers; the rule's place is said instead."""
     with pytest.raises(Invalid) as refused:
         read(document)
     assert said in str(refused.value)
@@ -91,19 +84,16 @@ def test_what_is_not_tlogics_is_refused_with_its_place(document: Any, said: str)
 
 @pytest.mark.parametrize("numbers", [{"a": 0, "b": 0}, {"a": "0"}, ["a"], {"a": -1}])
 def test_a_map_that_is_none_is_refused(numbers: Any) -> None:
-    """Two relations of one number would become one."""
     with pytest.raises(Invalid, match=r"FILE: .*relation2id"):
         read({}, numbers)
 
 
 def test_a_file_without_the_map_is_refused() -> None:
-    """Its relations are numbers."""
     with pytest.raises(Invalid, match="numbers instead of relation names") as refused:
         list(incoming(json.dumps({"1": [learned(1, [0])]}).encode()).rules)
     assert "relation2id.json" in str(refused.value.hint)
 
 
 def test_a_document_that_is_too_long_to_hold_is_refused() -> None:
-    """It is read as a whole, unlike lines."""
     with pytest.raises(TooLarge, match="FILE is longer than 10 bytes"):
         incoming(b'{"visit":0}', limits=DEFAULT._replace(document_bytes=10))

@@ -31,12 +31,10 @@ SHIPPED = Architecture(
 
 
 def text(value: str) -> bytes:
-    """A string as GGUF has it."""
     return struct.pack("<Q", len(value.encode())) + value.encode()
 
 
 def typed(value: Any) -> bytes:
-    """Type and value: text, a whole number, or a list of one of these."""
     match value:
         case str():
             return struct.pack("<I", 8) + text(value)
@@ -48,7 +46,6 @@ def typed(value: Any) -> bytes:
 
 
 def header(keys: dict[str, Any], version: int = 3) -> bytes:
-    """A GGUF header without tensors."""
     pairs = b"".join(text(key) + typed(value) for key, value in keys.items())
     return b"GGUF" + struct.pack("<IQQ", version, 0, len(keys)) + pairs
 
@@ -58,8 +55,6 @@ Write = Callable[[bytes], Path]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """A file with this content."""
-
     def written(content: bytes) -> Path:
         path = tmp_path / "model.gguf"
         path.write_bytes(content)
@@ -70,7 +65,6 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.mark.parametrize("role", ["judge", "generator"])
 def test_the_shipped_models_tell_their_shape(role: str) -> None:
-    """All that follows the header is weights: two bytes each, and four for the few that are vectors."""
     found = gguf.read_architecture(REPOSITORY / "models" / f"world-{role}-f16.gguf")
     parameters = json.loads((REPOSITORY / "models" / "manifest.json").read_text())["models"][role]["training"][0]
     assert 2 * parameters["parameters"] < found.weights_bytes < 2.02 * parameters["parameters"]
@@ -78,38 +72,32 @@ def test_the_shipped_models_tell_their_shape(role: str) -> None:
 
 
 def as_dict(found: Architecture) -> dict[str, Any]:
-    """Its fields."""
     return {name: getattr(found, name) for name in found.__struct_fields__}
 
 
 def test_a_header_says_the_shape_and_what_follows_it_is_weights(write: Write) -> None:
-    """The vocabulary is as long as the list of tokens."""
     found = gguf.read_architecture(write(header({**QWEN, "tokenizer.ggml.tokens": ["a", "b", "c"]}) + bytes(1000)))
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (28, 28, 4, 128)
     assert (found.vocabulary, found.trained_context, found.weights_bytes) == (3, 32_768, 1000)
 
 
 def test_what_a_header_leaves_out_follows_from_the_rest(write: Write) -> None:
-    """Without groups every head has its own keys; a stated size of heads and of the vocabulary wins."""
     keys = {name: value for name, value in QWEN.items() if not name.endswith("head_count_kv")}
     found = gguf.read_architecture(write(header({**keys, "qwen2.vocab_size": 9, "qwen2.attention.key_length": 64})))
     assert (found.kv_heads, found.head_dim, found.vocabulary) == (28, 64, 9)
 
 
 def test_heads_by_layer_count_as_the_layer_with_most(write: Write) -> None:
-    """Some models have layers without any."""
     keys = {**QWEN, "qwen2.vocab_size": 9, "qwen2.attention.head_count_kv": [0, 8, 4]}
     assert gguf.read_architecture(write(header(keys))).kv_heads == 8
 
 
 def test_long_arrays_are_passed_over(write: Write) -> None:
-    """Only their length is kept."""
     keys = {**QWEN, "tokenizer.ggml.token_type": [1] * 5000, "tokenizer.ggml.tokens": ["x"] * 5000}
     assert gguf.read_architecture(write(header(keys))).vocabulary == 5000
 
 
 def test_one_part_of_several_is_refused_with_the_fix(write: Write) -> None:
-    """Its size would be a part of the weights."""
     with pytest.raises(MetadataError, match="llama-gguf-split --merge"):
         gguf.read_architecture(write(header({**QWEN, "qwen2.vocab_size": 9, "split.count": 3})))
 
@@ -134,7 +122,6 @@ HOSTILE = {
 
 
 def refusal(reader: Callable[[Path], Architecture], path: Path) -> str:
-    """What is said of a file or folder that cannot be used."""
     try:
         reader(path)
     except MetadataError as refused:
@@ -143,7 +130,6 @@ def refusal(reader: Callable[[Path], Architecture], path: Path) -> str:
 
 
 def test_a_header_that_cannot_be_used_says_why(write: Write) -> None:
-    """And where it stands; nothing is read that the file does not have."""
     wrong = {}
     for expected, content in HOSTILE.items():
         path = write(content)
@@ -154,7 +140,6 @@ def test_a_header_that_cannot_be_used_says_why(write: Write) -> None:
 
 
 def test_an_array_beyond_the_end_is_refused(write: Write) -> None:
-    """A skip reads nothing, so it would not notice by itself."""
     content = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 4, 1 << 20)
     with pytest.raises(MetadataError, match="the file is truncated"):
         gguf.read_architecture(write(content))
@@ -165,7 +150,6 @@ WHOLE = header({**QWEN, "tokenizer.ggml.tokens": ["a", "b"]})
 
 @given(st.integers(0, len(WHOLE) - 1))
 def test_a_header_that_is_broken_off_anywhere_is_refused(tmp_path_factory: pytest.TempPathFactory, end: int) -> None:
-    """Never another error, never half a shape."""
     path = tmp_path_factory.mktemp("cut") / "cut.gguf"
     path.write_bytes(WHOLE[:end])
     with pytest.raises(MetadataError):
@@ -173,20 +157,17 @@ def test_a_header_that_is_broken_off_anywhere_is_refused(tmp_path_factory: pytes
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """As is one that may not be read."""
     with pytest.raises(MetadataError, match="No such file"):
         gguf.read_architecture(tmp_path / "gone.gguf")
 
 
 def folder(path: Path, config: dict[str, Any], **tensors: int) -> Path:
-    """A folder of a hub, with tensors of these sizes."""
     (path / "config.json").write_text(json.dumps(config))
     write_tensors(path / "model.safetensors", **tensors)
     return path
 
 
 def write_tensors(path: Path, **sizes: int) -> None:
-    """A safetensors file: a header, and nothing behind it."""
     ends = [sum(list(sizes.values())[: n + 1]) for n in range(len(sizes))]
     described = {
         name.replace("_weight", ".weight"): {"dtype": "F16", "shape": [size // 2], "data_offsets": [end - size, end]}
@@ -197,7 +178,6 @@ def write_tensors(path: Path, **sizes: int) -> None:
 
 
 def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
-    """A head is as long as the hidden state has room for, where nothing else is said."""
     found = huggingface.read_architecture(folder(tmp_path, CONFIG, a=600, b=400))
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (24, 14, 2, 64)
     assert (found.embedding, found.vocabulary, found.trained_context, found.name) == (896, 151_936, 32_768, "qwen2")
@@ -206,38 +186,32 @@ def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("given_dim", "expected"), [(None, 64), (128, 128)])
 def test_a_stated_head_dim_wins(tmp_path: Path, given_dim: int | None, expected: int) -> None:
-    """Null is the same as absent."""
     assert huggingface.read_architecture(folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim == expected
 
 
 def test_without_groups_every_head_has_its_keys(tmp_path: Path) -> None:
-    """Multi-head attention is grouped attention with as many groups."""
     config = {name: value for name, value in CONFIG.items() if name != "num_key_value_heads"}
     assert huggingface.read_architecture(folder(tmp_path, config, a=1)).kv_heads == 14
 
 
 @pytest.mark.parametrize(("tied", "expected"), [(True, 900), (False, 1000)])
 def test_tied_embeddings_are_held_once(tmp_path: Path, tied: bool, expected: int) -> None:
-    """Some checkpoints hold them twice."""
     config = {**CONFIG, "tie_word_embeddings": tied}
     assert huggingface.read_architecture(folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes == expected
 
 
 def test_all_parts_of_a_checkpoint_count(tmp_path: Path) -> None:
-    """Large models come in several files."""
     folder(tmp_path, CONFIG, a=600)
     write_tensors(tmp_path / "model-00002-of-00002.safetensors", b=400)
     assert huggingface.read_architecture(tmp_path).weights_bytes == 1000
 
 
 def test_of_a_model_that_sees_the_part_that_writes_counts(tmp_path: Path) -> None:
-    """Its config is nested."""
     found = huggingface.read_architecture(folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
     assert (found.layers, found.name) == (24, "qwen2")
 
 
 def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
-    """The file or the field is named."""
     cases = [
         (b"[]", b"", "is not a JSON object"),
         (b"\xff", b"", "is not a JSON object"),
@@ -264,7 +238,6 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
-    """A shape alone has no size."""
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(MetadataError, match=r"no \*\.safetensors"):
         huggingface.read_architecture(tmp_path)
@@ -273,7 +246,6 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
 
 
 def test_ollama_shows_the_same_keys() -> None:
-    """The vocabulary is as long as the embeddings, since long arrays are left out."""
     found = ollama.parse_architecture(SHOWN, 4_683_087_332)
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (28, 28, 4, 128)
     assert (found.vocabulary, found.weights_bytes, found.name) == (152_064, 4_683_087_332, "qwen2")
@@ -293,11 +265,9 @@ def test_ollama_shows_the_same_keys() -> None:
     ],
 )
 def test_a_show_that_says_too_little_is_refused(shown: dict[str, Any], said: str) -> None:
-    """Image models and old servers."""
     with pytest.raises(MetadataError, match=said):
         ollama.parse_architecture(shown, 1)
 
 
 def test_a_show_with_its_tokens_needs_no_tensors() -> None:
-    """`verbose` has them."""
     assert ollama.parse_architecture({"model_info": {**QWEN, "tokenizer.ggml.tokens": ["a"] * 7}}, 1).vocabulary == 7

@@ -16,14 +16,12 @@ DECISION = GateDecision(
 
 
 def test_a_pair_of_scores_is_a_dot_at_its_place() -> None:
-    """Two documents of the same scores are one larger dot, which is drawn first."""
     dots = re.findall(r'class="dots" stroke-width="([\d.]+)" d="([^"]+)"', draw_scatter(DECISION))
     assert [place for _, place in dots] == ["M234.0 8.0h0", "M34.0 208.0h0"]
     assert float(dots[0][0]) > float(dots[1][0])
 
 
 def test_the_ruler_shows_rho_between_its_bounds_and_tau() -> None:
-    """From -1 at 10 to 1 at 250."""
     drawn = draw_ruler(replace(DECISION, rho=0.0, low=-1.0, high=1.0, tau=0.5))
     assert 'd="M10.0 30H250.0"' in drawn
     assert 'cx="130.0"' in drawn
@@ -31,13 +29,11 @@ def test_the_ruler_shows_rho_between_its_bounds_and_tau() -> None:
 
 
 def test_without_rho_there_is_no_ruler_and_without_bounds_no_interval() -> None:
-    """Nothing is invented."""
     assert draw_ruler(replace(DECISION, rho=None, low=None, high=None)) == ""
     assert "interval" not in draw_ruler(replace(DECISION, low=None, high=None))
 
 
 def test_a_gate_without_documents_has_an_empty_scatter() -> None:
-    """As where the job says who scores."""
     assert "dots" not in draw_scatter(replace(DECISION, documents=(), rule_scores=(), judge_scores=()))
 
 
@@ -54,5 +50,4 @@ def test_a_gate_without_documents_has_an_empty_scatter() -> None:
     ],
 )
 def test_why_the_strategy_was_chosen_is_said_in_words(changed: dict[str, object], said: str) -> None:
-    """For each way in which the gate decides."""
     assert said in explain_decision(replace(DECISION, **changed))  # type: ignore[arg-type]

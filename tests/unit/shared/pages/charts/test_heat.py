@@ -6,14 +6,12 @@ from shared.pages.charts.heat import STEPS, HeatCell, compute_shade, draw_heat_t
 
 
 def cells(drawn: str) -> list[tuple[str, str]]:
-    """Class and words of every cell."""
     return [
         (kind, re.sub(r"<[^>]+>", "", words)) for kind, words in re.findall(r'<td class="([\w-]+)">(.*?)</td>', drawn)
     ]
 
 
 def test_every_place_of_the_grid_has_a_cell() -> None:
-    """One that was refused says so, and one that there is not is a dash."""
     figures = {
         ("1", "a"): HeatCell(0.2, "20.0", "4 to 62", "/jobs/x"), ("2", "a"): HeatCell(0.6, "60.0"),
         ("1", "b"): HeatCell(None, "refused"),
@@ -31,13 +29,11 @@ def test_every_place_of_the_grid_has_a_cell() -> None:
 
 
 def test_one_figure_everywhere_is_in_the_middle_of_the_scale() -> None:
-    """Neither the best nor the worst."""
     assert compute_shade(0.4, 0.4, 0.4) == STEPS // 2
     assert [compute_shade(value, 0.0, 0.8) for value in (-1, 0.0, 0.4, 0.8, 2)] == [0, 0, 4, 8, 8]
 
 
 def test_hostile_values_and_names_are_text() -> None:
-    """An experiment may name anything as a value of its grid."""
     hostile = '<script>"\u202e'
     axis = (hostile, [hostile])
     drawn = draw_heat_table({(hostile, hostile): HeatCell(0.5, hostile)}, axis, axis, caption=hostile, low=0, high=1)

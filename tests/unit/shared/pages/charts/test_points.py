@@ -6,7 +6,6 @@ from shared.pages.charts.points import BOTTOM, HEIGHT, MAX_SERIES, TOP, Interval
 
 
 def test_a_higher_figure_stands_higher_and_its_interval_around_it() -> None:
-    """On a scale of whole tenths, the ends of which are said."""
     drawn = draw_points(
         {"dense": {"1": IntervalPoint(0.42, 0.41, 0.5), "2": IntervalPoint(0.6, 0.42, 0.6)}}, "k", ["1", "2"]
     )
@@ -17,21 +16,18 @@ def test_a_higher_figure_stands_higher_and_its_interval_around_it() -> None:
 
 
 def test_values_without_a_figure_have_no_dot() -> None:
-    """A running experiment has some figures only."""
     drawn = draw_points({"a": {"1": IntervalPoint(0.5, 0.4, 0.6)}, "b": {}}, "k", ["1", "2"])
     assert len(re.findall(r'r="3.5"', drawn)) == 1
     assert 'role="img"' in draw_points({"a": {}}, "k", ["1"])
 
 
 def test_no_more_lines_are_drawn_than_there_are_colours() -> None:
-    """The page says how many are left out."""
     drawn = draw_points({f"v{n}": {"1": IntervalPoint(0.5, 0.4, 0.6)} for n in range(MAX_SERIES + 2)}, "k", ["1"])
     assert len(re.findall(r"<polyline", drawn)) == MAX_SERIES
     assert f"v{MAX_SERIES}" not in drawn
 
 
 def test_hostile_names_are_text() -> None:
-    """In the drawing, in its label and in its legend."""
     hostile = '"><script>\u202e'
     drawn = draw_points({hostile: {hostile: IntervalPoint(0.5, 0.4, 0.6)}}, hostile, [hostile])
     assert "<script>" not in drawn

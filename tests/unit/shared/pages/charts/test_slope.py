@@ -9,7 +9,6 @@ SLOPES = [Slope("doc-a", 5, 1, strong=True, marked=True), Slope("doc-b", 1, 2), 
 
 
 def test_lines_rise_fall_or_stay() -> None:
-    """The names stand at both ends, in the order of the ranks there."""
     drawn = str(draw_slopes(SLOPES, "found", "reranked"))
     assert re.findall(r'<g class="([a-z ]+)">', drawn) == ["up strong", "down", "same"]
     heights = {float(y): x for x, y in re.findall(r'x="(\d+)" y="(\d+)"', drawn)}
@@ -19,14 +18,12 @@ def test_lines_rise_fall_or_stay() -> None:
 
 
 def test_who_cannot_see_it_hears_the_ranks() -> None:
-    """In the label."""
     assert 'aria-label="Ranks: doc-a from 5 to 1, doc-b from 1 to 2, doc-c from 7 to 7"' in draw_slopes(
         SLOPES, "a", "b"
     )
 
 
 def test_a_hostile_name_stays_a_name() -> None:
-    """Escaped, cut, and without what turns the text around."""
     drawn = str(draw_slopes([Slope('<script>"&\u202e' + "x" * 100, 1, 1)], "a", "b"))
     assert "<script>" not in drawn
     assert "\u202e" not in drawn

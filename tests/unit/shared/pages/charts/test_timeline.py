@@ -10,7 +10,6 @@ NOW = datetime(2026, 11, 24, 8, 0, 0, tzinfo=UTC)
 
 
 def flip(begin: float, opened: float | None, closed: float | None, *models: str, mib: int = 80) -> dict[str, Any]:
-    """A residency; times in seconds before now."""
     at = [None if each is None else NOW - timedelta(seconds=each) for each in (begin, opened, closed)]
     return {
         "models": list(models), "cause": "drained", "state": "closed" if closed is not None else "open",
@@ -19,18 +18,15 @@ def flip(begin: float, opened: float | None, closed: float | None, *models: str,
 
 
 def bands(svg: str) -> list[tuple[str, float, float, float]]:
-    """Class, left edge, width and height of every band."""
     found = re.findall(r'<rect class="([^"]+)" x="([^"]+)" y="[^"]+" height="([^"]+)" width="([^"]+)"', svg)
     return [(kind, float(x), float(width), float(height)) for kind, x, height, width in found]
 
 
 def test_a_device_that_never_held_a_model_has_no_picture() -> None:
-    """An empty picture would look like an idle device."""
     assert draw_timeline([], 160, NOW) is None
 
 
 def test_bands_are_as_long_as_their_time_and_as_high_as_their_memory() -> None:
-    """Newest first comes in, oldest first is drawn; loading and resident are told apart."""
     drawn = draw_timeline([flip(50, 40, 0, "generator", mib=160), flip(100, 80, 50, "judge", mib=40)], 160, NOW)
     assert drawn is not None
     assert bands(drawn.svg) == [
@@ -41,7 +37,6 @@ def test_bands_are_as_long_as_their_time_and_as_high_as_their_memory() -> None:
 
 
 def test_an_open_residency_goes_on_to_the_next_five_seconds_and_others_end_the_picture() -> None:
-    """A picture that changed every second would be sent every second."""
     opened = draw_timeline([flip(60, 50, None, "judge")], 160, NOW)
     later = draw_timeline([flip(60, 50, None, "judge")], 160, NOW + timedelta(seconds=4))
     closed = draw_timeline([flip(60, 50, 20, "judge")], 160, NOW)
@@ -53,7 +48,6 @@ def test_an_open_residency_goes_on_to_the_next_five_seconds_and_others_end_the_p
 
 
 def test_only_the_last_ten_minutes_are_shown_and_only_their_models_named() -> None:
-    """An hour ago does not squeeze what happens now."""
     drawn = draw_timeline([flip(50, 40, None, "generator"), flip(4000, 3990, 3900, "judge")], 160, NOW)
     assert drawn is not None
     assert drawn.end - drawn.start == timedelta(minutes=10)
@@ -61,7 +55,6 @@ def test_only_the_last_ten_minutes_are_shown_and_only_their_models_named() -> No
 
 
 def test_an_emptied_device_is_a_low_line_and_more_than_the_budget_is_cut() -> None:
-    """No band leaves the picture."""
     drawn = draw_timeline([flip(20, 10, None), flip(60, 50, 20, "large", mib=500)], 160, NOW)
     assert drawn is not None
     kinds = {kind: height for kind, _, _, height in bands(drawn.svg)}
@@ -70,7 +63,6 @@ def test_an_emptied_device_is_a_low_line_and_more_than_the_budget_is_cut() -> No
 
 
 def test_a_models_name_is_text() -> None:
-    """Operators name models."""
     drawn = draw_timeline([flip(20, 10, None, '<b>&"')], 160, NOW)
     assert drawn is not None
     assert "<b>" not in drawn.svg

@@ -47,36 +47,30 @@ Files = tuple[Path, Path, Path]
 
 @pytest.fixture(params=FIGURES, ids=lambda figure: figure.name)
 def figure(request: pytest.FixtureRequest) -> Figure:
-    """Each of them."""
     made: Figure = request.param
     return made
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Files]:
-    """The files of every figure by its name, written one after another."""
     folder = tmp_path_factory.mktemp("figures") / "made"
     return {figure.name: write_figure(figure, folder) for figure in FIGURES}
 
 
 @pytest.fixture
 def drawn(figure: Figure, written: dict[str, Files]) -> str:
-    """The drawing of the figure."""
     return written[figure.name][0].read_text("utf-8")
 
 
 def test_a_figure_is_drawn_as_it_was_when_somebody_looked_at_it(figure: Figure) -> None:
-    """The description, whole."""
     assert figure.chart == msgspec.json.decode((GOLDEN / f"{figure.name}.json").read_bytes())
 
 
 def test_a_drawn_figure_says_its_numbers(figure: Figure, drawn: str) -> None:
-    """As text that can be searched, read aloud and copied."""
     assert not [number for number in NUMBERS[figure.name] if number not in drawn]
 
 
 def test_the_same_rows_make_the_same_bytes(written: dict[str, Files], tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever was drawn before in the same process: the second time, the last is drawn first."""
     folder = tmp_path_factory.mktemp("figures") / "again"
     again = {figure.name: write_figure(figure, folder) for figure in reversed(FIGURES)}
     pairs = [pair for name, files in written.items() for pair in zip(files, again[name], strict=True)]
@@ -85,7 +79,6 @@ def test_the_same_rows_make_the_same_bytes(written: dict[str, Files], tmp_path_f
 
 
 def test_a_figure_is_three_files_with_its_data(figure: Figure, written: dict[str, Files]) -> None:
-    """Picture, pixels, rows."""
     picture, pixels, rows = written[figure.name]
     assert [file.name for file in (picture, pixels, rows)] == [
         f"{figure.name}.{kind}" for kind in ("svg", "png", "json")
@@ -98,7 +91,6 @@ def test_a_figure_is_three_files_with_its_data(figure: Figure, written: dict[str
 
 
 def test_a_figure_asks_nothing_of_the_network(drawn: str) -> None:
-    """No address but the name of the format, no font that is fetched, no style that a strict page would refuse."""
     assert set(re.findall(r"https?://[^\"' )]+", drawn)) <= {
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
@@ -108,7 +100,6 @@ def test_a_figure_asks_nothing_of_the_network(drawn: str) -> None:
 
 
 def test_figures_can_stand_in_one_page(written: dict[str, Files]) -> None:
-    """No two have an id in common, and none refers to one that it does not have."""
     drawn = {name: picture.read_text("utf-8") for name, (picture, _, _) in written.items()}
     ids = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in drawn.items()}
     for name, text in drawn.items():
@@ -117,7 +108,6 @@ def test_figures_can_stand_in_one_page(written: dict[str, Files]) -> None:
 
 
 def test_every_figure_has_axes_with_titles_and_says_what_is_to_be_seen(figure: Figure, drawn: str) -> None:
-    """In one sentence."""
     titles = re.findall(r"[XY]-axis titled '([^']+)'", drawn)
     assert titles
     assert all("(" in title for title in titles), "a unit"
@@ -126,7 +116,6 @@ def test_every_figure_has_axes_with_titles_and_says_what_is_to_be_seen(figure: F
 
 
 def test_names_are_text_and_nothing_else() -> None:
-    """A system may be called whatever somebody calls it."""
     hostile = "<script>alert(1)</script>"
     drawn = render_svg(
         accuracy.draw([accuracy.AccuracyRow(label=hostile, value=0.5, low=0.4, high=0.6, n=9)], title=hostile)
@@ -136,7 +125,6 @@ def test_names_are_text_and_nothing_else() -> None:
 
 
 def test_systems_keep_their_order_and_groups_get_panels() -> None:
-    """The order of the rows says something; the alphabet does not."""
     rows = [accuracy.AccuracyRow(label=label, value=0.5, n=9, group=group) for group in "ba" for label in ("z", "y")]
     chart = accuracy.draw(rows).chart
     assert chart["facet"]["row"]["sort"] == ["b", "a"]
@@ -151,7 +139,6 @@ def _marked(rows: list[heatmap.WeightsRow]) -> dict[tuple[float, float], bool]:
 
 
 def test_cells_of_one_ratio_are_one_run_and_its_first_is_marked() -> None:
-    """0.1:0.1 and 0.2:0.2 ask the same; so do all cells in which only one weight counts."""
     weights = [(a / 10, b / 10) for a in range(11) for b in range(11)]
     rows = [heatmap.WeightsRow(rrf_weight=a, quality_weight=b, value=0.5 if a + b else None, n=10) for a, b in weights]
     marked = _marked(rows)
@@ -164,20 +151,17 @@ def test_cells_of_one_ratio_are_one_run_and_its_first_is_marked() -> None:
 
 
 def test_the_job_says_which_cells_are_one_run_where_it_is_known() -> None:
-    """Whoever ran the grid knows better than the ratio."""
     rows = [heatmap.WeightsRow(rrf_weight=1, quality_weight=up, value=0.5, n=10, job="one") for up in (1, 2)]
     assert list(_marked(rows).values()) == [True, False]
 
 
 def test_a_cell_without_a_row_is_empty() -> None:
-    """The grid is drawn whole."""
     rows = [heatmap.WeightsRow(rrf_weight=at, quality_weight=at, value=0.5, n=10) for at in (1, 2)]
     cells = heatmap.draw(rows).chart["data"]["values"]
     assert [cell["value"] for cell in cells] == [0.5, None, None, 0.5]
 
 
 def test_pairs_of_scores_that_coincide_are_one_larger_circle() -> None:
-    """A rating has five values: points would hide each other."""
     places = rho.draw(DECISION).chart["data"]["values"]
     assert [(place["rule"], place["judge"], place["documents"]) for place in places] == [
         (0.25, 1.0, 2), (0.5, 0.0, 1), (0.875, 0.75, 1),
@@ -188,12 +172,10 @@ def test_pairs_of_scores_that_coincide_are_one_larger_circle() -> None:
     "changes", [{"rho": None, "low": None, "high": None}, {"documents": (), "rule_scores": (), "judge_scores": ()}]
 )
 def test_a_decision_without_a_correlation_is_drawn_all_the_same(changes: dict[str, Any]) -> None:
-    """Its reason stands above."""
     assert "judge" in render_svg(rho.draw(msgspec.structs.replace(DECISION, reason="undefined: judge", **changes)))
 
 
 def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_interval() -> None:
-    """Five repeats of twenty items are twenty observations."""
     once, often = (endings.make_rows("x", {"correct": 60, "logic": 40, "refused": 0}, items) for items in (None, 20))
     assert "refused" not in str(endings.draw(once).chart)
     assert (once[0].low, once[0].high) == pytest.approx((0.5020, 0.6906), abs=5e-4)
@@ -203,7 +185,6 @@ def test_endings_that_nobody_has_are_left_out_and_repeats_do_not_narrow_the_inte
 
 
 def test_a_share_of_samples_of_items_with_different_repeats_has_no_interval() -> None:
-    """It is no mean over items."""
     rows = endings.make_rows("x", {"correct": 50, "logic": 30}, items=0)
     assert [(row.value, row.low, row.high) for row in rows] == [(0.625, None, None), (0.375, None, None)]
     assert "Wilson" not in render_svg(endings.draw(rows))
@@ -211,7 +192,6 @@ def test_a_share_of_samples_of_items_with_different_repeats_has_no_interval() ->
 
 @pytest.mark.parametrize("items", [1, 7, 40, 499])
 def test_the_share_of_an_ending_lies_in_its_interval(items: int) -> None:
-    """Of three repeats of each item, however many ended so."""
     for count in range(3 * items + 1):
         row, _ = endings.make_rows("x", {"correct": count, "logic": 3 * items - count}, items)
         assert row.low is not None
@@ -225,12 +205,10 @@ def test_the_share_of_an_ending_lies_in_its_interval(items: int) -> None:
     ids=lambda empty: str(empty.__module__).rpartition(".")[2],
 )
 def test_a_figure_of_nothing_is_no_error(empty: Any) -> None:
-    """It says that n is 0."""
     assert "n = 0" in render_svg(empty([]))
 
 
 def test_a_band_reaches_from_opening_to_closing_and_models_are_stacked() -> None:
-    """What is still open reaches to the last instant that is known, or to the one that is given."""
     rows = residencies()
     bands = memory.draw(rows).chart["data"]["values"]
     assert [(band["start"], band["end"], band["base"], band["top"]) for band in bands] == [
@@ -244,20 +222,17 @@ def test_a_band_reaches_from_opening_to_closing_and_models_are_stacked() -> None
 
 
 def test_times_that_are_no_time_stand_at_the_least_that_a_clock_tells() -> None:
-    """A logarithm of 0 is nowhere; without times there is no box."""
     [row] = latency.make_rows("grade", latency.RAN, [0.0, 0.0])
     assert (row.p5, row.p95) == (latency.MIN_SECONDS, latency.MIN_SECONDS)
     assert latency.make_rows("grade", latency.RAN, []) == []
 
 
 def test_an_interval_needs_two_observations() -> None:
-    """One has none, and is drawn without."""
     [row] = ranks.make_rows(ranks.AFTER, {1: [0.5]})
     assert (row.value, row.low, row.high, row.n) == (0.5, None, None, 1)
 
 
 def test_ratings_stay_apart_and_many_values_are_put_into_bins() -> None:
-    """A judge has five; the mean of several documents has many."""
     assert [row.quality for row in calibration.make_rows([(rating / 4, 1.0) for rating in range(5)])] == [
         0,
         0.25,
@@ -271,7 +246,6 @@ def test_ratings_stay_apart_and_many_values_are_put_into_bins() -> None:
 
 
 def test_a_share_has_wilsons_interval_and_a_mean_of_grades_students() -> None:
-    """0 of 2 is not known to be 0."""
     [share] = calibration.make_rows([(0.5, 0.0), (0.5, 0.0)])
     assert share.high == pytest.approx(0.6576, abs=1e-4)
     [grades] = calibration.make_rows([(0.5, 0.2), (0.5, 0.4), (0.5, 0.3)])
@@ -280,7 +254,6 @@ def test_a_share_has_wilsons_interval_and_a_mean_of_grades_students() -> None:
 
 
 def test_the_area_is_how_often_a_good_document_is_above_a_bad_one() -> None:
-    """Counted pair by pair; ties are half."""
     judge, rules = roc.compute_areas(scored())
     pairs = [(good, bad) for good in (0.75, 1.0, 0.25) for bad in (0.25, 0.0, 0.5)]
     assert judge.value == pytest.approx(sum((good > bad) + 0.5 * (good == bad) for good, bad in pairs) / len(pairs))
@@ -291,7 +264,6 @@ def test_the_area_is_how_often_a_good_document_is_above_a_bad_one() -> None:
 
 
 def test_the_curve_goes_from_nothing_to_everything() -> None:
-    """Through every threshold, ties at once."""
     points = [point for layer in roc.draw(scored()).chart["layer"][1:] for point in layer["data"]["values"]]
     judge = [(point["false"], point["true"]) for point in points if point["scorer"] == "judge"]
     assert (judge[0], judge[-1]) == ((0, 0), (1, 1))
@@ -300,14 +272,12 @@ def test_the_curve_goes_from_nothing_to_everything() -> None:
 
 
 def test_only_good_documents_have_no_curve() -> None:
-    """It says so instead of a number."""
     rows = [row for row in scored() if row.good]
     assert [area.value for area in roc.compute_areas(rows)] == [None, None]
     assert "no area, as there are 3 good and 0 bad documents" in render_svg(roc.draw(rows))
 
 
 def test_a_threshold_is_on_the_front_unless_another_is_better_in_one_and_as_good_in_the_other() -> None:
-    """What was not graded is on no front; two that are alike are both on it."""
     assert pareto.find_front(thresholds()) == [True, False, True, False]
     twice = [thresholds()[0], thresholds()[0]]
     assert pareto.find_front(twice) == [True, True]
@@ -315,7 +285,6 @@ def test_a_threshold_is_on_the_front_unless_another_is_better_in_one_and_as_good
 
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
 def test_without_the_extra_the_error_names_it(missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Whichever library it is."""
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(Unavailable, match=missing) as refused:
         write_figure(accuracy.draw([]), tmp_path)
