@@ -1,7 +1,8 @@
 """Pipelines by name, and the hash that tells one version of a pipeline from another.
 
-A module in this package registers its pipeline with `@pipeline("name")`; nothing else lists it. A plug-in declares
-its pipeline in the same way, and `shared/plugins/loading.py` adopts it.
+A module in this package registers its pipeline with `@pipeline("name")`; nothing else lists it. A change of what a
+pipeline asks or answers raises its `version`; `tests/unit/shared/pipelines/test_versions.py` fails until it is raised.
+A plug-in declares its pipeline in the same way, and `shared/plugins/loading.py` adopts it; its files are its version.
 """
 
 import importlib
@@ -45,6 +46,8 @@ class Registered(NamedTuple):
     Those of `AFTERWARDS` count for every pipeline. None: it does not say, and any parameter is accepted."""
     offered: bool = True
     """Whether people may submit jobs with it; the runtime alone starts the others."""
+    version: int = 1
+    """Raised whenever the same replies would lead to other calls or another outcome."""
     plugin: PluginPin | None = None
     """The plug-in that it comes from; None if it is shipped."""
 
@@ -77,23 +80,20 @@ class Registered(NamedTuple):
         return select(params, "")
 
 
-class Adopted(NamedTuple):
-    """Holds the sources of a plug-in's pipeline, from which its hash is computed."""
-
-    imported: source.Texts
-    """The plug-in's files as they were imported, and all that they import of this project."""
-    read: Callable[[], source.Texts]
-    """Reads the plug-in's files as they are on disk now."""
-
-
 _registered: dict[str, Registered] = {}
 _declared: dict[Pipeline, Registered] = {}
 """Pipelines outside this package; `get` does not find them until they are adopted."""
-_adopted: dict[str, Adopted] = {}
+_adopted: dict[str, tuple[source.Texts, Callable[[], source.Texts]]] = {}
+"""By name, a plug-in's files as they were imported, and what reads them as they are on disk now."""
 
 
 def pipeline(
-    name: str, prepare: Prepare | None = None, reads: Iterable[str] | None = None, *, offered: bool = True
+    name: str,
+    prepare: Prepare | None = None,
+    reads: Iterable[str] | None = None,
+    *,
+    offered: bool = True,
+    version: int = 1,
 ) -> Callable[[Pipeline], Pipeline]:
     """Register the decorated generator function under `name`, with the parameters that it reads.
 
@@ -104,14 +104,13 @@ def pipeline(
     """
 
     def register(run: Pipeline) -> Pipeline:
-        made = Registered(name, run, prepare, None if reads is None else frozenset(reads), offered)
+        made = Registered(name, run, prepare, None if reads is None else frozenset(reads), offered, version)
         if not run.__module__.startswith(f"{pipelines.__name__}."):
             _declared[run] = made
             return run
         if name in _registered:
             raise ValueError(f"two pipelines are called {name!r}; rename one of them")
         _registered[name] = made
-        _read_imported(run.__module__)
         return run
 
     return register
@@ -139,7 +138,7 @@ def adopt(found: Registered, plugin: PluginPin, imported: source.Texts, read: Ca
     """
     if found.name in names():
         raise ValueError(f"two pipelines are called {found.name!r}; rename one of them")
-    _adopted[found.name] = Adopted(source.add_imports(imported, source.read_as_imported), read)
+    _adopted[found.name] = (imported, read)
     _registered[found.name] = found._replace(plugin=plugin)
 
 
@@ -167,51 +166,35 @@ def list_offered() -> tuple[str, ...]:
 
 
 def pipeline_hash(name: str) -> str:
-    """Return the SHA-256, in hex, of a pipeline's module, of all modules that it imports, and of their data files.
-
-    The texts are those that this process has imported, even if the files have changed since.
+    """Return the SHA-256, in hex, of a shipped pipeline's name and version, or of a plug-in's files as imported.
 
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
-    module = get(name).run.__module__
-    if name in _adopted:
-        return canonical.digest(sorted(_adopted[name].imported.items())).hex()
-    if not _read_imported(module):
-        raise UnknownPipeline(f"pipeline {name!r} has no source to hash")
-    return _hash(module)
+    found = get(name)
+    return found.plugin.hash if found.plugin else canonical.digest([name, found.version]).hex()
 
 
 def source_hash() -> str:
-    """Return the SHA-256, in hex, over all pipelines, shared/rag and shared/mathtext, which answer their calls.
+    """Return the SHA-256, in hex, over all pipelines and the files of `SOURCES`, which answer their calls.
 
     It is equal for processes that have imported the same sources.
     """
-    return canonical.digest([[(name, pipeline_hash(name)) for name in names()], sorted(_ANSWERING.items())]).hex()
+    return canonical.digest([[(name, pipeline_hash(name)) for name in names()], sorted(_IMPORTED.items())]).hex()
 
 
 def list_changed_files(name: str) -> list[source.Change]:
-    """List files of a pipeline's source that changed on disk since this process imported them; a restart reads them.
+    """List files that changed on disk since this process imported them; a restart reads them.
+
+    Those of a plug-in's pipeline are the plug-in's; every other pipeline stands on all files of `SOURCES`.
 
     Raises:
         UnknownPipeline: if there is no such pipeline.
     """
-    module = get(name).run.__module__
-    if name in _adopted:
-        adopted = _adopted[name]
-        return source.list_changes(adopted.imported, source.add_imports(adopted.read(), source.read_from_disk))
-    return source.list_changes(_read_imported(module), source.collect_files(module, source.read_from_disk))
-
-
-@cache
-def _hash(module: str) -> str:
-    return canonical.digest(sorted(_read_imported(module).items())).hex()
-
-
-@cache
-def _read_imported(module: str) -> source.Texts:
-    """Read a module's texts; `pipeline` calls this during the import, before anybody can edit the files."""
-    return source.collect_files(module, source.read_as_imported)
+    if get(name).plugin:
+        imported, read = _adopted[name]
+        return source.list_changes(imported, read())
+    return source.list_changes(_IMPORTED, source.read_packages(SOURCES))
 
 
 @cache
@@ -223,5 +206,7 @@ def _discover() -> None:
         prompts.template(template)
 
 
-_ANSWERING = source.read_package("shared.rag") | source.read_package("shared.mathtext")
+SOURCES = ("shared.pipelines", "shared.rag", "shared.mathtext")
+"""Packages that decide what pipelines do and how the program itself answers their calls."""
+_IMPORTED = source.read_packages(SOURCES)
 """Read when this module is imported, because files edited before the first job are not what the process runs."""

@@ -61,7 +61,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """Number of items to ask, from the dataset's beginning; None asks all."""
     source: str = ""
-    """Hash of the pipeline's source at submission; empty for a job that was not submitted."""
+    """Hash of the pipeline's version at submission; empty for a job that was not submitted."""
     release: tuple[str | None, str | None] = (None, None)
     """Version and commit of the program that accepted it."""
 

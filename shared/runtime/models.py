@@ -87,7 +87,7 @@ def grader_identity(name: str) -> ModelIdentity:
     return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/1")
 
 
-MINERS = canonical.digest(sorted(source.read_package("shared.rules").items())).hex()
+MINERS = canonical.digest(sorted(source.read_packages(["shared.rules"]).items())).hex()
 """SHA-256 of the sources of all miners, as this process imported them; another version mines again."""
 
 

@@ -42,7 +42,7 @@ class PipelineView(msgspec.Struct, frozen=True, kw_only=True):
     params: Params
     """Parameters that a job may set, with their defaults; a pipeline ignores those that do not concern it."""
     hash: str
-    """Hash of the sources that determine its behaviour, as they were when the service imported them."""
+    """Hash of its name and version; of a plug-in, of its files as they were when the service imported them."""
     changed: list[Change]
     """Source files that were edited after the import; they run after a restart of the service."""
     plugin: PluginPin | None = None
@@ -101,7 +101,7 @@ DETAILS: dict[str, Any] = {
 
 @route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]), name="listed")
 async def list_pipelines() -> Response:
-    """Lists the pipelines by name: roles, parameters with defaults, the hash of the source, and in `changed` the source
+    """Lists the pipelines by name: roles, parameters with defaults, the hash of the version, and in `changed` the source
     files that were edited after the service had imported them (docs/how-to/operations.md#edited-source-files).
     """
     return json(await list_views())

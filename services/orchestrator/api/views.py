@@ -72,7 +72,7 @@ def list_edit_warnings(pipelines: Iterable[str]) -> list[str]:
     changed = {change.file: change for name in pipelines for change in registry.list_changed_files(name)}
     return [
         f"{change.file} was edited after the service had imported it (imported {_shorten(change.imported)}, on disk"
-        f" {_shorten(change.on_disk)}): the imported version runs, and the job stores its hash; restart the service"
+        f" {_shorten(change.on_disk)}): the imported version runs; restart the service"
         " (`mathrag down`, `mathrag up`) to run the file"
         for change in changed.values()
     ]
