@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests import golden
 from tests.integration import scene
@@ -59,6 +60,7 @@ class Names:
 
     def replace(self, text: str) -> str:
         """Number ids and long hashes by their first appearance, and leave times and durations out."""
+        text = text.replace(str(REPOSITORY), "REPOSITORY")
         text = re.sub(r"\b[0-9a-f]{64}\b", self._number, text)
         text = re.sub(r"\b[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}\b", self._number, text)
         text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(\+00:00|Z| UTC)?", "TIME", text)

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import httpx2
 import pytest
 
+from shared.settings import REPOSITORY
 from tests import golden
 from tests.api_document import api_document
 from tests.unit.commands import Server, mathrag
@@ -103,6 +104,6 @@ def test_commands_print_the_recorded_text_and_json(server: Server, monkeypatch: 
         words = [quoted or word for quoted, word in re.findall(r'"([^"]*)"|(\S+)', line)]
         for arguments in (words, [*words, "--json"]):
             ended = mathrag(*arguments)
-            printed = f"{ended.stdout}{ended.stderr}".replace(here, "HERE")
+            printed = f"{ended.stdout}{ended.stderr}".replace(here, "HERE").replace(str(REPOSITORY), "REPOSITORY")
             shown.append(f"$ mathrag {' '.join(arguments)}\n{printed}[{ended.exit_code}]\n")
     golden.compare("commands.txt", "\n".join(shown))
