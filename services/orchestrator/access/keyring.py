@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,6 +26,15 @@ WRONG_KEYS = 20
 """Wrong keys that an address may send to the sign-in form in a minute."""
 
 
+@contextmanager
+def report_outages() -> Iterator[None]:
+    """Turn errors of the database into `Unavailable`: no caller can be admitted without it."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        raise Unavailable("keys cannot be checked: the database does not answer", hint="see its log") from error
+
+
 class Keyring:
     """The valid keys; there are only a few."""
 
@@ -44,9 +54,11 @@ class Keyring:
             Unavailable: the database does not answer, so no caller can be admitted.
         """
         prefix = api_keys.prefix_of(key)
-        if prefix is None:
+        found = None if prefix is None else await self._load_key(database, prefix)
+        if found is None or not api_keys.matches_digest(key, found.digest):
             return None
-        return await self._find_matching(database, prefix, lambda found: api_keys.matches_digest(key, found.digest))
+        await self._note_use(database, found)
+        return found
 
     async def find_session(self, database: Database, session: Session) -> ValidKey | None:
         """Return the key that was signed in with; None if it is no longer valid.
@@ -54,31 +66,24 @@ class Keyring:
         Raises:
             Unavailable: the database does not answer, so no caller can be admitted.
         """
-        return await self._find_matching(database, session.prefix, lambda _: True)
-
-    async def _find_matching(
-        self, database: Database, prefix: str, opens: Callable[[ValidKey], bool]
-    ) -> ValidKey | None:
-        try:
-            found = await self._load_key(database, prefix)
-            if found is None or not opens(found):
-                return None
+        found = await self._load_key(database, session.prefix)
+        if found is not None:
             await self._note_use(database, found)
-        except (SQLAlchemyError, OSError) as error:
-            raise Unavailable("keys cannot be checked: the database does not answer", hint="see its log") from error
         return found
 
     async def _load_key(self, database: Database, prefix: str) -> ValidKey | None:
         async with self._lock:
             if self._clock() - self._read_at >= (FRESH_S if prefix in self._known else UNKNOWN_S):
-                self._known = await keys.load_valid_keys(database)
+                with report_outages():
+                    self._known = await keys.load_valid_keys(database)
                 self._read_at = self._clock()
             return self._known.get(prefix)
 
     async def _note_use(self, database: Database, key: ValidKey) -> None:
         if self._clock() - self._used_at.get(key.id, float("-inf")) >= USED_S:
             self._used_at[key.id] = self._clock()
-            await keys.record_use(database, key)
+            with report_outages():
+                await keys.record_use(database, key)
 
     def count_wrong_key(self, address: str) -> None:
         """Count a wrong key that `address` sent to the sign-in form. A valid key is admitted whatever the count: a key
