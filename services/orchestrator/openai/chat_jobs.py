@@ -10,7 +10,6 @@ from services.orchestrator.deps import Deps
 from services.orchestrator.openai.chat_requests import ChatCompletionRequest
 from services.orchestrator.openai.completions import ChatCompletion
 from services.orchestrator.openai.names import NamedModel
-from shared.contracts.params import Params
 from shared.contracts.replies import FailureKind
 from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
@@ -57,49 +56,22 @@ async def submit_chat_job(
     params = parse_params({}, holding.params)
     decoding = msgspec.structs.asdict(request.make_decoding(params.generate))
     params = msgspec.structs.replace(params, generate=msgspec.structs.replace(params.generate, **decoding))
-    if model.pipeline is None:
-        job = await _submit_conversation(deps, request, model, params, holding.version, submitted_by)
-    else:
-        job = await _submit_pipeline(deps, request, model, params, holding.version, submitted_by)
-    deps.wake()
-    return PendingJob(job=job, model=model)
-
-
-async def _submit_conversation(
-    deps: Deps,
-    request: ChatCompletionRequest,
-    model: NamedModel,
-    params: Params,
-    configuration: int,
-    submitted_by: str | None,
-) -> uuid.UUID:
-    conversation = request.make_conversation(params.generate)
-    question = question_for(conversation)
+    conversation = request.make_conversation(params.generate) if model.pipeline is None else None
+    question = request.question() if conversation is None else question_for(conversation)
     await online.provide_dataset(deps.database, question)
     submission = Submission(
-        name="chat", dataset=online.dataset_name(question), pipeline=CONVERSATION, params=params,
-        configuration=configuration, models={"generate": model.id}, rank=online.RANK, online=True,
+        name="chat", dataset=online.dataset_name(question), corpus=model.corpus,
+        pipeline=model.pipeline or CONVERSATION, params=params, configuration=holding.version,
+        models={} if conversation is None else {"generate": model.id}, rank=online.RANK, online=True,
         submitted_by=submitted_by,
     )  # fmt: skip
-    async with deps.database.transaction() as connection:
-        return await submit_conversations(connection, deps.settings, submission, [conversation])
-
-
-async def _submit_pipeline(
-    deps: Deps,
-    request: ChatCompletionRequest,
-    model: NamedModel,
-    params: Params,
-    configuration: int,
-    submitted_by: str | None,
-) -> uuid.UUID:
-    question = request.question()
-    await online.provide_dataset(deps.database, question)
-    submission = Submission(
-        name="chat", dataset=online.dataset_name(question), corpus=model.corpus, pipeline=model.pipeline or "",
-        params=params, configuration=configuration, rank=online.RANK, online=True, submitted_by=submitted_by,
-    )  # fmt: skip
-    return await submit(deps.database, deps.settings, submission)
+    if conversation is None:
+        job = await submit(deps.database, deps.settings, submission)
+    else:
+        async with deps.database.transaction() as connection:
+            job = await submit_conversations(connection, deps.settings, submission, [conversation])
+    deps.wake()
+    return PendingJob(job=job, model=model)
 
 
 async def read_answer(deps: Deps, pending: PendingJob) -> ChatCompletion:
