@@ -1,11 +1,11 @@
 """Serves `/keys`: lists, creates, rotates and revokes API keys, as `mathrag key` does."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Response
 
-from services.orchestrator.deps import Deps, RequestDeps
+from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.messages import list_messages
 from services.orchestrator.web.page import Visit, Visitor, go_to, page
 from shared.contracts.api_keys import Scope, parse_duration
@@ -21,7 +21,7 @@ TAKEN = "a valid key has this name: rotate that key, or choose another name"
 @page(router, "/keys", Scope.OPERATE)
 async def list_keys(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists all keys ever created, with a form that creates one."""
-    return await _show(visit, deps)
+    return _show(visit, await keys.list_keys(deps.database))
 
 
 @page(router, "/keys", Scope.OPERATE, method="POST")
@@ -35,7 +35,8 @@ async def create(
     """Creates a key and shows it, or what is wrong. It does not redirect: only this answer may hold the key."""
     values = {"name": name.strip(), "scope": " ".join(scope), "lifetime": lifetime.strip()}
     messages = list_messages(values, _check)
-    if any(key.valid and key.name == values["name"] for key in await keys.list_keys(deps.database)):
+    found = await keys.list_keys(deps.database)
+    if any(key.valid and key.name == values["name"] for key in found):
         messages["name"] = TAKEN
     if not messages:
         span = parse_duration("`lifetime`", values["lifetime"]) if values["lifetime"] else None
@@ -44,8 +45,8 @@ async def create(
         except Conflict:  # another form has created it in this moment
             messages["name"] = TAKEN
         else:
-            return await _show(visit, deps, made={"name": values["name"], "key": made})
-    return await _show(visit, deps, status=422, values=values, messages=messages)
+            return _show(visit, await keys.list_keys(deps.database), made={"name": values["name"], "key": made})
+    return _show(visit, found, status=422, values=values, messages=messages)
 
 
 @page(router, "/keys/{name}/rotate", Scope.OPERATE, method="POST")
@@ -54,9 +55,10 @@ async def rotate(visit: Visitor, deps: RequestDeps, name: str, grace: Annotated[
     typed = grace.strip()
     messages = list_messages({"grace": typed}, lambda left: parse_duration("`grace`", left.get("grace", GRACE)))
     if messages:
-        return await _show(visit, deps, status=422, rotated=name, grace=typed, messages=messages)
+        found = await keys.list_keys(deps.database)
+        return _show(visit, found, status=422, rotated=name, grace=typed, messages=messages)
     made = await keys.rotate_key(deps.database, visit.actor, name, parse_duration("`grace`", typed))
-    return await _show(visit, deps, made={"name": name, "key": made})
+    return _show(visit, await keys.list_keys(deps.database), made={"name": name, "key": made})
 
 
 @page(router, "/keys/{prefix}/revoke", Scope.OPERATE, method="POST")
@@ -73,9 +75,9 @@ def _check(left: Mapping[str, str]) -> None:
         parse_duration("`lifetime`", left["lifetime"])
 
 
-async def _show(
+def _show(
     visit: Visit,
-    deps: Deps,
+    found: Sequence[keys.ApiKey],
     *,
     status: int = 200,
     made: Mapping[str, str] | None = None,
@@ -87,13 +89,13 @@ async def _show(
     """Answer with the page.
 
     Args:
+        found: all keys.
         made: name and text of the key that this request has created.
         values: what was typed into the form for a new key.
         messages: what is wrong, by field.
         rotated: name of the key whose rotation failed.
         grace: what was typed as its grace.
     """
-    found = await keys.list_keys(deps.database)
     return visit.show(
         "keys/keys.html", title="API keys", status=status, keys=found,
         # By name: a rotation replaces the newest valid key, which comes last.

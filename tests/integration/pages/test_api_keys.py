@@ -4,6 +4,7 @@ import asyncio
 import html
 import logging
 import re
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
@@ -133,6 +134,17 @@ async def test_all_mistakes_stand_beside_what_was_typed(
     assert (typed["name"], typed["lifetime"]) == (fields["name"], fields.get("lifetime", ""))
     assert re.findall(r'value="(\w+)" checked', reply.text) == fields.get("scope", [])
     assert len(await keys.list_keys(database)) == 1
+
+
+async def test_a_form_that_is_refused_lists_the_keys_once(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    csrf = token(await text(api, "/keys"))
+    listed = AsyncMock(side_effect=keys.list_keys)
+    monkeypatch.setattr(keys, "list_keys", listed)
+    reply = await api.http.post("/keys", data={"csrf": csrf, "name": "alice"}, headers={"accept": "text/html"})
+    assert reply.status_code == 422
+    assert listed.await_count == 1
 
 
 async def test_two_forms_for_one_name_at_once_make_one_key(api: Api, database: Database) -> None:
