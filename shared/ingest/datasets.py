@@ -35,7 +35,7 @@ MOST_UNREAD = 100
 """Maximum number of unread fields whose names are kept."""
 NAMED = 10
 """Maximum number of unread fields that a warning names."""
-LONGEST_NAME = 40
+LONGEST_UNREAD_NAME = 40
 """Characters of an unread field's name that are kept."""
 ALIKE = 0.8
 """Similarity of two names from which one is taken for a misspelling of the other (`anwser` and `answer` have 0.83)."""
@@ -102,7 +102,7 @@ class ItemReader:
         self._excludes += bool(_list_excluded(line.get(fields.EXCLUDED)))
         for name in line.keys() - self._read:
             if len(self._unread) < MOST_UNREAD:
-                self._unread[name[:LONGEST_NAME]] = None
+                self._unread[name[:LONGEST_UNREAD_NAME]] = None
         return found
 
     def list_warnings(self) -> list[str]:

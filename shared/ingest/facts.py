@@ -160,8 +160,8 @@ def _name(line: Fields, field: str) -> str:
     if value is None or value == "":
         raise Defect(f"has no {field}; write one")
     found = fields.text(line, field)
-    if len(found) > fields.LONGEST_NAME:
-        raise Defect(f"`{field}` has {len(found)} characters, more than {fields.LONGEST_NAME}; shorten it")
+    if len(found) > fields.MAX_NAME_CHARS:
+        raise Defect(f"`{field}` has {len(found)} characters, more than {fields.MAX_NAME_CHARS}; shorten it")
     if any(control in found for control in CONTROLS):
         raise Defect(f"`{field}` holds a tab, a line end or a NUL character; remove it")
     return found

@@ -62,7 +62,7 @@ MOST_COLUMNS = 1000
 """Maximum number of a table's columns: most of them are ignored, but each of them is read in every row."""
 MAX_ID_BYTES = 1024
 """Maximum length of an id, in bytes of UTF-8: PostgreSQL's B-tree indexes entries of at most 2704 bytes."""
-LONGEST_NAME = 1000
+MAX_NAME_CHARS = 1000
 """Maximum length of the name of an entity or relation, in characters."""
 SHAPES = 64
 """Number of different sets of fields in the cache."""

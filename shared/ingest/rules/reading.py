@@ -10,7 +10,7 @@ from shared.contracts import canonical
 from shared.contracts.rules import Miner, Rule
 from shared.errors import Invalid, TooLarge
 from shared.ingest import text_files
-from shared.ingest.fields import LONGEST_NAME
+from shared.ingest.fields import MAX_NAME_CHARS
 from shared.ingest.lines import BOM
 from shared.ingest.rows import HEAD
 from shared.ingest.rules import amie, anyburl, bank, tlogic
@@ -132,6 +132,6 @@ def _find_unusable_name(rule: Rule) -> str | None:
         for name in (atom.relation, atom.subject, atom.object):
             if isinstance(name, str) and "\0" in name:
                 return "a name holds the character \\u0000; remove it"
-            if isinstance(name, str) and len(name) > LONGEST_NAME:
-                return f"the name {name[:40]!r}... has {len(name)} characters, more than {LONGEST_NAME}; shorten it"
+            if isinstance(name, str) and len(name) > MAX_NAME_CHARS:
+                return f"the name {name[:40]!r}... has {len(name)} characters, more than {MAX_NAME_CHARS}; shorten it"
     return None
