@@ -16,7 +16,7 @@ AMEND = text("""
     UPDATE jobs SET name = COALESCE(:name, name), rank = COALESCE(:rank, rank),
         metadata = COALESCE(CAST(:metadata AS jsonb), metadata), version = version + 1 WHERE id = :job""")
 # A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
-MOVE = sql("""
+UPDATE_PLACES = sql("""
     WITH pending AS MATERIALIZED (
         SELECT q.call_id FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
         JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
@@ -57,4 +57,4 @@ async def amend(
         values = {"job": job.id, "name": change.name, "rank": change.rank, "metadata": metadata}
         await connection.execute(AMEND, values)
         if change.rank is not None:
-            await connection.execute(MOVE, {"job": job.id})
+            await connection.execute(UPDATE_PLACES, {"job": job.id})
