@@ -28,13 +28,14 @@ GPU_TIME = sql("""
     SELECT COALESCE(sum(extract(epoch FROM ended_at - GREATEST(started_at, busy))) FILTER (
         WHERE busy IS NULL OR ended_at > busy), 0) FROM made""")
 # A key whose last job is older than every live one has waited for nobody, so its turns begin where the others' began.
+# Jobs without a key count as those of one more key; jobs of earlier releases have no turn and begin at 0.
 NEXT_TURN = text("""
     WITH live AS (
-        SELECT min(id) AS oldest, min(CAST(code ->> 'turn' AS bigint)) AS turn FROM jobs
-        WHERE ended_at IS NULL AND code ->> 'submitted_by' IS NOT NULL)
+        SELECT min(id) AS oldest, min(COALESCE(CAST(code ->> 'turn' AS bigint), 0)) AS turn FROM jobs
+        WHERE ended_at IS NULL)
     SELECT GREATEST(COALESCE(live.turn, 0), COALESCE(
-        (SELECT CAST(code ->> 'turn' AS bigint) + total FROM jobs
-         WHERE code ->> 'submitted_by' = :key AND id >= live.oldest ORDER BY id DESC LIMIT 1), 0))
+        (SELECT COALESCE(CAST(code ->> 'turn' AS bigint), 0) + total FROM jobs
+         WHERE code ->> 'submitted_by' IS NOT DISTINCT FROM :key AND id >= live.oldest ORDER BY id DESC LIMIT 1), 0))
     FROM live""")
 
 
@@ -45,7 +46,8 @@ async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Dr
     mistakes: an exact count would make every submission wait for a large one beside it.
 
     Raises:
-        TooLarge: a job has too many samples, or there are more jobs than may ever live at once.
+        TooLarge: a job has too many samples, or these jobs alone are more than may ever live at once, or more than
+            their key may ever have.
         TooMany: too many jobs are live already, or a key has reached one of its limits.
     """
     largest = max(draft.samples for draft in drafts)
@@ -75,6 +77,12 @@ async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Dr
 
 async def _check_key(connection: AsyncConnection, limits: Limits, key: str, samples: int) -> None:
     if limits.samples_per_key:
+        if samples > limits.samples_per_key:
+            raise TooLarge(
+                f"{samples} samples at once are more than `limits.samples_per_key` allows the key {key!r}"
+                f" ({limits.samples_per_key})",
+                hint="fewer items or repeats, or several parts one after the other",
+            )
         live = (await connection.execute(LIVE_SAMPLES, {"key": key})).scalar_one()
         if live + samples > limits.samples_per_key:
             raise TooMany(
@@ -92,21 +100,19 @@ async def _check_key(connection: AsyncConnection, limits: Limits, key: str, samp
             )
 
 
-async def take_turns(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[int | None]:
-    """Return the turn of each job's first sample; None without a key.
+async def take_turns(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[int]:
+    """Return the turn of each job's first sample.
 
     At equal rank, calls are claimed in the order of their samples' turns. A sample's turn is about the number of
     samples that its key was served since the oldest live job was submitted, so the key that was served less goes first
     (start-time fair queueing: Goyal, Vin and Cheng, 1996; with the oldest live job's start as the virtual time). Jobs
-    of one key follow each other; of two that are submitted at the same moment, the samples alternate.
+    of one key follow each other; of two that are submitted at the same moment, the samples alternate. Jobs without a
+    key share as if they had one more.
     """
-    following: dict[str, int] = {}
-    turns: list[int | None] = []
+    following: dict[str | None, int] = {}
+    turns: list[int] = []
     for draft in drafts:
         key = draft.submission.submitted_by
-        if key is None:
-            turns.append(None)
-            continue
         if key not in following:
             following[key] = (await connection.execute(NEXT_TURN, {"key": key})).scalar_one()
         turns.append(following[key])

@@ -109,12 +109,12 @@ def _rename(draft: Draft, given: Mapping[uuid.UUID, str]) -> Draft:
     return msgspec.structs.replace(draft, submission=msgspec.structs.replace(draft.submission, name=given[source]))
 
 
-def _rows(drafts: Sequence[Draft], turns: Sequence[int | None]) -> list[dict[str, Any]]:
+def _rows(drafts: Sequence[Draft], turns: Sequence[int]) -> list[dict[str, Any]]:
     """Build the rows to insert, in a thread because hashing a pipeline takes milliseconds."""
     return [_row(draft, turn) for draft, turn in zip(drafts, turns, strict=True)]
 
 
-def _row(draft: Draft, turn: int | None) -> dict[str, Any]:
+def _row(draft: Draft, turn: int) -> dict[str, Any]:
     submission = draft.submission
     copied = ("name", "pipeline", "repeats", "reuse", "rank", "online", "requeued_from", "experiment")
     return {
@@ -126,6 +126,6 @@ def _row(draft: Draft, turn: int | None) -> dict[str, Any]:
         "pins": canonical.encode(draft.spec.binding.pins).decode(),
         "total": draft.samples,
         "metadata": canonical.encode(submission.metadata).decode(),
-        "code": canonical.encode(draft.code if turn is None else {**draft.code, "turn": turn}).decode(),
+        "code": canonical.encode({**draft.code, "turn": turn}).decode(),
         **{field: getattr(submission, field) for field in copied},
     }

@@ -30,7 +30,7 @@ NAMES = {
     "WAITS_FOR_STEP": f"s.id = t.sample_id AND s.state = {SampleState.WAITING} AND s.position = t.position + 1",
     # Where a call stands in the queue: smaller ranks first, then smaller turns (`shared.runtime.admission`).
     "PLACE": "(CAST(j.rank AS bigint) << 40)"
-    " + COALESCE(CAST(j.code ->> 'turn' AS bigint) + s.repeat * (j.total / j.repeats) + s.ordinal, 0)",
+    " + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal",
     # A job keeps the plug-ins that its replays need: whoever has imported others must not go on with it.
     "HAS_PLUGINS": "(j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST(:plugins AS jsonb))",
     # The number of each load of a call's model in its residency, from 0: a server that others share may load it again.

@@ -186,8 +186,9 @@ async def furnish_another(database: Database) -> None:
     )
 
 
-async def test_equal_ranks_are_claimed_in_the_order_they_came(database: Database) -> None:
+async def test_calls_with_the_same_place_are_claimed_in_the_order_they_came(database: Database) -> None:
     await pending(database, items=4)
+    await run_sql(database, "UPDATE queue SET place = 0")
     order = [call for (call,) in await rows(database, "SELECT call_id FROM queue ORDER BY seq")]
     first, second = await claimed(database, 2), await claimed(database, 2)
     assert [call.id for taken in (first, second) for call in taken.calls] == order

@@ -450,6 +450,23 @@ async def test_a_batch_waits_while_as_many_jobs_run_as_may(client: openai.AsyncO
         "completed", "in_progress"]  # fmt: skip
 
 
+async def test_a_batch_with_more_lines_than_its_key_may_ever_have_fails_at_once(
+    client: openai.AsyncOpenAI, database: Database
+) -> None:
+    batch = await submitted(client, [request(name, name) for name in "abc"])
+    await scene.run_sql(database, "UPDATE batches SET submitted_by = 'ann'")
+    limited = SETTINGS.model_copy(update={"limits": Limits(samples_per_key=2)})
+    await BatchAdvancer(database, limited).run_once()
+    found = await client.batches.retrieve(batch.id)
+    assert found.status == "failed"
+    assert found.errors
+    assert found.errors.data
+    [error] = found.errors.data
+    assert error.code == "too_large"
+    assert error.message
+    assert "3 samples at once are more than `limits.samples_per_key` allows the key 'ann' (2)" in error.message
+
+
 async def test_jobs_of_a_batch_are_purged_when_its_files_are_written(
     client: openai.AsyncOpenAI, database: Database, owner_url: str
 ) -> None:

@@ -32,7 +32,7 @@ async def submit(database: Database, key: str | None, items: int, **fields: obje
     return job
 
 
-async def serve(database: Database, count: int) -> Counter[str]:
+async def serve(database: Database, count: int) -> Counter[str | None]:
     taken = await scene.claim(database, count)
     assert taken is not None
     owners = await scene.rows(database, OWNERS, calls=[call.id for call in taken.calls])
@@ -100,7 +100,9 @@ async def test_a_call_that_two_keys_wait_for_has_the_earlier_turn(furnished: Dat
     assert await scene.scalar(furnished, "SELECT count(*) FROM queue") == 20
 
 
-async def test_jobs_that_were_submitted_without_a_key_are_served_as_they_came(furnished: Database) -> None:
+async def test_jobs_that_were_submitted_without_a_key_are_served_in_the_order_in_which_they_came(
+    furnished: Database,
+) -> None:
     first = await submit(furnished, None, 10)
     await submit(furnished, None, 10)
     taken = await scene.claim(furnished, 10)
@@ -108,6 +110,25 @@ async def test_jobs_that_were_submitted_without_a_key_are_served_as_they_came(fu
     asked = "SELECT DISTINCT CAST(j.public_id AS text) FROM steps t JOIN samples s ON s.id = t.sample_id"
     where = f"{asked} JOIN jobs j ON j.id = s.job_id WHERE t.call_id = ANY(:calls)"
     assert await scene.rows(furnished, where, calls=[call.id for call in taken.calls]) == [(str(first),)]
+
+
+@pytest.mark.parametrize("order", [(None, "ann"), ("ann", None)])
+async def test_jobs_without_a_key_share_as_if_they_had_one_more_key(
+    furnished: Database, order: Sequence[str | None]
+) -> None:
+    for key in order:
+        await submit(furnished, key, 20)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+    await submit(furnished, None, 5)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
+
+
+async def test_a_job_of_an_earlier_release_shares_with_the_keys(furnished: Database) -> None:
+    old = await scene.submit_job(furnished, "closed-book", limit=20, reuse="none")
+    await scene.run_sql(furnished, f"UPDATE jobs SET code = code - 'turn' WHERE public_id = '{old}'")
+    await scene.advance(furnished)
+    await submit(furnished, "ann", 20)
+    assert await serve(furnished, 10) == {None: 5, "ann": 5}
 
 
 # Limits.
@@ -135,6 +156,16 @@ async def test_a_key_has_no_more_samples_in_live_jobs_than_the_operator_allows(
     problem = replies[2].json()["detail"]
     assert "the live jobs of the key 'ann' have 10 samples; 5 more are too many" in problem
     assert "`limits.samples_per_key` (12)" in problem
+
+
+async def test_a_job_that_alone_has_more_samples_than_its_key_may_have_is_too_large(
+    furnished: Database, redis_url: str
+) -> None:
+    [reply] = await post(furnished, redis_url, Limits(samples_per_key=4), ["ann"])
+    assert reply.status_code == 413
+    problem = reply.json()["detail"]
+    assert "5 samples at once are more than `limits.samples_per_key` allows the key 'ann' (4)" in problem
+    assert "fewer items" in reply.json()["hint"]
 
 
 async def test_a_key_that_has_used_its_gpu_time_of_the_day_submits_no_more(furnished: Database, redis_url: str) -> None:
