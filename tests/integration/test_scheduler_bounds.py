@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from services.orchestrator.scheduling import measured_seconds as measures
 from services.orchestrator.scheduling import snapshots as picture
-from services.orchestrator.scheduling.measured_seconds import load_seconds
+from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader, load_seconds
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.contracts.calls import Generate, Judge, Lane
 from shared.contracts.params import Params
@@ -302,6 +302,26 @@ async def test_what_a_flip_and_a_call_took_is_measured(scheduler: Scheduler, dat
     assert waiting.call_s == pytest.approx(0.05)
     assert held.models == (judge,)
     assert held.load_s == pytest.approx(2.0)
+
+
+async def test_calls_that_ran_side_by_side_share_the_time_in_which_at_least_one_of_them_ran(database: Database) -> None:
+    await furnish(database, items=6)
+    generator = await job(database, "one", "a-generator", reuse="none")
+    claimed = await scene.claim(database, 6)
+    assert claimed is not None
+    began = datetime.now(UTC)
+    # Four begin together, one begins while they run, and one ten seconds later: 3 s and 1 s for six calls.
+    spans = ((0, 2), (0, 2), (0, 2), (0, 2), (1, 3), (13, 14))
+    answers = []
+    for call, (start, end) in zip(claimed.calls, spans, strict=True):
+        reply = scene.answered(call)
+        started_at, ended_at = began + timedelta(seconds=start), began + timedelta(seconds=end)
+        receipt = replace(reply.receipt, started_at=started_at, ended_at=ended_at, epoch=1, device=DEVICE)
+        answers.append(replace(reply, receipt=replace(receipt, concurrency=len(answers) + 1)))
+    await scene.Claims(database, "worker-1", 60.0).answer(claimed.token, answers)
+    async with database.transaction() as connection:
+        measured = await MeasuredSecondsReader(DEVICE).read(connection)
+    assert measured.call_s == {generator: pytest.approx(4 / 6)}
 
 
 async def test_the_tail_of_a_stream_waits_for_more_and_not_for_long(

@@ -17,11 +17,16 @@ TRUSTED_S = 5.0
 RECENT = 5
 """Number of newest loads of a model over which the median is taken."""
 
-# The inner limit bounds what is read even if few of the newest attempts were of leased models.
+# The inner limit bounds what is read even if few of the newest attempts were of leased models. It goes by time, because
+# each session draws a hundred ids ahead. A call that began during others of its model counts what it adds.
 CALLS = text("""
-    SELECT c.model_id, avg(extract(epoch FROM a.ended_at - a.started_at) / GREATEST(a.concurrency, 1)) AS seconds
-    FROM (SELECT call_id, device, epoch, started_at, ended_at, concurrency FROM attempts ORDER BY id DESC LIMIT 500) a
-    JOIN calls c ON c.id = a.call_id WHERE a.epoch IS NOT NULL AND a.device = :device GROUP BY c.model_id""")
+    WITH made AS (
+        SELECT c.model_id, a.started_at, a.ended_at, max(a.ended_at) OVER (
+            PARTITION BY c.model_id ORDER BY a.started_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy
+        FROM (SELECT call_id, device, epoch, started_at, ended_at FROM attempts ORDER BY created_at DESC LIMIT 500) a
+        JOIN calls c ON c.id = a.call_id WHERE a.epoch IS NOT NULL AND a.device = :device)
+    SELECT model_id, sum(GREATEST(0, extract(epoch FROM ended_at - GREATEST(started_at, busy)))) / count(*) AS seconds
+    FROM made GROUP BY model_id""")
 # Both times come from the guard: from closing the previous residency to opening this one.
 LOADS = text("""
     SELECT r.servers,
@@ -34,7 +39,7 @@ class MeasuredSeconds(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the measured seconds of calls and loads, by the model's row id."""
 
     call_s: dict[int, float] = {}
-    """Seconds of the device per call: the call's duration divided by the number of concurrent calls."""
+    """Seconds of the device per call: the time in which at least one call ran, divided by the number of calls."""
     load_s: dict[int, float] = {}
     """Seconds of a flip to the model, including unloading and verification."""
 
