@@ -30,6 +30,7 @@ from shared.ingest import paths
 from shared.ingest.passages import Chunking
 from shared.ingest.reader import OnError
 from shared.ingest.rows import Format
+from shared.plurals import format_count
 
 corpus = typer.Typer(no_args_is_help=True)
 
@@ -60,7 +61,7 @@ def create(
             chunking = Chunking(size=chunk_size, overlap=chunk_overlap)
             rows = paths.corpus_lines(source, split=split, format=format, delimiter=delimiter, chunking=chunking)
             made = upload(client, "corpora", name, Sources(rows, skip_empty=skip_empty, on_error=on_error))
-        message = f"corpus {name}: {made['documents']} documents, indexed"
+        message = f"corpus {name}: {format_count(made['documents'], 'document')}, indexed"
         report(made, message, "mathrag dataset create NAME --from PATH", as_json)
 
 
@@ -109,7 +110,8 @@ def print_leaks(found: Any) -> None:
     counts = f"{found['exact']} verbatim, {found['near']} near-duplicates; {found['pairs']} pairs"
     typer.echo(f"  {counts}, {found['same_answer']} with the same answer")
     if found["passages"]:
-        typer.echo(f"  {found['passages']} documents are passages without a problem and were not compared")
+        passages = format_count(found["passages"], "document is a passage", "documents are passages")
+        typer.echo(f"  not compared: {passages} without a problem")
     if found["examples"]:
         rows = [
             (row["index"], "same" if row["exact"] else "near", row["id"], row["question"][:60], row["problem"][:60])

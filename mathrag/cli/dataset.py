@@ -30,6 +30,7 @@ from mathrag.client.sources import Sources
 from shared.ingest import paths
 from shared.ingest.reader import OnError
 from shared.ingest.rows import Format
+from shared.plurals import format_count
 
 dataset = typer.Typer(no_args_is_help=True)
 
@@ -63,7 +64,7 @@ def create(
         else:
             rows = paths.dataset_lines(source, split=split, format=format, delimiter=delimiter)
             made = upload(client, "datasets", name, Sources(rows, skip_empty=skip_empty, on_error=on_error), **declared)
-        message = f"dataset {name}: {made['items']} items{_describe_alternatives(made)}"
+        message = f"dataset {name}: {format_count(made['items'], 'item')}{_describe_alternatives(made)}"
         submit = f"mathrag job submit --name N --dataset {name} --corpus C --pipeline mathrag-gate --wait"
         report(made, message, submit, as_json)
 

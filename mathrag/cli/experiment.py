@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.experiment_report import describe_progress, format_count, print_experiment, print_plan, print_report
+from mathrag.cli.experiment_report import describe_progress, print_experiment, print_plan, print_report
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.job import Key, Wait, warn
 from mathrag.cli.output import AsJson, print_json, print_table
@@ -20,6 +20,7 @@ from mathrag.client.errors import Failed
 from mathrag.client.experiments import Experiment
 from mathrag.client.following import follow_experiment
 from mathrag.client.request import MOST_OF_A_PAGE, Request
+from shared.plurals import format_count
 
 T = TypeVar("T")
 experiment = typer.Typer()

@@ -11,14 +11,10 @@ from mathrag.cli.job_compare import measure_heads
 from mathrag.cli.output import print_facts, print_table
 from mathrag.client.experiments import Experiment
 from shared.pages.formatting import format_accuracy, format_counts, format_mean
+from shared.plurals import format_count
 
 CELLS = ("CELL", "DATASET", "VARIANT", "POINT", "SEED", "JOB", "STATE")
 ROWS = ("DATASET", "VARIANT", "POINT", "SEED", "ACCURACY")
-
-
-def format_count(count: int, what: str) -> str:
-    """Return a count with its noun, such as "1 cell" or "2 cells"."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def describe_progress(found: Experiment) -> str:

@@ -11,6 +11,7 @@ from mathrag.client import devices
 from mathrag.client.client import Client
 from mathrag.client.devices import Device
 from mathrag.client.errors import Failed
+from shared.plurals import format_count
 
 MAX_FLIPS = 5
 """Flips that are printed; --json has more."""
@@ -107,7 +108,7 @@ def print_device(found: Device) -> None:
 def _guard(guard: Any) -> str:
     if not guard["reachable"]:
         return f"does not answer: {guard['detail']}"
-    return f"{guard['state']}, epoch {guard['epoch']}, {guard['in_flight']} calls in flight"
+    return f"{guard['state']}, epoch {guard['epoch']}, {format_count(guard['in_flight'], 'call')} in flight"
 
 
 def _flip(flip: Any) -> str:

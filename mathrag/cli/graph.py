@@ -16,6 +16,7 @@ from mathrag.client import graphs
 from mathrag.client.client import Client
 from mathrag.client.sources import Sources
 from shared.ingest import graph_paths
+from shared.plurals import format_count
 
 graph = typer.Typer(no_args_is_help=True)
 
@@ -50,8 +51,8 @@ def create(
             print_json(made)
             return
         repeated = f" ({made['repeated']} repeated facts left out)" if made["repeated"] else ""
-        typer.echo(f"graph {name}: {made['facts']} facts{repeated}, {_describe_sizes(made)}")
-        typer.echo(f"corpus {made['corpus']}: {made['documents']} documents, indexed")
+        typer.echo(f"graph {name}: {format_count(made['facts'], 'fact')}{repeated}, {_describe_sizes(made)}")
+        typer.echo(f"corpus {made['corpus']}: {format_count(made['documents'], 'document')}, indexed")
         _say_next(made)
 
 
@@ -106,7 +107,8 @@ def _describe_times(found: graphs.Graph) -> str | None:
 
 def _describe_sizes(found: graphs.Graph) -> str:
     times = _describe_times(found)
-    return f"{found['entities']} entities, {found['relations']} relations{f', {times}' if times else ''}"
+    sizes = [format_count(found["entities"], "entity", "entities"), format_count(found["relations"], "relation")]
+    return ", ".join([*sizes, times] if times else sizes)
 
 
 def _say_next(found: graphs.Graph) -> None:

@@ -20,6 +20,7 @@ from shared.ingest.lines import Row
 from shared.ingest.other_logs import Layout
 from shared.ingest.reader import LISTED, OnError
 from shared.ingest.rows import Format
+from shared.plurals import format_count
 
 
 def import_answers(
@@ -52,7 +53,8 @@ def import_answers(
         if as_json:
             print_json(made)
         else:
-            typer.echo(f"job {made['name']}: {made['request_counts']['total']} answers are stored and being graded")
+            answers = format_count(made["request_counts"]["total"], "answer is", "answers are")
+            typer.echo(f"job {made['name']}: {answers} stored and being graded")
             typer.echo(f"  next: mathrag job watch {made['id'][:8]}")
         if sources.rejected or made["request_counts"]["total"] < sources.sent:
             raise typer.Exit(Exit.FINDING)

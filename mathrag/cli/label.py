@@ -17,6 +17,7 @@ from mathrag.client.errors import Failed
 from mathrag.client.labels import LabelSet, Task
 from mathrag.client.request import MOST_OF_A_PAGE
 from shared.contracts.labels import KINDS
+from shared.plurals import format_count
 
 label = typer.Typer()
 
@@ -79,7 +80,8 @@ def show(name: Name, as_json: AsJson = False) -> None:
         print_facts([("job", job), ("seed", found["seed"]), ("task", found["instructions"]), ("hash", found["hash"])])
         for each in found["labellers"]:
             same = f"{each['same']} as the {_name_system(found['what'])}"
-            typer.echo(f"  {each['labeller']}: {each['labels']} labels, {same}; {each['abstained']} abstentions")
+            given, abstained = format_count(each["labels"], "label"), format_count(each["abstained"], "abstention")
+            typer.echo(f"  {each['labeller']}: {given}, {same}; {abstained}")
 
 
 @label.command("next")

@@ -16,6 +16,7 @@ from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.deletion import owner_url
+from shared.plurals import format_count
 from shared.runtime import purge as purging
 from shared.runtime import retention
 from shared.settings import load
@@ -90,7 +91,7 @@ def purge(
         if not as_json:
             print_table(HEAD, [(job.job, job.name, job.state, job.samples, job.steps) for job in jobs])
         if not (dry_run or yes):
-            confirm(f"Delete {len(jobs)} jobs for good?", as_json=as_json)
+            confirm(f"Delete {format_count(len(jobs), 'job')} for good?", as_json=as_json)
         done = Purged(dry_run=True, jobs=jobs) if dry_run else asyncio.run(_purge(owner, jobs, unused, calls_before))
         print_json(done) if as_json else _print_result(done)
 
@@ -139,13 +140,14 @@ def _parse_date(option: str, given: str | None) -> datetime | None:
 
 def _print_result(done: Purged) -> None:
     if done.dry_run:
-        typer.echo(f"{len(done.jobs)} jobs would be deleted; nothing was deleted.")
+        typer.echo(f"{format_count(len(done.jobs), 'job')} would be deleted; nothing was deleted.")
         return
-    typer.echo(f"Deleted {len(done.jobs)} jobs.")
+    typer.echo(f"Deleted {format_count(len(done.jobs), 'job')}.")
     for what, names in (
         ("experiments", done.experiments), ("datasets", done.datasets), ("corpora", done.corpora),
     ):  # fmt: skip
         if names:
             typer.echo(f"Deleted {what} {', '.join(names)}.")
     if removed := done.removed:
-        typer.echo(f"Deleted {removed.calls} calls with {removed.attempts} attempts, {removed.documents} documents.")
+        calls, attempts = format_count(removed.calls, "call"), format_count(removed.attempts, "attempt")
+        typer.echo(f"Deleted {calls} with {attempts}, {format_count(removed.documents, 'document')}.")

@@ -16,6 +16,7 @@ from mathrag.client import experiments
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
+from shared.plurals import format_count
 
 MOST_COMPARED = 30
 """Most jobs that GET /v1/comparison accepts; an experiment has its own comparisons."""
@@ -58,7 +59,7 @@ def bundle(
         if as_json:
             print_json({"folder": str(out), "open": str(index), "jobs": [each.id for each in folders]})
         else:
-            typer.echo(f"{len(folders)} jobs: open {index}")
+            typer.echo(f"{format_count(len(folders), 'job')}: open {index}")
 
 
 class FetchedJob(msgspec.Struct, frozen=True):

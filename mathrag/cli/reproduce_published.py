@@ -25,6 +25,7 @@ from shared.ingest.lines import Defect, Fields, Row
 from shared.ingest.tables import ColumnNames
 from shared.pages.formatting import format_accuracy
 from shared.pipelines.imported import IMPORTED
+from shared.plurals import format_count
 
 T = TypeVar("T", bound=msgspec.Struct)
 Method = Literal["dense", "sparse", "hybrid", "mathrag-gate"]
@@ -196,7 +197,8 @@ def _import(client: Client, name: str, dataset: str, grader: str, answers: list[
     there = next(iter(client.send(jobs.list_jobs(1, name=name))["data"]), None)
     if there is None:
         made = client.send(jobs.import_answers(_encode(answers), name, dataset, grader=grader))
-        typer.echo(f"{name}: {len(answers)} answers are imported and being graded", err=True)
+        imported = format_count(len(answers), "answer is", "answers are")
+        typer.echo(f"{name}: {imported} imported and being graded", err=True)
         warn(made)
         return made
     report = client.send(jobs.report(there["id"]))

@@ -19,6 +19,7 @@ from shared.ingest import text_files
 from shared.ingest.rules import tlogic
 from shared.ingest.rules.limits import DEFAULT
 from shared.ingest.rules.reading import Format
+from shared.plurals import format_count
 
 CHUNK = 1 << 20
 _UPLOAD = re.compile(r"^upload\b")
@@ -65,7 +66,7 @@ def import_bank(
         if as_json:
             print_json(bank)
             return
-        typer.echo(f"rule bank {name}: {bank['rules']} rules of {bank['miner']}")
+        typer.echo(f"rule bank {name}: {format_count(bank['rules'], 'rule')} of {bank['miner']}")
         typer.echo(f"  next: mathrag rules show {name}")
 
 

@@ -18,6 +18,7 @@ from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE, Json
 from mathrag.client.rules import RuleBank
 from shared.contracts.mining import Amie, TemporalSimple, TLogic
+from shared.plurals import format_count
 
 MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic, TemporalSimple)}
 SEALED_S = 0.2
@@ -176,7 +177,7 @@ def delete(name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
         if as_json:
             print_json(deletion)
         else:
-            typer.echo(f"Deleted rule bank {name} with its {deletion['rules']} rules.")
+            typer.echo(f"Deleted rule bank {name} with its {format_count(deletion['rules'], 'rule')}.")
 
 
 rules.command("import", cls=Mutation)(rule_files.import_bank)

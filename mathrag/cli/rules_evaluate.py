@@ -10,6 +10,7 @@ import typer
 
 from mathrag.cli.failures import report_errors
 from mathrag.cli.output import AsJson, print_facts, print_json, print_table
+from shared.plurals import format_count
 from shared.statistics.intervals import Interval
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def _show_progress(progress: str) -> None:
 
 
 def _print(found: Evaluation) -> None:
-    typer.echo(f"{found.rules} rules of {found.miner}, {found.queries} queries: each fact's object, and its subject")
+    rules, queries = format_count(found.rules, "rule"), format_count(found.queries, "query", "queries")
+    typer.echo(f"{rules} of {found.miner}, {queries}: each fact's object, and its subject")
     typer.echo()
     measures = {"MRR": found.mrr, "hits@1": found.hits_1, "hits@3": found.hits_3, "hits@10": found.hits_10}
     rows = [(name, f"{each.value:.4f}", f"{each.low:.4f} to {each.high:.4f}") for name, each in measures.items()]

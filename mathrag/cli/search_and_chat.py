@@ -12,6 +12,7 @@ from mathrag.cli.references import CorpusOption, PipelineOption
 from mathrag.client import jobs, questions, texts
 from mathrag.client.client import Client
 from shared.pages.formatting import format_counts, take_last_line
+from shared.plurals import format_count
 
 Question = Annotated[str, typer.Argument(metavar="QUESTION", help="The question, in quotes.")]
 
@@ -113,5 +114,5 @@ def print_decisions(decisions: Any) -> None:
 
 def _announce_chat(reply: Any) -> str:
     price = reply["price"]
-    loads = f", {price['loads']} models to load first" if price["loads"] else ""
+    loads = f", {format_count(price['loads'], 'model')} to load first" if price["loads"] else ""
     return f"{reply['pipeline']}: {format_counts(price['calls']) or 'no calls'} at most{loads}"

@@ -16,6 +16,7 @@ from mathrag.client.request import Request, T
 from mathrag.client.sources import Sources
 from shared.ingest.reader import OnError
 from shared.ingest.rows import Format
+from shared.plurals import format_count
 
 Name = Annotated[str, typer.Argument(help="Name by which jobs refer to it.")]
 From = Annotated[
@@ -77,11 +78,11 @@ def report(made: Any, message: str, following: str, as_json: bool) -> None:
         for line in made["rejected_lines"]:
             typer.echo(f"  rejected: {line['source']}, line {line['line']}: {line['message']}", err=True)
         if made["rejected"]:
-            typer.echo(f"{made['rejected']} lines were rejected", err=True)
+            typer.echo(f"{format_count(made['rejected'], 'line was', 'lines were')} rejected", err=True)
         typer.echo(f"  next: {following}")
     if made["rejected"]:
         raise typer.Exit(Exit.FINDING)
 
 
 def _describe_skipped(made: Any) -> str:
-    return f" ({made['skipped']} empty lines left out)" if made["skipped"] else ""
+    return f" ({format_count(made['skipped'], 'empty line')} left out)" if made["skipped"] else ""

@@ -7,6 +7,7 @@ from shared.errors import InvalidLine
 from shared.ingest import text_files
 from shared.ingest.lines import BOM, MAX_LINE_BYTES, Content, Defect, Fields, Row
 from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES
+from shared.plurals import format_count
 
 FACT = ("subject", "relation", "object", "time")
 PHRASE = ("relation", "phrase", "inverse")
@@ -80,14 +81,15 @@ def _is_header(cells: list[str]) -> bool:
 
 def _fields(cells: list[str]) -> Content:
     if not 3 <= len(cells) <= len(FACT):
-        return Defect(f"has {_columns(len(cells))}; write {WHAT} (for OpenKE, name the folder)")
+        return Defect(f"has {format_count(len(cells), 'column')}; write {WHAT} (for OpenKE, name the folder)")
     return dict(zip(FACT, cells, strict=False))
 
 
 def _phrase(cells: list[str]) -> Content:
     if not 2 <= len(cells) <= len(PHRASE):
         return Defect(
-            f"has {_columns(len(cells))}; write relation, phrase and optionally that of its inverse, separated by tabs"
+            f"has {format_count(len(cells), 'column')}; write relation, phrase and optionally that of its inverse, "
+            "separated by tabs"
         )
     found: Fields = dict(zip(PHRASE, cells, strict=False))
     return found
@@ -95,10 +97,6 @@ def _phrase(cells: list[str]) -> Content:
 
 def _template(cells: list[str]) -> Content:
     if len(cells) != len(TEMPLATE):
-        return Defect(f"has {_columns(len(cells))}; {TEMPLATES}")
+        return Defect(f"has {format_count(len(cells), 'column')}; {TEMPLATES}")
     found: Fields = dict(zip(TEMPLATE, cells, strict=True))
     return found
-
-
-def _columns(count: int) -> str:
-    return f"{count} column{'s' * (count != 1)}"

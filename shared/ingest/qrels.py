@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from shared.errors import InvalidLine
+from shared.plurals import format_count
 
 _HEADER = "query-id"
 
@@ -35,7 +36,8 @@ def _row(raw: bytes, source: str, number: int) -> tuple[str, str, int] | None:
         raise InvalidLine(
             source,
             number,
-            f"has {len(cells)} columns, not three; write query-id, corpus-id and score, separated by tabs",
+            f"has {format_count(len(cells), 'column')}, not three; write query-id, corpus-id and score, separated by"
+            " tabs",
         )
     try:
         return cells[0].strip(), cells[1].strip(), int(cells[2])

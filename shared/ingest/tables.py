@@ -11,6 +11,7 @@ import msgspec
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import fields, lines
 from shared.ingest.lines import Content, Defect, Fields, Row
+from shared.plurals import format_count
 
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
 _PYTHON_TEXT = re.compile(rf"""\s*(?P<text>'(?:[^'\\\n]|{_ESCAPE})*'|"(?:[^"\\\n]|{_ESCAPE})*")\s*(?P<end>,|\])""")
@@ -172,7 +173,7 @@ def _content(header: list[str], cells: list[str], text: _DecodedLines, longest: 
     if text.too_long or sum(map(len, cells)) > longest:
         return lines.make_too_long_defect(longest)
     if len(cells) != len(header):
-        problem = f"has {len(cells)} columns, but the header has {len(header)}"
+        problem = f"has {format_count(len(cells), 'column')}, but the header has {len(header)}"
         return Defect(f"{problem}; quote cells that contain the delimiter")
     try:
         _check("".join(cells))

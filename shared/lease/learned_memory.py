@@ -16,6 +16,7 @@ from shared.contracts.architecture import Architecture
 from shared.lease import residencies
 from shared.lease.estimates import MemoryEstimate
 from shared.lease.memory import LearnedMemory, estimate_memory, read_context
+from shared.plurals import format_count
 
 LOADED = text("""
     SELECT r.device, r.measured, m.id, m.name, m.backend, m.footprint_mib, m.estimated, m.architecture, m.options,
@@ -84,7 +85,7 @@ async def _learn_model(connection: AsyncConnection, row: Row[Any], mib: float, d
     new = known.include(mib) if known and not astray else LearnedMemory(least_mib=mib, most_mib=mib)
     await connection.execute(KEEP, {**values, **msgspec.structs.asdict(new)})
     if known and astray:
-        seen = f"{known.loads} loads took {known.least_mib:.0f} to {known.most_mib:.0f} MiB"
+        seen = f"{format_count(known.loads, 'load')} took {known.least_mib:.0f} to {known.most_mib:.0f} MiB"
         return [f"{row.name} took {mib:.0f} MiB, where {seen}; learning starts over from it"]
     return [] if known else _compare_with_estimate(row, slots, mib)
 

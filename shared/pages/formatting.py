@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.contracts.samples import Extraction
+from shared.plurals import format_count
 
 SMALL = 0.0001
 """The smallest p-value that is printed as it is."""
@@ -25,7 +26,7 @@ def format_counted(figure: Any) -> str:
     items, answers = figure.get("items", figure["graded"]), figure["graded"]  # older servers do not count items
     if items == answers:
         return f"{figure['correct']} of {answers}"
-    return f"mean of {items} item{'' if items == 1 else 's'}, {answers} answers"
+    return f"mean of {format_count(items, 'item')}, {format_count(answers, 'answer')}"
 
 
 def format_share(figure: Any) -> str:
@@ -70,7 +71,7 @@ def format_mean(mean: Any) -> str:
     if mean["value"] is None:
         return "not measured"
     between = "" if mean["low"] is None else f" ({format_interval(mean)})"
-    return f"{100 * mean['value']:.1f} %{between}, {mean['n']} items"
+    return f"{100 * mean['value']:.1f} %{between}, {format_count(mean['n'], 'item')}"
 
 
 def format_interval(found: Any) -> str:

@@ -11,6 +11,7 @@ from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery, Lead
 from shared.contracts.rules import Miner
 from shared.errors import Invalid
+from shared.plurals import format_count
 from shared.questions.counts import Counts
 from shared.questions.drawing import SIDES, Question, draw, pool_of
 from shared.questions.facts import ALWAYS, Facts
@@ -165,13 +166,12 @@ class QuestionSet:
 def _explain_empty(counts: Counts) -> str:
     left_out = counts.left_out
     reasons = (
-        (left_out.known, "facts are in the graph already"),
-        (left_out.unknown_relation, "facts have a relation that the graph lacks"),
-        (left_out.unknown_entity, "questions name an entity that the graph lacks"),
-        (left_out.many_answers, f"questions have more than {ANSWERS} answers"),
-        (left_out.answered, "questions are answered by the graph itself"),
-        (left_out.long, f"questions have more than {MAX_QUESTION} characters"),
+        (left_out.known, "fact is", "facts are", "in the graph already"),
+        (left_out.unknown_relation, "fact has", "facts have", "a relation that the graph lacks"),
+        (left_out.unknown_entity, "question names", "questions name", "an entity that the graph lacks"),
+        (left_out.many_answers, "question has", "questions have", f"more than {ANSWERS} answers"),
+        (left_out.answered, "question is", "questions are", "answered by the graph itself"),
+        (left_out.long, "question has", "questions have", f"more than {MAX_QUESTION} characters"),
     )
-    return (
-        "; ".join(f"{count} {what}" for count, what in reasons if count) + "; give facts that the graph does not have"
-    )
+    said = [f"{format_count(count, one, several)} {rest}" for count, one, several, rest in reasons if count]
+    return "; ".join([*said, "give facts that the graph does not have"])

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from shared.contracts.rules import Rule
 from shared.errors import Invalid
+from shared.plurals import format_count
 
 NAMED = 5
 """Unknown relations that an error names."""
@@ -23,5 +24,6 @@ def only_known(rules: Iterable[Rule], relations: Collection[str], graph: str) ->
     if unknown:
         first = ", ".join(map(repr, list(unknown)[:NAMED]))
         more = f" and {len(unknown) - NAMED} more" if len(unknown) > NAMED else ""
-        said = f"the rules name {len(unknown)} relations that graph {graph!r} does not have: {first}{more}"
+        relations_named = format_count(len(unknown), "relation")
+        said = f"the rules name {relations_named} that graph {graph!r} does not have: {first}{more}"
         raise Invalid(said, hint="import them without the graph, or for the graph that they were mined from")

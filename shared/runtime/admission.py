@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import TooLarge, TooMany
 from shared.limits import Limits
+from shared.plurals import format_count
 from shared.runtime.drafting import Draft
 from shared.storage.sql import sql
 
@@ -64,7 +65,8 @@ async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Dr
     live = (await connection.execute(LIVE, {"most": limits.live_jobs})).scalar_one()
     if live + len(drafts) > limits.live_jobs:
         raise TooMany(
-            f"{live} jobs have not ended; {len(drafts)} more are too many for `limits.live_jobs` ({limits.live_jobs})",
+            f"{format_count(live, 'job has', 'jobs have')} not ended;"
+            f" {format_count(len(drafts), 'more is', 'more are')} too many for `limits.live_jobs` ({limits.live_jobs})",
             hint="wait until one ends, or cancel one: mathrag job list --state running",
         )
     new: Counter[str] = Counter()
@@ -86,8 +88,9 @@ async def _check_key(connection: AsyncConnection, limits: Limits, key: str, samp
         live = (await connection.execute(LIVE_SAMPLES, {"key": key})).scalar_one()
         if live + samples > limits.samples_per_key:
             raise TooMany(
-                f"the live jobs of the key {key!r} have {live} samples; {samples} more are too many for"
-                f" `limits.samples_per_key` ({limits.samples_per_key})",
+                f"the live jobs of the key {key!r} have {format_count(live, 'sample')};"
+                f" {format_count(samples, 'more is', 'more are')} too many for `limits.samples_per_key`"
+                f" ({limits.samples_per_key})",
                 hint="wait until one ends, cancel one, or ask for fewer items: mathrag job list --state running",
             )
     if limits.gpu_s_per_key:

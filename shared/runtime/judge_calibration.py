@@ -16,6 +16,7 @@ from shared.contracts.labels import FEWEST, KINDS
 from shared.contracts.params import JudgeCalibration, Params
 from shared.errors import Conflict, Invalid
 from shared.pipelines.binding import Pin
+from shared.plurals import format_count
 from shared.rag.prompts import make_template_reference
 from shared.statistics.monotone import fit_monotone
 from shared.storage import label_sets, labels
@@ -117,7 +118,8 @@ async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalib
     by_rating = _group_by_rating(counted)
     tasks = sum(map(len, by_rating.values()))
     if tasks < FEWEST:
-        message = f"label set {name!r}: {tasks} tasks have a blind label, and a calibration needs {FEWEST}"
+        labelled = format_count(tasks, "task has", "tasks have")
+        message = f"label set {name!r}: {labelled} a blind label, and a calibration needs {FEWEST}"
         raise Conflict(message, hint=f"mathrag label next {name}")
     means = [fmean(by_rating[rating]) if rating in by_rating else None for rating in range(1, 6)]
     weights = [len(by_rating.get(rating, ())) for rating in range(1, 6)]

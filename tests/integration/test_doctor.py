@@ -61,7 +61,7 @@ async def test_a_model_that_takes_far_more_than_it_declares_is_named(deps: Deps,
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE models SET footprint_mib = 1100 WHERE id = 1"))
         await connection.execute(text(measure), {"mib": 1200})
-    assert "1 models were measured" in await device.check_footprints(deps)
+    assert "1 model was measured" in await device.check_footprints(deps)
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE footprints SET most_mib = 3010"))
     with pytest.raises(NotReady, match="a-judge used 3010 MiB, but 1100 MiB are declared"):

@@ -131,7 +131,7 @@ async def test_cells_of_one_ratio_show_one_result(api: Api, database: Database) 
     assert rows[1, 1]["job"] != rows[1, 2]["job"]
     assert (rows[0, 0]["state"], rows[0, 0]["result"], "both 0" in rows[0, 0]["refused"]) == ("refused", None, True)
     assert said["notes"] == [
-        "3 cells share the job of another cell with the same request", "1 cells were not run; `refused` says why",
+        "3 cells share the job of another cell with the same request", "1 cell was not run; `refused` says why",
     ]  # fmt: skip
 
 
@@ -291,7 +291,7 @@ async def test_an_experiment_outlives_its_jobs_until_the_last_is_purged(
         if left == 0:
             found = await api.get(f"{PATH}/pair/report")
             assert [row["state"] for row in found["rows"]] == ["completed", "purged"]
-            assert found["notes"] == ["the jobs of 1 cells were purged"]
+            assert found["notes"] == ["1 cell has a job that was purged"]
             assert (await changed(api, "resume"))["jobs"] == {"completed": 1}
 
 

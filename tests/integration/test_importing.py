@@ -87,7 +87,7 @@ async def test_the_page_of_a_sample_says_that_nothing_is_known_of_how_it_came_ab
 
 async def test_a_job_is_over_the_items_that_have_an_answer(api: Api, database: Database) -> None:
     job = await imported(api, [ALL[3], ALL[1]])
-    assert job["warnings"] == ["3 items of the dataset have no answer and are not part of the job"]
+    assert job["warnings"] == ["3 items of the dataset have no answer and will not be part of the job"]
     await finished(database)
     assert await rows(database, "SELECT ordinal FROM samples ORDER BY ordinal") == [(1,), (3,)]
     assert (await api.get("/v1/jobs/theirs"))["request_counts"]["completed"] == 2
@@ -241,7 +241,7 @@ async def test_a_sample_that_failed_in_the_other_system_is_left_out_and_named(ap
     log = {"samples": [failed, {"id": 2, "input": "What is 1 plus 1?", "output": output}]}
     job = await imported(api, [log], layout="inspect")
     assert job["warnings"][1:] == [
-        "1 lines hold no answer, because the other system failed, and were left out",
+        "1 line without an answer was left out, because the other system failed",
         "upload, line 1: has no answer, because the other system failed: no route",
     ]
     await finished(database)
@@ -279,7 +279,7 @@ async def test_items_are_matched_by_id_then_by_question_then_by_order(api: Api, 
         {"question": "What is 0 plus 0?", "index": 2, "answer": "0"},
     ]
     job = await imported(api, rows_)
-    assert job["warnings"][1].startswith("1 answers were matched by their order")
+    assert job["warnings"][1].startswith("1 answer was matched by order, ")
     await finished(database)
     assert await rows(database, "SELECT s.ordinal, o.answer FROM samples s JOIN outcomes o ON o.sample_id = s.id"
         " ORDER BY s.ordinal") == [(0, "0"), (3, "6"), (4, "8")]  # fmt: skip
@@ -323,7 +323,7 @@ async def test_a_log_that_would_take_much_memory_harms_nobody_else(api: Api) -> 
 async def test_lines_that_cannot_be_used_may_be_left_out(api: Api) -> None:
     job = await imported(api, [*ALL, {"id": "nobody", "answer": "1"}], on_error="skip")
     count, named = job["warnings"]
-    assert count == "1 lines could not be used and were left out"
+    assert count == "1 unusable line was left out"
     assert named.startswith("upload, line 6: no item of the dataset has the id 'nobody'")
 
 

@@ -125,7 +125,7 @@ async def test_jobs_without_a_key_share_as_if_they_had_one_more_key(
 
 async def test_a_job_of_an_earlier_release_shares_with_the_keys(furnished: Database) -> None:
     old = await scene.submit_job(furnished, "closed-book", limit=20, reuse="none")
-    await scene.run_sql(furnished, f"UPDATE jobs SET code = code - 'turn' WHERE public_id = '{old}'")
+    await scene.run_sql(furnished, "UPDATE jobs SET code = code - 'turn' WHERE public_id = :job", job=old)
     await scene.advance(furnished)
     await submit(furnished, "ann", 20)
     assert await serve(furnished, 10) == {None: 5, "ann": 5}

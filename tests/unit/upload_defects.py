@@ -84,7 +84,7 @@ LINES = [
     Body("a boolean as id", Format.PARQUET, as_parquet([{"id": True, "text": "x"}]), 1, "`id` is a boolean"),
     Body("no object", Format.CSV, b"text,meta\nx,{y\n", 2, '`meta` is not JSON'),
     Body("a list from NumPy", Format.CSV, b"question,golden_answers\nx,['a' 'b']\n", 2, 'write a list as ["a", "b"]'),
-    Body("too few cells", Format.CSV, CSV + b"c\n", 4, "has 1 columns, but the header has 2; quote cells"),
+    Body("too few cells", Format.CSV, CSV + b"c\n", 4, "has 1 column, but the header has 2; quote cells"),
     Body("too many cells", Format.CSV, CSV + b"c,d,e\n", 4, "has 3 columns, but the header has 2; quote cells"),
     Body("an open quote", Format.CSV, CSV + b'c,"d\n', 4, "close quotes"),
     Body("a quote inside", Format.CSV, CSV + b'c,"d"e\n', 4, "close quotes"),

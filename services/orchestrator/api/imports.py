@@ -18,6 +18,7 @@ from shared.ingest.given_answers import ImportedAnswer, make_mapping
 from shared.ingest.other_logs import Layout
 from shared.ingest.reader import LISTED, Reader
 from shared.pipelines.imported import IMPORTED
+from shared.plurals import format_count
 from shared.runtime.importing import Submitted, load_items, submit_imported
 from shared.runtime.parameters import parse_params
 from shared.runtime.submission import Submission
@@ -83,17 +84,22 @@ async def create(
 def _list_warnings(submitted: Submitted, reader: Reader[ImportedAnswer]) -> list[str]:
     warnings = []
     if submitted.missing:
-        warnings.append(f"{submitted.missing} items of the dataset have no answer and are not part of the job")
+        items = format_count(submitted.missing, "item of the dataset has", "items of the dataset have")
+        warnings.append(f"{items} no answer and will not be part of the job")
     if submitted.empty:
         places = "; ".join(f"upload, line {line}" for line in submitted.empty[:LISTED])
-        warnings.append(f"{len(submitted.empty)} answers are empty and count as wrong: {places}")
+        answers = format_count(len(submitted.empty), "answer is empty and counts", "answers are empty and count")
+        warnings.append(f"{answers} as wrong: {places}")
     if by_order := submitted.matched.get("order"):
+        answers = format_count(by_order, "answer was", "answers were")
         warnings.append(
-            f"{by_order} answers were matched by their order, because neither their id nor their question is in the "
-            "dataset; compare some of them with their items"
+            f"{answers} matched by order, because neither id nor question is in the dataset; compare some of them with "
+            "their items"
         )
     if reader.skipped:
-        warnings.append(f"{reader.skipped} lines hold no answer, because the other system failed, and were left out")
+        lines = format_count(reader.skipped, "line without an answer was", "lines without an answer were")
+        warnings.append(f"{lines} left out, because the other system failed")
     if reader.rejected:
-        warnings.append(f"{reader.rejected} lines could not be used and were left out")
+        lines = format_count(reader.rejected, "unusable line was", "unusable lines were")
+        warnings.append(f"{lines} left out")
     return [*warnings, *map(str, (*reader.skips, *reader.rejections))]

@@ -16,6 +16,7 @@ from services.orchestrator.scheduling.demands import ModelCalls
 from services.orchestrator.scheduling.live import merge_needs
 from services.orchestrator.scheduling.needs import Needs
 from shared.contracts.experiments import Experiment
+from shared.plurals import format_count
 from shared.runtime.drafting import Draft
 
 DOCUMENTS = text("SELECT id, documents FROM corpora WHERE id = ANY(:corpora)")
@@ -108,10 +109,12 @@ def _describe_weights(points: Mapping[str, Sequence[Any]]) -> list[str]:
 
 def _describe_sharing(grid: Grid) -> list[str]:
     run = sum(cell.job is not None for cell in grid.cells)
-    refused = (
-        []
-        if run == len(grid.cells)
-        else [f"{len(grid.cells) - run} cells will not be run: their weights define no order"]
+    refused = format_count(
+        len(grid.cells) - run, "cell will not be run: its weights define", "cells will not be run: their weights define"
     )
     shared = run - len(grid.jobs)
-    return refused + ([f"{shared} cells share the job of another cell with the same request"] if shared else [])
+    sharing = format_count(shared, "cell shares", "cells share")
+    return [
+        *([f"{refused} no order"] if run < len(grid.cells) else []),
+        *([f"{sharing} the job of another cell with the same request"] if shared else []),
+    ]

@@ -13,6 +13,7 @@ from services.orchestrator.reports.facts import load_facts
 from services.orchestrator.reports.measure_means import check_scores, compute_mean
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared.contracts.measures import Measure
+from shared.plurals import format_count
 from shared.statistics.shares import Graded
 from shared.statistics.significance import Mean
 from shared.storage import experiments, jobs, verdicts
@@ -141,16 +142,17 @@ def notes(found: experiments.Standing, members: Mapping[int, experiments.Member]
     """Return what a reader must know before quoting a figure."""
     pairs = len(make_family(found, members).pairs)
     answered = [cell.job for cell in found.grid if cell.job is not None]
+    shared = len(answered) - len(set(answered))
     states, counts = Counter(cell.state for cell in found.grid), found.request_counts
     return [
-        words.format(count)
-        for count, words in (
-            (len(answered) - len(set(answered)), "{} cells share the job of another cell with the same request"),
-            (states[experiments.REFUSED], "{} cells were not run; `refused` says why"),
-            (states[experiments.PURGED], "the jobs of {} cells were purged"),
-            (counts.in_progress, "not final: {} samples are still in progress"),
-            (counts.failed, "{} samples failed and are left out of the figures; see `failures`"),
-            (pairs if pairs > MOST_PAIRS else 0, "{} pairs are too many to compare: name a `baseline`"),
+        f"{format_count(count, one, several)} {rest}"
+        for count, one, several, rest in (
+            (shared, "cell shares", "cells share", "the job of another cell with the same request"),
+            (states[experiments.REFUSED], "cell was", "cells were", "not run; `refused` says why"),
+            (states[experiments.PURGED], "cell has", "cells have", "a job that was purged"),
+            (counts.in_progress, "sample is", "samples are", "still in progress: not final"),
+            (counts.failed, "sample failed and is", "samples failed and are", "not in the figures; see `failures`"),
+            (pairs if pairs > MOST_PAIRS else 0, "pair is", "pairs are", "too many to compare: name a `baseline`"),
         )
         if count
     ]

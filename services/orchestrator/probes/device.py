@@ -12,6 +12,7 @@ from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
 from shared.lease.residencies import ResidencyRow
 from shared.models import known_versions
+from shared.plurals import format_count
 from shared.runtime.configured_memory import estimate_all
 from shared.storage import devices
 
@@ -81,7 +82,7 @@ async def check_footprints(deps: Deps) -> str:
     ]
     if large:
         raise NotReady(", ".join(large))
-    return f"{len(rows)} models were measured, none uses far more than it declares"
+    return f"{format_count(len(rows), 'model was', 'models were')} measured, none uses far more than it declares"
 
 
 async def check_driver(deps: Deps) -> str:

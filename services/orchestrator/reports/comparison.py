@@ -18,6 +18,7 @@ from services.orchestrator.reports.measure_means import check_scores, compute_me
 from services.orchestrator.reports.tally import compute_accuracy
 from shared.contracts.measures import ACCURACY, Measure
 from shared.errors import Conflict, Invalid
+from shared.plurals import format_count
 from shared.rag.taxonomy import Ending
 from shared.statistics import pairs, shares, significance
 from shared.statistics.bootstrap import bootstrap
@@ -256,7 +257,8 @@ def _list_notes(read: _Read, found: Sequence[Versus]) -> list[str]:
     said: dict[str, None] = {}
     for job in read.facts.values():
         if job.state not in TERMINAL:
-            said[f"job {job.name!r} is not final: {job.in_progress} samples are still in progress"] = None
+            left = format_count(job.in_progress, "sample is", "samples are")
+            said[f"job {job.name!r} is not final: {left} still in progress"] = None
         if job.repeats > 1:
             params, problem = try_decode_params(job.params, "its parameters")
             words = problem if params is None else describe_spread(job.pipeline, params, job.reuse)

@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from shared.contracts.labels import FEWEST, KINDS, Value, What, find_position
+from shared.plurals import format_count
 from shared.statistics.agreement import Coefficient, estimate_cohens_kappa, estimate_krippendorffs_alpha
 from shared.storage.label_sets import LabelSet
 from shared.storage.labels import CountedLabels
@@ -204,7 +205,7 @@ def _explain_undefined_kappa(what: What, pairs: Sequence[tuple[int, int]]) -> st
 
 
 def _explain_too_few(tasks: int, rated: str) -> str:
-    return f"{tasks} {'task has' if tasks == 1 else 'tasks have'} {rated}: figures of agreement begin at {FEWEST}"
+    return f"{format_count(tasks, 'task has', 'tasks have')} {rated}: figures of agreement begin at {FEWEST}"
 
 
 def _describe_agreement(what: What, majority: Held) -> str:

@@ -28,6 +28,7 @@ from shared.contracts.samples import GateDecision
 from shared.model_settings import Model
 from shared.pages.formatting import format_accuracy
 from shared.pipelines.binding import Pin
+from shared.plurals import format_count
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
 from shared.storage import gold, jobs, samples
@@ -278,7 +279,7 @@ def notes(job: jobs.Job, failed_as_wrong: Accuracy, matched: Mapping[str, int] |
     if job.repeats > 1 and job.params is not None:
         texts.append(describe_spread(job.pipeline, job.params, job.reuse))
     if not job.ended:
-        texts.append(f"not final: {counts.in_progress} samples are still in progress")
+        texts.append(f"not final: {format_count(counts.in_progress, 'sample is', 'samples are')} still in progress")
     if job.state == "failed":
         texts.append("the job failed before its samples existed; see `reason`")
     elif counts.failed:

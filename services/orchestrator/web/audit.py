@@ -10,6 +10,7 @@ from services.orchestrator.api.jobs import audit_job
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, page
 from shared.audit import Violation, list_invariants
+from shared.plurals import format_count
 from shared.storage import jobs
 
 router = APIRouter()
@@ -39,6 +40,7 @@ def write_headline(violations: Sequence[Violation]) -> str:
     broken = sorted({each.invariant for each in violations if not each.source_changed}, key=lambda name: int(name[1:]))
     unreplayed = sum(each.source_changed for each in violations)
     count = len(violations) - unreplayed
-    parts = [f"{count} violation{'s' * (count > 1)}: {' and '.join(broken)}"] if broken else []
-    parts += [f"{unreplayed} outcomes could not be replayed: the source has changed"] if unreplayed else []
+    parts = [f"{format_count(count, 'violation')}: {' and '.join(broken)}"] if broken else []
+    if unreplayed:
+        parts.append(f"{format_count(unreplayed, 'outcome')} could not be replayed: the source has changed")
     return "; ".join(parts) or "Clean: the rows satisfy every invariant"

@@ -15,6 +15,7 @@ from elasticsearch import ApiError, UnsupportedProductError
 
 from services.retriever.files import UnsoundIndex
 from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
+from shared.plurals import format_count
 
 URL = "`retrieval.elasticsearch.url` (or ELASTICSEARCH_URL)"
 CERTIFICATES = "`retrieval.elasticsearch.ca_certs` or `retrieval.elasticsearch.fingerprint`"
@@ -69,7 +70,9 @@ def refuse_reply(server: str, reply: Mapping[str, Any]) -> None:
         raise make_error(server, reply["status"], reply)
     failed = reply["_shards"]["failed"]
     if reply["timed_out"] or failed:
-        why = f"{failed} shards failed" if failed else "it stopped searching at its time limit (timed_out)"
+        why = "it stopped searching at its time limit (timed_out)"
+        if failed:
+            why = f"{format_count(failed, 'shard')} failed"
         said = f"{_describe(server)} returned only a part of the hits: {why}"
         raise Unavailable(said, hint="see its log and its load", what=_describe(server))
 

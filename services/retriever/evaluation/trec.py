@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared.errors import Invalid, InvalidLine, NotFound
+from shared.plurals import format_count
 
 TAG = "mathrag"
 
@@ -47,7 +48,8 @@ def read(path: Path, k: int) -> dict[str, list[str]]:
 
 def _parse_row(cells: list[str], source: str, number: int) -> tuple[str, str, int, float]:
     if len(cells) != 6:
-        raise InvalidLine(source, number, f"has {len(cells)} columns, not six; write query Q0 document rank score tag")
+        columns = format_count(len(cells), "column")
+        raise InvalidLine(source, number, f"has {columns}, not six; write query Q0 document rank score tag")
     try:
         return cells[0], cells[2], int(cells[3]), float(cells[4])
     except ValueError as error:

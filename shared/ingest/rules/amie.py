@@ -77,7 +77,7 @@ def rule(line: str, columns: Sequence[str] = COLUMNS) -> Rule:
     cells = [cell.strip() for cell in line.split("\t")]
     if len(cells) < len(columns):
         raise Defect(
-            f"has {len(cells)} columns of {len(columns)} ({', '.join(columns)}); copy the file again if it is truncated"
+            f"has {len(cells)} of {len(columns)} columns ({', '.join(columns)}); copy the file again if it is truncated"
         )
     row = dict(zip(columns, cells, strict=False))
     named_head, named_body = _sides(row["Rule"])

@@ -57,5 +57,5 @@ def test_the_headline_tells_violations_from_a_changed_source() -> None:
     unreplayed = Violation(invariant="I18", message="m", rows=("samples 1",), source_changed=True)
     other = Violation(invariant="I2", message="m", rows=("attempts 1",))
     assert write_headline([broken, other]) == "2 violations: I2 and I13"
-    assert write_headline([unreplayed]) == "1 outcomes could not be replayed: the source has changed"
-    assert write_headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcomes")
+    assert write_headline([unreplayed]) == "1 outcome could not be replayed: the source has changed"
+    assert write_headline([broken, unreplayed]).startswith("1 violation: I13; 1 outcome ")

@@ -44,7 +44,7 @@ def test_splits_of_a_folder_are_sent_one_after_another(tmp_path: Path, asked: li
     assert [line["subject"] for line in sent[1:]] == ["valid", "test", "train"]
     assert dict(asked[0].url.params) == {"name": "g", "inverse": "true"}
     assert ended.stdout.splitlines() == [
-        "graph g: 2 facts (4 repeated facts left out), 3 entities, 1 relations, 2014-09-20 to 2014-09-21",
+        "graph g: 2 facts (4 repeated facts left out), 3 entities, 1 relation, 2014-09-20 to 2014-09-21",
         "corpus g: 2 documents, indexed",
         "  next: mathrag rules mine --graph g --miner tlogic --name g --wait",
     ]

@@ -121,7 +121,7 @@ def test_labels_go_to_a_file_that_is_not_there_yet(asked: list[httpx2.Request], 
 def test_the_bare_noun_lists_the_sets(asked: list[httpx2.Request]) -> None:
     assert run().stdout.splitlines()[1].split() == ["mine", "documents", "gate", "40", "7", "1"]
     shown = run("show", "mine").stdout
-    assert "ana: 7 labels, 5 as the judge; 1 abstentions" in shown
+    assert "ana: 7 labels, 5 as the judge; 1 abstention" in shown
 
 
 def test_a_calibration_says_what_each_rating_is_worth(asked: list[httpx2.Request]) -> None:

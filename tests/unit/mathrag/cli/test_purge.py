@@ -66,7 +66,7 @@ def test_a_dry_run_only_shows_what_would_go(deleted: list[list[str]]) -> None:
 def test_yes_purges_without_asking(deleted: list[list[str]]) -> None:
     code, output = run("first", "--yes")
     assert (code, deleted) == (0, [["first"]])
-    assert "Deleted 1 jobs" in output
+    assert "Deleted 1 job." in output
 
 
 @pytest.mark.parametrize(

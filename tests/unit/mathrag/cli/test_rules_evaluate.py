@@ -88,7 +88,7 @@ def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_people_read_measures_with_intervals_and_what_was_counted_as_missed(tmp_path: Path) -> None:
     ended = evaluate(tmp_path, written([FOLLOWS]))
-    assert "1 rules of tlogic, 4 queries" in ended.stdout
+    assert "1 rule of tlogic, 4 queries" in ended.stdout
     assert "hits@3    0.5000  0.1500 to 0.8500" in ended.stdout
     assert "missed          1 queries of these have it from no rule, and count 0" in ended.stdout
     assert ended.stderr == ""

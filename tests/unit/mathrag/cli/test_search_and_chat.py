@@ -52,7 +52,7 @@ def test_a_chat_shows_progress_and_then_the_answer_with_its_documents(server: Se
     server(answering())
     ended = mathrag("chat", "What is 2+3?", "--corpus", "math")
     assert ended.exit_code == Exit.DONE, ended.output
-    assert "hybrid: generate 1 at most, 1 models to load first" in ended.stderr
+    assert "hybrid: generate 1 at most, 1 model to load first" in ended.stderr
     for words in ("So it is 5.", "answer          5", "What is 2+2? 4", "left out: timeout"):
         assert words in ended.stdout
 

@@ -152,7 +152,7 @@ def test_lines_that_were_left_out_are_a_finding(tmp_path: Path, monkeypatch: pyt
     command = ["dataset", "create", "mine", "--from", str(tmp_path / "t.csv"), "--on-error", "skip"]
     ended = CliRunner().invoke(app, command)
     assert (ended.exit_code, requests[0].content.count(b"\n")) == (1, 2)
-    assert "rejected: t.csv, line 4: has 1 columns, but the header has 2" in ended.stderr
+    assert "rejected: t.csv, line 4: has 1 column, but the header has 2" in ended.stderr
     assert "rejected: t.csv, line 5: repeats the id '1' of t.csv, line 2; rename one" in ended.stderr
     assert "2 lines were rejected" in ended.stderr
     as_json = CliRunner().invoke(app, [*command, "--json"])

@@ -421,7 +421,7 @@ def test_an_experiments_jobs_are_those_of_its_cells(server: Server, tmp_path: Pa
     assert ended.exit_code == Exit.DONE, ended.stderr
     assert len([request for request in requests if request.url.path.endswith("/provenance")]) == 1
     assert (tmp_path / "out" / "data" / "experiment.json").is_file()
-    assert "1 jobs: open" in ended.stdout
+    assert "1 job: open" in ended.stdout
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -223,7 +223,7 @@ def test_beir_split_that_is_not_there_lists_those_that_are(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("row", "expected"),
-    [("q1\td1", "has 2 columns"), ("q1 d1 1", "has 1 columns"), ("q1\td1\thigh", "score 'high' is not a whole number")],
+    [("q1\td1", "has 2 columns"), ("q1 d1 1", "has 1 column,"), ("q1\td1\thigh", "score 'high' is not a whole number")],
 )
 def test_judgement_that_cannot_be_read(tmp_path: Path, row: str, expected: str) -> None:
     write(tmp_path, {"queries.jsonl": QUERIES, "qrels/test.tsv": f"query-id\tcorpus-id\tscore\n{row}\n"})

@@ -113,7 +113,7 @@ def test_no_question_left_says_why() -> None:
     with pytest.raises(Invalid) as refused:
         list(set_of(STATIC, [("a", "knows", "b"), ("x", "likes", "y")]).items())
     assert refused.value.hint == (
-        "1 facts are in the graph already; 1 facts have a relation that the graph lacks;"
+        "1 fact is in the graph already; 1 fact has a relation that the graph lacks;"
         " give facts that the graph does not have"
     )
 

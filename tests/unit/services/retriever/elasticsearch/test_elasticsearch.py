@@ -355,7 +355,7 @@ MISSING = "Search rejected due to missing shards [[it][0]]."
     ("reply", "words"),
     [
         ({**PART, "timed_out": True, "_shards": {"failed": 0}}, "it stopped searching at its time limit (timed_out)"),
-        ({**PART, "timed_out": False, "_shards": {"failed": 1}}, "1 shards failed"),
+        ({**PART, "timed_out": False, "_shards": {"failed": 1}}, "1 shard failed"),
         (
             {
                 "error": {

@@ -89,7 +89,7 @@ class TestCollection:
         with pytest.raises(Invalid, match="relevant document for none of the queries"):
             Collection(made).queries("test")
         (made / "qrels" / "test.tsv").write_text("area circle 1\n")
-        with pytest.raises(InvalidLine, match=r"qrels/test.tsv, line 1: has 1 columns"):
+        with pytest.raises(InvalidLine, match=r"qrels/test.tsv, line 1: has 1 column,"):
             Collection(made).queries("test")
         (made / "corpus.jsonl").write_text('{"text": "nobody"}')
         with pytest.raises(Invalid, match="no `_id`"):

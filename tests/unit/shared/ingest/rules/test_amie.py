@@ -98,7 +98,7 @@ def test_an_arrow_in_a_name_parts_nothing() -> None:
         (LINE.replace("0.25", "1.25"), "line 1: `Head Coverage` is 1.25; it must be from 0 to 1"),
         (LINE.replace("0.625", "0,625"), "`PCA Confidence` is '0,625', not a number; write decimal points"),
         (LINE.replace("0.625", "NaN"), "`PCA Confidence` is 'NaN', not a number"),
-        (LINE[: LINE.index("\t8")], "has 6 columns of 8 (Rule, Head Coverage"),
+        (LINE[: LINE.index("\t8")], "has 6 of 8 columns (Rule, Head Coverage"),
         (f"{HEADER.replace('Head Coverage', 'hc')}\n{LINE}", "line 1: the header has no column `Head Coverage`"),
         (LINE.replace("?b\t", "b  c\t"), "'?a  lives in  b  c' is not atoms of three names"),
         ("r(?b,?a)  => r(?a,?b)\t.5\t.5\t.5\t1\t2\t2\t?a", "AMIE prints them so without `-datalog`"),
