@@ -37,6 +37,15 @@ SELECT encode(ids, 'hex') FROM corpora WHERE id = $1
 SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT $1) live
 
 
+    WITH live AS (
+        SELECT min(id) AS oldest, min(COALESCE(CAST(code ->> 'turn' AS bigint), 0)) AS turn FROM jobs
+        WHERE ended_at IS NULL)
+    SELECT GREATEST(COALESCE(live.turn, 0), COALESCE(
+        (SELECT COALESCE(CAST(code ->> 'turn' AS bigint), 0) + total FROM jobs
+         WHERE code ->> 'submitted_by' IS NOT DISTINCT FROM $1 AND id >= live.oldest ORDER BY id DESC LIMIT 1), 0))
+    FROM live
+
+
     SELECT name FROM unnest(CAST($1 AS text[])) n(name)
     WHERE NOT pg_try_advisory_xact_lock(hashtextextended(name, $2))
 
@@ -80,7 +89,7 @@ SELECT count(*) FROM attempts
 
 
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
-        i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint) + s.repeat * (j.total / j.repeats) + s.ordinal, 0) AS place
+        i.query, g.content AS given, j.public_id::text AS public_id, (CAST(j.rank AS bigint) << 40) + COALESCE(CAST(j.code ->> 'turn' AS bigint), 0) + s.repeat * (j.total / j.repeats) + s.ordinal AS place
     FROM samples s JOIN jobs j ON j.id = s.job_id AND j.state IN ('preparing', 'running') AND (j.code -> 'plugins' IS NULL OR j.code -> 'plugins' <@ CAST($1 AS jsonb))
     LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = s.ordinal AND s.kind = 'item'
     LEFT JOIN given g ON g.job = j.public_id AND g.ordinal = s.ordinal AND g.repeat = s.repeat AND s.kind = 'item' AND j.pipeline IN ('imported', 'conversation', 'embedding')
