@@ -1,4 +1,4 @@
-"""Read a job's whole provenance, sample by sample, for both export formats.
+"""Read a job's whole provenance, sample by sample.
 
 It is read in short transactions, a batch of samples at a time, so that memory and locks stay small with a slow reader.
 """

@@ -18,8 +18,8 @@ REQUIRED = {"MATHRAG_ACCESS__KEYS": "required", "MATHRAG_SERVICE_KEY": SERVICE_K
 PAGES = (
     "/v1/jobs", "/v1/jobs/{job}", "/v1/jobs/{job}/results", "/v1/jobs/{job}/samples", "/v1/jobs/{job}/samples/0",
     "/v1/jobs/{job}/report", "/v1/jobs/{job}/audit", "/v1/jobs/{job}/provenance",
-    "/v1/jobs/{job}/provenance?format=prov", "/v1/models", "/v1/pipelines", "/v1/corpora", "/v1/datasets", "/v1/gpus",
-    "/v1/gpus/cpu:0", "/readyz", "/healthz", "/metrics", "/docs", "/openapi.json", "/nowhere",
+    "/v1/models", "/v1/pipelines", "/v1/corpora", "/v1/datasets", "/v1/gpus", "/v1/gpus/cpu:0",
+    "/readyz", "/healthz", "/metrics", "/docs", "/openapi.json", "/nowhere",
 )  # fmt: skip
 
 

@@ -218,9 +218,9 @@ def results_file(
     return jobs.file(job, "results", format=format, prompts=prompts)
 
 
-def provenance(job: str, *, format: Literal["jsonl", "prov"] = "jsonl") -> Request[Any]:  # noqa: A002
-    """Download the hash-chained records of an ended job as JSON lines or as W3C PROV."""
-    return jobs.file(job, "provenance", format=format)
+def provenance(job: str) -> Request[Any]:
+    """Download the hash-chained records of an ended job as JSON lines."""
+    return jobs.file(job, "provenance")
 
 
 def name_of(thing: str | HasName) -> str:
