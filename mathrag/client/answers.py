@@ -1389,7 +1389,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     quality_weight: float = 0.9
     gate: GateParams | None = None
     quality: str = "gate"
-    verify: VerifyParams | None = None
     route: RouteParams | None = None
     generate: GenerateParams | None = None
     judge: JudgeParams | None = None
@@ -2217,12 +2216,6 @@ class ValueDifference(msgspec.Struct, frozen=True, kw_only=True):
     change: str
     left: object = None
     right: object = None
-
-
-class VerifyParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How equations are checked."""
-
-    modulus: int = 0
 
 
 class Versus(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ class VerificationPool(ChildPool):
         module = "services.judge.verification_process"
         super().__init__(module, "verifier", FailureKind.VERIFIER_TIMEOUT, size=size, deadline_s=deadline_s)
 
-    async def verify(self, text: str, modulus: int) -> Verified | Failure:
+    async def verify(self, text: str) -> Verified | Failure:
         """Count the verified, refuted and unknown equations of `text`.
 
         Raises:
             RuntimeError: if the pool is closed.
         """
-        reply = await self.ask({"text": text, "modulus": modulus})
+        reply = await self.ask({"text": text})
         return reply if isinstance(reply, Failure) else Verified(**reply)

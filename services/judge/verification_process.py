@@ -1,6 +1,6 @@
 """The child of `VerificationPool`, which verifies documents one at a time and is killed when it takes too long.
 
-It reads {"text", "modulus"} and answers {"verified", "refuted", "unknown"}.
+It reads {"text"} and answers {"verified", "refuted", "unknown"}.
 """
 
 import sys
@@ -19,7 +19,7 @@ def load() -> Callable[[dict[str, Any]], dict[str, Any]]:
     from shared.mathtext.verification import verify
 
     def answer(request: dict[str, Any]) -> dict[str, Any]:
-        return msgspec.structs.asdict(verify(request["text"], request["modulus"]))
+        return msgspec.structs.asdict(verify(request["text"]))
 
     return answer
 

@@ -53,4 +53,4 @@ class VerifyExecutor:
             text = documents[document.doc].text
         except KeyError as missing:
             return Failure(kind=FailureKind.BACKEND_ERROR, detail=f"document {missing} does not exist")
-        return await self._pool.verify(text, request.modulus)
+        return await self._pool.verify(text)

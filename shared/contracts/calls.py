@@ -171,8 +171,6 @@ class Verify(msgspec.Struct, frozen=True, kw_only=True, tag="verify"):
 
     document: str
     """Hash of the document."""
-    modulus: int = 0
-    """Modulus of all equations; 0: ordinary arithmetic."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True, tag="estimate"):

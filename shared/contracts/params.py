@@ -4,7 +4,7 @@ A pipeline declares which parameters it reads; a job that sets another one is re
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
@@ -234,18 +234,6 @@ class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The calibrated ratings; set at submission, so that later labels do not change a job."""
 
 
-class VerifyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How equations are checked."""
-
-    modulus: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    """Modulus of all equations (10 in the shipped world); 0: ordinary arithmetic."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for modulus 1, by which all numbers are equal."""
-        if self.modulus == 1:
-            raise ValueError("`verify.modulus` is 1, by which every equation holds: set 0 or more than 1")
-
-
 class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Routing of easy questions to the rule path of `mathrag-gate`, whatever the gate decided."""
 
@@ -342,7 +330,6 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gate: GateParams = GateParams()
     quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
     """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
-    verify: VerifyParams = VerifyParams()
     route: RouteParams = RouteParams()
     generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
     judge: JudgeParams = JudgeParams()
@@ -376,6 +363,9 @@ RANGES: dict[str, tuple[int, int]] = {
 }  # fmt: skip
 """Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
 
+REMOVED = frozenset({"verify"})
+"""Groups of parameters of earlier releases, which stored jobs and configurations still have."""
+
 
 def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
     """Yield (path, value, rule) of every parameter out of its range; NaN is out of every range."""
@@ -401,4 +391,11 @@ def decode_params(raw: bytes) -> Params:
         ValueError: they are not JSON, or have other fields.
     """
     tree = msgspec.json.decode(raw)
-    return msgspec.convert({"duplicates": RELEASE_0_1, **tree} if isinstance(tree, dict) else tree, Params)
+    if isinstance(tree, dict):
+        tree = {"duplicates": RELEASE_0_1, **drop_removed(tree)}
+    return msgspec.convert(tree, Params)
+
+
+def drop_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored parameters without those that only earlier releases had."""
+    return {name: value for name, value in tree.items() if name not in REMOVED}

@@ -42,7 +42,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     item: str = ""
     gold: str = ""
     logprobs: int = 0
-    modulus: int = 0
     rules: Rules | None = None
     """How an answer is graded; None: by the rules of `MATH`."""
     mining: Mining | None = None

@@ -53,13 +53,13 @@ class Checked(NamedTuple):
     holds: bool | None
 
 
-def arithmetic(text: str, modulus: int = 0) -> list[Checked]:
+def arithmetic(text: str) -> list[Checked]:
     """The equations of a text, each decided as far as exact arithmetic of rational numbers goes.
 
-    With a `modulus` all equations are meant modulo it; else in ordinary arithmetic, unless they name a modulus
-    themselves. Takes time in proportion to the text's length, and raises nothing.
+    An equation is meant modulo a number if it names one, else in ordinary arithmetic. Takes time in proportion to the
+    text's length, and raises nothing.
     """
-    return [Checked(each.text, holds(each, modulus)) for each in equations(text)]
+    return [Checked(each.text, holds(each)) for each in equations(text)]
 
 
 def equations(text: str) -> list[Equation]:
@@ -73,23 +73,22 @@ def equations(text: str) -> list[Equation]:
     return found[:MOST_EQUATIONS]
 
 
-def holds(equation: Equation, modulus: int = 0) -> bool | None:
+def holds(equation: Equation) -> bool | None:
     """Whether it holds in one of its readings (True), in none (False), or neither can be said (None)."""
-    modulus = equation.modulus or modulus
-    verdicts = {_equal(left, right, modulus, equation) for left in equation.left for right in equation.right}
+    verdicts = {_equal(left, right, equation) for left in equation.left for right in equation.right}
     if True in verdicts:
         return True
     return False if verdicts == {False} else None
 
 
-def _equal(left: Expression, right: Expression, modulus: int, equation: Equation) -> bool | None:
+def _equal(left: Expression, right: Expression, equation: Equation) -> bool | None:
     values = _units(left, right)
     try:
         one, other = exact(left, values), exact(right, values)
     except (Undefined, NotRational):
         return None
-    if modulus:
-        return _congruent(one, other, modulus)
+    if equation.modulus:
+        return _congruent(one, other, equation.modulus)
     if one == other:
         return True
     if equation.alone and _bare(left) and _bare(right):

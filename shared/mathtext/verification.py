@@ -45,23 +45,23 @@ IMAGINARY = {"i": "j"}
 _COMPLEX = re.compile(r"i\s*\^\s*2\s*=\s*-\s*1|complex|imaginary|conjugate", re.IGNORECASE)
 
 
-def verify(text: str, modulus: int = 0) -> Verified:
-    """How many of the text's equations hold, do not, and were not decided; with a `modulus` all are meant modulo it."""
-    verdicts = [verdict(each, modulus, imaginary=bool(_COMPLEX.search(text))) for each in equations(text)]
+def verify(text: str) -> Verified:
+    """How many of the text's equations hold, do not, and were not decided."""
+    verdicts = [verdict(each, imaginary=bool(_COMPLEX.search(text))) for each in equations(text)]
     return Verified(
         verified=verdicts.count(True), refuted=verdicts.count(False), unknown=verdicts.count(None)
     )  # fmt: skip
 
 
-def verdict(equation: Equation, modulus: int = 0, *, imaginary: bool = False) -> bool | None:
+def verdict(equation: Equation, *, imaginary: bool = False) -> bool | None:
     """Whether an equation holds; None: that cannot be said. `imaginary`: i is known to be the imaginary unit."""
-    found = holds(equation, modulus)
+    found = holds(equation)
     if found is not None or not equation.read:
         return found
     verdicts = {_compared(left, right, imaginary=imaginary) for left in equation.left for right in equation.right}
     if True in verdicts:
         return True
-    decidable = not (modulus or equation.modulus or equation.moduli)
+    decidable = not (equation.modulus or equation.moduli)
     return False if verdicts == {False} and decidable else None
 
 

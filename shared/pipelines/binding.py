@@ -163,8 +163,7 @@ def _measurement(call: Rerank | Embed | Verify | Estimate | FindRules | Mine) ->
         case Embed():
             return Request(role="embed", model="", values={"text": call.text})
         case Verify():
-            document = DocumentRef(call.document)
-            return Request(role="verify", model="", values={"document": document}, modulus=call.modulus)
+            return Request(role="verify", model="", values={"document": DocumentRef(call.document)})
         case Estimate():
             return Request(role="estimate", model="", values={"question": call.question})
         case FindRules():

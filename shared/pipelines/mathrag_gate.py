@@ -26,7 +26,7 @@ from shared.rag.truth import compare_with_truth
 
 READS = (
     "anchors", "candidates", "context_size", "duplicates", *FUSED, "gate", "generate", "judge", "quality",
-    "quality_weight", "rerank.floor", "route", "rrf_weight", "seed", "verify",
+    "quality_weight", "rerank.floor", "route", "rrf_weight", "seed",
 )  # fmt: skip
 """Parameters that the pipeline reads."""
 
@@ -106,7 +106,7 @@ def _calibration_replies(
     """
     checked = documents if params.gate.truth == "verifier" else []
     again = [rating for draw in range(1, params.gate.repeats) for rating in _ratings(documents, draw)]
-    calls: list[Judge | Verify] = [*_ratings(documents), *_checks(checked, params), *again]
+    calls: list[Judge | Verify] = [*_ratings(documents), *_checks(checked), *again]
     replies = iter((yield calls) if calls else ())
     judged, found = islice(replies, len(documents)), islice(replies, len(checked))
     return dict(zip(documents, judged, strict=True)), dict(zip(checked, found, strict=True))
@@ -126,7 +126,7 @@ def _score(
     if strategy is Strategy.RULES:
         return {document: _score_by_rules(document, library) for document in documents}
     if strategy is Strategy.VERIFIER:
-        found = yield from _verify_documents(documents, params)
+        found = yield from _verify_documents(documents)
         return {document: _score_by_verifier(reply) for document, reply in found.items()}
     replies = yield from _judge_documents(documents)
     return {document: _score_by_judge(reply, params) for document, reply in replies.items()}
@@ -141,14 +141,12 @@ def _judge_documents(documents: Sequence[str]) -> Generator[Yielded, Any, dict[s
     return dict(zip(distinct, replies, strict=True))
 
 
-def _verify_documents(
-    documents: Sequence[str], params: Params
-) -> Generator[Yielded, Any, dict[str, Verified | Failure]]:
+def _verify_documents(documents: Sequence[str]) -> Generator[Yielded, Any, dict[str, Verified | Failure]]:
     """Check every distinct document's equations, all in one step."""
     distinct = list(dict.fromkeys(documents))
     if not distinct:
         return {}
-    replies = yield _checks(distinct, params)
+    replies = yield _checks(distinct)
     return dict(zip(distinct, replies, strict=True))
 
 
@@ -156,8 +154,8 @@ def _ratings(documents: Sequence[str], draw: int = 0) -> list[Judge]:
     return [Judge(rubric=RUBRIC, document=document, draw=draw) for document in documents]
 
 
-def _checks(documents: Sequence[str], params: Params) -> list[Verify]:
-    return [Verify(document=document, modulus=params.verify.modulus) for document in documents]
+def _checks(documents: Sequence[str]) -> list[Verify]:
+    return [Verify(document=document) for document in documents]
 
 
 def _score_by_rules(document: str, library: Library) -> DocumentScoring:

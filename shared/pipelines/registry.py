@@ -20,8 +20,8 @@ from shared.pipelines import grading, source
 from shared.pipelines.switches import Switch, covers, find_closed, get_tree_values
 from shared.rag import prompts
 
-AFTERWARDS = ("grading", "verify.modulus")
-"""Parameters that apply after every pipeline: those of grading, and the modulus that decides wrong answers' endings."""
+AFTERWARDS = ("grading",)
+"""Parameters that apply after every pipeline."""
 FUSED = ("fusion.method", "fusion.normaliser", "fusion.dense", "fusion.sparse", "rrf_k")
 """Parameters of a pipeline that fuses two lists with fixed weights."""
 ENHANCED = (

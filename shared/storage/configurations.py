@@ -12,6 +12,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.contracts.params import drop_removed
 from shared.errors import PreconditionFailed
 from shared.storage import operations, pages
 from shared.storage.database import Database
@@ -65,9 +66,12 @@ def prune(tree: Tree, depth: int = DEEPEST) -> dict[str, Any]:
 
 
 async def find_newest(connection: AsyncConnection) -> Configuration:
-    """Load the version in force."""
+    """Load the version in force, without removed parameters, because no job could be submitted with them."""
     row = (await connection.execute(NEWEST)).mappings().first()
-    return SHIPPED if row is None else _configuration(row)
+    if row is None:
+        return SHIPPED
+    found = _configuration(row)
+    return msgspec.structs.replace(found, params=drop_removed(found.params))
 
 
 async def load_newest(database: Database) -> Configuration:

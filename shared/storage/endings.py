@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.params import VerifyParams
 from shared.contracts.replies import Marked
 from shared.contracts.samples import Outcome
 from shared.mathtext.equations import arithmetic
@@ -59,7 +58,6 @@ class _Grading(msgspec.Struct, frozen=True):
 class _EndingParams(msgspec.Struct, frozen=True):
     """The part of a job's parameters that is needed here, in a form that all releases can read."""
 
-    verify: VerifyParams = VerifyParams()
     grading: _Grading = _Grading()
 
 
@@ -107,22 +105,20 @@ async def find_endings(
     wrong = [each for each, ended in zip(asked, found, strict=True) if ended and ended.ending in OPEN]
     if not wrong:
         return found
-    params = await _load_params(connection, job)
     relevant = await read_gold_documents(
         connection, job, min(each.index for each in wrong), max(each.index for each in wrong)
     )
-    made = await _read_calls(connection, wrong, get_grader(params.grading.grader if params else "").extract)
-    endings = await to_thread.run_sync(
-        _decide_endings, wrong, relevant, made, params.verify.modulus if params else None
-    )
+    made = await _read_calls(connection, wrong, await _find_extractor(connection, job))
+    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)
     return [endings.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
 
 
-async def _load_params(connection: AsyncConnection, job: int) -> _EndingParams | None:
-    """Load the parameters that endings depend on; None if this release cannot read them."""
+async def _find_extractor(connection: AsyncConnection, job: int) -> Extract:
+    """Return the function by which the job finds an answer in a text; that of mathematics if its grader is unknown."""
     params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
     known, _ = try_decode(params, _EndingParams, "")
-    return known if known and known.grading.grader in {"", *grader_names()} else None
+    name = known.grading.grader if known else ""
+    return get_grader(name if name in grader_names() else "").extract
 
 
 async def _read_calls(
@@ -143,25 +139,20 @@ def _decide_endings(
     asked: Sequence[EndingSubject],
     relevant: Mapping[int, Mapping[str, int]],
     made: Mapping[int, _AnswerHistory],
-    modulus: int | None,
 ) -> dict[int, EndedSample]:
     """Decide the endings by sample, in a thread because parsing equations takes a while."""
     return {
-        each.sample: _classify(each.facts, relevant.get(each.index), made[each.sample], modulus)
-        for each in asked
-        if each.facts
+        each.sample: _classify(each.facts, relevant.get(each.index), made[each.sample]) for each in asked if each.facts
     }
 
 
 @lru_cache(maxsize=KEPT)
-def _find_refuted_equations(written: str, modulus: int) -> tuple[str, ...]:
+def _find_refuted_equations(written: str) -> tuple[str, ...]:
     """List a text's refuted equations; cached because reports are requested repeatedly."""
-    return tuple(each.text for each in arithmetic(written, modulus) if each.holds is False)
+    return tuple(each.text for each in arithmetic(written) if each.holds is False)
 
 
-def _classify(
-    known: SampleFacts, relevant: Mapping[str, int] | None, made: _AnswerHistory, modulus: int | None
-) -> EndedSample:
-    refuted = () if modulus is None else _find_refuted_equations(made.text or "", modulus)
+def _classify(known: SampleFacts, relevant: Mapping[str, int] | None, made: _AnswerHistory) -> EndedSample:
+    refuted = _find_refuted_equations(made.text or "")
     documents = None if relevant is None else frozenset(relevant)
     return classify_ending(replace(known, searched=made.searched, relevant=documents, refuted=refuted))

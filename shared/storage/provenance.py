@@ -88,7 +88,7 @@ async def load_provenance(
             state=SampleState(row["state"]).word,
             outcome=outcome,
             text=text,
-            equations=await to_thread.run_sync(_equations, text, params),
+            equations=await to_thread.run_sync(_equations, text),
             scored_by=find_scorer(outcome.trace) if outcome else None,
             relevant=(await gold.read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
@@ -109,11 +109,8 @@ _COPIED = (
 )  # fmt: skip
 
 
-def _equations(written: str | None, params: Params | None) -> tuple[Equation, ...]:
-    """Check the text's equations; empty if this release cannot read the job's parameters."""
-    if written is None or params is None:
-        return ()
-    return tuple(Equation(text=each.text, holds=each.holds) for each in arithmetic(written, params.verify.modulus))
+def _equations(written: str | None) -> tuple[Equation, ...]:
+    return tuple(Equation(text=each.text, holds=each.holds) for each in arithmetic(written or ""))
 
 
 def _text(steps: Sequence[Step], outcome: Outcome | None, params: Params | None) -> str | None:

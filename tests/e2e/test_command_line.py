@@ -79,7 +79,7 @@ variants:
   - {name: gate, pipeline: mathrag-gate, params: {gate: {tau: 1.0, truth: verifier}}}
   - {name: verified, pipeline: mathrag-gate, params: {quality: verifier}}
   - {name: routed, pipeline: mathrag-gate, params: {route: {enabled: true}}}
-params: {verify: {modulus: 10}, judge: {max_tokens: 11}, generate: {max_tokens: 500}}
+params: {judge: {max_tokens: 11}, generate: {max_tokens: 500}}
 baseline: hybrid
 """
 

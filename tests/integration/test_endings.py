@@ -147,25 +147,22 @@ async def test_a_judge_without_a_rating_is_to_blame_for_what_the_prompt_became(
     assert {row["ending"] for row in await results(api, job)} == {"judge_failure"}
 
 
-async def test_an_equation_that_does_not_hold_is_arithmetic_by_the_jobs_own_modulus(
-    api: Api, database: Database
-) -> None:
+async def test_an_equation_that_does_not_hold_is_arithmetic(api: Api, database: Database) -> None:
     texts: dict[int, str | Failure] = {
-        0: r"1+1=3. So \boxed{0}", 1: r"8+7=5. So \boxed{9}", 2: r"8+7=15. So \boxed{9}", 3: r"8+7=6. So \boxed{9}",
+        0: r"1+1=3. So \boxed{0}", 1: r"8+7=15. So \boxed{9}", 2: r"8+7=6. So \boxed{9}",
     }  # fmt: skip
-    endings = {}
-    for modulus in (0, 10):
-        job = await api.job("closed-book", name=f"modulo-{modulus}", params={"verify": {"modulus": modulus}})
-        await finished(database, texts)
-        endings[modulus] = [(row["ending"], row["ending_reason"]) for row in await results(api, job)]
-    assert [ending for ending, _ in endings[0]] == ["correct", "arithmetic", "logic", "arithmetic", "logic"]
-    assert [ending for ending, _ in endings[10]] == ["correct", "logic", "logic", "arithmetic", "logic"]
-    assert endings[10][3][1] == "does not hold: 8+7=6"
-    query = {"job": ["modulo-0", "modulo-10"], "baseline": "modulo-10"}
-    (pair,) = (await api.get("/v1/comparison", **query))["pairs"]
+    job = await api.job("closed-book")
+    await finished(database, texts)
+    rows = await results(api, job)
+    assert [row["ending"] for row in rows] == ["correct", "logic", "arithmetic", "logic", "logic"]
+    assert rows[2]["ending_reason"] == "does not hold: 8+7=6"
+    await api.job("closed-book", name="longer", params={"generate": {"max_tokens": 99}})
+    await finished(database, {0: r"\boxed{0}", 1: r"8+7=6. So \boxed{9}"})
+    (pair,) = (await api.get("/v1/comparison", job=["a-job", "longer"], baseline="longer"))["pairs"]
     assert (pair["left"], pair["moved"]) == (
-        "modulo-0", {"correct": {"correct": 1}, "arithmetic": {"arithmetic": 1, "logic": 1}, "logic": {"logic": 2}},
-    )  # fmt: skip
+        "a-job",
+        {"correct": {"correct": 1}, "arithmetic": {"logic": 1}, "logic": {"arithmetic": 1, "logic": 2}},
+    )
 
 
 async def test_of_several_texts_the_one_with_the_answer_is_looked_into(

@@ -200,7 +200,7 @@ def next_steps(data_dir: Path, setting: str, index: int) -> str:
                                              an answer, with the documents and the scores that it was made from
   mathrag job compare {gated} {hybrid} --baseline {hybrid}
   mathrag job submit --name again --dataset {setting} --corpus {setting} --pipeline mathrag-gate \\
-      --set context_size=3 --set generate.max_tokens=96 --set verify.modulus=10 --wait
+      --set context_size=3 --set generate.max_tokens=96 --wait
                                              the same job again: no model is asked twice
   mathrag down
 In the repository:

@@ -34,7 +34,7 @@ from shared.storage.states import TERMINAL
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
 POLL_S = "1"
-UNGRADED = ("grading.threshold", "grading.separators", "verify.modulus")
+UNGRADED = ("grading.threshold", "grading.separators")
 """Parameters by which an answer is compared with the expected one."""
 # Counts loads that were requested after the job was created, of models that answered the job's own calls.
 LOADS = sql("""

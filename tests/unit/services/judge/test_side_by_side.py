@@ -45,7 +45,7 @@ class Pool:
     async def grade(self, _answer: str | None, _gold: str, _rules: Rules) -> Reply:
         return await self._work(Graded(math_verify=True, strict=True))
 
-    async def verify(self, _text: str, _modulus: int) -> Reply:
+    async def verify(self, _text: str) -> Reply:
         return await self._work(VERDICT)
 
     async def _work(self, reply: Reply) -> Reply:
@@ -60,7 +60,7 @@ class Pool:
 
 
 class Patient:
-    async def verify(self, _text: str, _modulus: int) -> Reply:
+    async def verify(self, _text: str) -> Reply:
         for _ in range(20):
             await asyncio.sleep(0)
         return VERDICT

@@ -9,8 +9,8 @@ from shared.mathtext.formulas import LONGEST, formulas
 from tests.unit.cases import named
 
 
-def verdicts(text: str, modulus: int = 0) -> list[bool | None]:
-    return [checked.holds for checked in arithmetic(text, modulus)]
+def verdicts(text: str) -> list[bool | None]:
+    return [checked.holds for checked in arithmetic(text)]
 
 
 def test_equations_are_found_where_they_stand() -> None:
@@ -123,12 +123,6 @@ def test_congruences_are_decided_by_the_modulus_that_they_name() -> None:
     assert wrong == {}
 
 
-def test_all_equations_may_be_meant_modulo_a_number() -> None:
-    text = r"a zorlo b = (8+a)*b. 8+7=5. 5*2=0. 3+3=7. The answer is \boxed{0}."
-    assert verdicts(text, 10) == [None, True, True, False]
-    assert verdicts(text) == [None, False, False, False]
-
-
 def test_an_equation_says_how_it_is_written() -> None:
     checked = arithmetic(r"We get $x = 2 + 3 = \boxed{6}$, so 1+1=3.")
     assert [each.text for each in checked] == ["x = 2 + 3", r"2 + 3 = \boxed{6}", "1+1=3"]
@@ -169,15 +163,12 @@ def test_a_formula_that_is_too_long_is_not_read() -> None:
     assert verdicts("$1=" + "1+" * LONGEST + "1$") == [None]
 
 
-@given(st.text("0123456789+-*/^_(){}[]|!%,.=\\$ abmodpfrctex\n&", max_size=200), st.sampled_from([0, 2, 10]))
-def test_no_text_raises(text: str, modulus: int) -> None:
-    assert all(checked.holds in (True, False, None) for checked in arithmetic(text, modulus))
+@given(st.text("0123456789+-*/^_(){}[]|!%,.=\\$ abmodpfrctex\n&", max_size=200))
+def test_no_text_raises(text: str) -> None:
+    assert all(checked.holds in (True, False, None) for checked in arithmetic(text))
 
 
 @given(st.integers(-999, 999), st.integers(-999, 999), st.integers(1, 9))
 def test_right_sums_are_right_and_changed_ones_wrong(left: int, right: int, change: int) -> None:
-    wrong = f"$({left}) + ({right}) = {left + right + change}$"
     assert verdicts(f"$({left}) + ({right}) = {left + right}$") == [True]
-    assert verdicts(wrong) == [False]
-    assert verdicts(wrong, change + 1) == [False]
-    assert verdicts(wrong, change) == [True] if change > 1 else True
+    assert verdicts(f"$({left}) + ({right}) = {left + right + change}$") == [False]

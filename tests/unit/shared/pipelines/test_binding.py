@@ -203,17 +203,11 @@ def test_a_generation_without_documents_has_no_context() -> None:
         (GRADE, msgspec.structs.replace(GRADE, answer=None)),
         (Grade(answer="a", gold="b"), Grade(answer="b", gold="a")),
         (VERIFY, msgspec.structs.replace(VERIFY, document="cd" * 32)),
-        (VERIFY, msgspec.structs.replace(VERIFY, modulus=10)),
         (ESTIMATE, Estimate(question="?!")),
     ],
 )
 def test_every_field_of_a_call_is_in_its_key(one: Call, other: Call) -> None:
     assert bound(one).key != bound(other).key
-
-
-def test_what_only_one_kind_of_call_has_is_not_in_the_requests_of_the_others() -> None:
-    assert not [call for call in ALL if b"modulus" in bound(call).body]
-    assert b'"modulus":10' in bound(Verify(document=DOCUMENT, modulus=10)).body
 
 
 @pytest.mark.parametrize("change", [{"temperature": 0.2}, {"max_tokens": 11}])

@@ -71,7 +71,7 @@ LATER = {
     "rulerag": {"rulerag.decoding"},
 }
 """Parameters that are read after replies which the made-up ones are not."""
-AFTER_ALL = ("grading", "verify.modulus")
+AFTER_ALL = ("grading",)
 """What the runtime reads whatever the pipeline does."""
 
 
@@ -169,7 +169,7 @@ def test_every_parameter_is_read_or_refused_by_name(pipeline: str, route: Callab
     for path in LEAVES:
         leaf = leaf_of(path).path
         reads = not found.ignores(leaf) and found.find_closed(leaf, defaults) is None
-        if route is ask and covers(leaf, ("grading.threshold", "grading.separators", "verify.modulus")):
+        if route is ask and covers(leaf, ("grading.threshold", "grading.separators")):
             reads = reads and covers(leaf, found.reads or ())
         refused = refusal(route, pipeline, other_values(path))
         assert (refused is None) is reads, leaf
@@ -293,14 +293,14 @@ def test_what_the_pipeline_reads_is_accepted() -> None:
 
 
 def test_what_comes_after_every_pipeline_is_accepted_for_each() -> None:
-    params = {"grading": {"grader": "text"}, "verify": {"modulus": 10}}
+    params = {"grading": {"grader": "text"}}
     submission = JobRequest(name="n", dataset="d", pipeline="closed-book", params=params).submission()
-    assert (submission.params.grading.grader, submission.params.verify.modulus) == ("text", 10)
+    assert submission.params.grading.grader == "text"
 
 
 def test_the_same_parameters_can_be_cut_to_what_each_pipeline_reads() -> None:
-    params = {"context_size": 3, "generate": {"max_tokens": 9}, "verify": {"modulus": 10}, "gate": {"tau": 0.3}}
-    assert registry.get("closed-book").select_read(params) == {"generate": {"max_tokens": 9}, "verify": {"modulus": 10}}
+    params = {"context_size": 3, "generate": {"max_tokens": 9}, "gate": {"tau": 0.3}}
+    assert registry.get("closed-book").select_read(params) == {"generate": {"max_tokens": 9}}
     assert registry.get("mathrag-gate").select_read(params) == params
 
 
