@@ -101,7 +101,7 @@ ENTRIES = (
     CommandEntry("corpus", "corpus", "Upload, index, inspect and delete corpora: the documents that jobs search."),
     CommandEntry("dataset", "dataset", "Upload, inspect and delete datasets: the questions that jobs answer."),
     CommandEntry("graph", "graph", "Upload, inspect and delete knowledge graphs; each is also a corpus."),
-    CommandEntry("rules", "rules", "Mine rules from graphs; import, export and evaluate rule banks."),
+    CommandEntry("rules", "rules", "Mine rules from graphs; import and export rule banks."),
     CommandEntry(
         "job", "job", "Submit jobs, follow them and read their results; a job runs a pipeline over a dataset."
     ),

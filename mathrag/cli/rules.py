@@ -1,13 +1,18 @@
-"""`mathrag rules`: mine, inspect, evaluate and delete rule banks."""
+"""`mathrag rules`: mine, import, export, inspect and delete rule banks."""
 
+import re
+import sys
 import time
+from collections.abc import Iterator
+from enum import StrEnum
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mathrag.cli import progress, rule_files, rules_evaluate
-from mathrag.cli.command_groups import Mutation, PlainCommand
+from mathrag.cli import progress
+from mathrag.cli.command_groups import Mutation
 from mathrag.cli.confirm import Yes, confirm
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.output import AsJson, print_facts, print_json, print_table
@@ -17,15 +22,42 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE, Json
 from mathrag.client.rules import RuleBank
-from shared.contracts.mining import Amie, TemporalSimple, TLogic
+from shared.contracts.mining import Amie, TLogic
 from shared.plurals import format_count
 
-MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic, TemporalSimple)}
+MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic)}
 SEALED_S = 0.2
 """Seconds between two polls of a bank whose job has ended and which is not sealed yet."""
+CHUNK = 1 << 20
+_UPLOAD = re.compile(r"^upload\b")
 rules = typer.Typer()
 
+
+class ImportFormat(StrEnum):
+    """What a file must be."""
+
+    AUTO = "auto"
+    AMIE = "amie"
+    JSON = "json"
+
+
+class ExportFormat(StrEnum):
+    """How a bank is written."""
+
+    AMIE = "amie"
+    JSON = "json"
+
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the rule bank.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the new rule bank.")]
+From = Annotated[Path, typer.Option("--from", help="Rules as AMIE prints them, or an exported bank; may be gzipped.")]
+ImportOption = Annotated[ImportFormat, typer.Option("--format", help="Format of the file; auto takes either.")]
+Graph = Annotated[str | None, typer.Option(help="Refuse rules with relations that this graph lacks.")]
+ExportOption = Annotated[
+    ExportFormat, typer.Option("--format", help="json: everything, to import elsewhere; amie: AMIE's columns.")
+]
+Out = Annotated[Path | None, typer.Option(help="File to write (default: standard output).")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")]
 
 
 @rules.command(cls=Mutation)
@@ -34,8 +66,7 @@ def mine(
     graph: Annotated[str, typer.Option(help="Graph to mine.")],
     miner: Annotated[str, typer.Option(help=f"Miner: {', '.join(MINERS)}.")] = "amie",
     min_support: Annotated[
-        int | None,
-        typer.Option(help="amie, temporal-simple: least positive examples of a rule (default: 2 for amie, else 1)."),
+        int | None, typer.Option(help="amie: least positive examples of a rule (default: 2).")
     ] = None,
     min_head_coverage: Annotated[
         float | None, typer.Option(help="amie: least share of the head's facts that a rule predicts (default: 0.01).")
@@ -45,7 +76,7 @@ def mine(
         int | None, typer.Option(help="amie: most atoms of a rule, head included (default: 3).")
     ] = None,
     min_head_facts: Annotated[
-        int | None, typer.Option(help="Least number of facts of a head's relation (default: 100 for amie, else 1).")
+        int | None, typer.Option(help="Least number of facts of a head's relation (default: 100, tlogic: 1).")
     ] = None,
     constants: Annotated[
         bool | None, typer.Option("--constants", help="amie: allow entities in atoms.", show_default=False)
@@ -65,16 +96,6 @@ def mine(
     ] = None,
     min_confidence: Annotated[float | None, typer.Option(help="tlogic: least confidence (default: 0).")] = None,
     seed: Annotated[int | None, typer.Option(help="tlogic: seed for walks and samples (default: 0).")] = None,
-    window: Annotated[
-        int | None, typer.Option(help="temporal-simple: time steps before a fact in which a body counts (default: 50).")
-    ] = None,
-    min_entities: Annotated[
-        int | None,
-        typer.Option(help="temporal-simple: least entities that a rule with constants holds for (default: 3)."),
-    ] = None,
-    unseen_negatives: Annotated[
-        int | None, typer.Option(help="temporal-simple: negative examples added per distance in time (default: 30).")
-    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the mining until the bank is ready.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -83,8 +104,7 @@ def mine(
         "min_support": min_support, "min_head_coverage": min_head_coverage, "min_pca_confidence": min_pca_confidence,
         "max_atoms": max_atoms, "min_head_facts": min_head_facts, "constants": constants, "walks": walks,
         "max_length": max_length, "transition": transition, "samples": samples, "exact": exact,
-        "min_confidence": min_confidence, "seed": seed, "window": window, "min_entities": min_entities,
-        "unseen_negatives": unseen_negatives,
+        "min_confidence": min_confidence, "seed": seed,
     }  # fmt: skip
     with report_errors(as_json=as_json), Client() as client:
         limits = _check_limits(miner, {limit: value for limit, value in options.items() if value is not None})
@@ -180,9 +200,58 @@ def delete(name: Name, yes: Yes = False, as_json: AsJson = False) -> None:
             typer.echo(f"Deleted rule bank {name} with its {format_count(deletion['rules'], 'rule')}.")
 
 
-rules.command("import", cls=Mutation)(rule_files.import_bank)
-rules.command("export")(rule_files.export)
-rules.command("evaluate", cls=PlainCommand)(rules_evaluate.evaluate)
+@rules.command("import", cls=Mutation)
+def import_bank(
+    name: NewName,
+    source: From,
+    format: ImportOption = ImportFormat.AUTO,  # noqa: A002
+    graph: Graph = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import the rules of a file as a rule bank. Importing the same again changes nothing."""
+    with report_errors(as_json=as_json), Client() as client:
+        try:
+            bank = client.send(banks.import_bank(name, _read_chunks(source), graph, format.value))
+        except Failed as failed:  # the server calls the file its upload
+            message = _UPLOAD.sub(lambda _: str(source), failed.message)
+            raise Failed(failed.kind, message, failed.hint) from failed
+        if as_json:
+            print_json(bank)
+            return
+        typer.echo(f"rule bank {name}: {format_count(bank['rules'], 'rule')} of {bank['miner']}")
+        typer.echo(f"  next: mathrag rules show {name}")
+
+
+def _read_chunks(source: Path) -> Iterator[bytes]:
+    with source.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+@rules.command()
+def export(
+    name: Name,
+    format: ExportOption = ExportFormat.JSON,  # noqa: A002
+    out: Out = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a rule bank to a file or to standard output."""
+    with report_errors(as_json=as_json), Client() as client:
+        request = banks.export_bank(name, format.value)
+        if out is None:
+            sys.stdout.buffer.writelines(client.stream(request))
+            sys.stdout.buffer.flush()
+            return
+        if out.exists() and not force:
+            raise Failed("conflict", f"{out} already exists", hint="choose another file, or --force")
+        client.save(request, out)
+        if client.shows:
+            return
+        if as_json:
+            print_json({"bank": name, "file": str(out), "format": format.value})
+        else:
+            typer.echo(f"rule bank {name} is in {out}")
 
 
 def _print(bank: RuleBank, as_json: bool) -> None:

@@ -1,10 +1,13 @@
-"""Requests for rule banks: mine, inspect and delete."""
+"""Requests for rule banks: mine, import, export, inspect and delete."""
 
+from collections.abc import Iterable
 from typing import TypedDict
 
 from mathrag.client.request import INDEXED_S, Json, Page, Request, Value, segment
 
 PATH = "/v1/rules"
+CONTENT = {"content-type": "application/octet-stream"}
+"""The server tells the format from the first line."""
 
 
 class RuleBank(TypedDict):
@@ -57,3 +60,26 @@ def rules(name: str, limit: int | None = None, **only: Value | None) -> Request[
 def delete(name: str) -> Request[RuleBank]:
     """Delete a bank with its rules."""
     return Request(method="DELETE", path=at(name))
+
+
+def import_bank(
+    name: str,
+    content: Iterable[bytes],
+    graph: str | None = None,
+    format: str = "auto",  # noqa: A002 - what the API calls it
+) -> Request[RuleBank]:
+    """Request to store the rules of a file as a bank; if given, `graph` must have all their relations."""
+    return Request(
+        method="POST",
+        path=f"{PATH}/import",
+        lines=content,
+        query={"name": name, "format": format, "graph": graph},
+        headers=CONTENT,
+        timeout_s=INDEXED_S,
+        is_idempotent=True,
+    )
+
+
+def export_bank(name: str, format: str) -> Request[bytes]:  # noqa: A002 - what the API calls it
+    """Request a bank as a file in AMIE's format or in ours."""
+    return Request(path=f"{at(name)}/export", query={"format": format}, timeout_s=INDEXED_S)

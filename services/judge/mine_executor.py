@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from services.judge import graph_files
 from services.judge.mining_pool import MiningPool
+from shared.contracts.mining import TemporalSimple
 from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.runtime.answers import AnsweredCall, Receipt
@@ -87,6 +88,8 @@ class MineExecutor:
         request = _REQUEST.decode(call.request)
         if request.mining is None:
             return Failure(kind=FailureKind.REFUSED, detail="the call names no miner")
+        if isinstance(request.mining, TemporalSimple):
+            return Failure(kind=FailureKind.REFUSED, detail="this release has no miner temporal-simple")
         try:
             async with self._open_graph(call.model_id, request.model) as graph:
                 return await self._pool.mine(graph, str(request.values["relation"]), request.mining)

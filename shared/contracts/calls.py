@@ -12,7 +12,7 @@ import msgspec
 
 from shared.contracts import canonical
 from shared.contracts.grading import Expected
-from shared.contracts.mining import Mining
+from shared.contracts.mining import StoredMining
 from shared.contracts.prompts import Message
 from shared.contracts.replies import (
     Embedded,
@@ -212,7 +212,7 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True, tag="mine"):
     """Mine the rules of the job's graph for one relation in the head."""
 
     relation: str
-    mining: Mining
+    mining: StoredMining
 
 
 Call = Retrieve | Rerank | Embed | Judge | Write | Generate | Converse | Grade | Verify | Estimate | FindRules | Mine

@@ -49,26 +49,17 @@ class TLogic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Seed of the walks and samples; the same seed gives the same bank."""
 
 
-class TemporalSimple(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="miner", tag="temporal-simple"
-):
-    """Mine the four simple types of rules of a temporal graph (CountTRuCoLa, Gastinger et al. 2025).
+class TemporalSimple(msgspec.Struct, frozen=True, kw_only=True, tag_field="miner", tag="temporal-simple"):
+    """The limits of a miner of earlier releases, which stored jobs and rule banks still name."""
 
-    The authors' repository has defaults for each dataset (`rule_based/config-default.yaml`); these are those for
-    ICEWS14.
-    """
-
-    window: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
-    """Number of steps before a fact within which a body counts."""
-    min_support: Count = 1
-    """Minimum number of examples that a rule must get right."""
-    min_entities: Count = 3
-    """Minimum number of entities in which body and head of a rule with constants must meet (`C_X_COUNT`)."""
-    unseen_negatives: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 30
-    """Wrong examples that are added at each distance, so that a few right ones do not look certain."""
-    min_head_facts: Count = 1
-    """Minimum number of facts of a head's relation."""
+    window: int = 50
+    min_support: int = 1
+    min_entities: int = 3
+    unseen_negatives: int = 30
+    min_head_facts: int = 1
 
 
-Mining = Amie | TLogic | TemporalSimple
+Mining = Amie | TLogic
 """The miner, and its limits."""
+StoredMining = Mining | TemporalSimple
+"""The same in a stored job, call or bank, which may be of an earlier release."""

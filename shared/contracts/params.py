@@ -12,7 +12,7 @@ import msgspec
 
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates
 from shared.contracts.grading import GraderName
-from shared.contracts.mining import Mining
+from shared.contracts.mining import StoredMining
 from shared.contracts.rule_params import RuleragParams
 
 MOST_CANDIDATES = 1000
@@ -341,7 +341,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rules: str = ""
     """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
     rulerag: RuleragParams = RuleragParams()
-    mining: Mining | None = None
+    mining: StoredMining | None = None
     """The miner and its limits, for jobs of `mathrag rules mine`."""
 
 

@@ -10,7 +10,7 @@ import msgspec
 from shared.contracts import canonical
 from shared.contracts.calls import RELEASE_0_1, Decoding, Duplicates, RuleChoice
 from shared.contracts.grading import Rules
-from shared.contracts.mining import Mining
+from shared.contracts.mining import StoredMining
 from shared.contracts.prompts import Message
 
 
@@ -44,7 +44,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: int = 0
     rules: Rules | None = None
     """How an answer is graded; None: by the rules of `MATH`."""
-    mining: Mining | None = None
+    mining: StoredMining | None = None
     """The miner, and its limits."""
     choice: RuleChoice | None = None
     """How rules of a bank are chosen."""

@@ -14,7 +14,10 @@ predicts the object and `relation("c", 0)` the subject c, and `relation(1, "c")`
 for.
 """
 Miner = Literal["amie", "tlogic", "temporal-simple", "anyburl"]
-"""The miner that found a rule; it defines the meaning of the rule's figures."""
+"""The miner that found a rule; it defines the meaning of the rule's figures. This release mines with the first two;
+`temporal-simple` and `anyburl` are those of banks of earlier releases."""
+TEMPORAL: frozenset[Miner] = frozenset({"tlogic", "temporal-simple"})
+"""Miners whose bodies are ordered in time, and whose rules predict one end of their head."""
 
 
 class Atom(msgspec.Struct, frozen=True, array_like=True):
@@ -48,7 +51,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: str = ""
     """Type of a rule of `temporal-simple`."""
     curve: tuple[float, ...] = ()
-    """Coefficients of the confidence over time, of a rule of `temporal-simple` (`shared.rules.simple`)."""
+    """Coefficients of the confidence over time, of a rule of `temporal-simple`."""
 
     @property
     def certainty(self) -> float:

@@ -71,22 +71,13 @@ def read_whole(file: IO[bytes], source: str, most: int) -> bytes:
         InvalidLine: this is no text, or the packed file is damaged.
         TooLarge: it has more than `most` bytes, unpacked.
     """
-    content = read_beginning(file, source, most + 1)
+    try:
+        content = open_unpacked(file, source).read(most + 1)
+    except Defect as defect:
+        raise lines.locate_defect(defect, source, 1) from defect
     if len(content) > most:
         raise TooLarge(f"{source} is longer than {most} bytes when unpacked", hint="split the file")
     return content.removeprefix(BOM)
-
-
-def read_beginning(file: IO[bytes], source: str, size: int) -> bytes:
-    """Read the first `size` bytes of a file, compressed or not.
-
-    Raises:
-        InvalidLine: this is no text, or the packed file is damaged.
-    """
-    try:
-        return open_unpacked(file, source).read(size)
-    except Defect as defect:
-        raise lines.locate_defect(defect, source, 1) from defect
 
 
 def require_sound(found: Iterator[Line], source: str) -> Iterator[Sound]:

@@ -9,14 +9,14 @@ from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery, Lead
-from shared.contracts.rules import Miner
+from shared.contracts.rules import TEMPORAL, Miner
 from shared.errors import Invalid
 from shared.plurals import format_count
 from shared.questions.counts import Counts
 from shared.questions.drawing import SIDES, Question, draw, pool_of
 from shared.questions.facts import ALWAYS, Facts
 from shared.questions.held_out import number
-from shared.questions.leads import DOCUMENTS, RULES, TEMPORAL, Leads, Numbered, Side
+from shared.questions.leads import DOCUMENTS, RULES, Leads, Numbered, Side
 from shared.questions.names import names_of
 from shared.questions.wording import Wording
 from shared.rules import sentences, times

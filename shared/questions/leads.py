@@ -6,13 +6,11 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from shared.contracts.graphs import Lead
-from shared.contracts.rules import Miner, Rule, Term
+from shared.contracts.rules import Rule, Term
 from shared.questions.bodies import BodySearch, NumberedAtom, bind
 from shared.questions.facts import Facts
 from shared.questions.names import GraphNumbers
 
-TEMPORAL: tuple[Miner, ...] = ("tlogic", "temporal-simple")
-"""Miners whose bodies are ordered in time, and whose heads are read in one direction."""
 RULES = 20
 """Upper bound of a question's leads."""
 DOCUMENTS = 20

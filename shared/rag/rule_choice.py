@@ -6,11 +6,9 @@ from typing import Literal, NamedTuple
 
 from shared.contracts.calls import RuleChoice
 from shared.contracts.replies import NumberedRule
-from shared.contracts.rules import Miner, Rule
+from shared.contracts.rules import TEMPORAL, Miner, Rule
 
 Side = Literal["", "object", "subject"]
-TEMPORAL: frozenset[Miner] = frozenset({"tlogic", "temporal-simple"})
-"""Miners whose rules predict one end of their head; those of the others serve questions for either."""
 
 
 class RuleRequest(NamedTuple):

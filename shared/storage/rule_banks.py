@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
-from shared.contracts.mining import Mining
+from shared.contracts.mining import Mining, StoredMining
 from shared.contracts.rules import Miner, Rule
 from shared.errors import Conflict, Invalid, NotFound
 from shared.storage import pages
@@ -79,7 +79,7 @@ class ImportOrigin(NamedTuple):
 
     miner: Miner
     graph_hash: str | None = None
-    mining: Mining | None = None
+    mining: StoredMining | None = None
     hash: str | None = None
     """Hash of the bank of which this is a copy."""
 

@@ -415,11 +415,6 @@ FAULTS: dict[str, Fault] = {
             "it is checked twenty times at most and says that there may be further errors; others are answered",
         ),
         Fault(
-            "U2",
-            "a packed file of rules that holds millions of values",
-            "it is refused by a process of at most 512 MiB; others are answered, the orchestrator stays below 900 MiB",
-        ),
-        Fault(
             "U3",
             "a packed graph with long names",
             "names of over 1,000 characters and of 64 MiB in all are refused; the orchestrator stays below 900 MiB",

@@ -146,12 +146,6 @@ def send_form(stack: RunningStack) -> httpx2.Response:
     return post(stack, "/submit", fields.encode(), "application/x-www-form-urlencoded")
 
 
-def send_packed_rules(stack: RunningStack) -> httpx2.Response:
-    """58 kB of gzip that are 20 million empty lists in a file of TLogic."""
-    document = b'{"relation2id":{"a":0},"rules":{"0":[' + b"[]," * 20_000_000 + b"[]]}}"
-    return post(stack, "/v1/rules/import?name=U2", gzip.compress(document))
-
-
 def send_packed_graph(stack: RunningStack) -> httpx2.Response:
     """A gzip file whose names are 1,000 characters long and 1 GB together."""
     packed = io.BytesIO()
@@ -219,7 +213,6 @@ def plan_experiment(stack: RunningStack) -> httpx2.Response:
 
 REQUESTS: list[tuple[str, Callable[[RunningStack], httpx2.Response], int]] = [
     ("U1", send_form, 422),
-    ("U2", send_packed_rules, 413),
     ("U3", send_packed_graph, 413),
     ("U3", send_long_names, 422),
     ("U4", send_many_values, 422),

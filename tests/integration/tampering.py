@@ -46,7 +46,7 @@ async def uploaded(database: Database) -> uuid.UUID:
     rules = [
         Rule(head=Atom("r", 0, 1), body=(Atom("s", 0, 1),), support=n, body_size=9, confidence=0.1) for n in (1, 2)
     ]
-    await rule_banks.create_imported(database, "bank", ImportOrigin("anyburl"), _batches(rules))
+    await rule_banks.create_imported(database, "bank", ImportOrigin("amie"), _batches(rules))
     job = await submit_job(database, dataset="asked", corpus="shelf", experiment=1, params={"rules": "bank"})
     await run_sql(
         database, "INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point,"

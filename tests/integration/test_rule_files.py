@@ -1,7 +1,6 @@
 """Rule banks from files and as files: all or nothing, the same again is harmless, a copy has the same hash."""
 
 import gzip
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,15 +9,15 @@ import numpy as np
 import pytest
 
 from shared.contracts.documents import CorpusRecord, Document
-from shared.contracts.mining import Amie
-from shared.contracts.rules import Rule
+from shared.contracts.mining import Amie, TemporalSimple
+from shared.contracts.rules import Atom, Rule
 from shared.errors import NotFound
-from shared.ingest.rules import amie
+from shared.ingest import amie
 from shared.limits import Limits
 from shared.rules.graph import Graph
 from shared.storage import graphs, rule_banks
 from shared.storage.database import Database
-from shared.storage.rule_banks import ImportOrigin
+from shared.storage.rule_banks import ImportOrigin, RuleBank
 from tests.integration.api import Api, serving
 from tests.integration.scene import SETTINGS, scalar
 
@@ -26,9 +25,8 @@ pytestmark = pytest.mark.anyio
 
 FIGURES = "\t0.25\t0.5\t0.625\t5\t10\t8\t?a\n"
 AMIE = f"?b  knows  ?a   => ?a  knows  ?b{FIGURES}?a  met  ?h  ?h  met  ?b   => ?a  knows  ?b{FIGURES}"
-ANYBURL = "10\t5\t0.5\tknows(X,Y) <= met(X,Y)\n"
-LEARNED = {"head_rel": 3, "body_rels": [0], "var_constraints": [], "conf": 0.5, "rule_supp": 5, "body_supp": 10}
-TLOGIC = json.dumps({"relation2id": {"met": 0, "knows": 1}, "rules": {"3": [LEARNED]}})
+TEMPORAL = Rule(head=Atom("knows", 0, 1), body=(Atom("met", 0, 1),), support=5, body_size=10, confidence=0.5,
+                kind="xy", curve=(0.1, -2e-9))  # fmt: skip
 GRAPH = Graph(triples=np.array([[0, 0, 1]], np.int32), times=None, entities=["a", "b"], relations=["knows"])
 
 
@@ -48,23 +46,26 @@ async def exported(api: Api, name: str = "mine", **query: Any) -> str:
     return reply.text
 
 
-@pytest.mark.parametrize(
-    ("content", "miner", "rules"), [(AMIE, "amie", 2), (ANYBURL, "anyburl", 1), (TLOGIC, "tlogic", 1)]
-)
-async def test_a_file_of_any_tool_becomes_a_bank(api: Api, content: str, miner: str, rules: int) -> None:
-    made = await imported(api, content)
+async def test_amies_file_becomes_a_bank_and_again_the_same_packed(api: Api) -> None:
+    made = await imported(api, AMIE)
     assert (made.status_code, made.headers["location"]) == (201, "/v1/rules/mine")
     bank = made.json()
-    assert (bank["state"], bank["miner"], bank["rules"], bank["graph"]) == ("ready", miner, rules, None)
+    assert (bank["state"], bank["miner"], bank["rules"], bank["graph"]) == ("ready", "amie", 2, None)
     page = await api.get("/v1/rules/mine/rules", head="knows")
-    assert [rule["head"][0] for rule in page["data"]] == ["knows"] * rules
-    again = await imported(api, gzip.compress(content.encode()))
+    assert [rule["head"][0] for rule in page["data"]] == ["knows", "knows"]
+    again = await imported(api, gzip.compress(AMIE.encode()))
     assert (again.status_code, again.json()) == (200, bank)
+
+
+async def test_a_file_of_another_format_than_the_named_one_is_refused(api: Api) -> None:
+    assert (await imported(api, AMIE, format="amie")).status_code == 201
+    refused = await imported(api, AMIE, "other", format="json")
+    assert (refused.status_code, refused.json()["detail"]) == (422, "`format`: the file is amie, not json")
 
 
 async def test_a_name_that_has_other_rules_is_refused(api: Api) -> None:
     await imported(api, AMIE)
-    refused = await imported(api, ANYBURL)
+    refused = await imported(api, AMIE.splitlines(keepends=True)[0])
     assert (refused.status_code, refused.json()["hint"]) == (409, "choose another name")
 
 
@@ -77,6 +78,17 @@ async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api:
     copy = (await imported(api, await exported(api, "mined"), "copy")).json()
     assert (copy["hash"], copy["limits"]["min_support"], copy["graph_hash"]) == (mined.hash, 3, "ab" * 32)
     assert copy["hash"] != (await imported(api, AMIE)).json()["hash"]
+
+
+async def test_a_bank_of_a_miner_of_an_earlier_release_is_listed_shown_and_copied(api: Api, database: Database) -> None:
+    bank = await store_temporal(database)
+    (listed,) = (await api.get("/v1/rules"))["data"]
+    assert (listed["miner"], listed["limits"]["window"]) == ("temporal-simple", 7)
+    (rule,) = (await api.get("/v1/rules/old/rules"))["data"]
+    assert (rule["kind"], rule["curve"]) == ("xy", [0.1, -2e-9])
+    assert (await api.http.get("/rules/old")).status_code == 200
+    copy = (await imported(api, await exported(api, "old"), "copy")).json()
+    assert (copy["hash"], copy["limits"]["window"]) == (bank.hash, 7)
 
 
 async def test_a_bank_is_read_in_batches(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +122,20 @@ async def test_a_bank_is_exported_as_amie_prints_it(api: Api) -> None:
     assert (await imported(api, written, "copy")).json()["hash"] == bank["hash"]
 
 
-async def test_what_amies_columns_cannot_hold_is_refused_before_the_answer_begins(api: Api) -> None:
-    await imported(api, ANYBURL)
-    refused = await api.http.get("/v1/rules/mine/export", params={"format": "amie"})
+async def store_temporal(database: Database) -> RuleBank:
+    """Store a bank as a release with the miner `temporal-simple` did."""
+
+    async def batches() -> AsyncIterator[list[Rule]]:
+        yield [TEMPORAL]
+
+    origin = ImportOrigin("temporal-simple", "cd" * 32, TemporalSimple(window=7))
+    bank, _ = await rule_banks.create_imported(database, "old", origin, batches())
+    return bank
+
+
+async def test_what_amies_columns_cannot_hold_is_refused_before_the_answer_begins(api: Api, database: Database) -> None:
+    await store_temporal(database)
+    refused = await api.http.get("/v1/rules/old/export", params={"format": "amie"})
     assert (refused.status_code, refused.json()["hint"]) == (422, "export as json")
 
 
@@ -130,13 +153,13 @@ async def test_rules_with_relations_that_the_graph_does_not_have_are_refused(api
         yield [CorpusRecord(external_id="0", document=Document(text="A fact."), meta={})]
 
     await graphs.create(database, "g", graphs.GraphFacts(GRAPH, None), documents())
-    many = "".join(f"10\t5\t0.5\tknows(X,Y) <= r{number}(X,Y)\n" for number in range(7))
+    many = "".join(f"?a  r{number}  ?b   => ?a  knows  ?b{FIGURES}" for number in range(7))
     refused = (await imported(api, many, graph="g")).json()
     assert refused["detail"] == (
         "the rules name 7 relations that graph 'g' does not have: 'r0', 'r1', 'r2', 'r3', 'r4' and 2 more"
     )
     assert await scalar(database, "SELECT count(*) FROM rule_banks") == 0
-    assert (await imported(api, "10\t5\t0.5\tknows(X,Y) <= knows(Y,X)\n", graph="g")).status_code == 201
+    assert (await imported(api, f"?b  knows  ?a   => ?a  knows  ?b{FIGURES}", graph="g")).status_code == 201
     assert (await imported(api, many, "other", graph="no-such")).status_code == 404
 
 
@@ -144,8 +167,8 @@ async def test_what_cannot_be_imported_is_refused_and_nothing_is_stored(api: Api
     for content, query, said in (
         (AMIE + AMIE, {}, "upload, line 3: the rule occurs twice; remove one"),
         (AMIE.replace("10", "x"), {}, "upload, line 1: `Body size` is 'x', not a whole number"),
-        (AMIE, {"format": "anyburl"}, "upload: looks like amie, not anyburl"),
-        (json.dumps({"3": [LEARNED]}), {}, "upload: TLogic's file has numbers instead of relation names"),
+        ("10\t5\t0.5\tknows(X,Y) <= met(X,Y)\n", {}, "upload: has no rules in AMIE's columns"),
+        ('{"3": []}', {}, "upload, line 1: is not the header of a bank that this release can read"),
         (gzip.compress(AMIE.encode())[:-12], {}, "upload, line 1: the gzip file is truncated or damaged"),
         (AMIE, {"name": "a b"}, "name"),
     ):

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from services.judge import mine_executor
 from shared.audit import check
 from shared.contracts.calls import Estimate
+from shared.contracts.mining import TemporalSimple
 from shared.contracts.params import Params
 from shared.contracts.rules import Atom, Rule
 from shared.contracts.samples import Library, Sample, Steps
@@ -17,6 +18,7 @@ from shared.errors import Conflict, Invalid
 from shared.rules import miners
 from shared.runtime import purge
 from shared.runtime import worker as workers
+from shared.runtime.mining import BankRequest, mine
 from shared.settings import Workers
 from shared.storage import rule_banks
 from shared.storage.database import Database
@@ -173,6 +175,25 @@ async def test_a_relation_that_cannot_be_mined_fails_the_bank_in_words(
         assert await scene.scalar(database, ATTEMPTS) == (tries if relation == "refused" else 2 * tries - 1)
 
 
+async def test_a_mining_job_of_a_miner_that_is_gone_is_shown_reported_and_audited_and_ends_in_words(
+    database: Database, redis_url: str
+) -> None:
+    await store_graph(database, timed=True)
+    asked = BankRequest(name="old", graph="g", mining=TemporalSimple())  # type: ignore[arg-type] # as it was submitted
+    job = (await mine(database, scene.SETTINGS, asked)).bank.job
+    assert job is not None
+    async with serving(database, redis_url) as api:
+        assert (await api.get(f"/v1/jobs/{job}"))["params"]["mining"]["window"] == 50
+        await work(database)
+        bank = await api.get("/v1/rules/old")
+        assert (bank["state"], bank["miner"]) == ("failed", "temporal-simple")
+        assert "this release has no miner temporal-simple" in bank["reason"]
+        for path in (f"/jobs/{job}", f"/jobs/{job}/samples", f"/v1/jobs/{job}/report", "/rules", "/rules/old"):
+            reply = await api.http.get(path)
+            assert reply.status_code == 200, (path, reply.text)
+    assert await check(database, job) == []
+
+
 async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: str) -> None:
     names = ['"likes" 1', "属于 1", "--name 1", "a\\b' 1"]
     await store_graph(database, relations=names)
@@ -188,7 +209,7 @@ async def test_a_relation_of_any_name_is_mined(database: Database, redis_url: st
     [
         ({"graph": "h"}, 404, "no graph 'h'"),
         ({"name": "a/b"}, 422, "`name`"),
-        ({"miner": "amy"}, 422, "the miners are amie, tlogic, temporal-simple"),
+        ({"miner": "temporal-simple"}, 422, "the miners are amie, tlogic"),
         ({"miner": "tlogic"}, 422, "have no times"),
         ({"min_support": 0}, 422, "`mining.min_support`"),
         ({"min_pca_confidence": 1.5}, 422, "`mining.min_pca_confidence`"),
@@ -296,12 +317,12 @@ async def test_imported_rules_are_a_bank_as_well(database: Database) -> None:
         for size in sizes:
             yield [found.pop(0) for _ in range(size)]
 
-    bank, new = await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(2, 3))
+    bank, new = await rule_banks.create_imported(database, "b", ImportOrigin("amie"), batches(2, 3))
     assert (bank.state, bank.rules, bank.graph, new) == ("ready", 5, None, True)
-    assert await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(5)) == (bank, False)
+    assert await rule_banks.create_imported(database, "b", ImportOrigin("amie"), batches(5)) == (bank, False)
     with pytest.raises(Conflict, match="other rules"):
-        await rule_banks.create_imported(database, "b", ImportOrigin("anyburl"), batches(4))
+        await rule_banks.create_imported(database, "b", ImportOrigin("amie"), batches(4))
     with pytest.raises(Invalid, match="no rules"):
-        await rule_banks.create_imported(database, "c", ImportOrigin("anyburl"), batches())
+        await rule_banks.create_imported(database, "c", ImportOrigin("amie"), batches())
     read = [rule.support async for batch in rule_banks.read_rules(database, bank) for rule in batch]
     assert read == [0, 1, 2, 3, 4]

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.anyio
 
 GRAPH = "".join(f"p{at}\tmet\tq{at}\np{at}\tsued\tq{(at + 3) % 9}\n" for at in range(9)) + "p0\tknows\tp1\n"
 FACTS = "".join(f"p{at}\tknows\tq{at}\n" for at in range(5))
-RULES = "10\t5\t0.5\tknows(X,Y) <= met(X,Y)\n"
-OTHER_RULES = "10\t5\t0.5\tknows(X,Y) <= sued(X,Y)\n"
+RULES = "?a  met  ?b   => ?a  knows  ?b\t0.5\t0.5\t0.5\t5\t10\t10\t?a\n"
+OTHER_RULES = RULES.replace("met", "sued")
 
 
 @pytest.fixture

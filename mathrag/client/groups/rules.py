@@ -4,14 +4,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from mathrag.client import rule_files, rules
+from mathrag.client import rules
 from mathrag.client.answers import MinedBank, Rule, RuleBank, RuleBankDetails
 from mathrag.client.operations import C, Download, Group, Listing, Operation
 from mathrag.client.request import MOST_OF_A_PAGE, Request
 from mathrag.client.uploads import File
 
 
-def mine(name: str, graph: str, miner: Literal["amie", "tlogic", "temporal-simple"], **limits: object) -> Request[Any]:
+def mine(name: str, graph: str, miner: Literal["amie", "tlogic"], **limits: object) -> Request[Any]:
     """Mine a bank by a job, whose id is `job` of the answer; repeating it returns the same bank.
 
     Args:
@@ -56,16 +56,16 @@ def import_bank(
     name: str,
     file: str | PathLike[str],
     *,
-    format: Literal["auto", "amie", "anyburl", "json", "tlogic"] = "auto",  # noqa: A002 - what the API calls it
+    format: Literal["auto", "amie", "json"] = "auto",  # noqa: A002 - what the API calls it
     graph: str | None = None,
 ) -> Request[Any]:
-    """Store the rules of a file as a bank; `graph` must have all relations that they name."""
-    return rule_files.import_bank(name, File(Path(file)), format, graph)
+    """Store the rules of AMIE or an exported bank; `graph` must have all relations that they name."""
+    return rules.import_bank(name, File(Path(file)), graph, format)
 
 
 def export(name: str, *, format: Literal["json", "amie"] = "json") -> Request[Any]:  # noqa: A002
     """Download all rules of a bank as JSON lines or in AMIE's columns."""
-    return rule_files.export_bank(name, format)
+    return rules.export_bank(name, format)
 
 
 class Rules(Group[C]):

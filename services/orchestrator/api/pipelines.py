@@ -101,8 +101,8 @@ DETAILS: dict[str, Any] = {
 
 @route(router, "GET", "", Scope.READ, "List pipelines", answers(list[PipelineView], [PIPELINE]), name="listed")
 async def list_pipelines() -> Response:
-    """Lists the pipelines by name: roles, parameters with defaults, the hash of the version, and in `changed` the source
-    files that were edited after the service had imported them (docs/how-to/operations.md#edited-source-files).
+    """Lists the pipelines by name: roles, parameters with defaults, the hash of the version, and in `changed` the
+    source files that were edited after the service had imported them (docs/how-to/operations.md#edited-source-files).
     """
     return json(await list_views())
 

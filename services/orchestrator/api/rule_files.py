@@ -16,15 +16,12 @@ from services.orchestrator.api.rules import EXAMPLE, RULE
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
-from shared.contracts.mining import Mining
+from shared.contracts.mining import StoredMining
 from shared.contracts.rules import Rule
 from shared.errors import Conflict, Invalid
-from shared.ingest.rules import amie, bank, rule_file_process
-from shared.ingest.rules.limits import DEFAULT
-from shared.ingest.rules.limits import RuleFileLimits as ReadLimits
-from shared.ingest.rules.reading import Format, Incoming
+from shared.ingest import amie, rule_files
+from shared.ingest.rule_files import RuleFileLimits
 from shared.limits import Limits
-from shared.rules.vocabulary import only_known
 from shared.storage import graphs, rule_banks
 from shared.storage.database import Database
 from shared.storage.relation_sizes import count_relations
@@ -38,9 +35,6 @@ BODY: dict[str, Any] = {
         "required": True,
         "content": {
             "text/tab-separated-values": {"schema": {"type": "string"}, "example": AMIE_LINE},
-            "application/json": {
-                "schema": {"type": "object"}, "example": {"relation2id": {"visit": 0, "sign": 1}, "rules": {"1": []}},
-            },
             "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"format":"mathrag-rules",…}\n'},
             "application/gzip": {"schema": {"type": "string", "format": "binary"}, "example": "…"},
         },
@@ -61,14 +55,14 @@ async def import_bank(
     deps: RequestDeps,
     name: Annotated[str, Query(examples=["kinship"])],
     format: Annotated[  # noqa: A002
-        Format, Query(description="Format of the file; `auto` recognises it by the first lines.")
-    ] = Format.AUTO,
+        Literal["auto", "amie", "json"], Query(description="Format of the file; `auto` takes either.")
+    ] = "auto",
     graph: Annotated[
         str | None, Query(description="Graph of the rules; rules with relations that it lacks are refused.")
     ] = None,
 ) -> Response:
-    """Imports a rule bank. The body is AMIE's TSV, AnyBURL's text, an exported bank, or TLogic's JSON with the names of
-    its relations: `{"relation2id": {...}, "rules": {...}}`; each may be compressed with gzip (docs/how-to/rules.md).
+    """Imports a rule bank. The body is AMIE's TSV or an exported bank, compressed with gzip or not
+    (docs/how-to/rules.md).
 
     Answers 201, or 200 if the bank exists with the same rules. A rule that cannot be used rejects the whole file.
     """
@@ -77,10 +71,13 @@ async def import_bank(
     relations = None if graph is None else await _load_relations(deps.database, graph)
     limits = deps.settings.limits
     async with spool(request, limits) as file:
-        incoming = await to_thread.run_sync(rule_file_process.read, file, SOURCE, format, _read_limits(limits))
-        rules = incoming.rules if relations is None else only_known(incoming.rules, relations, graph or "")
+        incoming = await to_thread.run_sync(rule_files.read, file, SOURCE, _read_limits(limits))
+        found = "amie" if incoming.header is None else "json"
+        if format not in ("auto", found):
+            raise Invalid(f"`format`: the file is {found}, not {format}", hint="leave `format` out")
+        rules = incoming.rules if relations is None else rule_files.only_known(incoming.rules, relations, graph or "")
         async with aclosing(_read_batches(rules)) as batches:
-            stored, new = await rule_banks.create_imported(deps.database, name, _make_origin(incoming), batches)
+            stored, new = await rule_banks.create_imported(deps.database, name, _make_origin(incoming.header), batches)
     return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
 
 
@@ -90,23 +87,20 @@ async def _load_relations(database: Database, graph: str) -> frozenset[str]:
         return frozenset(name for name, _ in await count_relations(connection, found.id))
 
 
-def _read_limits(limits: Limits) -> ReadLimits:
+def _read_limits(limits: Limits) -> RuleFileLimits:
     """Return the operator's limits where they are narrower than those of rule files."""
-    return ReadLimits(
-        unpacked_bytes=min(limits.decompressed_bytes, DEFAULT.unpacked_bytes),
-        line_bytes=min(limits.line_bytes, DEFAULT.line_bytes),
-        document_bytes=min(limits.decompressed_bytes, DEFAULT.document_bytes),
-        rules=min(limits.upload_rows, DEFAULT.rules),
+    own = RuleFileLimits()
+    return RuleFileLimits(
+        unpacked_bytes=min(limits.decompressed_bytes, own.unpacked_bytes),
+        line_bytes=min(limits.line_bytes, own.line_bytes),
+        rules=min(limits.upload_rows, own.rules),
     )
 
 
-def _make_origin(incoming: Incoming) -> ImportOrigin:
-    header = incoming.header
-    return (
-        ImportOrigin(incoming.miner)
-        if header is None
-        else ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
-    )
+def _make_origin(header: rule_files.Header | None) -> ImportOrigin:
+    if header is None:
+        return ImportOrigin("amie")
+    return ImportOrigin(header.miner, header.graph_hash, header.limits, header.hash)
 
 
 async def _read_batches(rules: Iterator[Rule]) -> AsyncGenerator[list[Rule], None]:
@@ -149,10 +143,10 @@ async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[byt
 
 
 async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
-    header = bank.Header(
-        format=bank.FORMAT, version=1, hash=found.hash or "", miner=found.miner, rules=found.rules,
-        graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, Mining) if found.limits else None,
+    header = rule_files.Header(
+        format=rule_files.FORMAT, version=1, hash=found.hash or "", miner=found.miner, rules=found.rules,
+        graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, StoredMining) if found.limits else None,
     )  # fmt: skip
-    yield bank.line(header)
+    yield rule_files.format_line(header)
     async for batch in rule_banks.read_rules(database, found):
-        yield b"".join(map(bank.line, batch))
+        yield b"".join(map(rule_files.format_line, batch))

@@ -54,7 +54,7 @@ class MiningRequest(BaseModel):
     name: str
     graph: Stored
     mining: dict[str, Any]
-    """Miner (`amie`, `tlogic` or `temporal-simple`) and its limits; those that are left out have their defaults."""
+    """Miner (`amie` or `tlogic`) and its limits; those that are left out have their defaults."""
 
     def to_bank_request(self, submitted_by: str | None) -> BankRequest:
         """Return the request after checking it.

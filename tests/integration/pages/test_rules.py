@@ -27,7 +27,7 @@ async def store(database: Database, name: str, *found: Rule) -> None:
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
-    await rule_banks.create_imported(database, name, ImportOrigin("anyburl"), batches())
+    await rule_banks.create_imported(database, name, ImportOrigin("amie"), batches())
 
 
 async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, redis_url: str) -> None:

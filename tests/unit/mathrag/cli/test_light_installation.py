@@ -76,8 +76,6 @@ NEED_AN_EXTRA = {
 PURGE, HELP, DOCTOR = ("purge", "--keep-last", "3", "--json"), ("up", "--help"), ("doctor", "--json")
 STARTS_SERVICES = {"backup", "own_stack", "up", "open", "reproduce", "reproduce_report", "reproduce_steps"}
 READS_THE_DATABASE = {"key", "purge"}
-COMPUTES = {"held_out", "link_prediction"}
-"""Rules over facts, which only `rules evaluate` imports."""
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +130,7 @@ def in_light(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Light:
 
 def test_client_commands_and_reports_are_imported_without_any_extra(in_light: Light) -> None:
     lacking = {name.removeprefix("mathrag.cli.") for name in in_light.lacking}
-    assert lacking == STARTS_SERVICES | READS_THE_DATABASE | COMPUTES, in_light.stderr
+    assert lacking == STARTS_SERVICES | READS_THE_DATABASE, in_light.stderr
 
 
 @pytest.mark.parametrize(("words", "extra"), NEED_AN_EXTRA.items())

@@ -1,7 +1,5 @@
 """Rule banks from files and as files, from the command line."""
 
-import gzip
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,9 +26,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[httpx2.Request]:
             return httpx2.Response(422, json=problem)
         if request.content == b"long":
             return httpx2.Response(413, json={"type": "urn:mathrag:too_large", "detail": "upload unpacks to too much"})
-        if request.content == b"{}":
-            problem = {"type": "urn:mathrag:invalid", "detail": "upload: names are needed", "hint": "relation2id.json"}
-            return httpx2.Response(422, json=problem)
         return httpx2.Response(201, json=BANK) if request.method == "POST" else httpx2.Response(200, text="one\ntwo\n")
 
     monkeypatch.setattr(client.Client, "transport", httpx2.MockTransport(answer))
@@ -47,17 +42,7 @@ def test_a_file_is_sent_as_it_is(asked: list[httpx2.Request], tmp_path: Path) ->
     ended = run("import", "mine", "--from", file, "--graph", "g")
     assert (ended.exit_code, ended.stdout) == (0, "rule bank mine: 2 rules of amie\n  next: mathrag rules show mine\n")
     assert asked[0].content == file.read_bytes()
-    assert dict(asked[0].url.params) == {"name": "mine", "format": "auto", "graph": "g"}
-
-
-def test_tlogics_two_files_are_sent_as_one_document(asked: list[httpx2.Request], tmp_path: Path) -> None:
-    rules, names = tmp_path / "rules.json.gz", tmp_path / "relation2id.json"
-    rules.write_bytes(gzip.compress(b'{"1": []}'))
-    names.write_text('{"visit": 0}')
-    assert run("import", "mine", "--from", rules, "--relations", names).exit_code == 0
-    assert json.loads(asked[0].content) == {"relation2id": {"visit": 0}, "rules": {"1": []}}
-    refused = run("import", "mine", "--from", rules, "--relations", names, "--format", "amie")
-    assert (refused.exit_code, "files of amie already name their relations" in refused.stderr) == (2, True)
+    assert dict(asked[0].url.params) == {"name": "mine", "graph": "g"}
 
 
 @pytest.mark.parametrize(
@@ -65,7 +50,6 @@ def test_tlogics_two_files_are_sent_as_one_document(asked: list[httpx2.Request],
     [
         ("bad", "rules.tsv, line 1: is not a rule"),
         ("long", "rules.tsv unpacks to too much"),
-        ("{}", "fix: give the relation2id.json of the data"),
     ],
 )
 @pytest.mark.usefixtures("asked")

@@ -9,8 +9,7 @@ import pytest
 from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.graphs import FactQuery
 from shared.errors import Invalid
-from shared.ingest import facts, graph_paths
-from shared.ingest.rules import reading
+from shared.ingest import facts, graph_paths, rule_files
 from shared.questions.items import ANSWERS, LINKS, Bank, Choice, QuestionSet
 from shared.questions.wording import Wording
 from shared.settings import REPOSITORY
@@ -148,7 +147,7 @@ def upload(path: Path, split: str = "test") -> GraphFacts:
 def test_kinships_test_facts_ask_so_much() -> None:
     folder = DATA / "kinship"
     with (folder / "amie-rules.tsv").open("rb") as file:
-        rules = list(enumerate(reading.read(file, "amie").rules))
+        rules = list(enumerate(rule_files.read(file, "amie", rule_files.RuleFileLimits()).rules))
     graph, held_out = upload(folder / "train.tsv").graph, upload(folder / "test.tsv").graph
     made = QuestionSet(graph, held_out, Wording({}, {}, None), Choice(limit=200), Bank("ab", "amie", rules))
     items, counts = list(made.items()), made.counts

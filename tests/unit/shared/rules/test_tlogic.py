@@ -1,6 +1,7 @@
 """TLogic-style mining, against hand-computed figures and an independent plain implementation."""
 
 import tracemalloc
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -9,14 +10,53 @@ import pytest
 from shared.contracts.mining import TLogic
 from shared.contracts.rules import Atom, Rule
 from shared.rules.graph import Graph
-from shared.rules.tlogic import mine
-from shared.rules.tlogic.edges import Edges
-from shared.rules.tlogic.memory import FACT
-from shared.rules.tlogic.walks import draw_recent, draw_uniformly, walk
-from tests.unit.shared.rules.plain_tlogic import Plain, Quad, shape_of
-from tests.unit.shared.rules.temporal_graphs import draw_quads, make_graph, plain_rule, toy
+from shared.rules.tlogic import FACT, Edges, draw_recent, draw_uniformly, mine, walk
+from tests.unit.shared.rules.plain_tlogic import Plain, PlainRule, Quad, shape_of
 
 VISIT_SIGN = ("visit", "sign")
+
+
+def make_graph(quads: Iterable[Quad], relations: Sequence[str] = ("r0", "r1", "r2")) -> Graph:
+    """The quads as a graph of entities e0, e1 and so on."""
+    table = np.array([*quads], np.int64).reshape(-1, 4)
+    entities = [f"e{number}" for number in range(int(table[:, [0, 2]].max(initial=0)) + 1)]
+    return Graph(table[:, :3].astype(np.int32), table[:, 3].copy(), entities, relations)
+
+
+def draw_quads(seed: int, facts: int, entities: int = 5, relations: int = 3, times: int = 6) -> list[Quad]:
+    """Distinct random quads; loops and several facts at one time are among them."""
+    rows = np.random.default_rng(seed).integers((entities, relations, entities, times), size=(facts, 4)).tolist()
+    return [*dict.fromkeys((s, r, o, t) for s, r, o, t in rows)]
+
+
+def toy(repeated_at: int) -> list[Quad]:
+    """The toy of the reference: visits at 0, 2, ..., 10, signs one step later except at 9; e0 visits e1 twice."""
+    quads: list[Quad] = []
+    for time in range(0, 12, 2):
+        subject = 0 if time in {0, repeated_at} else time
+        quads.append((subject, 0, subject + 1, time))
+        if time != 8:
+            quads.append((subject, 1, subject + 1, time + 1))
+    return quads
+
+
+def plain_rule(rule: Rule, relations: Sequence[str]) -> PlainRule:
+    """The same rule with `~` for inverse relations."""
+    variables, numbers = [0], []
+    for atom in rule.body:
+        forward = atom.subject == variables[-1]
+        number = relations.index(atom.relation)
+        numbers.append(number if forward else ~number)
+        end = atom.object if forward else atom.subject
+        assert isinstance(end, int)
+        variables.append(end)
+    head = relations.index(rule.head.relation)
+    is_plain = len({*variables}) == len(variables)
+    return PlainRule(
+        head if rule.head.subject == 0 else ~head,
+        tuple(numbers),
+        () if is_plain else tuple(variables.index(variable) for variable in variables),
+    )
 
 
 def mine_all(graph: Graph, mining: TLogic) -> list[Rule]:
@@ -58,7 +98,7 @@ def test_exact_figures_are_those_of_the_plain_enumeration(seed: int) -> None:
     rules = mine_all(graph, TLogic(exact=True, seed=seed, walks=40))
     assert {len(rule.body) for rule in rules} == {1, 2, 3}
     for rule in rules:
-        head, body, equal, *_ = plain_rule(rule, graph.relations)
+        head, body, equal = plain_rule(rule, graph.relations)
         bodies = {*plain.bodies(body, equal)}
         assert (rule.body_size, rule.support) == (len(bodies), sum(plain.follows(head, found) for found in bodies))
         assert rule.confidence == round(rule.support / rule.body_size, 6)
@@ -70,9 +110,7 @@ def test_with_walks_enough_the_rules_are_all_that_cyclic_walks_show(seed: int) -
     plain, graph = Plain(quads), make_graph(quads)
     found = mine_all(graph, TLogic(exact=True, transition="uniform", walks=2000))
     walks = [walk for head in plain.by_relation for edge in plain.by_relation[head] for walk in cycles(plain, [edge])]
-    assert {plain_rule(rule, graph.relations)[:3] for rule in found} == {
-        (walk[0][1], *shape_of(walk)) for walk in walks
-    }
+    assert {plain_rule(rule, graph.relations) for rule in found} == {(walk[0][1], *shape_of(walk)) for walk in walks}
 
 
 def cycles(plain: Plain, path: list[Quad]) -> list[list[Quad]]:
@@ -142,7 +180,7 @@ def test_with_samples_enough_the_figures_are_the_exact_ones() -> None:
 def test_bodies_counted_in_small_slices_are_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_graph(draw_quads(2, 20))
     whole = mine_all(graph, TLogic(exact=True, walks=20))
-    monkeypatch.setattr("shared.rules.tlogic.bodies.AT_ONCE", 7)
+    monkeypatch.setattr("shared.rules.tlogic.AT_ONCE", 7)
     assert mine_all(graph, TLogic(exact=True, walks=20)) == whole
 
 

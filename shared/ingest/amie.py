@@ -1,4 +1,5 @@
-"""Read and write AMIE3's TSV (Lajus et al. 2020), as printed by `java -jar amie3.jar FILE`, with or without header.
+"""Read and write rules in AMIE3's TSV (Lajus et al. 2020), as `java -jar amie3.jar FILE` prints it, with or without
+header.
 
 A figure that AMIE did not compute is -1, or its column is missing (`-ostd`): standard confidence and body size are then
 0 here.
@@ -6,12 +7,12 @@ A figure that AMIE did not compute is -1, or its column is missing (`-ostd`): st
 
 import re
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import NamedTuple
 
 from shared.contracts.rules import Atom, Rule, Term
 from shared.errors import Invalid
 from shared.ingest.lines import Defect, locate_defect
-from shared.ingest.rules import figures, terms
-from shared.ingest.rules.terms import NamedAtom
 from shared.ingest.text_files import Sound
 
 COLUMNS = (
@@ -26,6 +27,15 @@ BETWEEN = "  "
 MARK = "?"
 """Prefix of a variable."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+NOT_COMPUTED = "-1"
+MOST_COUNT = 10**18
+"""Upper bound of a count."""
+MOST_ATOMS = 16
+"""Maximum number of atoms in a body; miners find three or four."""
+DECIMALS = 9
+"""Number of decimals in AMIE's output; more are written if they are needed to restore the number."""
+_COUNT = re.compile(r"\d{1,18}(\.0)?")
+_SHARE = re.compile(r"\d{1,9}(\.\d*)?([eE]-\d{1,3})?")
 _HEADER = re.compile(r"(^|[ .])Rule\t")
 _SUMMARY = re.compile(
     r"\s*$|Mining done in |Total time |\d+ rules mined|MRT calls: |Queries: |Matches: |Collisions: |\.* ?[Dd]one"
@@ -33,25 +43,39 @@ _SUMMARY = re.compile(
 """Matches the lines that AMIE prints after its rules."""
 
 
+class NamedAtom(NamedTuple):
+    """An atom whose terms are still text."""
+
+    relation: str
+    subject: str
+    object: str
+
+
 def read(lines: Iterator[Sound], source: str) -> Iterator[tuple[str, Rule]]:
     """Yield each rule with its place ("line 7"), without what AMIE prints before and after the rules.
 
     Raises:
         InvalidLine: a line is no rule of AMIE's, or the header lacks a column.
+        Invalid: no line is a rule.
     """
     columns: Sequence[str] = COLUMNS
-    begun = False
+    begun, rules = False, 0
     for number, line in lines:
         try:
-            if _HEADER.search(line) is not None:
+            if "Rule\t" in line and _HEADER.search(line):  # the regex alone takes 3 ms for a line of 64 KiB dots
                 columns, begun = _header(line), True
             elif ARROW in line and "\t" in line:
-                begun = True
+                begun, rules = True, rules + 1
                 yield f"line {number}", rule(line, columns)
             elif begun:
                 _check_summary(line)
         except Defect as defect:
             raise locate_defect(defect, source, number) from defect
+    if not rules:
+        raise Invalid(
+            f"{source}: has no rules in AMIE's columns, and is not an exported bank",
+            hint="docs/how-to/rules.md describes both files",
+        )
 
 
 def _header(line: str) -> list[str]:
@@ -81,23 +105,39 @@ def rule(line: str, columns: Sequence[str] = COLUMNS) -> Rule:
         )
     row = dict(zip(columns, cells, strict=False))
     named_head, named_body = _sides(row["Rule"])
-    head, body = terms.number_variables(named_head, named_body, _is_variable)
+    head, body = _number_variables(named_head, named_body)
     return Rule(
         head=head,
         body=body,
-        support=figures.count("Positive Examples", row["Positive Examples"]),
-        body_size=figures.count("Body size", _read_figure(row, "Body size")),
-        confidence=figures.share("Std Confidence", _read_figure(row, "Std Confidence")),
-        head_coverage=figures.share("Head Coverage", row["Head Coverage"]),
-        pca_confidence=figures.share("PCA Confidence", row["PCA Confidence"]),
-        pca_body_size=figures.count("PCA Body size", row["PCA Body size"]),
+        support=_read_count("Positive Examples", row["Positive Examples"]),
+        body_size=_read_count("Body size", _read_figure(row, "Body size")),
+        confidence=_read_share("Std Confidence", _read_figure(row, "Std Confidence")),
+        head_coverage=_read_share("Head Coverage", row["Head Coverage"]),
+        pca_confidence=_read_share("PCA Confidence", row["PCA Confidence"]),
+        pca_body_size=_read_count("PCA Body size", row["PCA Body size"]),
         functional=_find_functional_side(row["Functional variable"], named_head),
     )
 
 
 def _read_figure(row: dict[str, str], column: str) -> str:
-    text = row.get(column, figures.NOT_COMPUTED)
-    return "0" if text == figures.NOT_COMPUTED else text
+    text = row.get(column, NOT_COMPUTED)
+    return "0" if text == NOT_COMPUTED else text
+
+
+def _read_count(column: str, text: str) -> int:
+    if _COUNT.fullmatch(text) is None:
+        raise Defect(f"`{column}` is {text[:40]!r}, not a whole number")
+    return int(text.removesuffix(".0"))
+
+
+def _read_share(column: str, text: str) -> float:
+    if _SHARE.fullmatch(text) is None:
+        comma = "; write decimal points, not commas" if "," in text else ""
+        raise Defect(f"`{column}` is {text[:40]!r}, not a number{comma}")
+    value = float(text)
+    if value > 1:
+        raise Defect(f"`{column}` is {text[:40]}; it must be from 0 to 1")
+    return value
 
 
 def _find_functional_side(text: str, head: NamedAtom) -> int:
@@ -130,6 +170,27 @@ def _atoms(text: str) -> tuple[NamedAtom, ...]:
     return tuple(NamedAtom(names[i + 1], names[i], names[i + 2]) for i in range(0, len(names), 3))
 
 
+def _number_variables(head: NamedAtom, body: Sequence[NamedAtom]) -> tuple[Atom, tuple[Atom, ...]]:
+    """Number the variables: the head's subject is 0, its object 1, others from 2 in the body's order."""
+    if len(body) > MOST_ATOMS:
+        raise Defect(f"has {len(body)} atoms in its body, but at most {MOST_ATOMS} are read")
+    numbers = {head.object: 1} if _is_variable(head.object) else {}
+    numbers |= {head.subject: 0} if _is_variable(head.subject) else {}
+    next_number = 2
+
+    def term(name: str) -> Term:
+        nonlocal next_number
+        if not _is_variable(name):
+            return name
+        if name not in numbers:
+            numbers[name] = next_number
+            next_number += 1
+        return numbers[name]
+
+    atoms = [Atom(atom.relation, term(atom.subject), term(atom.object)) for atom in (head, *body)]
+    return atoms[0], tuple(atoms[1:])
+
+
 def check(rule: Rule) -> None:
     """Refuse what `line` cannot write.
 
@@ -151,11 +212,11 @@ def line(rule: Rule) -> str:
     is_computed = rule.body_size > 0
     cells = (
         "".join(f"{_atom(atom)}{BETWEEN}" for atom in rule.body) + ARROW + _atom(rule.head),
-        figures.decimal(head_coverage),
-        figures.decimal(rule.confidence) if is_computed else figures.NOT_COMPUTED,
-        figures.decimal(pca_confidence),
+        _format_decimal(head_coverage),
+        _format_decimal(rule.confidence) if is_computed else NOT_COMPUTED,
+        _format_decimal(pca_confidence),
         str(rule.support),
-        str(rule.body_size) if is_computed else figures.NOT_COMPUTED,
+        str(rule.body_size) if is_computed else NOT_COMPUTED,
         str(pca_body_size),
         _variable(functional),
     )
@@ -193,3 +254,9 @@ def _name(name: str) -> str:
         problem = "AMIE's notation cannot hold a name with a tab, a line end, two spaces or spaces around it"
         raise Invalid(f"{name!r}: {problem}", hint="export as json")
     return name
+
+
+def _format_decimal(value: float) -> str:
+    """Format `value` without an exponent, with nine decimals or as many as restore the number."""
+    whole, _, decimals = format(Decimal(repr(value)), "f").partition(".")
+    return f"{whole}.{decimals:0<{DECIMALS}}"

@@ -1,6 +1,7 @@
 """AMIE's TSV: as AMIE3 prints it, as it is kept, and as we write it."""
 
 import gzip
+import io
 import re
 from itertools import pairwise
 
@@ -10,10 +11,8 @@ from hypothesis import strategies as st
 
 from shared.contracts.rules import Atom, Rule
 from shared.errors import Invalid, InvalidLine
-from shared.ingest.rules import amie
-from shared.ingest.rules.reading import Format
+from shared.ingest import amie, rule_files
 from shared.settings import REPOSITORY
-from tests.unit.shared.ingest.rules.reading_files import incoming
 
 KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship" / "amie-rules.tsv"
 HEADER = "\t".join(amie.COLUMNS)
@@ -49,7 +48,8 @@ def rules(draw: st.DrawFn) -> Rule:
 
 def read(text: str | bytes) -> list[Rule]:
     raw = text.encode() if isinstance(text, str) else text
-    return list(incoming(raw, Format.AMIE).rules)
+    file = io.BufferedReader(io.BytesIO(raw))  # type: ignore[arg-type]
+    return list(rule_files.read(file, "FILE", rule_files.RuleFileLimits()).rules)
 
 
 @pytest.mark.parametrize(
