@@ -9,7 +9,13 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 
 from mathrag.cli.command_groups import Mutation
-from mathrag.cli.experiment_report import describe_progress, print_experiment, print_plan, print_report
+from mathrag.cli.experiment_report import (
+    describe_progress,
+    follow,
+    print_experiment,
+    print_plan,
+    print_report,
+)
 from mathrag.cli.failures import Exit, report_errors
 from mathrag.cli.job import Key, Wait, warn
 from mathrag.cli.output import AsJson, print_json, print_table
@@ -18,7 +24,6 @@ from mathrag.client import experiments
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.experiments import Experiment
-from mathrag.client.following import follow_experiment
 from mathrag.client.request import MOST_OF_A_PAGE, Request
 from shared.plurals import format_count
 
@@ -141,10 +146,7 @@ def read(file: Path) -> Any:
 
 
 def _watch(client: Client, name: str, as_json: bool) -> None:
-    last_line = ""
-    for found in follow_experiment(client, name):
-        if not as_json and (line := describe_progress(found)) != last_line:
-            typer.echo(last_line := line)
+    found = follow(client, name, silent=as_json)
     if as_json:
         print_json(found)
     else:

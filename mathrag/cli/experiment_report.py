@@ -9,7 +9,9 @@ import typer
 from mathrag.cli import plan
 from mathrag.cli.job_compare import measure_heads
 from mathrag.cli.output import print_facts, print_table
+from mathrag.client.client import Client
 from mathrag.client.experiments import Experiment
+from mathrag.client.following import follow_experiment
 from shared.pages.formatting import format_accuracy, format_counts, format_mean
 from shared.plurals import format_count
 
@@ -24,6 +26,15 @@ def describe_progress(found: Experiment) -> str:
     samples = f"samples {counts['total'] - counts['in_progress']}/{counts['total']}"
     eta = [] if found["eta_seconds"] is None else [f"eta {found['eta_seconds']} s"]
     return "  ".join([found["name"], found["state"], f"jobs {jobs or 'none'}", samples, *eta])
+
+
+def follow(client: Client, name: str, *, silent: bool = False) -> Experiment:
+    """Print the experiment's progress, unless `silent`, until it has ended; return its last state."""
+    last_line = ""
+    for found in follow_experiment(client, name):
+        if not silent and (line := describe_progress(found)) != last_line:
+            typer.echo(last_line := line)
+    return found
 
 
 def print_plan(found: Any) -> None:

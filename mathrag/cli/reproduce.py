@@ -3,23 +3,51 @@
 Every step can be run again: finished work is reused, and interrupted work continues.
 """
 
+import hashlib
 import os
+import re
 import sys
-from contextlib import nullcontext, redirect_stdout
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import msgspec
 import typer
+import yaml
+from msgspec.structs import replace
 
-from mathrag.cli import reproduce_published, reproduce_steps
+from mathrag.cli import doctor, report, reproduce_published
+from mathrag.cli.experiment_report import follow, print_plan, print_report
 from mathrag.cli.failures import report_errors
-from mathrag.cli.output import AsJson, print_json
-from mathrag.cli.reproduce_report import REPORT
+from mathrag.cli.output import AsJson, print_json, print_table
+from mathrag.cli.own_stack import CONFIGURATION, own_stack
+from mathrag.cli.upload import upload
+from mathrag.client import catalog, experiments, jobs, service, texts
+from mathrag.client.client import Client
 from mathrag.client.errors import Failed
+from mathrag.client.sources import Sources
 from mathrag.reproduction import preset as presets
 from mathrag.reproduction import problems
-from mathrag.reproduction.preset import Changes
+from shared.checks.check import Check
+from shared.contracts import canonical
+from shared.ingest import paths
+from shared.pages.figures import library
+from shared.pages.formatting import format_accuracy
+
+SERVED_S = 120.0
+"""Longest wait for the guard to know the models of both roles: it looks for them again every few seconds."""
+POLL_S = 0.5
+UNNAMED = re.compile(r"[^A-Za-z0-9._-]+")
+"""What an experiment's name may not hold."""
+EMBEDDER = "put bge-small-en-v1.5 as a GGUF there, or choose another with --embedder (docs/how-to/math.md)"
+"""Replaces the doctor's fix, which would change settings that belong to the preset."""
+AGAIN = "run the same command again: it repeats only what failed"
+PAPER = {"dense": "86.00 ± 0.00 %", "sparse": "85.00 ± 0.00 %", "hybrid": "81.00 ± 0.00 %", "gate": "86.80 ± 1.10 %"}
+"""The paper's accuracy by variant, with the standard deviation over five runs."""
+CAVEATS = "docs/how-to/math.md#what-to-expect says which of the paper's figures can be compared with these"
 
 reproduce = typer.Typer(no_args_is_help=True)
 
@@ -96,36 +124,159 @@ def math(
     a running service. After an interruption, the same command continues.
     """
     with report_errors(as_json=as_json):
-        changes = Changes(
-            server=server, device=device, budget_mib=budget, slots=slots, embedder=embedder, repeats=repeats,
-            sampled=sampled, redraw_judge=redraw_judge,
-        )  # fmt: skip
-        name, chosen = Path(preset).stem, presets.load(preset)
-        found = problems.find(data, corpus, questions)
-        _check(changes)
-        wanted = reproduce_steps.RunOptions(
-            name=name, preset=presets.apply_changes(chosen, changes, data or found[0].parent), corpus=found[0],
-            questions=found[1], items=items or chosen.items, out=(out or Path("reproduction") / name).absolute(),
-            heatmap=heatmap, yes=yes, keep=keep,
-        )  # fmt: skip
-        _run(wanted, as_json=as_json)
+        library.check_installed()
+        configured = {"server": server, "device": device, "budget": budget, "slots": slots, "embedder": embedder}
+        given = ", ".join(f"--{option}" for option, value in configured.items() if value is not None)
+        if given and os.environ.get("MATHRAG_URL"):
+            message = f"{given} cannot be used with MATHRAG_URL: that service is already configured"
+            raise Failed("usage", message, hint="omit these options, or unset MATHRAG_URL")
+        chosen = presets.load(preset)
+        corpus, questions = problems.find(data, corpus, questions)
+        chosen.configure(
+            data or corpus.parent, server=server, device=device, budget_mib=budget, slots=slots, embedder=embedder
+        )
+        chosen.vary(repeats=repeats, sampled=sampled, redraw_judge=redraw_judge)
+        asked = msgspec.json.Encoder().encode_lines(problems.choose(questions, items or chosen.items))
+        name = Path(preset).stem
+        bodies = {name: chosen.experiment, **({f"{name}-weights": chosen.make_heatmap()} if heatmap else {})}
+        out = (out or Path("reproduction") / name).absolute()
+        # With --json, the steps go to stderr for a person, and only the reports to stdout.
+        with redirect_stdout(sys.stderr) if as_json else nullcontext(), _connect(chosen, out, keep=keep) as client:
+            digests = _wait_for_models(client, chosen, name)
+            place = _upload(client, corpus, asked)
+            documents = [_name({**body, "datasets": [place]}, key, digests, chosen) for key, body in bodies.items()]
+            new = [each for each in documents if not _exists(client, each["name"])]
+            if new:
+                _plan(client, new, yes=yes)
+            found = [_run(client, each, out / each["name"], is_new=each in new) for each in documents]
+            rows = [(row["variant"], format_accuracy(row["result"]["accuracy"])) for row in found[0]["rows"]]
+            print_table(("VARIANT", "HERE", "THE PAPER"), [(*row, PAPER.get(row[0])) for row in rows])
+            typer.echo(f"  note: {CAVEATS}")
+        if as_json:
+            print_json({"paper": PAPER, "experiments": found})
 
 
 reproduce.command("published")(reproduce_published.published)
 
 
-def _check(changes: Changes) -> None:
-    if os.environ.get("MATHRAG_URL") and changes.configures:
-        raise Failed(
-            "usage",
-            f"{', '.join(changes.configures)} cannot be used with MATHRAG_URL: that service is already configured",
-            hint="omit these options, or unset MATHRAG_URL",
-        )
+@contextmanager
+def _connect(preset: presets.Preset, out: Path, *, keep: bool) -> Iterator[Client]:
+    """Connect to the service that MATHRAG_URL names, or start one for this run; both are checked first.
+
+    Raises:
+        Failed: a check failed; nothing was started.
+    """
+    if os.environ.get("MATHRAG_URL"):
+        with Client() as client:
+            _require_passed(msgspec.convert(client.send(service.readiness())["checks"], list[Check]))
+            yield client
+        return
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / CONFIGURATION
+        file.write_text(yaml.safe_dump(preset.configuration), "utf-8")
+        checks = doctor.run_checks({"MATHRAG_CONFIG": str(file)})
+    _require_passed([replace(each, fix=EMBEDDER) if each.name == "embeddings" else each for each in checks])
+    with own_stack(out, preset.configuration, keep=keep), Client() as client:
+        yield client
 
 
-def _run(wanted: reproduce_steps.RunOptions, *, as_json: bool) -> None:
-    # With --json, the steps go to stderr for a person, and only the report to stdout.
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        reproduce_steps.run(wanted)
-    if as_json:
-        print_json(msgspec.json.decode((wanted.out / REPORT).read_bytes()))
+def _require_passed(found: list[Check]) -> None:
+    """Print all checks.
+
+    Raises:
+        Failed: a check failed; the hint is the first failed check's fix.
+    """
+    doctor.print_checks(found)
+    wrong = next((check for check in found if not check.ok), None)
+    if wrong is not None:
+        raise Failed("unavailable", f"{wrong.name}: {wrong.detail}", wrong.fix or None)
+
+
+def _wait_for_models(client: Client, preset: presets.Preset, name: str) -> dict[str, str | None]:
+    """Return the digests of the models that answer, by name, once a guard serves all of them.
+
+    Raises:
+        Failed: no guard serves them in time, or they are not the preset's.
+    """
+    deadline = time.monotonic() + SERVED_S
+    while True:
+        found = {role: model for model in client.send(catalog.models()) for role in model["default_for"]}
+        missing = sorted({model["name"] for model in found.values() if not model["registered"]})
+        if not missing:
+            break
+        if time.monotonic() > deadline:
+            hint = f"mathrag doctor; the guard's log says more ({client.url})"
+            raise Failed("unavailable", f"no guard serves {', '.join(missing)} after {SERVED_S:.0f} s", hint)
+        time.sleep(POLL_S)
+    for role, wanted in preset.configuration.get("roles", {}).items():
+        if (other := found[role]["name"]) != wanted:
+            hint = f"configure it as in `mathrag reproduce preset {name}`, or unset MATHRAG_URL"
+            raise Failed("conflict", f"{other} answers {role} at {client.url}, but the preset requires {wanted}", hint)
+    return {model["name"]: model["digest"] for model in found.values()}
+
+
+def _upload(client: Client, corpus: Path, asked: bytes) -> dict[str, str]:
+    """Upload corpus and questions, and return their names, which are derived from their content: repeating it changes
+    nothing."""
+    whole = hashlib.sha256(b"".join(Sources(paths.corpus_lines(corpus))))
+    names = {"dataset": f"math-{hashlib.sha256(asked).hexdigest()[:8]}", "corpus": f"math-{whole.hexdigest()[:8]}"}
+    made = upload(client, "corpora", names["corpus"], Sources(paths.corpus_lines(corpus)))
+    typer.echo(f"corpus {names['corpus']}: {made['documents']} documents of {corpus}, indexed")
+    made = client.send(texts.upload("datasets", [asked], names["dataset"]))
+    typer.echo(f"dataset {names['dataset']}: {made['items']} questions")
+    return names
+
+
+def _name(body: dict[str, Any], name: str, digests: dict[str, str | None], preset: presets.Preset) -> dict[str, Any]:
+    """Return the experiment with a name that depends on all that determines its answers, so that an earlier experiment
+    with other models or another embedder is never continued."""
+    known = canonical.digest([body, digests, preset.configuration["retrieval"]]).hex()[:8]
+    return {**body, "name": f"math-{UNNAMED.sub('-', name)[:30]}-{known}"}
+
+
+def _exists(client: Client, name: str) -> bool:
+    try:
+        client.send(experiments.get(name))
+    except Failed as failed:
+        if failed.kind != "not_found":
+            raise
+        return False
+    return True
+
+
+def _plan(client: Client, documents: list[dict[str, Any]], *, yes: bool) -> None:
+    """Print what new experiments would need, and ask whether to continue unless the answer is known to be `yes`.
+
+    Raises:
+        Failed: the models fit on no device, the answer is no, or there is no terminal to ask on.
+    """
+    for each in documents:
+        found = client.send(experiments.plan(each))
+        print_plan(found)
+        if found["plan"]["chosen"] is None:
+            raise Failed("unavailable", f"no plan fits: {found['plan']['why']}", "change --budget or --slots")
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failed("usage", "confirmation is needed, and there is no terminal", "run the same command with --yes")
+    if not typer.confirm("\nContinue?", default=True):
+        raise Failed("usage", "nothing was submitted", "run the same command to be asked again")
+
+
+def _run(client: Client, document: dict[str, Any], folder: Path, *, is_new: bool) -> Any:
+    """Submit the experiment, or resume the one of this name; print its report and write it to `folder`.
+
+    Raises:
+        Failed: one of its jobs failed or was cancelled.
+    """
+    name = document["name"]
+    client.send(experiments.submit(document, name) if is_new else experiments.change(name, "resume"))
+    ended = follow(client, name)
+    if ended["state"] != "completed":
+        bad = [cell for cell in ended["grid"] if cell["state"] in ("failed", "cancelled")]
+        reasons = [f"{cell['variant']} {cell['state']}: {client.send(jobs.get(cell['job']))['reason']}" for cell in bad]
+        raise Failed("unavailable", f"experiment {name} is {ended['state']}: {'; '.join(reasons)}", AGAIN)
+    found = client.send(experiments.report(name))
+    print_report(found)
+    report.bundle(out=folder, experiment=name, force=True)
+    return found

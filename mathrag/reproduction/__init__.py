@@ -1,1 +1,1 @@
-"""Repeat the paper's experiment on MATH with other models: presets, checks, tables and figures."""
+"""The paper's experiment on MATH: presets, and the problems that they are run with."""

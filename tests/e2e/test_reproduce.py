@@ -1,8 +1,8 @@
 """The paper's preset from the first check to the page, on a stack of its own and a double of Ollama's protocol; and the
 paper's published runs, graded again.
 
-The first proves that the command works and notices a model that was pulled again; the double's models know no
-mathematics.
+The first proves that the command works and that answers of a model are never mixed with those of one that was pulled
+again; the models of the double know no mathematics.
 """
 
 import os
@@ -27,7 +27,7 @@ PAGE = REPOSITORY / "docs" / "reference" / "paper-table.md"
 JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
 
 
-def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tmp_path: Path) -> None:
+def test_the_papers_preset_runs_to_its_report_and_again_where_a_model_changed(tmp_path: Path) -> None:
     write(tmp_path / "train.jsonl", range(20))
     write(tmp_path / "test.jsonl", range(100, 104))
     double = Ollama(shown=SHOWN)
@@ -44,16 +44,17 @@ def test_the_papers_preset_runs_to_its_table_and_refuses_a_model_that_changed(tm
         prompts = double.prompts
         double.pull(GENERATOR, "v2")
         second = mathrag(*command)
-        assert second.returncode == 5, second.stdout + second.stderr
-        assert "qwen2.5-7b-instruct was" in second.stderr
-        assert double.prompts == prompts
+        assert second.returncode == 0, second.stdout + second.stderr
+        assert double.prompts > prompts
     assert lock.find_holder(out / "stack") is None
-    report = msgspec.json.decode((out / "report.json").read_bytes())
-    assert {name: job["state"] for name, job in report["jobs"].items()} == dict.fromkeys(
-        ("dense", "sparse", "hybrid", "gate"), "completed"
-    )
-    assert "| gate |" in (out / "report.md").read_text()
-    assert (out / "figures" / "memory.svg").exists()
+    runs = sorted(out.glob("math-paper-*"))
+    assert len(runs) == 2
+    for run in runs:
+        report = msgspec.json.decode((run / "data" / "experiment.json").read_bytes())
+        assert {row["variant"]: row["state"] for row in report["rows"]} == dict.fromkeys(
+            ("dense", "sparse", "hybrid", "gate"), "completed"
+        )
+        assert (run / "figures" / "accuracy.svg").exists()
 
 
 def test_published_runs_are_graded_again_and_a_second_command_finds_them(stack: RunningStack, tmp_path: Path) -> None:

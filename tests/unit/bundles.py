@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import msgspec
 
 from services.orchestrator.api.samples import SAMPLE
@@ -47,6 +48,14 @@ def folder(at: Path, samples: int = 2, report: Mapping[str, Any] | None = None, 
     (at / "results.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
     (at / "provenance.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, _lines(rows))) + b"\n")
     return at
+
+
+def serve_file(at: Path, request: httpx2.Request) -> httpx2.Response:
+    """Answer a request for a file of the job's export from its folder."""
+    part = request.url.path.removeprefix("/v1/jobs/").partition("/")[2]
+    csv = part == "results" and request.url.params["format"] == "csv"
+    file = {"": "job.json", "results": "results.jsonl", "provenance": "provenance.jsonl"}.get(part, f"{part}.json")
+    return httpx2.Response(200, content=b"index\r\n0\r\n" if csv else (at / file).read_bytes())
 
 
 def _row(place: int, given: Mapping[str, Any]) -> SampleRow:

@@ -36,7 +36,7 @@ def figures() -> list[Figure]:
     return [
         accuracy.draw(
             [
-                accuracy.AccuracyRow(label="dense", value=0.61, low=0.567, high=0.652, n=500, published=0.86),
+                accuracy.AccuracyRow(label="dense", value=0.61, low=0.567, high=0.652, n=500),
                 accuracy.AccuracyRow(label="hybrid", value=None, n=0),
             ]
         ),

@@ -1,4 +1,4 @@
-"""Draw the accuracy of several systems: a point each with its interval, and the published figure where there is one."""
+"""Draw the accuracy of several systems: a point each with its interval."""
 
 from collections.abc import Sequence
 
@@ -26,8 +26,6 @@ class AccuracyRow(msgspec.Struct, frozen=True, kw_only=True):
     """Number of items."""
     group: str = ""
     """The panel, such as a dataset."""
-    published: float | None = None
-    """A figure that others published, in [0, 1]; drawn as a hollow diamond."""
 
 
 def draw(
@@ -54,9 +52,6 @@ def draw(
         base.mark_point(filled=True, size=75, color=style.BLUE, opacity=1).encode(x=alt.X("value:Q", **across)),
         base.mark_text(align="left").encode(x=alt.value(style.WIDTH + 10), text="said:N"),
     ]
-    if published := any(row.published is not None for row in rows):
-        diamond = base.mark_point(shape="diamond", size=90, color=style.VERMILLION, strokeWidth=2, opacity=1)
-        layers.insert(2, diamond.encode(x=alt.X("published:Q", **across)))
     drawn = alt.layer(*layers, data=style.make_data(map(_make_datum, rows)))
     groups = list(dict.fromkeys(row.group for row in rows))
     if len(groups) > 1:
@@ -64,9 +59,7 @@ def draw(
         drawn = drawn.facet(row=alt.Row("group:N", sort=groups, header=header), spacing=18)
         drawn = drawn.resolve_scale(y="independent")
     note = f"{style.format_n((row.n for row in rows), 'items')}; lines: {interval}"
-    note += "; hollow diamonds: published" if published else ""
-    caption = f"Each point is the share of {of}, its line the interval"
-    caption += "; hollow diamonds are figures that others published." if published else "."
+    caption = f"Each point is the share of {of}, its line the interval."
     return style.make_figure(name, title, [note], caption, drawn, rows)
 
 

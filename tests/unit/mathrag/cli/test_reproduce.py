@@ -1,8 +1,8 @@
 """`mathrag reproduce math`: what is wrong is said before anything is begun, with what to do next; then all of it."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -12,18 +12,22 @@ import yaml
 from click.testing import Result
 
 from mathrag.cli.failures import Exit
+from mathrag.report import overview
+from mathrag.report.figure_data import FigureData
 from mathrag.reproduction import preset as presets
-from mathrag.reproduction import record
-from shared.pages.figures import library
+from services.orchestrator.api.experiments import EXAMPLE as EXPERIMENT
+from services.orchestrator.api.experiments import PLAN
+from services.orchestrator.api.experiments import REPORT as EXPERIMENT_REPORT
+from shared.extras import install_command
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.ollama_models import SHOWN
 from tests.doubles.ollama_server import Ollama, serve_ollama
+from tests.unit.bundles import folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.mathrag.cli.programs import stay_here
-from tests.unit.reproductions import GATE, JOB, report, write
+from tests.unit.reproductions import write
 
 JUDGE, GENERATOR = "qwen2.5:0.5b-instruct", "qwen2.5:7b-instruct-q4_K_M"
-VARIANTS = ("dense", "sparse", "hybrid", "gate")
 ELSEWHERE = "https://rag.example.org"
 
 
@@ -59,10 +63,10 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     stay_here(monkeypatch)
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = SimpleNamespace(vegalite_to_svg=lambda *_, **__: "<svg />", svg_to_png=lambda *_, **__: b"")
-    monkeypatch.setattr(library, "import_converter", lambda: empty)
+@pytest.fixture(autouse=True)
+def _nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FigureData, "figures", lambda *_: iter(()))
+    monkeypatch.setattr(overview, "list_figures", lambda *_: iter(()))
 
 
 def math(data: Path, *options: str, preset: str = "paper") -> Result:
@@ -106,17 +110,6 @@ def test_a_server_that_is_too_old_is_replaced_next(data: Path, double: Ollama, o
 
 
 @pytest.mark.usefixtures("here")
-def test_too_little_memory_for_one_model_says_which_and_what_would_fit(
-    data: Path, double: Ollama, ollama: ChatServer
-) -> None:
-    ended = math(data, "--server", ollama.url, "--embedder", "shipped", "--budget", "6500")
-    said, fix = refused(ended, data)
-    assert said.startswith("memory: qwen2.5-7b-instruct needs ")
-    assert said.endswith("MiB, gpu:0 has 6500 for models")
-    assert fix.startswith("--slots 2 (and OLLAMA_NUM_PARALLEL=2 of the server)")
-
-
-@pytest.mark.usefixtures("here")
 def test_an_embedder_that_is_not_there_is_named(data: Path, ollama: ChatServer) -> None:
     said, fix = refused(math(data, "--server", ollama.url), data)
     assert said.startswith("embeddings: ")
@@ -124,11 +117,21 @@ def test_an_embedder_that_is_not_there_is_named(data: Path, ollama: ChatServer) 
     assert "--embedder" in fix
 
 
-def test_a_wrong_file_of_problems_is_said_before_any_model_is_looked_at(data: Path) -> None:
-    ended = math(data, "--corpus", str(data / "test.jsonl"), "--server", "http://127.0.0.1:9")
-    said, fix = refused(ended, data)
-    assert (ended.exit_code, "must be the training set" in said) == (Exit.INVALID, True)
+def test_a_missing_file_of_problems_is_said_before_any_model_is_looked_at(data: Path) -> None:
+    (data / "test.jsonl").unlink()
+    said, fix = refused(math(data, "--server", "http://127.0.0.1:9"), data)
+    assert "contains none of test.jsonl" in said
     assert "docs/how-to/math.md" in fix
+
+
+@pytest.mark.parametrize("missing", ["altair", "vl_convert"])
+def test_without_the_extra_of_reports_nothing_is_begun(
+    data: Path, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    said, fix = refused(math(data, preset="small"), data)
+    assert f"`{missing}` of the extra `report` is not installed" in said
+    assert fix == install_command("report")
 
 
 def test_an_unknown_preset_is_said_with_those_that_are_known(data: Path) -> None:
@@ -142,133 +145,118 @@ def test_a_preset_is_printed_to_begin_ones_own() -> None:
 
 
 class Service:
-    def __init__(self, **digests: str) -> None:
-        self.digests = {"world-judge": "a" * 64, "world-generator": "b" * 64, **digests}
+    def __init__(self, export: Path) -> None:
+        self.export = folder(export)
+        self.digests = {"world-judge": "a" * 64, "world-generator": "b" * 64}
         self.experiments: dict[str, Any] = {}
         self.state = "completed"
         self.polls = 2
         self.posted: list[str] = []
+        self.plan = PLAN
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         path = request.url.path
         if request.method == "POST":
             self.posted.append(path)
-        answer = self._post(path, request) if request.method == "POST" else self._get(path)
-        if answer is None:
-            return httpx2.Response(404, json={"type": "urn:mathrag:not_found", "detail": f"no {path}", "hint": None})
-        return httpx2.Response(200, json=answer)
-
-    def _post(self, path: str, request: httpx2.Request) -> Any:
-        match path:
-            case "/v1/corpora":
-                return {"documents": request.content.count(b"\n"), "skipped": 0, "rejected": 0, "rejected_lines": []}
-            case "/v1/datasets":
-                return {"items": request.content.count(b"\n")}
-            case "/v1/experiments/plan":
-                return PLAN
-            case "/v1/experiments":
-                body = msgspec.json.decode(request.content)
-                self.experiments[body["name"]] = body
-                return self._standing(body["name"])
-        return self._standing(path.split("/")[3])  # resume
-
-    def _get(self, path: str) -> Any:
+            return httpx2.Response(200, json=self.post(path, request.content))
         match path.split("/")[1:]:
             case ["readyz"]:
-                return {"ready": True, "checks": [{"name": "redis", "ok": True, "detail": "", "fix": ""}]}
+                found: Any = {"ready": True, "checks": [{"name": "redis", "ok": True, "detail": "", "fix": ""}]}
             case ["v1", "models"]:
-                return [self._model("judge"), self._model("generator", "generate")]
-            case ["v1", "jobs", job, "report"]:
-                number = int(job[-2:])
-                return report(number, 80 + number, gate=GATE if number == 3 else None)
-            case ["v1", "jobs", _]:
-                return {"state": "failed", "reason": "the judge's replies have no rating"}
+                found = [self.model("judge"), self.model("generator", "generate")]
             case ["v1", "experiments", name, *rest] if name in self.experiments:
-                return {"name": name, **REPORT} if rest else self._standing(name)
-        return None
+                found = self.report(name) if rest else self.standing(name)
+            case ["v1", "jobs", *_] if self.state == "completed":
+                return serve_file(self.export, request)
+            case ["v1", "jobs", _]:
+                found = {"reason": "the judge's replies have no rating"}
+            case _:
+                problem = {"type": "urn:mathrag:not_found", "detail": f"no {path}", "hint": None}
+                return httpx2.Response(404, json=problem)
+        return httpx2.Response(200, json=found)
 
-    def _model(self, name: str, role: str = "") -> dict[str, Any]:
+    def post(self, path: str, content: bytes) -> Any:
+        match path:
+            case "/v1/corpora":
+                return {"documents": content.count(b"\n"), "skipped": 0, "rejected": 0, "rejected_lines": []}
+            case "/v1/datasets":
+                return {"items": content.count(b"\n")}
+            case "/v1/experiments/plan":
+                return self.plan
+            case "/v1/experiments":
+                body = msgspec.json.decode(content)
+                self.experiments[body["name"]] = body
+                return self.standing(body["name"])
+        return self.standing(path.split("/")[3])  # resume
+
+    def model(self, name: str, role: str = "") -> dict[str, Any]:
         full = f"world-{name}"
         return {"name": full, "default_for": [role or name], "registered": True, "digest": self.digests[full]}
 
-    def _standing(self, name: str) -> dict[str, Any]:
+    def standing(self, name: str) -> dict[str, Any]:
         self.polls -= 1
         state = "running" if self.polls > 0 else self.state
-        counts = {"total": 200, "completed": 100, "failed": 0, "in_progress": 100 if self.polls > 0 else 0}
-        grid = [{"variant": variant, "job": JOB.format(n), "state": state, "point": {}} for n, variant in JOBS]
-        return {
-            "name": name,
-            "id": name,
-            "state": state,
-            "eta_seconds": None,
-            "jobs": {state: 4},
-            "request_counts": counts,
-            "grid": grid,
-        }
+        grid = [{**EXPERIMENT["grid"][0], "variant": "gate", "state": state}]
+        return {**EXPERIMENT, "id": name, "name": name, "state": state, "grid": grid}
 
-
-JOBS = tuple(enumerate(VARIANTS))
-CHOSEN = {"basis": "assumed"}
-PLAN: dict[str, Any] = {
-    "name": "x", "jobs": 4, "samples": 200, "calls": {"judge": {"most": 1200, "apart": 1200}},
-    "plan": {"chosen": CHOSEN, "why": "staged: loads 2"}, "notes": ["counted once"],
-}  # fmt: skip
-PAIR = {"left": "gate", "right": "hybrid", "words": "not separable at n = 10"}
-REPORT: dict[str, Any] = {"rows": [], "comparisons": {"pooled": {"pairs": [PAIR], "notes": []}, "datasets": {}}}
+    def report(self, name: str) -> dict[str, Any]:
+        return {**EXPERIMENT_REPORT, "name": name, "rows": [{**EXPERIMENT_REPORT["rows"][0], "variant": "gate"}]}
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch, server: Server) -> Service:
-    made = Service()
+def service(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Service:
+    made = Service(tmp_path / "export")
     server(made)
     monkeypatch.setenv("MATHRAG_URL", ELSEWHERE)
     monkeypatch.setattr("mathrag.client.following.EXPERIMENT_POLL_S", 0.0)
     return made
 
 
-def test_all_of_it_leaves_a_page_its_figures_and_its_data(data: Path, service: Service) -> None:
+def test_the_presets_experiment_ends_as_a_bundle_with_the_papers_figures_beside_ours(
+    data: Path, service: Service
+) -> None:
     ended = math(data, "--yes", preset="small")
     assert ended.exit_code == Exit.DONE, ended.output
-    folder = data.parent / "out"
-    assert "gate against hybrid: not separable at n = 10" in ended.stdout
-    assert "gate against hybrid: not separable at n = 10" in (folder / "report.md").read_text()
-    kept = msgspec.json.decode((folder / "report.json").read_bytes())
-    assert list(kept["jobs"]) == list(VARIANTS)
-    drawn = {file.name for file in (folder / "figures").iterdir()}
-    assert {"accuracy.svg", "accuracy.png", "accuracy.json", "memory.svg", "rho-gate.svg"} <= drawn
-    (asked,) = service.experiments.values()
-    assert asked["repeats"] == 5
-    assert asked["name"].startswith("math-small-")
+    ((name, asked),) = service.experiments.items()
+    assert name.startswith("math-small-")
+    assert {**presets.load("small").experiment, **asked} == asked
+    assert (data.parent / "out" / name / "index.html").is_file()
+    row = next(line for line in ended.stdout.splitlines() if line.endswith("86.80 ± 1.10 %"))
+    assert row.split()[:3] == ["gate", "61.0", "%"]
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_program_gets_a_preset_and_a_report_as_one_document_each(data: Path, service: Service) -> None:
+def test_a_program_gets_a_preset_and_the_reports_as_one_document_each(data: Path, service: Service) -> None:
     shown = mathrag("reproduce", "preset", "small", "--json")
     assert msgspec.json.decode(shown.stdout) == msgspec.yaml.decode(presets.read_text("small"))
-    ended = math(data, "--yes", "--json", preset="small")
-    assert msgspec.json.decode(ended.stdout) == msgspec.json.decode((data.parent / "out" / "report.json").read_bytes())
-    assert "== Plan" in ended.stderr
+    found = msgspec.json.decode(math(data, "--yes", "--json", preset="small").stdout)
+    assert found["experiments"] == [service.report(name) for name in service.experiments]
+    assert found["paper"]["dense"] == "86.00 ± 0.00 %"
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_same_again_asks_for_what_failed_and_submits_nothing_new(data: Path, service: Service) -> None:
     math(data, "--yes", preset="small")
     service.posted.clear()
-    assert math(data, "--yes", preset="small").exit_code == Exit.DONE
+    assert math(data, preset="small").exit_code == Exit.DONE
     assert "/v1/experiments" not in service.posted
     assert any(path.endswith("/resume") for path in service.posted)
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_model_that_changed_between_two_runs_is_refused(data: Path, service: Service) -> None:
+def test_a_model_that_changed_between_two_runs_makes_another_experiment(data: Path, service: Service) -> None:
     math(data, "--yes", preset="small")
     service.digests["world-generator"] = "c" * 64
-    service.posted.clear()
-    ended = math(data, "--yes", preset="small")
-    assert ended.exit_code == Exit.CONFLICT
-    assert f"world-generator was {'b' * 12} and is {'c' * 12} now" in ended.stderr
-    assert f"fix: use --out {data.parent / 'out'}-2 for a new run" in ended.stderr
-    assert service.posted == []
+    assert math(data, "--yes", preset="small").exit_code == Exit.DONE
+    assert len(service.experiments) == 2
+    assert all((data.parent / "out" / name / "index.html").is_file() for name in service.experiments)
+
+
+def test_other_problems_make_another_experiment(data: Path, service: Service) -> None:
+    math(data, "--yes", preset="small")
+    for file, numbers in (("train.jsonl", range(21)), ("test.jsonl", range(200, 210))):
+        write(data / file, numbers)
+        math(data, "--yes", preset="small")
+    places = [asked["datasets"][0] for asked in service.experiments.values()]
+    assert [len({place[part] for place in places}) for part in ("corpus", "dataset")] == [2, 2]
+    assert len(service.experiments) == 3
 
 
 def test_a_service_with_other_models_than_the_presets_is_refused(data: Path, service: Service) -> None:
@@ -288,19 +276,16 @@ def test_a_service_that_runs_is_not_configured_by_options(data: Path, service: S
 
 def test_nothing_is_submitted_where_nobody_can_be_asked(data: Path, service: Service) -> None:
     ended = math(data, preset="small")
-    assert ended.exit_code == Exit.USAGE
+    assert (ended.exit_code, service.experiments) == (Exit.USAGE, {})
     assert "fix: run the same command with --yes" in ended.stderr
-    assert "calls at most: judge 1,200" in ended.stdout
-    assert "staged: loads 2 (times assumed)" in ended.stdout
-    assert service.experiments == {}
-    assert record.read(data.parent / "out") is None
+    assert PLAN["plan"]["why"] in ended.stdout
 
 
 def test_models_that_the_plan_finds_no_place_for_are_said_before_anything_is_submitted(
-    data: Path, service: Service, monkeypatch: pytest.MonkeyPatch
+    data: Path, service: Service
 ) -> None:
-    hopeless = {"chosen": None, "why": "world-judge fits nowhere: alone it needs 96 MiB of 50"}
-    monkeypatch.setitem(PLAN, "plan", hopeless)
+    why = "world-judge fits nowhere: alone it needs 96 MiB of 50"
+    service.plan = {**PLAN, "plan": {**PLAN["plan"], "chosen": None, "why": why}}
     ended = math(data, "--yes", preset="small")
     assert (ended.exit_code, service.experiments) == (Exit.UNREACHABLE, {})
     assert "error: no plan fits: world-judge fits nowhere" in ended.stderr
@@ -312,17 +297,17 @@ def test_a_job_that_failed_is_said_with_its_reason_and_the_same_command_goes_on(
     assert ended.exit_code == Exit.UNREACHABLE
     assert "gate failed: the judge's replies have no rating" in ended.stderr
     assert "the same command again: it repeats only what failed" in ended.stderr
-    assert not (data.parent / "out" / "report.md").exists()
+    assert not (data.parent / "out").exists()
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_grid_of_weights_is_a_second_experiment(data: Path, service: Service) -> None:
     math(data, "--yes", "--heatmap", preset="small")
-    names = sorted(service.experiments)
-    assert [name.endswith("-weights") for name in names] == [False, True]
-    assert service.experiments[names[1]]["repeats"] == 1
+    plain, weights = service.experiments.values()
+    assert weights["name"].startswith("math-small-weights-")
+    assert ("grid" in plain, weights["repeats"]) == (False, 1)
 
 
 def test_what_a_service_of_its_own_is_told_is_a_file_that_it_reads(tmp_path: Path) -> None:
-    preset = presets.apply_changes(presets.load("paper"), presets.Changes(), tmp_path)
+    preset = presets.load("paper")
+    preset.configure(tmp_path)
     assert yaml.safe_load(yaml.safe_dump(preset.configuration)) == preset.configuration

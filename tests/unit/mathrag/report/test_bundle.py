@@ -27,7 +27,7 @@ from shared.extras import install_command
 from shared.pages.figures import library
 from shared.pages.pages import Pages
 from shared.statistics.intervals import wilson
-from tests.unit.bundles import REPORT, folder
+from tests.unit.bundles import REPORT, folder, serve_file
 from tests.unit.commands import Server, mathrag
 from tests.unit.figures import DECISION
 
@@ -390,10 +390,7 @@ def serving(at: Path) -> Any:
             return httpx2.Response(200, json=COMPARISON)
         if path.startswith("/v1/experiments/"):
             return httpx2.Response(200, json=EXPERIMENT)
-        part = path.removeprefix("/v1/jobs/").partition("/")[2]
-        csv = part == "results" and request.url.params["format"] == "csv"
-        file = {"": "job.json", "results": "results.jsonl", "provenance": "provenance.jsonl"}.get(part, f"{part}.json")
-        return httpx2.Response(200, content=b"index\r\n0\r\n" if csv else (at / file).read_bytes())
+        return serve_file(at, request)
 
     return answer
 

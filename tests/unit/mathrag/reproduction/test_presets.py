@@ -7,26 +7,33 @@ import msgspec
 import pytest
 
 from mathrag.reproduction import preset as presets
-from mathrag.reproduction.paper import WEIGHTS
-from mathrag.reproduction.preset import Changes
 from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
 from shared.pipelines import registry
+from shared.settings import Settings
 
 DATA = Path("data")
+NAMED: dict[str, Any] = {"name": "x", "datasets": [{"dataset": "d", "corpus": "c"}]}
 
 
-def changed(name: str = "paper", **changes: Any) -> presets.Preset:
-    return presets.apply_changes(presets.load(name), Changes(**changes), DATA)
+def varied(name: str = "paper", **changes: Any) -> dict[str, Any]:
+    preset = presets.load(name)
+    preset.vary(**changes)
+    return preset.experiment
+
+
+def settings(name: str = "paper", **changes: Any) -> Settings:
+    preset = presets.load(name)
+    preset.configure(DATA, **changes)
+    return Settings(**preset.configuration)
 
 
 @pytest.mark.parametrize("name", presets.list_names())
 def test_a_committed_preset_is_a_configuration_and_an_experiment(name: str) -> None:
-    preset = changed(name)
-    settings = presets.settings(preset)
-    assert set(settings.roles.values()) <= set(settings.models)
-    asked = Experiment.model_validate(presets.document(preset, "x", "d", "c"))
+    configured = settings(name)
+    assert set(configured.roles.values()) <= set(configured.models)
+    asked = Experiment.model_validate({**NAMED, **varied(name)})
     assert [variant.name for variant in asked.variants] == ["dense", "sparse", "hybrid", "gate"]
     assert all(registry.get(variant.pipeline) for variant in asked.variants)
 
@@ -36,69 +43,62 @@ def test_the_papers_presets_say_what_the_paper_says(name: str) -> None:
     experiment = presets.load(name).experiment
     params = msgspec.convert(experiment["params"], Params)
     assert (params.context_size, params.candidates) == (5, 10)
-    assert (params.rrf_weight, params.quality_weight) == WEIGHTS
+    assert (params.rrf_weight, params.quality_weight) == (0.1, 0.9)
     assert params.gate.tau == 0.45
     assert (params.judge.temperature, params.judge.max_tokens) == (0.1, 10)
     assert experiment["repeats"] == 5
 
 
 def test_answers_and_ratings_are_drawn_anew_where_a_person_says_so() -> None:
-    both = msgspec.convert(changed(sampled=True, redraw_judge=True).experiment["params"], Params)
+    both = msgspec.convert(varied(sampled=True, redraw_judge=True)["params"], Params)
     assert (both.generate.temperature, both.judge.per_repeat) == (0.7, True)
-    greedy = msgspec.convert(changed(redraw_judge=True).experiment["params"], Params)
+    greedy = msgspec.convert(varied(redraw_judge=True)["params"], Params)
     assert (greedy.generate.temperature, greedy.judge.temperature, greedy.judge.per_repeat) == (0.0, 0.1, True)
 
 
 def test_the_papers_models_are_one_at_a_time_on_a_12_gb_card() -> None:
-    settings = presets.settings(changed())
-    tags = {role: settings.models[name].tag for role, name in settings.roles.items()}
+    configured = settings()
+    tags = {role: configured.models[name].tag for role, name in configured.roles.items()}
     assert tags == {"judge": "qwen2.5:0.5b-instruct", "generate": "qwen2.5:7b-instruct-q4_K_M"}
-    assert settings.device.residency == "staged"
-    assert settings.device.budget_mib <= 12 * 1024 - settings.device.reserve_mib
+    assert configured.device.residency == "staged"
+    assert configured.device.budget_mib <= 12 * 1024 - configured.device.reserve_mib
 
 
 def test_the_embedders_file_is_looked_for_beside_the_problems() -> None:
-    beside = presets.settings(changed()).retrieval.embeddings
+    beside = settings().retrieval.embeddings
     assert beside.path == DATA.absolute() / "bge-small-en-v1.5-f16.gguf"
     assert beside.query_prefix.startswith("Represent this sentence")
-    other = presets.settings(changed(embedder="other.gguf")).retrieval.embeddings
+    other = settings(embedder="other.gguf").retrieval.embeddings
     assert (other.kind, other.path) == ("gguf", Path("other.gguf").absolute())
 
 
 def test_an_embedder_may_be_a_server_or_the_shipped_one() -> None:
-    served = presets.settings(changed(embedder="http://127.0.0.1:8081")).retrieval.embeddings
+    served = settings(embedder="http://127.0.0.1:8081").retrieval.embeddings
     assert (served.kind, served.url, served.too_long) == ("openai", "http://127.0.0.1:8081", "cut")
     assert served.query_prefix
-    assert presets.settings(changed(embedder="shipped")).retrieval.embeddings.kind == "static"
+    assert settings(embedder="shipped").retrieval.embeddings.kind == "static"
 
 
 def test_server_device_budget_and_slots_are_the_persons() -> None:
-    settings = presets.settings(changed(server="http://gpu:11434", device="GPU-1", budget_mib=8000, slots=2))
-    assert {model.url for model in settings.models.values()} == {"http://gpu:11434"}
-    assert {model.parallel for model in settings.models.values()} == {2}
-    assert (settings.device.id, settings.device.budget_mib) == ("GPU-1", 8000)
-    assert settings.device.load_timeout_s == 300
-
-
-def test_the_environment_goes_before_the_preset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MATHRAG_DEVICE__BUDGET_MIB", "9000")
-    settings = presets.settings(changed())
-    assert (settings.device.budget_mib, settings.device.id) == (9000, "gpu:0")
+    configured = settings(server="http://gpu:11434", device="GPU-1", budget_mib=8000, slots=2)
+    assert {model.url for model in configured.models.values()} == {"http://gpu:11434"}
+    assert {model.parallel for model in configured.models.values()} == {2}
+    assert (configured.device.id, configured.device.budget_mib) == ("GPU-1", 8000)
+    assert configured.device.load_timeout_s == 300
 
 
 def test_sampling_changes_the_generators_temperature_alone() -> None:
-    greedy, sampled = (changed(sampled=each).experiment["params"]["generate"] for each in (False, True))
+    greedy, sampled = (varied(sampled=each)["params"]["generate"] for each in (False, True))
     assert greedy == {"temperature": 0.0, "max_tokens": 1024}
     assert sampled == {"temperature": presets.SAMPLED_TEMPERATURE, "max_tokens": 1024}
 
 
 def test_repeats_are_the_persons_or_the_presets() -> None:
-    assert [changed(repeats=each).experiment["repeats"] for each in (None, 1)] == [5, 1]
+    assert [varied(repeats=each)["repeats"] for each in (None, 1)] == [5, 1]
 
 
 def test_the_grid_of_weights_is_the_gates_alone_and_runs_once() -> None:
-    body = presets.heatmap(changed(), "w", "d", "c")
-    asked = Experiment.model_validate(body)
+    asked = Experiment.model_validate({**NAMED, **presets.load("paper").make_heatmap()})
     assert [variant.pipeline for variant in asked.variants] == ["mathrag-gate"]
     assert asked.repeats == 1
     assert {path: len(values) for path, values in asked.grid.items()} == {"rrf_weight": 11, "quality_weight": 11}
@@ -117,17 +117,15 @@ def test_a_preset_that_is_not_there_is_said_with_those_that_are() -> None:
     assert "paper, paper-tgi, small" in (refused.value.hint or "")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("tau: 0.45", "tau: high"),
-        ("context_size: 1", "context: 1"),
-        ("pipeline: hybrid", "pipelines: hybrid"),
-        ("items: 100", "items: many"),
-    ],
-)
-def test_a_preset_that_is_wrong_is_refused_before_anything_runs(tmp_path: Path, wrong: str, said: str) -> None:
+def test_a_preset_that_is_wrong_is_refused_before_anything_runs(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
-    file.write_text(presets.read_text("small").replace(wrong, said))
-    with pytest.raises(Invalid, match=r"own.yaml"):
+    file.write_text(presets.read_text("small").replace("items: 100", "items: many"))
+    with pytest.raises(Invalid, match=r"own.yaml.*items"):
         presets.load(str(file))
+
+
+def test_a_preset_without_a_gate_has_no_grid_of_weights() -> None:
+    preset = presets.load("small")
+    preset.experiment["variants"] = [{"name": "dense", "pipeline": "dense"}]
+    with pytest.raises(Invalid, match="--heatmap"):
+        preset.make_heatmap()
