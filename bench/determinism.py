@@ -27,8 +27,7 @@ from services.guard.drivers.process import ProcessDriver
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed
 from shared.settings import Settings
-from shared.storage.database import Database
-from shared.storage.sql import sql
+from shared.storage.database import Database, sql
 
 KILLS = {"judge": ("judge", (0.2, 0.5, 0.8)), "generate": ("generator", (0.2, 0.5, 0.8))}
 """The worker to kill in each stage, and the shares of the stage's calls after which it is killed."""

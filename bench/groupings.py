@@ -12,10 +12,8 @@ from math import inf
 
 from bench.plans import CARDS
 from shared.contracts.calls import Lane
-from shared.lease.demand import Demand, Room
-from shared.lease.estimates import MemoryEstimate
-from shared.lease.hardware import Hardware
-from shared.lease.plan import plan
+from shared.lease.memory import Hardware, MemoryEstimate
+from shared.lease.plan import Demand, Room, plan
 
 CASES = 200
 ORDERS = {"each once": (1, 2), "the judge again": (1, 2, 1), "three turns": (1, 2, 1, 2, 1, 2)}

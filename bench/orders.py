@@ -19,7 +19,7 @@ from shared.contracts.requests import Request, seed_of
 from shared.rag.rendering import list_references, render_request
 from shared.settings import Settings
 from shared.storage.database import Database
-from shared.storage.library import LibraryCache
+from shared.storage.provenance import LibraryCache
 
 CALLS = text("""
     SELECT DISTINCT ON (c.id) c.id, c.key, c.role, c.request, s.ordinal

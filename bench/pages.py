@@ -34,8 +34,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Generated, Graded
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.settings import Settings
-from shared.storage.database import Database
-from shared.storage.sql import fill_names
+from shared.storage.database import Database, fill_names
 
 MOST = 2.0
 """Upper bound of a page's time over that of its SQL."""

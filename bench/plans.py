@@ -7,7 +7,7 @@ for 500 questions with ten candidates each.
 from collections.abc import Iterator
 
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, RetrievalWanted, make_demands, make_rooms
-from shared.lease.hardware import Hardware
+from shared.lease.memory import Hardware
 from shared.lease.plan import Plan, plan
 
 CARDS = {"8 GB": 7600, "12 GB": 11_700, "16 GB": 15_800, "24 GB": 24_000}

@@ -19,10 +19,9 @@ import asyncpg
 
 from bench.uploads import ROUNDS, connected, database, peak, server, system, written
 from mathrag.stack import postgres as pg
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity
+from shared.runtime.submit import Submission, submit
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -62,7 +61,7 @@ async def register(application: Database) -> None:
     """Register the models that the job needs."""
     async with application.transaction() as connection:
         for name in ("j", "g"):
-            await models.register(connection, ModelIdentity(name=name, backend="scripted", digest=name))
+            await pins.register(connection, ModelIdentity(name=name, backend="scripted", digest=name))
 
 
 async def floor(owner: asyncpg.Connection) -> float:

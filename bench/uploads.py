@@ -34,7 +34,8 @@ from shared.ingest import corpora as documents
 from shared.ingest import datasets as items
 from shared.ingest import rows
 from shared.ingest.reader import Reader
-from shared.storage import corpora, datasets
+from shared.storage import corpora as stored_corpora
+from shared.storage import datasets as stored_datasets
 from shared.storage.database import Database
 
 ROUNDS = 5
@@ -103,11 +104,11 @@ async def system(application: Database, kind: str, name: str, file: Path) -> flo
         if kind == "corpora":
             reader = Reader(read, lambda line, number: documents.record(line, str(number)), documents.identifier)
             async with aclosing(read_batches(iter(reader))) as records:
-                await corpora.create(application, name, records)
+                await stored_corpora.create(application, name, records)
         else:
             asked = Reader(read, lambda line, _: items.item(line), items.identifier)
             async with aclosing(read_batches(iter(asked))) as records:
-                await datasets.create(application, name, records)
+                await stored_datasets.create(application, name, records)
     return time.perf_counter() - began
 
 

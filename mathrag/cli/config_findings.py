@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
 from shared.places import config_file
-from shared.runtime.placement import find_problems
+from shared.runtime.price import find_problems
 from shared.settings import Settings
 from shared.suggestions import find_nearest
 

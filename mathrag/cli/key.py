@@ -19,8 +19,7 @@ from shared.contracts.api_keys import Scope, parse_duration
 from shared.errors import Invalid
 from shared.settings import load
 from shared.storage import keys
-from shared.storage.database import Database
-from shared.storage.operations import LOCAL
+from shared.storage.database import LOCAL, Database
 
 T = TypeVar("T")
 

@@ -18,7 +18,6 @@ from mathrag.client.errors import Failed
 from mathrag.stack.deletion import owner_url
 from shared.plurals import format_count
 from shared.runtime import purge as purging
-from shared.runtime import retention
 from shared.settings import load
 from shared.storage.database import Database
 
@@ -63,7 +62,7 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     experiments: list[str] = []
     datasets: list[str] = []
     corpora: list[str] = []
-    removed: retention.RemovedRows | None = None
+    removed: purging.RemovedRows | None = None
 
 
 def purge(
@@ -114,7 +113,7 @@ async def _purge(url: str, jobs: list[purging.JobContent], unused: bool, calls_b
             await purging.purge(owner, job, actor)
         questions = await purging.forget_questions(owner)
         deleted = await purging.delete_unused(owner, actor) if unused else {}
-        removed = await retention.remove_unused(owner, actor, calls_before)
+        removed = await purging.remove_unused(owner, actor, calls_before)
     finally:
         await owner.close()
     return Purged(dry_run=False, jobs=jobs, questions=questions, removed=removed, **deleted)

@@ -25,7 +25,7 @@ from mathrag.stack.rotation import rotate
 from mathrag.stack.supervisor import LOGS, Chore, StartupTask
 from shared.contracts.calls import Lane
 from shared.device_settings import Device
-from shared.runtime import chat_retention
+from shared.runtime import purge
 from shared.settings import Settings
 
 ROTATION_S = 5.0
@@ -90,8 +90,8 @@ class Stack:
         hours = self.settings.retention.chat_hours
         owner_url = self.settings.owner_url if self.settings.database_url else self.postgres.owner_url()
         if hours and owner_url:
-            run = partial(chat_retention.purge_ended, owner_url, hours)
-            yield Chore(name="retention of chats", run=run, every_s=chat_retention.seconds_between_purges(hours))
+            run = partial(purge.purge_ended, owner_url, hours)
+            yield Chore(name="retention of chats", run=run, every_s=purge.seconds_between_purges(hours))
 
     def _make_database(self) -> Iterator[Child | StartupTask]:
         log = self.data_dir / LOGS / "migration.log"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mathrag.client.errors import Failed
 from mathrag.stack.addresses import find_embedded
-from shared.runtime import deleting
+from shared.runtime import purge
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -24,7 +24,7 @@ def owner_url(settings: Settings, data_dir: Path | None) -> str:
     return find_embedded(data_dir or settings.data_dir).owner_url()
 
 
-def delete(owner_url: str, kind: deleting.Kind, name: str) -> None:
+def delete(owner_url: str, kind: purge.Kind, name: str) -> None:
     """Delete a corpus or dataset that no job uses.
 
     Raises:
@@ -33,9 +33,9 @@ def delete(owner_url: str, kind: deleting.Kind, name: str) -> None:
     asyncio.run(_delete(owner_url, kind, name))
 
 
-async def _delete(owner_url: str, kind: deleting.Kind, name: str) -> None:
+async def _delete(owner_url: str, kind: purge.Kind, name: str) -> None:
     owner = Database(owner_url, pinned=False)
     try:
-        await deleting.delete(owner, kind, name, getpass.getuser())
+        await purge.delete(owner, kind, name, getpass.getuser())
     finally:
         await owner.close()

@@ -11,7 +11,7 @@ down_revision = "0014"
 branch_labels = None
 depends_on = None
 
-# `queue.rank` becomes the place: the rank, and below it the sample's turn (`PLACE` in shared/storage/sql.py).
+# `queue.rank` becomes the place: the rank, and below it the sample's turn (`PLACE` in shared/storage/database.py).
 UP = """
 CREATE INDEX jobs_of_key ON jobs ((code ->> 'submitted_by'), id) WHERE code ->> 'submitted_by' IS NOT NULL;
 ALTER TABLE queue RENAME COLUMN rank TO place;

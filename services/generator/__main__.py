@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from shared.contracts.calls import Lane
-from shared.runtime.execution import Executor
 from shared.runtime.process import Tools, serve
 from shared.runtime.prompting import PromptExecutor
+from shared.runtime.worker import Executor
 from shared.settings import load
 
 

@@ -30,12 +30,12 @@ from shared.access import internal
 from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Lane
 from shared.contracts.guard import Completion, RunRequest
-from shared.lease.flip import FlipState
 from shared.lease.lease import RENEW_S, Phase, RedisLease
+from shared.lease.policy import FlipState
 from shared.model_settings import Model
 from shared.models import known_versions
 from shared.queue import Ticker, celery_app
-from shared.runtime import models, outages
+from shared.runtime import pins, queue
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 _REQUEST = msgspec.json.Decoder(RunRequest)
 _ENCODER = msgspec.json.Encoder()
 router = APIRouter()
-Identification = tuple[models.ModelIdentity, Architecture | None]
+Identification = tuple[pins.ModelIdentity, Architecture | None]
 
 
 class Service:
@@ -103,7 +103,7 @@ class Service:
     async def start(self) -> None:
         """Register exactly the configured models and close the residencies that a dead guard left open."""
         async with self.database.transaction() as connection:
-            await models.retire(connection, self.settings.device.id)
+            await pins.retire(connection, self.settings.device.id)
         await self._register(REGISTER_S)
         await self.reconciler.take_over()
 
@@ -138,12 +138,12 @@ class Service:
             if self.absent[name] != str(error):
                 _log.warning("model not registered, trying again until it is found: %s", error)
                 async with self.database.transaction() as connection:
-                    await models.retire(connection, self.settings.device.id, name)
+                    await pins.retire(connection, self.settings.device.id, name)
             self.absent[name] = str(error)
             return
         async with self.database.transaction() as connection:
-            await models.retire(connection, self.settings.device.id, name)
-            model_id = await models.register(connection, identity, architecture)
+            await pins.retire(connection, self.settings.device.id, name)
+            model_id = await pins.register(connection, identity, architecture)
         if flaw := known_versions.find_warning(identity.backend, identity.version):
             _log.warning("model %r: %s", name, flaw)
         if not identity.needs_lease:
@@ -192,7 +192,7 @@ class Service:
         if self.reconciler.state is not FlipState.QUARANTINED:
             return before
         obstacle = await self.reconciler.find_obstacle()
-        if before and not obstacle and await outages.retry_device(self.database, self.lease, self.guard.device):
+        if before and not obstacle and await queue.retry_device(self.database, self.lease, self.guard.device):
             _log.info("the device is tried again at once, since this is over: %s", before)
         return obstacle
 

@@ -14,14 +14,14 @@ from services.guard.guard import Guard, ServedModel
 from services.guard.memory import MemoryMeter, NotMeasured, make_meter
 from services.guard.verification import Sleep, Verification
 from shared.device_settings import Device
-from shared.lease import learned_memory, policy, residencies
-from shared.lease.flip import Effect, FlipEvent, FlipMachine, FlipState
+from shared.lease import memory as memory_module
+from shared.lease import policy, residencies
 from shared.lease.lease import Phase
+from shared.lease.policy import Effect, FlipEvent, FlipMachine, FlipState
 from shared.lease.residencies import ResidencyRow
 from shared.model_settings import Model
-from shared.runtime import outages
-from shared.storage.database import Database
-from shared.storage.outages import retry_through_outage
+from shared.runtime import queue
+from shared.storage.database import Database, retry_through_outage
 from shared.telemetry import logs, traces
 
 _log = logging.getLogger(__name__)
@@ -283,7 +283,7 @@ class Reconciler:
         )
         await self._verification.verify_resident()
         await self._write(
-            partial(learned_memory.learn, epoch=self._require_wanted().epoch, driver=self._verification.driver)
+            partial(memory_module.learn, epoch=self._require_wanted().epoch, driver=self._verification.driver)
         )
         return FlipEvent.RESIDENT
 
@@ -301,7 +301,7 @@ class Reconciler:
         wanted = self._require_wanted()
         await self._close_older(wanted.epoch)
         await self._move(wanted.epoch, "open")
-        await self._write(partial(outages.end_outages, models=wanted.models))
+        await self._write(partial(queue.end_outages, models=wanted.models))
         self._current, self._reason = wanted, None
         residents = {model_id: self._make_served(model_id, server) for model_id, server in self._servers.items()}
         self._guard.open(wanted.epoch, residents)
@@ -336,7 +336,7 @@ class Reconciler:
         reason = self._reason or "it was interrupted"
         rest_s = policy.retry_wait_s(await residencies.count_failures(connection, self._device.id))
         models = self._require_wanted().models
-        await outages.note_outage(connection, models, f"device {self._device.id}", reason, rest_s)
+        await queue.note_outage(connection, models, f"device {self._device.id}", reason, rest_s)
 
     async def _record_figures(self, figures: Mapping[str, object]) -> None:
         await self._write(partial(residencies.record_figures, epoch=self._require_wanted().epoch, figures=figures))

@@ -17,10 +17,10 @@ from services.judge.verification_pool import VerificationPool
 from services.judge.verify_executor import VerifyExecutor
 from shared.contracts.calls import Lane
 from shared.processes.grading_pool import GradingPool
-from shared.runtime.execution import Executor
-from shared.runtime.models import WEIGHTS
+from shared.runtime.pins import WEIGHTS
 from shared.runtime.process import Tools, serve
 from shared.runtime.prompting import PromptExecutor
+from shared.runtime.worker import Executor
 from shared.settings import load
 
 

@@ -10,9 +10,8 @@ from services.judge.retrieve_executor import UNANSWERED
 from shared.contracts.replies import Embedded, Reply
 from shared.contracts.requests import Request
 from shared.models.retriever_client import NoReply
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import CallEnd
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import CallEnd
 from shared.settings import Settings
 
 _REQUEST = msgspec.json.Decoder(Request)

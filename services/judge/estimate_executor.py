@@ -13,9 +13,8 @@ from shared.contracts.requests import Request
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.static_embeddings import StaticEmbedder
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.models import ESTIMATOR, WEIGHTS
+from shared.runtime.pins import ESTIMATOR, WEIGHTS
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 
 _REQUEST = msgspec.json.Decoder(Request)
 OTHER_CLASSIFIER = Failure(

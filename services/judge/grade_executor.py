@@ -15,10 +15,9 @@ from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.processes.grading_pool import GradingPool
 from shared.rag.graders import GRADERS
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Wait
-from shared.runtime.models import grader_identity
+from shared.runtime.pins import grader_identity
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import Wait
 
 _REQUEST = msgspec.json.Decoder(Request)
 

@@ -12,7 +12,7 @@ from shared.rules.graph import Graph
 
 LINE_END = ord("\n")
 TRIPLE, TIME = "<i4", "<i8"
-"""The types of `shared.storage.graph_blocks`, which a mining process need not import."""
+"""The types of `shared.storage.graphs`, which a mining process need not import."""
 
 
 class MappedLines(Sequence[str]):

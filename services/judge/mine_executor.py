@@ -19,12 +19,10 @@ from services.judge.mining_pool import MiningPool
 from shared.contracts.mining import TemporalSimple
 from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Release
-from shared.runtime.models import miner_identity
-from shared.storage.database import Database
-from shared.storage.sql import sql
+from shared.runtime.pins import miner_identity
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import Release
+from shared.storage.database import Database, sql
 
 GRAPH = text("""
     SELECT m.digest, (SELECT g.id FROM graphs g WHERE encode(g.hash, 'hex') = m.digest ORDER BY g.id LIMIT 1) AS graph

@@ -11,13 +11,12 @@ from shared.contracts.replies import Failure, FailureKind, Reply, Scored
 from shared.contracts.requests import Request
 from shared.models.retriever_client import NoReply
 from shared.rag.rendering import list_references
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import CallEnd
-from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
+from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import CallEnd
 from shared.settings import Settings
 from shared.storage.database import Database
-from shared.storage.library import LibraryCache
+from shared.storage.provenance import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
 

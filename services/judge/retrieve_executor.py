@@ -10,9 +10,8 @@ from services.judge import retriever_outages
 from shared.contracts.replies import FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.models.retriever_client import NoReply
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import CallEnd
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import CallEnd
 from shared.settings import Settings
 from shared.storage.database import Database
 

@@ -9,7 +9,7 @@ from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Refused, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.redaction import redact
-from shared.runtime.execution import Wait
+from shared.runtime.worker import Wait
 from shared.settings import Settings
 from shared.trace_headers import add_trace_headers
 

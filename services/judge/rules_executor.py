@@ -16,9 +16,8 @@ from shared.rag.relation_names import RelationNames
 from shared.rag.rule_choice import RuleRequest, choose, draw
 from shared.recent import LruCache
 from shared.rules.sentences import phrase
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.storage import bank_rules
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 
 CHOICES = 10_000
@@ -64,14 +63,14 @@ class RulesExecutor:
         started = datetime.now(UTC)
         requests = [_REQUEST.decode(call.request) for call in calls]
         async with self._database.transaction() as connection:
-            bank = await bank_rules.find_pinned_bank(connection, calls[0].model_id)
+            bank = await stored_rules.find_pinned_bank(connection, calls[0].model_id)
             replies = [NO_BANK] * len(calls) if bank is None else await self._make_replies(connection, bank, requests)
         receipt = Receipt(started_at=started, ended_at=datetime.now(UTC))
         for call, reply in zip(calls, replies, strict=True):
             yield AnsweredCall(call_id=call.id, reply=reply, receipt=receipt)
 
     async def _make_replies(
-        self, connection: AsyncConnection, bank: bank_rules.PinnedBank, requests: Sequence[Request]
+        self, connection: AsyncConnection, bank: stored_rules.PinnedBank, requests: Sequence[Request]
     ) -> list[Reply]:
         known = {
             hash_: await self._read_vocabulary(connection, bank, hash_) for hash_ in {each.phrases for each in requests}
@@ -84,22 +83,22 @@ class RulesExecutor:
         ]
 
     async def _read_vocabulary(
-        self, connection: AsyncConnection, bank: bank_rules.PinnedBank, phrases: str
+        self, connection: AsyncConnection, bank: stored_rules.PinnedBank, phrases: str
     ) -> BankVocabulary | None:
         key = f"{bank.hash} {phrases}"
         if found := self._vocabularies.find([key]):
             return found[key]
-        declared = await bank_rules.find_phrases(connection, phrases) if phrases else {}
+        declared = await stored_rules.find_phrases(connection, phrases) if phrases else {}
         if declared is None:
             return None
-        relations = await bank_rules.list_relations(connection, bank.id)
+        relations = await stored_rules.list_relations(connection, bank.id)
         heads = [relation for relation, is_head in relations.items() if is_head]
         made = BankVocabulary(heads, declared, RelationNames(_list_names(relations, declared)))
         self._vocabularies.keep({key: made})
         return made
 
     async def _find_rules(
-        self, connection: AsyncConnection, bank: bank_rules.PinnedBank, asked: Collection[RuleRequest]
+        self, connection: AsyncConnection, bank: stored_rules.PinnedBank, asked: Collection[RuleRequest]
     ) -> Mapping[RuleRequest, ChosenRules]:
         keys = {each: f"{bank.hash} {each}" for each in asked}
         kept = self._choices.find(keys.values())
@@ -111,26 +110,26 @@ class RulesExecutor:
         return {each: found[each] if each in found else kept[keys[each]] for each in asked}
 
     async def _read_random(
-        self, connection: AsyncConnection, bank: bank_rules.PinnedBank, asked: Sequence[RuleRequest]
+        self, connection: AsyncConnection, bank: stored_rules.PinnedBank, asked: Sequence[RuleRequest]
     ) -> dict[RuleRequest, ChosenRules]:
         """Draw random rules by their numbers, so that the bank need not be read."""
         numbers = {each: await self._draw_numbers(connection, bank, each.choice) for each in asked}
         wanted = {number for drawn in numbers.values() for number in drawn}
-        rules = await bank_rules.find_rules_by_number(connection, bank.id, wanted) if wanted else {}
+        rules = await stored_rules.find_rules_by_number(connection, bank.id, wanted) if wanted else {}
         return {each: tuple(rules[number] for number in drawn) for each, drawn in numbers.items()}
 
     async def _draw_numbers(
-        self, connection: AsyncConnection, bank: bank_rules.PinnedBank, choice: RuleChoice
+        self, connection: AsyncConnection, bank: stored_rules.PinnedBank, choice: RuleChoice
     ) -> list[int]:  # fmt: skip
         key = f"{bank.hash} {choice.confidence} {choice.support}"
         if key not in (known := self._numbers.find([key])):
-            known = {key: await bank_rules.list_rule_numbers(connection, bank.id, choice.confidence, choice.support)}
+            known = {key: await stored_rules.list_rule_numbers(connection, bank.id, choice.confidence, choice.support)}
             self._numbers.keep(known)
         return [known[key][place] for place in draw(choice.seed, choice.most, len(known[key]))]
 
 
 async def _read_choices(
-    connection: AsyncConnection, bank: bank_rules.PinnedBank, asked: Sequence[RuleRequest]
+    connection: AsyncConnection, bank: stored_rules.PinnedBank, asked: Sequence[RuleRequest]
 ) -> dict[RuleRequest, ChosenRules]:  # fmt: skip
     """Read the rules of each choice; the bank is read once, in batches."""
     taken: dict[RuleRequest, ChosenRules] = dict.fromkeys(asked, ())
@@ -138,7 +137,7 @@ async def _read_choices(
     if not relations:
         return taken
     least = min(each.choice.confidence for each in asked)
-    async for batch in bank_rules.stream_rules_for_heads(connection, bank.id, relations, least):
+    async for batch in stored_rules.stream_rules_for_heads(connection, bank.id, relations, least):
         by_head: dict[str, list[NumberedRule]] = defaultdict(list)
         for rule in batch:
             by_head[rule.rule.head.relation].append(rule)

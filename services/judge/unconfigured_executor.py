@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 from shared.contracts.replies import Failure, FailureKind
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 
 
 class UnconfiguredExecutor:

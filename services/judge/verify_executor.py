@@ -12,10 +12,9 @@ from shared.contracts.documents import Document
 from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.rag.rendering import list_references
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.storage.database import Database
-from shared.storage.library import LibraryCache
+from shared.storage.provenance import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
 

@@ -6,7 +6,7 @@ from services.orchestrator.app import create_app
 from shared import settings, telemetry
 from shared.access import binding
 from shared.access.serving import serve
-from shared.runtime.jobs import read_code
+from shared.runtime.advance import read_code
 
 STOP_S = 5
 """Seconds for which open requests may delay the end of the process."""

@@ -69,7 +69,7 @@ from shared.access.binding import keys_required
 from shared.access.body_limit import BodyLimit
 from shared.access.browser_filter import BrowserFilter
 from shared.bearer import authorization
-from shared.runtime.placement import settings_for_device
+from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces

@@ -14,7 +14,7 @@ from services.orchestrator.polling.job_view_cache import JobViewCache
 from services.orchestrator.polling.polls import Polls
 from shared.settings import Settings
 from shared.storage.database import Database
-from shared.storage.verdicts import count_extractions, count_verdicts
+from shared.storage.jobs import count_extractions, count_verdicts
 
 
 class DeviceScheduler(Protocol):

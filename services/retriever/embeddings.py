@@ -12,10 +12,9 @@ from services.retriever.questions import QuestionVectors
 from shared.errors import Conflict, Unavailable
 from shared.models.ports import Embedder
 from shared.models.retriever_client import EmbeddedTexts
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity, embedder_identity
-from shared.storage.database import Database
-from shared.storage.outages import retry_through_outage
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity, embedder_identity
+from shared.storage.database import Database, retry_through_outage
 
 AGAIN_S = 5.0
 """Seconds before an embedder's server is asked again which model it serves."""
@@ -36,7 +35,7 @@ class TextEmbedder:
 
         async def write() -> None:
             async with database.transaction() as connection:
-                await models.register(connection, identity)
+                await pins.register(connection, identity)
 
         try:
             await retry_through_outage(write, inf)

@@ -16,10 +16,9 @@ from shared.models.plugin_models import identity_of
 from shared.models.ports import ModelFailed, Reranker
 from shared.plugins.opening import find_usable
 from shared.retrieval_settings import Reranker as Settings
-from shared.runtime import models
-from shared.runtime.models import NO_RERANKER, ModelIdentity
-from shared.storage.database import Database
-from shared.storage.outages import retry_through_outage
+from shared.runtime import pins
+from shared.runtime.pins import NO_RERANKER, ModelIdentity
+from shared.storage.database import Database, retry_through_outage
 
 AT_ONCE = 4
 """Requests that are scored at once; searches keep the other threads."""
@@ -54,7 +53,7 @@ class PinnedReranker:
 
         async def write() -> None:
             async with database.transaction() as connection:
-                await models.register(connection, self._identity)
+                await pins.register(connection, self._identity)
 
         try:
             await retry_through_outage(write, inf)

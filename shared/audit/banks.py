@@ -7,7 +7,7 @@ from sqlalchemy import RowMapping, text
 
 from shared.audit.finding import AuditedJob
 from shared.contracts.rules import Rule
-from shared.storage.rule_banks import BankDigest
+from shared.storage.rules import BankDigest
 
 BATCH = 5000
 BANK = text("""

@@ -8,8 +8,8 @@ from sqlalchemy import Row
 from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
 from shared.contracts.calls import CALL_KINDS
 from shared.contracts.replies import INFRASTRUCTURE, Failure, FailureKind, Reply
-from shared.runtime.answers import outcome_name
-from shared.storage.sql import fill_names
+from shared.runtime.queue import outcome_name
+from shared.storage.database import fill_names
 
 BATCH = 5000
 RETRIED = sorted(kind.value for kind in INFRASTRUCTURE)

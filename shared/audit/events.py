@@ -3,7 +3,7 @@
 from sqlalchemy import text
 
 from shared.audit.finding import AuditedJob, Violation
-from shared.storage.sql import sql
+from shared.storage.database import sql
 
 MISSING = text("""
     SELECT 'jobs ' || j.id FROM jobs j CROSS JOIN LATERAL (

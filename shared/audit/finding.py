@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage.sql import fill_names
+from shared.storage.database import fill_names
 
 MINE = fill_names("mine AS MATERIALIZED ({CALLS_OF_JOB})")
 """A WITH item: the calls that the job's samples refer to, whoever executed them."""

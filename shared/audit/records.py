@@ -9,8 +9,8 @@ from sqlalchemy import Row, text
 from shared.audit.finding import AuditedJob, Violation
 from shared.contracts import canonical
 from shared.contracts.records import SampleRecord, genesis
-from shared.storage import records
-from shared.storage.sql import sql
+from shared.storage import provenance
+from shared.storage.database import sql
 
 BATCH = 200
 
@@ -75,9 +75,9 @@ async def _find_broken(audit: AuditedJob) -> AsyncIterator[tuple[str, str]]:
     kept = (await audit.connection.execute(JOB, {"job": job})).scalar()
     if kept is None:
         return
-    chain = ChainFollower(genesis(await records.load_job_record(audit.connection, job)))
-    after = records.START
-    while batch := await records.load_sample_records(audit.connection, job, after, BATCH):
+    chain = ChainFollower(genesis(await provenance.load_job_record(audit.connection, job)))
+    after = provenance.START
+    while batch := await provenance.load_sample_records(audit.connection, job, after, BATCH):
         ids = [sample for sample, _ in batch]
         links = {row.sample_id: row for row in await audit.connection.execute(LINKS, {"samples": ids})}
         for sample, record in batch:

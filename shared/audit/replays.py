@@ -15,11 +15,18 @@ from shared.contracts.plugins import Kind, PluginPin
 from shared.contracts.samples import Outcome
 from shared.pipelines import registry
 from shared.plugins.loading import explain_absence
-from shared.runtime.advance import HISTORY
-from shared.runtime.jobs import Jobs, JobSpec, decode_given, item_from_row
-from shared.runtime.progress import SampleProgress, StoredAnswer, decode_answer
-from shared.storage.library import LibraryCache, list_mentioned_documents
-from shared.storage.sql import sql
+from shared.runtime.advance import (
+    HISTORY,
+    Jobs,
+    JobSpec,
+    SampleProgress,
+    StoredAnswer,
+    decode_answer,
+    decode_given,
+    item_from_row,
+)
+from shared.storage.database import sql
+from shared.storage.provenance import LibraryCache, list_mentioned_documents
 
 BATCH = 200
 """Samples replayed at a time, to bound memory for any size of job."""

@@ -4,7 +4,7 @@ from sqlalchemy import text
 
 from shared.audit.finding import AuditedJob, Violation, select_over_job_calls
 from shared.pipelines import registry
-from shared.storage.sql import fill_names, sql
+from shared.storage.database import fill_names, sql
 
 REQUIRED_SAMPLES = fill_names("""
     SELECT i.ordinal, r FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id

@@ -15,7 +15,7 @@ from shared.contracts.calls import CALL_KINDS
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.grading import Expected
 from shared.contracts.graphs import FactQuery
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 from shared.storage.datasets import start_content_hash
 
 BATCH = 5000

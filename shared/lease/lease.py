@@ -1,20 +1,31 @@
-"""The lease: a live copy of a device's residency in Redis, which tells workers whether to claim calls.
+"""The GPU lease: who may run what on a device, as the guard grants it and workers read it."""
 
-The authority is the guard, which checks the epoch of every chunk, so a stale lease costs only a refused request.
-"""
-
+import asyncio
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+import httpx2
 import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from shared.bearer import authorization
+from shared.contracts.guard import Completion, ModelCall, RunRequest
+from shared.trace_headers import add_trace_headers
+
+# The lease: a live copy of a device's residency in Redis, which tells workers whether to claim calls.
+#
+# The authority is the guard, which checks the epoch of every chunk, so a stale lease costs only a refused request.
+
 TTL_S = 15
+
 RENEW_S = 5
+
 RETRY_S = 120
+
 """How long a request to try a quarantined device again stays, if no call needs the device."""
 
 # The epoch only grows, and so does the phase within an epoch: a late writer changes nothing.
@@ -38,6 +49,7 @@ class Phase(StrEnum):
 
 
 STEPS = tuple(Phase)
+
 """The order of the phases within an epoch."""
 
 
@@ -133,3 +145,170 @@ def _parse_lease(fields: Mapping[bytes | str, bytes | str]) -> DeviceLease:
 
 def _decode(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+# The client with which a worker sends chunks of calls to a guard and streams back their completions.
+
+REFUSED_STATUSES = (401, 403, 409)
+
+"""Statuses with which the guard refuses a chunk before it runs any call: another service key, or another epoch."""
+
+
+class GuardIdentity(msgspec.Struct, frozen=True):
+    """The part of a guard's state that a worker needs."""
+
+    device: str
+
+
+_LINE = msgspec.json.Decoder(Completion)
+
+_STATE = msgspec.json.Decoder(GuardIdentity)
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class NotGranted(Exception):
+    """The guard refused the chunk or was not reached: another epoch, a drain, another service key, or no guard.
+
+    The calls go back uncharged.
+    """
+
+
+class ChunkRejected(Exception):
+    """The guard answered the chunk with an error that another epoch would not mend, so the calls are charged."""
+
+
+class StreamBroken(Exception):
+    """The connection broke while the chunk ran; the calls without a completion are suspects."""
+
+
+class GuardClient:
+    """Client of one device's guard."""
+
+    def __init__(self, url: str, service_key: str = "") -> None:
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=16)
+        timeout = httpx2.Timeout(10.0, read=None)  # a model may be silent for long; the guard bounds the calls
+        self._client = httpx2.AsyncClient(
+            base_url=url, limits=limits, timeout=timeout, trust_env=False, event_hooks={"request": [add_trace_headers]},
+            headers=authorization(service_key),
+        )  # fmt: skip
+
+    async def run(self, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
+        """Run a chunk and yield its completions as they come.
+
+        Raises:
+            NotGranted: the guard refused the chunk or cannot be reached.
+            ChunkRejected: the guard answered with an error.
+            StreamBroken: the stream ended early.
+        """
+        body = _ENCODER.encode(RunRequest(epoch=epoch, calls=tuple(calls)))
+        answered = 0
+        try:
+            async with self._client.stream("POST", "/run", content=body) as response:
+                if response.status_code != 200:
+                    problem = f"HTTP {response.status_code}: {(await response.aread()).decode()[:300]}"
+                    raise NotGranted(problem) if response.status_code in REFUSED_STATUSES else ChunkRejected(problem)
+                async for line in response.aiter_lines():
+                    if line:
+                        answered += 1
+                        yield _LINE.decode(line)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+            raise NotGranted(repr(error)) from error
+        except httpx2.TransportError as error:
+            raise StreamBroken(repr(error)) from error
+        if answered < len(calls):
+            raise StreamBroken(f"{len(calls) - answered} of {len(calls)} calls got no answer")
+
+    async def read_device(self) -> str:
+        """Read the id of its device, under which the lease is kept.
+
+        Raises:
+            NotGranted: it cannot be reached, or refuses our service key.
+        """
+        try:
+            response = await self._client.get("/state", timeout=10.0)
+        except httpx2.TransportError as error:
+            raise NotGranted(repr(error)) from error
+        if response.status_code != 200:
+            raise NotGranted(f"HTTP {response.status_code}: {response.text[:300]}")
+        return _STATE.decode(response.content).device
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+# The guards that a worker is configured with, each identified by the device that it reports.
+#
+# So a worker needs only the addresses of guards, and no device names have to agree between hosts.
+
+ASK_S = 2.0
+
+"""Timeout of a request for the device of a guard."""
+
+PAUSE_S = 2.0
+
+"""Between two attempts to identify guards."""
+
+_log = logging.getLogger(__name__)
+
+
+class DeviceGuard(NamedTuple):
+    """A device's guard and its lease."""
+
+    guard: GuardClient
+    lease: RedisLease
+
+
+class Guards:
+    """The guards of a worker, by the devices that they own."""
+
+    def __init__(self, redis: Redis, urls: Sequence[str], service_key: str = "") -> None:
+        self._redis = redis
+        self._unidentified = {url: GuardClient(url, service_key) for url in urls}
+        """Guards, by URL, whose device is not known yet."""
+        self._owners: dict[str, DeviceGuard] = {}
+        self._asked_at = float("-inf")
+
+    async def read_leases(self) -> dict[str, DeviceLease | None]:
+        """Read the lease of every device whose guard is known; with None, calls that need it must not be claimed."""
+        await self._identify_guards()
+        owners = dict(self._owners)
+        found = await asyncio.gather(*(owner.lease.read() for owner in owners.values()))
+        return dict(zip(owners, found, strict=True))
+
+    async def run(self, device: str | None, epoch: int | None, calls: Sequence[ModelCall]) -> AsyncIterator[Completion]:
+        """Run a chunk on the device's guard and yield its completions as they come.
+
+        Raises:
+            NotGranted, ChunkRejected, StreamBroken: as `GuardClient.run`; the first also if no guard owns the device.
+        """
+        owner = self._owners.get(device or "")
+        if owner is None:
+            raise NotGranted(f"no reachable guard owns device {device!r}")
+        try:
+            async for completion in owner.guard.run(epoch, calls):
+                yield completion
+        except NotGranted:
+            owner.lease.forget()
+            raise
+
+    async def close(self) -> None:
+        guards = [*self._unidentified.values(), *(owner.guard for owner in self._owners.values())]
+        await asyncio.gather(*(guard.close() for guard in guards))
+
+    async def _identify_guards(self) -> None:
+        """Ask unidentified guards for their devices, at most every `PAUSE_S`, so that they do not delay the others."""
+        if not self._unidentified or time.monotonic() - self._asked_at < PAUSE_S:
+            return
+        await asyncio.gather(*(self._identify_guard(url, guard) for url, guard in list(self._unidentified.items())))
+        self._asked_at = time.monotonic()
+
+    async def _identify_guard(self, url: str, guard: GuardClient) -> None:
+        try:
+            async with asyncio.timeout(ASK_S):
+                device = await guard.read_device()
+        except (NotGranted, TimeoutError) as refused:
+            _log.warning("no guard answers at %r yet, the calls of its device wait: %r", url, refused)
+            return
+        del self._unidentified[url]
+        self._owners[device] = DeviceGuard(guard, RedisLease(self._redis, device))

@@ -1,41 +1,96 @@
-"""Estimate the memory of a load: learned from loads, else declared, else assumed from the model's metadata. Pure.
+"""The memory of models: estimates from their architecture, what was measured, and what the hardware has."""
 
-    assumed  = weights + KV cache + compute buffer + context
-    KV cache = 2 * layers * kv_heads * head_dim * bytes per value * context * parallel
-    compute  = 4 * batch * (vocabulary + embedding)
-
-The compute buffer holds the logits and the last hidden states of one batch as 32-bit floats: what llama.cpp reserves
-with flash attention, and the first term of Ollama's `GraphSize` for Qwen2 (fs/ggml/ggml.go). A batch is not longer than
-the slots' contexts together. All weights are counted, though llama.cpp leaves input embeddings in main memory, so it is
-an upper bound. The context is what a CUDA process takes before it holds anything; a process on a CPU has none.
-
-Fewer slots save their share of the assumed KV cache. On a CPU a process's own memory dwarfs small models, so nothing is
-learned there: the declared memory is compared with the budget.
-"""
-
+import logging
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.architecture import MIB, Architecture
-from shared.lease.estimates import MemoryEstimate, Source
+from shared.lease import residencies
+from shared.plurals import format_count
+
+# Estimates that a plan is made from, each with its source. Pure.
+#
+# A source is `declared` by the operator, `measured` in the last calls and loads, `learned` from what loads took, or
+# `assumed` from the model's metadata and typical hardware.
+
+Source = Literal["declared", "measured", "learned", "assumed"]
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "basis", "detail": "source"}):
+    """Seconds with their source. In the API `source` is called `basis`, and `detail` is called `source`."""
+
+    value: float
+    source: Source
+    detail: str
+    """How the value came about, such as "its last loads here" or "4466 MiB at 500 MiB/s"."""
+
+
+class MemoryEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of a load as a function of its slots."""
+
+    fixed_mib: float
+    per_slot_mib: float
+    source: Source | None
+    """None if nothing is known; the memory then counts as 0."""
+
+    def at(self, parallel: int) -> int:
+        """Return the memory with `parallel` slots, in whole MiB rounded up."""
+        return math.ceil(round(self.fixed_mib + self.per_slot_mib * parallel, 6))
+
+    @property
+    def basis(self) -> str:
+        """The source in the words of the API and of the guard's reports."""
+        return {"assumed": "estimated", None: "unknown"}.get(self.source) or str(self.source)
+
+
+# Estimate the memory of a load: learned from loads, else declared, else assumed from the model's metadata. Pure.
+#
+# - `assumed = weights + KV cache + compute buffer + context`
+# - `KV cache = 2 * layers * kv_heads * head_dim * bytes per value * context * parallel`
+# - `compute buffer = 4 * batch * (vocabulary + embedding)`
+#
+# The compute buffer holds the logits and the last hidden states of one batch as 32-bit floats: what llama.cpp reserves
+# with flash attention, and the first term of Ollama's `GraphSize` for Qwen2 (fs/ggml/ggml.go). A batch is not longer
+# than the slots' contexts together. All weights are counted, though llama.cpp leaves input embeddings in main memory,
+# so it is an upper bound. The context is what a CUDA process takes before it holds anything; a process on a CPU has
+# none.
+#
+# Fewer slots save their share of the assumed KV cache. On a CPU a process's own memory dwarfs small models, so nothing
+# is learned there: the declared memory is compared with the budget.
 
 F16_BYTES = 2.0
+
 Q8_BYTES = 34 / 32
+
 """Bytes per value in llama.cpp's `q8_0`: blocks of 32 values with a scale of two bytes."""
+
 BATCH = 512
+
 """Tokens computed at once: the default of llama.cpp (`n_ubatch`) and of Ollama."""
+
 CUDA_CONTEXT_MIB = 358.0
+
 """An estimate (0.35 GiB); it differs by driver and GPU, which is one reason why loads are measured."""
+
 ASSUMED_MARGIN = 0.05
+
 """Share added to assumed memory, for work spaces of libraries and for allocation in whole pages."""
+
 LEARNED_MARGIN = 0.02
+
 """Share added to the learned maximum, for differences between equal loads."""
+
 FAR_RATIO = 0.25
+
 """A load is far from what was learned if it differs by more than this share of the maximum."""
+
 FAR_MIB = 64.0
+
 """A load that differs by less is never far."""
 
 
@@ -121,3 +176,139 @@ def _estimate_through(mib: float, slots: int, per_slot: float, source: Source) -
     if per_slot * slots > mib:
         return MemoryEstimate(fixed_mib=mib, per_slot_mib=0, source=source)
     return MemoryEstimate(fixed_mib=mib - per_slot * slots, per_slot_mib=per_slot, source=source)
+
+
+# Estimate the seconds of loads and calls that were not measured yet, from typical hardware. Pure.
+#
+# A load reads the weights from disk. A call decodes its longest answer, and every token of it reads the weights once
+# for all slots together. Prompts are not counted, so the time per token is a lower bound, and the number of tokens an
+# upper bound. Measurements replace these estimates.
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Assumed speeds of the hardware."""
+
+    disk_mib_s: float = 500.0
+    """Speed of reading from disk: that of a SATA SSD; NVMe is several times as fast."""
+    gpu_mib_s: float = 343_000.0
+    """Speed of reading from GPU memory: the 360 GB/s of an RTX 3060 with 12 GB, by its data sheet."""
+    cpu_mib_s: float = 20_000.0
+    """Speed of reading from main memory: one channel of DDR4-2666, by the standard 21.3 GB/s."""
+    verify_s: float = 0.4
+    """Seconds for the three readings, 200 ms apart, which verify that memory is free after an unload."""
+
+    def load(self, weights_mib: float) -> Estimate:
+        """Estimate the seconds of a load of `weights_mib`."""
+        detail = f"{weights_mib:.0f} MiB of weights at {self.disk_mib_s:.0f} MiB/s, and {self.verify_s:g} s to verify"
+        return Estimate(value=weights_mib / self.disk_mib_s + self.verify_s, source="assumed", detail=detail)
+
+    def call(self, weights_mib: float, *, tokens: int, parallel: int, on_gpu: bool) -> Estimate:
+        """Estimate the seconds of a call that answers with `tokens` tokens, while all slots are busy."""
+        speed = self.gpu_mib_s if on_gpu else self.cpu_mib_s
+        detail = (
+            f"{tokens} tokens, each reading {weights_mib:.0f} MiB at {speed:.0f} MiB/s, for {parallel} slots at once"
+        )
+        return Estimate(value=tokens * weights_mib / speed / parallel, source="assumed", detail=detail)
+
+
+# Learn the memory of a model on a device from verified loads, to estimate the next load.
+#
+# It is kept by model row, device, driver version and slots, since each of them changes what a load takes. A load far
+# from what was learned is reported, and learning starts over from it, since figures of before and after must not be
+# mixed.
+
+LOADED = text("""
+    SELECT r.device, r.measured, m.id, m.name, m.backend, m.footprint_mib, m.estimated, m.architecture, m.options,
+        CAST(r.plan -> 'parallel' ->> CAST(m.id AS text) AS integer) AS parallel
+    FROM residencies r JOIN models m ON m.id = ANY(r.models) WHERE r.epoch = :epoch ORDER BY m.id""")
+
+KEPT = text("""
+    SELECT least_mib, most_mib, loads FROM footprints
+    WHERE model_id = :model AND device = :device AND driver = :driver AND parallel = :parallel FOR UPDATE""")
+
+KEEP = text("""
+    INSERT INTO footprints (model_id, device, driver, parallel, least_mib, most_mib, loads)
+    VALUES (:model, :device, :driver, :parallel, :least_mib, :most_mib, :loads)
+    ON CONFLICT (model_id, device, driver, parallel) DO UPDATE SET least_mib = EXCLUDED.least_mib,
+        most_mib = EXCLUDED.most_mib, loads = EXCLUDED.loads, measured_at = clock_timestamp()""")
+
+# Only of the newest driver: what loads took with an older one does not apply any more.
+LEARNED = text("""
+    SELECT model_id, parallel, least_mib, most_mib, loads FROM footprints WHERE device = :device AND driver =
+        (SELECT driver FROM footprints WHERE device = :device ORDER BY measured_at DESC, driver LIMIT 1)""")
+
+_log = logging.getLogger(__name__)
+
+
+async def find_learned(connection: AsyncConnection, device: str) -> dict[int, dict[int, LearnedMemory]]:
+    """Return the learned memory by model id and slots, for the newest driver that was seen on the device."""
+    found: dict[int, dict[int, LearnedMemory]] = {}
+    for row in await connection.execute(LEARNED, {"device": device}):
+        memory = LearnedMemory(least_mib=row.least_mib, most_mib=row.most_mib, loads=row.loads)
+        found.setdefault(row.model_id, {})[row.parallel] = memory
+    return found
+
+
+async def learn(connection: AsyncConnection, epoch: int, driver: str) -> list[str]:
+    """Learn from what a verified residency took, and return a message for each model that was far from its estimate.
+
+    The device's own measurement counts only for a model that was loaded alone: for several it cannot be divided. If the
+    device is not measured, the process's memory counts on a CPU, and Ollama's report on a GPU. The messages are logged,
+    too, and stored with the residency's figures as `astray`.
+    """
+    rows = (await connection.execute(LOADED, {"epoch": epoch})).all()
+    astray: list[str] = []
+    for row in rows:
+        mib = _find_measured(row, len(rows))
+        if mib:
+            astray += await _learn_model(connection, row, mib, driver)
+    for message in astray:
+        _log.warning("epoch %d: %s", epoch, message)
+    if astray:
+        await residencies.record_figures(connection, epoch, {"astray": astray})
+    return astray
+
+
+def _find_measured(row: Row[Any], models: int) -> float | None:
+    loaded: float | None = row.measured.get("loaded_mib")
+    if loaded is not None:
+        return loaded if models == 1 else None
+    is_reliable = row.device.startswith("cpu") or row.backend == "ollama"
+    by_model: dict[str, float | None] = row.measured.get("memory_mib", {})
+    return by_model.get(str(row.id)) if is_reliable else None
+
+
+async def _learn_model(connection: AsyncConnection, row: Row[Any], mib: float, driver: str) -> list[str]:
+    slots = row.parallel or row.options.get("parallel", 1)
+    values = {"model": row.id, "device": row.device, "driver": driver, "parallel": slots}
+    kept = (await connection.execute(KEPT, values)).mappings().first()
+    known = LearnedMemory(**kept) if kept else None
+    astray = known is not None and known.is_far(mib)
+    new = known.include(mib) if known and not astray else LearnedMemory(least_mib=mib, most_mib=mib)
+    await connection.execute(KEEP, {**values, **msgspec.structs.asdict(new)})
+    if known and astray:
+        seen = f"{format_count(known.loads, 'load')} took {known.least_mib:.0f} to {known.most_mib:.0f} MiB"
+        return [f"{row.name} took {mib:.0f} MiB, where {seen}; learning starts over from it"]
+    return [] if known else _compare_with_estimate(row, slots, mib)
+
+
+def _compare_with_estimate(row: Row[Any], slots: int, mib: float) -> list[str]:
+    """Report a first load that was far from its estimate, except on a CPU, where a process always takes more."""
+    estimate = estimate_row(row, slots)
+    if row.device.startswith("cpu") or estimate.source is None:
+        return []
+    at = estimate.at(slots)
+    far = LearnedMemory(least_mib=at, most_mib=at).is_far(mib)
+    return [f"{row.name} took {mib:.0f} MiB, where {at} were {estimate.basis}"] if far else []
+
+
+def estimate_row(row: Any, slots: int, learned: Mapping[int, LearnedMemory] | None = None) -> MemoryEstimate:
+    """Estimate the memory of a row of `models` with `slots` configured slots; `learned` is by slots."""
+    return estimate_memory(
+        declared_mib=0 if row.estimated else row.footprint_mib,
+        architecture=msgspec.convert(row.architecture, Architecture) if row.architecture else None,
+        context=read_context(row.options),
+        parallel=slots,
+        on_gpu=not str(row.device).startswith("cpu"),
+        learned=learned,
+    )

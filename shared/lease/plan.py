@@ -1,15 +1,348 @@
-"""Choose the cheapest option that fits, and explain why the others were not chosen. Pure and deterministic."""
+"""Plan how a job's calls share a device: options, their demand, and the cheapest one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
 
 import msgspec
 
 from shared.contracts.calls import Lane
-from shared.lease.demand import Demand, RetrievalDemand, Room
-from shared.lease.options import Option, list_options
+from shared.lease.memory import Estimate, MemoryEstimate
 from shared.lease.policy import ModelGroup
 
+# The input of a plan: models with their memory, calls and times, and devices with their budgets. Pure.
+
+
+class Demand(msgspec.Struct, frozen=True, kw_only=True):
+    """A wanted model, with what it needs."""
+
+    model_id: int
+    name: str
+    lane: Lane
+    memory: MemoryEstimate
+    parallel: int
+    """Configured slots: the upper bound of what a plan gives it."""
+    context: int
+    """Tokens per slot."""
+    calls: int
+    call_s: Estimate
+    """Seconds of the device per call, with all slots busy."""
+    load_s: Estimate
+    """Seconds from the close of the previous residency to the opening, with unloading and verification."""
+    shared: bool = True
+    """Whether slots share the reading of the weights, as on a GPU, where half the slots take twice as long. On a CPU
+    slots save no work, so fewer cost nothing."""
+    device: str | None = None
+    """The device that it is pinned to; None if it may be on any."""
+
+    def service_s(self, parallel: int) -> float:
+        """Return the seconds of all its calls with `parallel` slots."""
+        return self.calls * self.call_s.value * (self.parallel / parallel if self.shared else 1)
+
+    def list_halvings(self) -> list[int]:
+        """List the numbers of slots that a plan tries, from the configured one down to 1."""
+        tried = [self.parallel]
+        while tried[-1] > 1:
+            tried.append(tried[-1] // 2)
+        return tried
+
+
+class RetrievalDemand(msgspec.Struct, frozen=True, kw_only=True):
+    """Searches, which run on the CPU without a lease, or on the GPU within the memory of the first residency."""
+
+    mib: int
+    calls: int
+    gpu_s: Estimate
+    """Seconds per search on the GPU."""
+    cpu_s: Estimate
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """A device and its budget."""
+
+    device: str
+    budget_mib: int
+    resident: tuple[int, ...] = ()
+    """Models that it holds now."""
+
+
+# List the ways to hold models on devices, each with its memory and cost. Pure.
+#
+# On one device all models are resident together, or one after the other, with the configured slots or, if these do not
+# fit, with the halvings that cost least. With several devices every assignment that respects the pins is tried; devices
+# work at the same time, so the slowest one's time counts.
+#
+# cost = loads * (unload + verify + load) + calls * seconds of a call with these slots
+
+MAX_CHOICES = 4096
+
+"""More assignments are refused; if there are more combinations of halvings, only one slot each is tried."""
+
+
+class PlannedModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model in a residency."""
+
+    model_id: int
+    name: str
+    parallel: int
+    context: int
+    memory_mib: int = msgspec.field(name="predicted_mib")
+    basis: str
+    """Source of the memory: learned, declared, estimated or unknown."""
+    calls: int
+    call_s: Estimate
+    load_s: Estimate
+
+
+class PlannedResidency(msgspec.Struct, frozen=True, kw_only=True):
+    """One residency of a plan."""
+
+    device: str
+    models: tuple[PlannedModel, ...]
+    retrieval_mib: int
+    """Memory of searches on the same device; 0 if they run on the CPU."""
+    memory_mib: int = msgspec.field(name="predicted_mib")
+    budget_mib: int
+    resident: bool
+    """It is already there: nothing is loaded, and it is known to fit."""
+    load_s: float
+    service_s: float
+    """Seconds of the calls that it answers; if a group comes again, they count only the first time."""
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to hold the models."""
+
+    name: str
+    residencies: tuple[PlannedResidency, ...]
+    """The residencies in order of loading; those of several devices load at the same time."""
+    loads: int
+    flips: int
+    """Residencies that replace another one."""
+    seconds: float
+    basis: str
+    """Source of the times: measured, assumed, or mixed."""
+    refused: str | None
+    """Why it is not possible; null if it is."""
+
+    @property
+    def rank(self) -> tuple[bool, float, int, int, int]:
+        """Sort key: options that fit before others, then by seconds, loads, flips and memory."""
+        return self.refused is not None, round(self.seconds, 6), self.loads, self.flips, self.peak_mib
+
+    @property
+    def peak_mib(self) -> int:
+        """Largest memory that is held at once, summed over all devices."""
+        most: dict[str, int] = {}
+        for residency in self.residencies:
+            most[residency.device] = max(most.get(residency.device, 0), residency.memory_mib)
+        return sum(most.values())
+
+
+Slots = dict[int, int]
+
+Groups = tuple[tuple[Demand, ...], ...]
+
+
+def list_options(
+    demands: Sequence[Demand], rooms: Sequence[Room], order: Sequence[int], retrieval: RetrievalDemand | None
+) -> Iterator[Option]:
+    """List all options, including refused ones; `order` lists the models as they are needed, with repetitions."""
+    for on_gpu in (True, False) if retrieval else (False,):
+        searches = retrieval if on_gpu else None
+        suffix = f", retrieval on the {'GPU' if on_gpu else 'CPU'}" if retrieval else ""
+        beside = 0.0 if on_gpu or retrieval is None else retrieval.calls * retrieval.cpu_s.value
+        for assigned in list_assignments(demands, rooms):
+            for found in _list_assigned(assigned, order, searches):
+                yield msgspec.structs.replace(found, name=found.name + suffix, seconds=found.seconds + beside)
+
+
+def list_assignments(demands: Sequence[Demand], rooms: Sequence[Room]) -> Iterator[list[tuple[Room, list[Demand]]]]:
+    """List every assignment of models to devices that respects the pins.
+
+    Raises:
+        ValueError: a model is pinned to an unknown device, or there are too many assignments.
+    """
+    choices = [[room for room in rooms if demand.device in (None, room.device)] for demand in demands]
+    if not all(choices) or prod(map(len, choices)) > MAX_CHOICES:
+        raise ValueError("a model is pinned to an unknown device, or there are too many models and devices")
+    for chosen in product(*choices):
+        placed = [(room, [d for d, where in zip(demands, chosen, strict=True) if where is room]) for room in rooms]
+        yield [(room, there) for room, there in placed if there]
+
+
+def _list_assigned(
+    assigned: list[tuple[Room, list[Demand]]], order: Sequence[int], retrieval: RetrievalDemand | None
+) -> Iterator[Option]:
+    """List each way on one device; on several devices, combine the best of each."""
+    first = next((model for model in order), None)
+    each = [
+        list(_list_on_device(room, there, order, retrieval if any(d.model_id == first for d in there) else None))
+        for room, there in assigned
+    ]
+    if len(each) == 1:
+        yield from each[0]
+        return
+    best = [min(found, key=lambda option: option.rank) for found in each]
+    yield Option(
+        name="on several devices: " + "; ".join(f"{_join_names(there)} on {room.device}" for room, there in assigned),
+        residencies=tuple(residency for option in best for residency in option.residencies),
+        loads=sum(option.loads for option in best),
+        flips=sum(option.flips for option in best),
+        seconds=max((option.seconds for option in best), default=0.0),
+        basis=_combine_basis([option.basis for option in best]),
+        refused=next((option.refused for option in best if option.refused), None),
+    )
+
+
+def _list_on_device(
+    room: Room, there: Sequence[Demand], order: Sequence[int], retrieval: RetrievalDemand | None
+) -> Iterator[Option]:
+    needed = [model for model in order if any(demand.model_id == model for demand in there)]
+    ordered = sorted(
+        there, key=lambda demand: needed.index(demand.model_id) if demand.model_id in needed else len(needed)
+    )
+    together, staged = (tuple(ordered),), tuple((demand,) for demand in ordered)
+    for groups in (together, staged) if len(ordered) > 1 else (staged,):
+        full = _build_option(room, groups, {d.model_id: d.parallel for d in there}, needed, retrieval)
+        yield full
+        if full.refused and any(demand.parallel > 1 for demand in there):
+            # What is resident and is not loaded again keeps its slots, whatever the estimate of its memory says.
+            loaded = {model.model_id for each in full.residencies if not each.resident for model in each.models}
+            kept = {demand.model_id: demand.parallel for demand in there if demand.model_id not in loaded}
+            yield _build_option(room, groups, _choose_slots(room, groups, retrieval) | kept, needed, retrieval)
+
+
+def _choose_slots(room: Room, groups: Groups, retrieval: RetrievalDemand | None) -> Slots:
+    """Choose the cheapest slots that fit for each group; one each if none fit."""
+    slots: Slots = {}
+    for index, group in enumerate(groups):
+        budget = room.budget_mib - (retrieval.mib if retrieval and index == 0 else 0)
+        slots |= _pick_cheapest(group, _list_fitting(group, budget))
+    return slots
+
+
+def _pick_cheapest(group: Sequence[Demand], tried: Sequence[Slots]) -> Slots:
+    return min(tried, key=lambda some: (_sum_service_s(group, some), -sum(some.values())))
+
+
+def _list_fitting(group: Sequence[Demand], budget_mib: int) -> list[Slots]:
+    halvings = [demand.list_halvings() for demand in group]
+    every = product(*halvings) if prod(map(len, halvings)) <= MAX_CHOICES else ()
+    tried = [{demand.model_id: n for demand, n in zip(group, slots, strict=True)} for slots in every]
+    fitting = [some for some in tried if _sum_memory(group, some) <= budget_mib]
+    return fitting or [{demand.model_id: 1 for demand in group}]
+
+
+def _build_option(
+    room: Room, groups: Groups, slots: Slots, needed: Sequence[int], retrieval: RetrievalDemand | None
+) -> Option:
+    """Build the sequence of residencies and sum up their cost."""
+    by_model = {demand.model_id: group for group in groups for demand in group}
+    held, waiting = frozenset(room.resident), set(by_model)
+    residencies: list[PlannedResidency] = []
+    for model in needed:
+        here = not residencies and model in held
+        if here or model not in held:
+            group = tuple(d for d in _flatten(groups) if d.model_id in held) if here else by_model[model]
+            searches = retrieval if not residencies else None
+            residencies.append(_plan_residency(room, group, slots, waiting, searches, resident=here))
+            held = held if here else frozenset(demand.model_id for demand in group)
+            waiting -= held
+    return _summarise(room, groups, slots, residencies)
+
+
+def _plan_residency(
+    room: Room,
+    group: Sequence[Demand],
+    slots: Slots,
+    waiting: set[int],
+    retrieval: RetrievalDemand | None,
+    *,
+    resident: bool,
+) -> PlannedResidency:
+    searches_s = retrieval.calls * retrieval.gpu_s.value if retrieval else 0.0
+    mib = retrieval.mib if retrieval else 0
+    return PlannedResidency(
+        device=room.device,
+        models=tuple(_plan_model(demand, slots[demand.model_id]) for demand in group),
+        retrieval_mib=mib,
+        memory_mib=_sum_memory(group, slots) + mib,
+        budget_mib=room.budget_mib,
+        resident=resident,
+        load_s=0.0 if resident else sum(demand.load_s.value for demand in group),
+        service_s=_sum_service_s([demand for demand in group if demand.model_id in waiting], slots) + searches_s,
+    )
+
+
+def _summarise(room: Room, groups: Groups, slots: Slots, residencies: Sequence[PlannedResidency]) -> Option:
+    fewer = any(slots[demand.model_id] < demand.parallel for demand in _flatten(groups))
+    loads = sum(len(residency.models) for residency in residencies if not residency.resident)
+    opened = sum(not residency.resident for residency in residencies)
+    times = [time for demand in _flatten(groups) for time in (demand.load_s, demand.call_s)]
+    return Option(
+        name=_name_grouping(groups) + (", fewer slots" if fewer else ""),
+        residencies=tuple(residencies),
+        loads=loads,
+        flips=opened if room.resident else max(0, opened - 1),
+        seconds=sum(residency.load_s + residency.service_s for residency in residencies),
+        basis=_combine_basis([time.source for time in times]),
+        refused=next((excess for residency in residencies if (excess := _describe_excess(residency))), None),
+    )
+
+
+def _plan_model(demand: Demand, parallel: int) -> PlannedModel:
+    return PlannedModel(
+        model_id=demand.model_id,
+        name=demand.name,
+        parallel=parallel,
+        context=demand.context,
+        memory_mib=demand.memory.at(parallel),
+        basis=demand.memory.basis,
+        calls=demand.calls,
+        call_s=demand.call_s,
+        load_s=demand.load_s,
+    )
+
+
+def _describe_excess(residency: PlannedResidency) -> str | None:
+    if residency.resident or residency.memory_mib <= residency.budget_mib:
+        return None
+    parts = [f"{each.name} {each.memory_mib} with slots: {each.parallel}" for each in residency.models]
+    parts += [f"retrieval {residency.retrieval_mib}"] if residency.retrieval_mib else []
+    return f"{residency.memory_mib} MiB ({', '.join(parts)}) of {residency.budget_mib} on {residency.device}"
+
+
+def _name_grouping(groups: Groups) -> str:
+    if len(_flatten(groups)) == 1:
+        return "alone"
+    return "together" if len(groups) == 1 else "staged"
+
+
+def _join_names(demands: Sequence[Demand]) -> str:
+    return " and ".join(demand.name for demand in demands)
+
+
+def _flatten(groups: Groups) -> list[Demand]:
+    return [demand for group in groups for demand in group]
+
+
+def _sum_memory(group: Sequence[Demand], slots: Slots) -> int:
+    return sum(demand.memory.at(slots[demand.model_id]) for demand in group)
+
+
+def _sum_service_s(group: Sequence[Demand], slots: Slots) -> float:
+    return sum(demand.service_s(slots[demand.model_id]) for demand in group)
+
+
+def _combine_basis(found: Sequence[str]) -> str:
+    return found[0] if len(set(found)) == 1 else "mixed"
+
+
+# Choose the cheapest option that fits, and explain why the others were not chosen. Pure and deterministic.
+
 LANES = tuple(Lane)
+
 """Order of lanes: the judge's models first, since the generator's calls wait for their replies."""
 
 

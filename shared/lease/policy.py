@@ -1,11 +1,7 @@
-"""Decide when to flip, and to what, from a snapshot of the work. Pure.
-
-The work of the resident models is drained across all samples and jobs before a flip: with two models that is at most
-one load above the optimum, whatever the pipelines do. A drain is bounded so that others do not wait for ever;
-docs/explanation/decisions/10-flips-are-planned-and-bounded.md lists the bounds and their costs.
-"""
+"""When to flip: the policy, and the flip itself."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from math import inf
 from typing import Any
 
@@ -13,20 +9,39 @@ import msgspec
 
 from shared.contracts.calls import Lane
 
+# Decide when to flip, and to what, from a snapshot of the work. Pure.
+#
+# The work of the resident models is drained across all samples and jobs before a flip: with two models that is at most
+# one load above the optimum, whatever the pipelines do. A drain is bounded so that others do not wait for ever;
+# docs/explanation/decisions/10-flips-are-planned-and-bounded.md lists the bounds and their costs.
+
 RETRY_S = 10.0
+
 """Wait before a quarantined device is tried again, multiplied by the failures so far."""
+
 MAX_RETRY_WAIT_S = 60.0
+
 """Upper bound of that wait, since the obstacle may go away at any time."""
+
 MIN_OPEN_S = 1.0
+
 """No residency is cut short before it was open for this long."""
+
 AMORTISED = 10
+
 """A starving job cuts a residency short only after it was open for this many times its loading time: if both sides
 always have work, flips take at most an eleventh of the time."""
+
 DRAIN = "drain"
+
 """Cause of a residency without models: the operator drains the device."""
+
 PRESSING = ("online", "aged", "bounded")
+
 """Causes of flips that do not wait until the work is drained, the most urgent first."""
+
 DECIDED = ("drained", "cpu_stalled", "away", DRAIN, *PRESSING)
+
 """Causes of residencies that were decided on while their predecessor was open, and closed it."""
 
 
@@ -313,3 +328,84 @@ def _explain(
         "calls": {str(load.model_id): load.calls for load in snapshot.loads if load.calls},
         **{name: round(value, 3) for name, value in seconds.items() if value},
     }
+
+
+# The state machine of a flip: OPEN, DRAINING, UNLOADING, VERIFY_FREE, LOADING, VERIFY_RESIDENT, OPEN.
+#
+# Any failure leads to QUARANTINED. Pure: `handle` returns the effects that the guard carries out, each of which ends in
+# the next event.
+
+
+class FlipState(StrEnum):
+    """State of a device."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    DRAINING = "draining"
+    UNLOADING = "unloading"
+    VERIFY_FREE = "verify_free"
+    LOADING = "loading"
+    VERIFY_RESIDENT = "verify_resident"
+    QUARANTINED = "quarantined"
+
+
+class FlipEvent(StrEnum):
+    """Something that has happened during a flip."""
+
+    WANTED = "wanted"
+    DRAINED = "drained"
+    DRAIN_TIMEOUT = "drain_timeout"
+    UNLOADED = "unloaded"
+    FREE = "free"
+    LOADED = "loaded"
+    RESIDENT = "resident"
+    FAILED = "failed"
+    SERVER_EXIT = "server_exit"
+
+
+class Effect(StrEnum):
+    """A step that the guard has to carry out."""
+
+    DRAIN = "drain"
+    CANCEL = "cancel"
+    """Abort the calls in flight; those of servers that are alive go back uncharged."""
+    UNLOAD = "unload"
+    VERIFY_FREE = "verify_free"
+    LOAD = "load"
+    VERIFY_RESIDENT = "verify_resident"
+    OPEN = "open"
+    CLOSE = "close"
+    QUARANTINE = "quarantine"
+
+
+S, E, F = FlipState, FlipEvent, Effect
+
+TRANSITIONS: dict[tuple[FlipState, FlipEvent], tuple[FlipState, tuple[Effect, ...]]] = {
+    (S.CLOSED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
+    (S.QUARANTINED, E.WANTED): (S.UNLOADING, (F.UNLOAD,)),
+    (S.OPEN, E.WANTED): (S.DRAINING, (F.DRAIN,)),
+    (S.OPEN, E.SERVER_EXIT): (S.CLOSED, (F.CANCEL, F.CLOSE, F.UNLOAD)),
+    (S.DRAINING, E.DRAINED): (S.UNLOADING, (F.CLOSE, F.UNLOAD)),
+    (S.DRAINING, E.DRAIN_TIMEOUT): (S.UNLOADING, (F.CANCEL, F.CLOSE, F.UNLOAD)),
+    (S.UNLOADING, E.UNLOADED): (S.VERIFY_FREE, (F.VERIFY_FREE,)),
+    (S.VERIFY_FREE, E.FREE): (S.LOADING, (F.LOAD,)),
+    (S.LOADING, E.LOADED): (S.VERIFY_RESIDENT, (F.VERIFY_RESIDENT,)),
+    (S.VERIFY_RESIDENT, E.RESIDENT): (S.OPEN, (F.OPEN,)),
+}
+
+STEPS = (S.OPEN, S.DRAINING, S.UNLOADING, S.VERIFY_FREE, S.LOADING, S.VERIFY_RESIDENT)
+
+
+class FlipMachine:
+    """Holds one device's state and maps events to effects."""
+
+    def __init__(self) -> None:
+        self.state = FlipState.CLOSED
+
+    def handle(self, event: FlipEvent) -> tuple[Effect, ...]:
+        """Return the effects of `event`: a failure in any step quarantines, an unexpected event does nothing."""
+        if event is FlipEvent.FAILED and self.state in STEPS:
+            self.state = FlipState.QUARANTINED
+            return (Effect.CANCEL, Effect.UNLOAD, Effect.QUARANTINE)
+        self.state, effects = TRANSITIONS.get((self.state, event), (self.state, ()))
+        return effects

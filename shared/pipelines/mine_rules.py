@@ -1,6 +1,6 @@
 """mine-rules: mines the rules of a graph for one head relation, which takes the place of the question.
 
-`mathrag rules mine` makes its jobs; the bank is assembled from the calls' replies (`shared.runtime.sealing`).
+`mathrag rules mine` makes its jobs; the bank is assembled from the calls' replies (`shared.runtime.mining`).
 """
 
 from shared.contracts.calls import Mine

@@ -15,9 +15,8 @@ from shared.contracts.provenance_lines import Texts
 from shared.contracts.records import JobRecord, Link, SampleRecord
 from shared.errors import Conflict
 from shared.provenance import texts
-from shared.storage import records
-from shared.storage.database import Database
-from shared.storage.states import TERMINAL
+from shared.storage import provenance
+from shared.storage.database import TERMINAL, Database
 
 BATCH = 100
 JOB = text("""
@@ -59,7 +58,7 @@ async def read_job(database: Database, job_id: int) -> JobExport:
             ended = row.state in TERMINAL
             why = "it ended before records were kept" if ended else f"it is {row.state}: records are made at its end"
             raise Conflict(f"this job has no records: {why}", hint="requeue it" if ended else "mathrag job wait JOB")
-        record = await records.load_job_record(connection, job_id)
+        record = await provenance.load_job_record(connection, job_id)
         named = await texts.read_job_texts(connection, job_id)
     return JobExport(
         job=job_id, ended_at=row.ended_at, record=record, texts=named, chain=row.chain, records=row.records
@@ -72,7 +71,7 @@ async def read_samples(database: Database, exported: JobExport) -> AsyncIterator
     Raises:
         Conflict: the job was purged during the export.
     """
-    after, written = records.START, 0
+    after, written = provenance.START, 0
     while written < exported.records:
         async with database.transaction() as connection:
             batch = await _read_batch(connection, exported.job, after)
@@ -83,8 +82,8 @@ async def read_samples(database: Database, exported: JobExport) -> AsyncIterator
         after, written = (batch[-1].record.index, batch[-1].record.repeat), written + len(batch)
 
 
-async def _read_batch(connection: AsyncConnection, job_id: int, after: records.Key) -> list[SampleExport]:
-    found = await records.load_sample_records(connection, job_id, after, BATCH)
+async def _read_batch(connection: AsyncConnection, job_id: int, after: provenance.Key) -> list[SampleExport]:
+    found = await provenance.load_sample_records(connection, job_id, after, BATCH)
     ids = [sample for sample, _ in found]
     named = await texts.read_sample_texts(connection, ids)
     links = {row.sample_id: row for row in await connection.execute(LINKS, {"samples": ids})}

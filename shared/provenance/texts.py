@@ -12,7 +12,7 @@ from shared.contracts import canonical
 from shared.contracts.canonical import normalise
 from shared.contracts.provenance_lines import Texts
 from shared.contracts.requests import DocumentRef, Request
-from shared.storage.sql import sql
+from shared.storage.database import sql
 
 # A cancelled sample has consumed no reply to what it waited for at its end.
 CALLS = sql("""

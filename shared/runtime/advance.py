@@ -1,35 +1,736 @@
-"""Advance ready samples: replay each as far as its replies go, and record what it waits for or how it ended.
+"""Advance samples: replay their pipelines on stored replies, record the next calls, and store what ended."""
 
-Any process may do it. One short transaction per batch; the row locks are the claim, so a crash releases them.
-Lock order: samples (id), calls (key, by the unique index), queue (new rows only).
-
-A sample that cannot be read fails alone. If an unexpected error stops a batch, the batch is halved until the sample
-that causes the error is alone; that sample fails as `internal_error`, and the others go on.
-"""
-
+import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+from msgspec.structs import replace
 from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Lane
+from shared.contracts import canonical
+from shared.contracts.calls import MOST_SLOTS, RELEASE_0_1, Call, Duplicates, Lane, Retrieve, Yielded
 from shared.contracts.documents import Document
+from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery
+from shared.contracts.params import Params, decode_params
+from shared.contracts.replies import Failure, FailureKind, Reply, SampleFailed
+from shared.contracts.samples import Conversation, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
 from shared.errors import Unreadable
-from shared.plugins.loading import encode_usable_pins
+from shared.pipelines import registry
+from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder
+from shared.pipelines.conversation import CONVERSATION
+from shared.pipelines.embedding import EMBEDDING
+from shared.pipelines.imported import IMPORTED
+from shared.plugins.loading import encode_usable_pins, load_plugins
+from shared.processes.processor_time import limit_processor_time
 from shared.redaction import redact
-from shared.runtime import ending
-from shared.runtime.jobs import Jobs, JobSpec, decode_given, item_from_row, require_readable
-from shared.runtime.progress import SampleProgress, StoredAnswer, decode_answer
-from shared.runtime.readiness import mark_ready_among, revive_calls
-from shared.runtime.recording import CallVanished, RecordedBatch, record
-from shared.storage.database import Database
-from shared.storage.library import LibraryCache, list_mentioned_documents
-from shared.storage.outages import concerns_rows
-from shared.storage.sql import fill_names, sql
+from shared.release import release
+from shared.runtime.queue import mark_ready_among, revive_calls
+from shared.settings import Plugins
+from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
+from shared.storage.provenance import LibraryCache, list_mentioned_documents
 from shared.telemetry import row_spans, traces
+
+# Replay a pipeline until it waits for missing replies. Pure: no I/O and no clock but the limit on endless steps.
+
+T = TypeVar("T")
+
+AWAY = FailureKind.UNAVAILABLE
+
+"""The only failure of a call that always ends its sample."""
+
+STEP_S = 10.0
+
+"""Processor time of a step, which usually takes milliseconds. An endless one would stop its worker, and so all jobs."""
+
+
+class TooManyCalls(ValueError):
+    """A pipeline asks for more than can be stored; the message has the number and the limit."""
+
+
+class Replay(Generic[T]):
+    """One pipeline run. After construction and after each `answer`, exactly one of these holds:
+
+    * `calls` is not empty: the pipeline waits for their replies, at `position`;
+    * `result` is set: it ended;
+    * `failure` is set: it failed with (kind, detail).
+    """
+
+    def __init__(self, steps: Generator[Yielded, Any, T]) -> None:
+        self._steps = steps
+        self._single = False
+        self.position = 0
+        self.calls: tuple[Call, ...] = ()
+        self.result: T | None = None
+        self.failure: tuple[str, str] | None = None
+        self._send(None)
+
+    def answer(self, replies: Sequence[Reply]) -> None:
+        """Continue with the replies to `calls`, in their order.
+
+        A reply that is `unavailable` ends the sample, even if its pipeline has a fallback: an answer that depends on
+        an outage would not measure the pipeline.
+        """
+        self.position += 1
+        if away := next((each for each in replies if isinstance(each, Failure) and each.kind is AWAY), None):
+            self.fail(away.kind.value, away.detail)
+            return
+        self._send(replies[0] if self._single else list(replies))
+
+    def fail(self, kind: str, detail: str) -> None:
+        """End with a failure that the pipeline did not raise, such as a diverged replay."""
+        self.calls = ()
+        self.failure = (kind, detail)
+
+    def check_size(self) -> None:
+        """Check that the calls that it waits for can be stored.
+
+        Raises:
+            TooManyCalls: it waits for too many calls at once, or has too many rounds.
+        """
+        if len(self.calls) > MOST_SLOTS:
+            raise TooManyCalls(f"the pipeline asks for {len(self.calls)} calls at once; a step holds {MOST_SLOTS}")
+        # A waiting sample stores the next position.
+        if self.calls and self.position >= MOST_SLOTS:
+            raise TooManyCalls(f"the pipeline has waited for replies {MOST_SLOTS} times, which is as often as it may")
+
+    def _send(self, value: Any) -> None:
+        self.calls = ()
+        try:
+            with limit_processor_time(STEP_S):
+                self._run(value)
+        except StopIteration as stop:
+            self.result = stop.value
+        except SampleFailed as failed:
+            self.failure = (failed.kind, failed.detail)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - a defect of a pipeline must end only this sample, with its traceback
+            self.failure = ("pipeline_error", traceback.format_exc(limit=-4))
+
+    def _run(self, value: Any) -> None:
+        """Go on until it waits for calls; who yields none waits for nothing."""
+        for _ in range(MOST_SLOTS):
+            self._wait_for(self._steps.send(value))
+            if self.calls:
+                return
+            value = []
+        raise TooManyCalls(f"the pipeline has yielded no call {MOST_SLOTS} times in a row")
+
+    def _wait_for(self, yielded: Yielded) -> None:
+        self._single = not isinstance(yielded, Sequence)
+        calls = tuple(yielded) if isinstance(yielded, Sequence) else (yielded,)
+        if strange := [type(each).__name__ for each in calls if not isinstance(each, Call)]:
+            raise TypeError(f"a pipeline yields calls, and this one has yielded {strange[0]}")
+        self.calls = calls
+
+
+# Make every pipeline's searches leave out documents that would reveal the answer, as `params.duplicates` says.
+
+
+def exclude_duplicates(
+    steps: Generator[Yielded, Any, T], rule: Duplicates, items: Sequence[Item]
+) -> Generator[Yielded, Any, T]:
+    """Run `steps` and add the duplicate rule and the asked item to each of their searches.
+
+    `items` holds one item for a sample and several for a calibration.
+    """
+    golds = {item.question: item.gold or "" for item in items} if rule == "same-answer" else {}
+    only = items[0].question if len(items) == 1 else ""
+
+    def complete(call: Call) -> Call:
+        if not isinstance(call, Retrieve) or rule == RELEASE_0_1:
+            return call
+        item = "" if call.question == only else only
+        return replace(call, duplicates=rule, item=item, gold=golds.get(item or call.question, ""))
+
+    reply: Any = None
+    while True:
+        try:
+            yielded = steps.send(reply)
+        except StopIteration as stop:
+            ended: T = stop.value
+            return ended
+        reply = yield [complete(call) for call in yielded] if isinstance(yielded, Sequence) else complete(yielded)
+
+
+# What replaying needs to know of a job: pipeline, parameters, pins. Fixed at submission, so each process caches it.
+
+JOBS = text(
+    "SELECT id, public_id::text AS public_id, pipeline, encode(pipeline_hash, 'hex') AS pipeline_hash,"
+    " code ->> 'version' AS version, code ->> 'commit' AS commit, params, pins, reuse, dataset_id, prepared,"
+    " CAST(code ->> 'limit' AS integer) AS item_limit FROM jobs WHERE id = ANY(:ids)"
+)
+
+CALIBRATION = text(
+    "SELECT ordinal, question, gold, custom_id, expected, query FROM items WHERE dataset_id = :dataset"
+    " AND ordinal < COALESCE(CAST(:limit AS integer), ordinal + 1)"
+    " ORDER BY sha256(CAST(:seed AS bytea) || hash), ordinal LIMIT :n"
+)
+
+GIVEN: Mapping[str, type[Stored]] = {IMPORTED: Given, CONVERSATION: Conversation, EMBEDDING: Texts}
+
+"""By pipeline, the type that is stored for each of its samples."""
+
+
+def read_code(plugins: Plugins) -> None:
+    """Import every pipeline and read the commit when the process starts, so that later edits do not run."""
+    registry.names()
+    load_plugins(plugins)
+    release()
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as its replays need it."""
+
+    id: int
+    pipeline: str
+    dataset_id: int
+    params: Params
+    binding: Binding
+    prepared: GateDecision | None
+    limit: int | None = None
+    """Number of items to ask, from the dataset's beginning; None asks all."""
+    source: str = ""
+    """Hash of the pipeline's version at submission; empty for a job that was not submitted."""
+    release: tuple[str | None, str | None] = (None, None)
+    """Version and commit of the program that accepted it."""
+
+    def check_source(self) -> None:
+        """Check that this process runs the source that the job was submitted with, or a later release.
+
+        Raises:
+            Unreadable: this process has the same release but imported another source.
+        """
+        here = registry.pipeline_hash(self.pipeline)
+        # An image that was built without a commit may be any release, so a difference is allowed.
+        if self.source in ("", here) or self.release[1] is None or self.release != release():
+            return
+        raise Unreadable(
+            f"pipeline `{self.pipeline}` was submitted with source {self.source[:12]}, and this process has imported"
+            f" {here[:12]}: a file was edited while the service ran; restart the service, then submit the job again"
+        )
+
+    def start(self, item: Item, repeat: int, library: Library, given: Stored | None = None) -> Replay[Any]:
+        """Start a replay of the pipeline and the grading for one item; `given` is as in `Sample`.
+
+        Raises:
+            Unreadable: the pipeline is not installed.
+        """
+        sample = Sample(item=item, repeat=repeat, prepared=self.prepared, given=given)
+        return Replay(
+            self._leave_out_duplicates(self.find_pipeline().run_and_grade(sample, self.params, library), [item])
+        )
+
+    def prepare(self, items: list[Item], library: Library) -> Replay[Any]:
+        """Start a replay of the job's calibration over `items`.
+
+        Raises:
+            Unreadable: the pipeline is not installed, or has no calibration.
+        """
+        prepare = self.find_pipeline().prepare
+        if prepare is None:
+            raise Unreadable(f"pipeline `{self.pipeline}` has no calibration in this release")
+        return Replay(self._leave_out_duplicates(prepare(items, self.params, library), items))
+
+    def _leave_out_duplicates(
+        self, steps: Generator[Yielded, Any, T], items: Sequence[Item]
+    ) -> Generator[Yielded, Any, T]:
+        return exclude_duplicates(steps, self.params.duplicates, items)
+
+    def find_pipeline(self) -> registry.Registered:
+        """Return the job's pipeline.
+
+        Raises:
+            Unreadable: it is not installed.
+        """
+        try:
+            return registry.get(self.pipeline)
+        except registry.UnknownPipeline as error:
+            raise Unreadable(f"the job's pipeline is not installed: {error}") from error
+
+    async def load_calibration_items(self, connection: AsyncConnection) -> list[Item]:
+        """Load the first `gate.items` of the asked items in the order of sha256(seed, item), for the calibration."""
+        seed = str(self.params.seed).encode()
+        values = {"dataset": self.dataset_id, "limit": self.limit, "seed": seed, "n": self.params.gate.items}
+        return [item_from_row(row) for row in (await connection.execute(CALIBRATION, values)).mappings()]
+
+
+class Jobs:
+    """Cache of job specs by id. A spec is cached once its `prepared` is final, that is, once items are replayed."""
+
+    def __init__(self) -> None:
+        self._specs: dict[int, JobSpec] = {}
+
+    async def load(self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]) -> dict[int, JobSpec]:
+        """Load the specs of jobs whose items or whose prepare samples are about to be replayed.
+
+        Raises:
+            Unreadable: the parameters, models or gate decision of one of them cannot be decoded.
+        """
+        return {
+            id_: require_readable(spec)
+            for id_, spec in (await self.load_each(connection, items_of, prepares_of)).items()
+        }
+
+    async def load_each(
+        self, connection: AsyncConnection, items_of: set[int], prepares_of: set[int]
+    ) -> dict[int, JobSpec | Unreadable]:
+        """Load the same specs, with the error in place of each job that cannot be decoded."""
+        missing = (items_of - self._specs.keys()) | prepares_of
+        rows = (await connection.execute(JOBS, {"ids": sorted(missing)})).mappings() if missing else ()
+        fresh = {row["id"]: _try_spec(row) for row in rows}
+        kept = {id_: spec for id_, spec in fresh.items() if id_ not in prepares_of and isinstance(spec, JobSpec)}
+        self._specs.update(kept)
+        return {id_: fresh.get(id_) or self._specs[id_] for id_ in items_of | prepares_of}
+
+
+def require_readable(spec: JobSpec | Unreadable) -> JobSpec:
+    """Return `spec` unless it is an error.
+
+    Raises:
+        Unreadable: the job could not be decoded.
+    """
+    if isinstance(spec, Unreadable):
+        raise spec
+    return spec
+
+
+def item_from_row(row: RowMapping) -> Item:
+    """Convert an `items` row.
+
+    Raises:
+        Unreadable: the columns are empty, as an outer join leaves them if the item is gone.
+    """
+    if row["ordinal"] is None:
+        raise Unreadable("the sample's item is not in the dataset any more")
+    copied = {name: row[name] for name in ("ordinal", "question", "gold", "custom_id")}
+    return Item(
+        **copied,
+        expected=msgspec.convert(row["expected"] or {}, Expected),
+        query=msgspec.convert(row["query"], FactQuery | None),
+    )
+
+
+def decode_given(row: RowMapping, pipeline: str) -> Stored | None:
+    """Decode what was stored for the sample at submission; None for pipelines without such data.
+
+    Raises:
+        Unreadable: the data is gone or cannot be decoded.
+    """
+    if pipeline not in GIVEN:
+        return None
+    if row["given"] is None:
+        raise Unreadable("what was given for the sample is not there any more")
+    try:
+        given: Stored = msgspec.json.decode(row["given"], type=GIVEN[pipeline])
+    except ValueError as error:
+        raise Unreadable(f"what was given for the sample cannot be read: {error}") from error
+    return given
+
+
+def _try_spec(row: RowMapping) -> JobSpec | Unreadable:
+    try:
+        return _spec(row)
+    except ValueError as error:  # not JSON, not UTF-8, or other fields
+        return Unreadable(f"the job's parameters, models or gate decision cannot be read by this release: {error}")
+
+
+def _spec(row: RowMapping) -> JobSpec:
+    params = decode_params(row["params"])
+    return JobSpec(
+        id=row["id"],
+        pipeline=row["pipeline"],
+        dataset_id=row["dataset_id"],
+        params=params,
+        prepared=msgspec.json.decode(row["prepared"], type=GateDecision) if row["prepared"] else None,
+        limit=row["item_limit"],
+        source=row["pipeline_hash"],
+        release=(row["version"], row["commit"]),
+        binding=Binding(
+            pins=msgspec.convert(row["pins"], dict[str, Pin]),
+            params=params,
+            nonce=row["public_id"] if row["reuse"] == "none" else "",
+            job=row["public_id"],
+        ),
+    )
+
+
+# A sample's progress during an advance: its replay, its recorded steps, and the steps to be written.
+
+_DECODER: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+class StoredAnswer(NamedTuple):
+    """An existing call with its accepted reply, as stored and as decoded; both None while it has none."""
+
+    call_id: int
+    raw: bytes | None
+    reply: Reply | None
+    error: str = ""
+    """Why the stored reply cannot be decoded; empty if it can."""
+
+
+def decode_answer(call_id: int, raw: bytes | None) -> StoredAnswer:
+    """Decode a stored reply."""
+    try:
+        return StoredAnswer(call_id, raw, None if raw is None else _DECODER.decode(raw))
+    except ValueError as error:
+        return StoredAnswer(call_id, raw, None, str(error))
+
+
+class NewStep(NamedTuple):
+    """A step to be written."""
+
+    position: int
+    slot: int
+    bound: Bound
+
+
+class SampleProgress:
+    """A ready sample's progress. `bound` holds the calls that its replay waits for, and is empty at its end."""
+
+    def __init__(
+        self, sample_id: int, job: JobSpec, repeat: int, recorded: int, replay: Replay[Any], place: int = 0
+    ) -> None:
+        self.sample_id = sample_id
+        self.job = job
+        self.replay = replay
+        self.place = place
+        """Where its calls stand in the queue; smaller ones are claimed first."""
+        self.steps: list[NewStep] = []
+        self.bound: tuple[Bound, ...] = ()
+        self._binder = SampleBinder(job.binding, repeat)
+        self._recorded = recorded
+        self._record = hashlib.sha256()
+        self._bind()
+
+    @property
+    def waits(self) -> bool:
+        """Whether the pipeline waits for calls."""
+        return bool(self.replay.calls)
+
+    @property
+    def record(self) -> bytes:
+        """SHA-256 of all consumed keys and replies in order, which determine the sample's outcome."""
+        return self._record.digest()
+
+    def expects(self, keys: Sequence[bytes]) -> bool:
+        """Tell whether the pipeline yields the recorded calls; if not, fail the sample as `replay_diverged`."""
+        yielded = [bound.key for bound in self.bound]
+        if yielded == list(keys):
+            return True
+        where = f"position {self.replay.position}: recorded {_abbreviate(keys)}, yielded {_abbreviate(yielded)}"
+        self.replay.fail("replay_diverged", where)
+        return False
+
+    def consume(self, answers: Sequence[StoredAnswer]) -> None:
+        """Send the replies to `bound` to the pipeline and bind the calls that it yields next.
+
+        A reply that cannot be decoded fails the sample as `unreadable`.
+        """
+        if unreadable := next((found for found in answers if found.error), None):
+            where = f"the reply to call {unreadable.call_id} at position {self.replay.position}"
+            self.replay.fail("unreadable", f"{where} cannot be read by this release: {unreadable.error}")
+            return
+        for bound, found in zip(self.bound, answers, strict=True):
+            self._record.update(bound.key + (found.raw or b""))
+        self.replay.answer([found.reply for found in answers if found.reply is not None])
+        self._bind()
+
+    def _bind(self) -> None:
+        try:
+            self.replay.check_size()
+            self.bound = self._binder.bind(self.replay.calls)
+        except (TooManyCalls, RepeatedDraw) as error:
+            self.bound = ()
+            self.replay.fail("pipeline_error", str(error))
+        except Exception as error:  # noqa: BLE001 - whatever a pipeline yields must end its own sample only
+            self.bound = ()
+            self.replay.fail("pipeline_error", f"cannot bind a call: {error!r}")
+        where = self.replay.position
+        if where >= self._recorded:
+            self.steps.extend(NewStep(where, slot, bound) for slot, bound in enumerate(self.bound))
+
+
+def _abbreviate(keys: Sequence[bytes]) -> str:
+    return ", ".join(key.hex()[:12] for key in keys) or "nothing"
+
+
+# Record what a batch of samples waits for: calls, queue rows, steps, and the samples' new positions.
+
+# Sorted by key, so that two processes that insert the same keys cannot deadlock.
+INSERT_CALLS = text("""
+    INSERT INTO calls (key, lane, role, model_id, request)
+    SELECT * FROM unnest(CAST(:keys AS bytea[]), CAST(:lanes AS text[]), CAST(:roles AS text[]),
+                         CAST(:models AS integer[]), CAST(:requests AS bytea[]))
+    ON CONFLICT (key) WHERE NOT failed DO NOTHING RETURNING id, key""")
+
+ENQUEUE = text("""
+    INSERT INTO queue (lane, model_id, place, call_id)
+    SELECT * FROM unnest(CAST(:lanes AS text[]), CAST(:models AS integer[]), CAST(:places AS bigint[]),
+                         CAST(:calls AS bigint[]))""")
+
+EXISTING = text("SELECT id, key FROM calls WHERE key = ANY(:keys) AND NOT failed")
+
+ATTACHED = sql("""
+    SELECT u.id, q.call_id IS NULL AS parked
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(id, place) LEFT JOIN queue q ON q.call_id = u.id
+    WHERE q.place > u.place
+       OR q.call_id IS NULL AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} u.id)""")
+
+# A call is as urgent as the most urgent sample that waits for it. Rows that are being claimed need no place any more.
+HASTEN = text("""
+    WITH pending AS MATERIALIZED (
+        SELECT q.call_id, u.place FROM unnest(CAST(:calls AS bigint[]), CAST(:places AS bigint[])) u(call_id, place)
+        JOIN queue q ON q.call_id = u.call_id AND q.token IS NULL AND q.place > u.place
+        ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED)
+    UPDATE queue q SET place = p.place FROM pending p WHERE q.call_id = p.call_id""")
+
+INSERT_STEPS = text("""
+    INSERT INTO steps (sample_id, position, slot, call_id, created)
+    SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[]), CAST(:slots AS smallint[]),
+                         CAST(:calls AS bigint[]), CAST(:created AS boolean[]))""")
+
+WAIT = sql("""
+    UPDATE samples s SET state = {WAITING}, position = u.position
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:positions AS smallint[])) u(id, position)
+    WHERE s.id = u.id AND s.state = {READY}""")
+
+NO_SUCH_CALL = "23503"
+
+"""Foreign key violation: a call of a step was deleted."""
+
+
+class CallVanished(Exception):
+    """A call failed for good, or was purged, after this batch had found it."""
+
+
+class RecordedBatch(NamedTuple):
+    """The rows that `record` wrote."""
+
+    lanes: frozenset[Lane]
+    attached: list[int]
+    """Calls without a reply that existed before this batch."""
+
+
+async def record(
+    connection: AsyncConnection, batch: Sequence[SampleProgress], known: Mapping[bytes, StoredAnswer]
+) -> RecordedBatch:
+    """Insert the calls and steps of `batch` and set its samples to waiting.
+
+    Raises:
+        CallVanished: roll back and do the batch again.
+    """
+    steps = [(progress, step) for progress in batch for step in progress.steps]
+    # Later entries win, so each call gets the place of the most urgent sample.
+    urgent_last = sorted(steps, key=lambda pair: -pair[0].place)
+    wanted = {step.bound.key: (progress.place, step.bound) for progress, step in urgent_last}
+    created = await _insert_calls(connection, [wanted[key] for key in sorted(wanted.keys() - known.keys())])
+    ids = {key: found.call_id for key, found in known.items()} | created
+    ids |= await _find_existing(connection, sorted(wanted.keys() - ids.keys()))
+    answered = {found.call_id for found in known.values() if found.raw}
+    attached = sorted({ids[key] for key in wanted} - answered - set(created.values()))
+    places = {ids[key]: place for key, (place, _) in wanted.items()}
+    fresh = set(created.values()) | await _attach(connection, attached, [places[call] for call in attached])
+    await _insert_steps(connection, steps, ids, fresh)
+    waiting = [progress for progress in batch if progress.waits]
+    if waiting:
+        positions = [progress.replay.position + 1 for progress in waiting]
+        await connection.execute(WAIT, {"samples": [p.sample_id for p in waiting], "positions": positions})
+    return RecordedBatch(frozenset(bound.lane for key, (_, bound) in wanted.items() if ids[key] in fresh), attached)
+
+
+async def _insert_calls(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
+    """Insert and enqueue calls sorted by key; return the ids of the new ones."""
+    if not wanted:
+        return {}
+    rows = await connection.execute(
+        INSERT_CALLS,
+        {
+            "keys": [bound.key for _, bound in wanted],
+            "lanes": [bound.lane.value for _, bound in wanted],
+            "roles": [bound.role for _, bound in wanted],
+            "models": [bound.model_id for _, bound in wanted],
+            "requests": [bound.body for _, bound in wanted],
+        },
+    )
+    ids = {row.key: row.id for row in rows}
+    queued = [(place, bound, ids[bound.key]) for place, bound in wanted if bound.key in ids]
+    if queued:
+        await connection.execute(
+            ENQUEUE,
+            {
+                "lanes": [bound.lane.value for _, bound, _ in queued],
+                "models": [bound.model_id for _, bound, _ in queued],
+                "places": [place for place, _, _ in queued],
+                "calls": [call_id for _, _, call_id in queued],
+            },
+        )
+    return ids
+
+
+async def _find_existing(connection: AsyncConnection, keys: Sequence[bytes]) -> dict[bytes, int]:
+    if not keys:
+        return {}
+    ids = {row.key: row.id for row in await connection.execute(EXISTING, {"keys": keys})}
+    if len(ids) < len(keys):
+        raise CallVanished
+    return ids
+
+
+async def _attach(connection: AsyncConnection, attached: Sequence[int], places: Sequence[int]) -> set[int]:
+    """Return those of `attached` that are parked: this batch revives them, so they count as its own.
+
+    Calls that less urgent samples have queued get this batch's places.
+    """
+    if not attached:
+        return set()
+    values = {"calls": attached, "places": places}
+    rows = (await connection.execute(ATTACHED, values)).all()
+    if not all(row.parked for row in rows):
+        await connection.execute(HASTEN, values)
+    return {row.id for row in rows if row.parked}
+
+
+async def _insert_steps(
+    connection: AsyncConnection,
+    steps: Sequence[tuple[SampleProgress, NewStep]],
+    ids: Mapping[bytes, int],
+    fresh: set[int],
+) -> None:
+    if not steps:
+        return
+    calls = [ids[step.bound.key] for _, step in steps]
+    first = {call: number for number, call in reversed(list(enumerate(calls)))}
+    created = [call in fresh and first[call] == number for number, call in enumerate(calls)]
+    values = {
+        "samples": [progress.sample_id for progress, _ in steps],
+        "positions": [step.position for _, step in steps],
+        "slots": [step.slot for _, step in steps],
+        "calls": calls,
+        "created": created,
+    }
+    try:
+        await connection.execute(INSERT_STEPS, values)
+    except IntegrityError as error:
+        if getattr(error.orig, "sqlstate", "") == NO_SUCH_CALL:
+            raise CallVanished from error
+        raise
+
+
+# End samples. Each statement requires the state that it leaves, so running it twice has no effect.
+
+INSERT_OUTCOMES = text("""
+    INSERT INTO outcomes (sample_id, outcome, answer, extraction, correct, strict, record_hash)
+    SELECT * FROM unnest(CAST(:samples AS bigint[]), CAST(:outcomes AS bytea[]), CAST(:answers AS text[]),
+        CAST(:extractions AS text[]), CAST(:correct AS boolean[]), CAST(:strict AS boolean[]),
+        CAST(:records AS bytea[]))""")
+
+END_SAMPLES = sql("""
+    UPDATE samples s SET state = u.state, position = u.position, failure = u.failure, detail = u.detail,
+        ended_at = clock_timestamp()
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:states AS smallint[]), CAST(:positions AS smallint[]),
+        CAST(:failures AS text[]), CAST(:details AS text[])) u(id, state, position, failure, detail)
+    WHERE s.id = u.id AND s.state = {READY}""")
+
+
+async def store_ended(connection: AsyncConnection, ended: Sequence[SampleProgress]) -> None:
+    """Store the outcomes and end states of samples whose replay ended."""
+    if not ended:
+        return
+    for progress in ended:
+        _refuse_unstorable(progress)
+    completed = [progress for progress in ended if progress.replay.failure is None]
+    if completed:
+        await connection.execute(INSERT_OUTCOMES, _columns(completed))
+    failures = [progress.replay.failure or (None, None) for progress in ended]
+    await connection.execute(
+        END_SAMPLES,
+        {
+            "samples": [progress.sample_id for progress in ended],
+            "states": [
+                SampleState.COMPLETED if progress.replay.failure is None else SampleState.FAILED for progress in ended
+            ],
+            "positions": [progress.replay.position for progress in ended],
+            "failures": [kind for kind, _ in failures],
+            "details": [detail and _make_storable(detail) for _, detail in failures],
+        },
+    )
+
+
+class BrokenSample(NamedTuple):
+    """A ready sample that cannot be replayed, or not be stored."""
+
+    sample: int
+    job: int
+    public_id: str
+    """Public id of the job."""
+    kind: str
+    detail: str
+
+
+async def fail_samples(connection: AsyncConnection, broken: Sequence[BrokenSample]) -> None:
+    """End these samples as failed, with no reply consumed."""
+    if not broken:
+        return
+    await connection.execute(
+        END_SAMPLES,
+        {
+            "samples": [each.sample for each in broken],
+            "states": [SampleState.FAILED] * len(broken),
+            "positions": [0] * len(broken),
+            "failures": [each.kind for each in broken],
+            "details": [_make_storable(each.detail) for each in broken],
+        },
+    )
+
+
+def _make_storable(detail: str) -> str:
+    return detail[:4000].replace("\0", "").encode(errors="replace").decode()
+
+
+def _refuse_unstorable(progress: SampleProgress) -> None:
+    """Fail the sample alone if the database cannot hold its outcome, instead of the whole batch."""
+    result = progress.replay.result
+    if progress.replay.failure is None and not isinstance(result, Outcome | GateDecision):
+        progress.replay.fail("pipeline_error", f"it ended with {type(result).__name__} and not with an outcome")
+    try:
+        canonical.encode(result)
+    except (TypeError, ValueError) as error:
+        progress.replay.fail("pipeline_error", f"cannot store the outcome: {error}")
+    if isinstance(result, Outcome) and "\0" in (result.answer or ""):
+        progress.replay.fail("pipeline_error", "cannot store the outcome: the answer holds a NUL character")
+
+
+def _columns(completed: Sequence[SampleProgress]) -> dict[str, list[object]]:
+    results = [progress.replay.result for progress in completed]
+    outcomes = [result if isinstance(result, Outcome) else None for result in results]
+    verdicts = [outcome.verdict if outcome else None for outcome in outcomes]
+    return {
+        "samples": [progress.sample_id for progress in completed],
+        "outcomes": [canonical.encode(result) for result in results],
+        "answers": [outcome.answer if outcome else None for outcome in outcomes],
+        "extractions": [outcome.extraction.value if outcome else None for outcome in outcomes],
+        "correct": [verdict.correct if verdict else None for verdict in verdicts],
+        "strict": [verdict.strict if verdict else None for verdict in verdicts],
+        "records": [progress.record for progress in completed],
+    }
+
+
+# Advance ready samples: replay each as far as its replies go, and record what it waits for or how it ended.
+#
+# Any process may do it. One short transaction per batch; the row locks are the claim, so a crash releases them.
+# Lock order: samples (id), calls (key, by the unique index), queue (new rows only).
+#
+# A sample that cannot be read fails alone. If an unexpected error stops a batch, the batch is halved until the sample
+# that causes the error is alone; that sample fails as `internal_error`, and the others go on.
 
 READY_SAMPLES = fill_names("""
     SELECT s.id, s.job_id, s.kind, s.repeat, s.position, i.ordinal, i.question, i.gold, i.custom_id, i.expected,
@@ -38,12 +739,16 @@ READY_SAMPLES = fill_names("""
     LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
     LEFT JOIN given g ON {GIVEN_TO_SAMPLE}
     WHERE s.state = {READY}""")
+
 PICK = text(f"{READY_SAMPLES} ORDER BY s.id LIMIT :n FOR NO KEY UPDATE OF s SKIP LOCKED")
+
 PICK_AGAIN = text(f"{READY_SAMPLES} AND s.id = ANY(:samples) ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED")
+
 HISTORY = sql("""
     SELECT t.sample_id, t.position, c.key, c.id, a.reply
     FROM steps t JOIN calls c ON c.id = t.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id
     WHERE t.sample_id = ANY(:ids) ORDER BY t.sample_id, t.position, t.slot""")
+
 ANSWERS = sql("""
     SELECT c.key, c.id, a.reply FROM calls c LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     WHERE c.key = ANY(:keys) AND NOT c.failed""")
@@ -70,6 +775,7 @@ class BatchStopped(Exception):
 
 
 _log = logging.getLogger(__name__)
+
 NOTHING = AdvanceResult(0, frozenset(), frozenset())
 
 
@@ -127,8 +833,8 @@ class Advancer:
         await self._replay(connection, batch)
         known = await self._drive(connection, batch)
         written = await record(connection, batch, known)
-        await ending.store_ended(connection, [progress for progress in batch if not progress.waits])
-        await ending.fail_samples(connection, broken)
+        await store_ended(connection, [progress for progress in batch if not progress.waits])
+        await fail_samples(connection, broken)
         return _BatchResult(batch, broken, written)
 
     async def _isolate(self, stopped: BatchStopped) -> AdvanceResult:
@@ -147,12 +853,12 @@ class Advancer:
         message = redact(f"{type(error).__name__}: {error}".partition("\n")[0])
         broken = _make_broken_sample(row, "internal_error", f"{message}; the log of the worker has the traceback")
         async with self._database.transaction() as connection:
-            await ending.fail_samples(connection, [broken])
+            await fail_samples(connection, [broken])
         return AdvanceResult(1, frozenset(), frozenset({broken.job}))
 
     async def _start(
         self, connection: AsyncConnection, rows: Sequence[RowMapping]
-    ) -> tuple[list[SampleProgress], list[ending.BrokenSample]]:
+    ) -> tuple[list[SampleProgress], list[BrokenSample]]:
         """Return fresh replays of the samples that this release can read, and the samples that it cannot."""
         items = {row["job_id"] for row in rows if row["kind"] == "item"}
         prepares = {row["job_id"] for row in rows if row["kind"] == "prepare"}
@@ -214,7 +920,7 @@ class _BatchResult(NamedTuple):
     """The samples of one batch, and the rows that were written for them."""
 
     batch: list[SampleProgress]
-    broken: list[ending.BrokenSample]
+    broken: list[BrokenSample]
     written: RecordedBatch
 
     @property
@@ -224,8 +930,8 @@ class _BatchResult(NamedTuple):
         return replayed + [(each.sample, each.job) for each in self.broken]
 
 
-def _make_broken_sample(row: RowMapping, kind: str, detail: str) -> ending.BrokenSample:
-    return ending.BrokenSample(row["id"], row["job_id"], row["public_id"], kind, detail)
+def _make_broken_sample(row: RowMapping, kind: str, detail: str) -> BrokenSample:
+    return BrokenSample(row["id"], row["job_id"], row["public_id"], kind, detail)
 
 
 def _log_failures(done: _BatchResult) -> None:

@@ -1,17 +1,13 @@
-"""Mine the rules of a graph: start a job with one sample per head relation, whose replies become a rule bank.
-
-The relations are the questions of an unlisted dataset, the largest first, so that no process is left with a large one
-at the end. Calls are shared, so mining a bank again computes only what is missing.
-"""
+"""Mine rules: one sample per relation, each stored when it is found, and a bank that is sealed at the end."""
 
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import suggestions
@@ -19,33 +15,42 @@ from shared.contracts import canonical
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.mining import Amie, Mining
 from shared.contracts.params import Params
+from shared.contracts.replies import Mined
+from shared.contracts.rules import Rule
 from shared.contracts.samples import Item
 from shared.errors import Conflict, Invalid, TooLarge
 from shared.pipelines.mine_rules import MINE_RULES
-from shared.runtime import job_names
-from shared.runtime.drafting import Drafting
-from shared.runtime.submission import Submission
-from shared.runtime.submit import insert
+from shared.runtime import lifecycle
+from shared.runtime.submit import Drafting, Submission, insert
 from shared.settings import Settings, Workers
-from shared.storage import graphs, rule_banks
-from shared.storage.database import Database
-from shared.storage.graphs import StoredGraph
-from shared.storage.names import check_name
-from shared.storage.relation_sizes import count_relations
-from shared.storage.rule_banks import RuleBank, miner_of
+from shared.storage import graphs, rules
+from shared.storage.database import Database, check_name, sql
+from shared.storage.graphs import StoredGraph, count_relations
+from shared.storage.rules import RuleBank, miner_of
+
+# Mine the rules of a graph: start a job with one sample per head relation, whose replies become a rule bank.
+#
+# The relations are the questions of an unlisted dataset, the largest first, so that no process is left with a large one
+# at the end. Calls are shared, so mining a bank again computes only what is missing.
 
 MIB = 1 << 20
+
 # Names that users choose cannot contain `:`, so this prefix never collides with theirs.
 PREFIX = "relations:"
+
 INSERT_DATASET = text("""
     INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, :items, true)
     ON CONFLICT (name) DO NOTHING RETURNING id""")
+
 INSERT_ITEMS = text("""
     INSERT INTO items (dataset_id, ordinal, hash, question, alternatives)
     SELECT :dataset, ordinal - 1, hash, question, 0
     FROM unnest(CAST(:hashes AS bytea[]), CAST(:questions AS text[])) WITH ORDINALITY u(hash, question, ordinal)""")
-JOB = text("SELECT id FROM jobs WHERE public_id = :job")
+
+SELECT_JOB_ID = text("SELECT id FROM jobs WHERE public_id = :job")
+
 _AT = re.compile(r"^(?P<words>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 
@@ -103,9 +108,9 @@ async def mine(database: Database, settings: Settings, asked: BankRequest) -> Mi
     heads = _head_relations(sizes, asked.mining.min_head_facts)
     dataset = await _provide_dataset(database, heads)
     async with database.transaction() as connection:
-        await connection.execute(rule_banks.LOCK)
+        await connection.execute(rules.LOCK)
         new = await _start(connection, settings, asked, graph, dataset, len(heads))
-        bank = await rule_banks.get_bank(connection, asked.name)
+        bank = await rules.get_bank(connection, asked.name)
     return MiningStart(bank=bank, new=new, memory_mib=memory_mib)
 
 
@@ -113,7 +118,7 @@ async def _start(
     connection: AsyncConnection, settings: Settings, asked: BankRequest, graph: StoredGraph, dataset: str, heads: int
 ) -> bool:
     """Insert the job and the bank if they are needed; return whether they were."""
-    known = await rule_banks.find_bank(connection, asked.name)
+    known = await rules.find_bank(connection, asked.name)
     if known is not None and not _is_same_request(known, asked, graph):
         raise Conflict(
             f"`name`: rule bank {asked.name!r} exists already, with another graph or other limits",
@@ -123,9 +128,9 @@ async def _start(
         return False
     job = await _submit(connection, settings, asked, graph, dataset)
     if known is not None:
-        await rule_banks.restart_mining(connection, asked.name, job)
+        await rules.restart_mining(connection, asked.name, job)
     else:
-        await rule_banks.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
+        await rules.insert_mining(connection, asked.name, graph.id, graph.hash, asked.mining, heads, job)
     return True
 
 
@@ -137,7 +142,7 @@ def _is_same_request(bank: RuleBank, asked: BankRequest, graph: StoredGraph) -> 
 async def _submit(
     connection: AsyncConnection, settings: Settings, asked: BankRequest, graph: StoredGraph, dataset: str
 ) -> int:
-    name = await job_names.reserve_next(connection, f"mine-{asked.name}"[: job_names.LONGEST], ())
+    name = await lifecycle.reserve_next(connection, f"mine-{asked.name}"[: lifecycle.LONGEST], ())
     submission = Submission(
         name=name,
         dataset=dataset,
@@ -149,7 +154,7 @@ async def _submit(
     )
     draft = await Drafting(connection, settings).draft(submission)
     (job,) = await insert(connection, settings, [draft])
-    return int((await connection.execute(JOB, {"job": job})).scalar_one())
+    return int((await connection.execute(SELECT_JOB_ID, {"job": job})).scalar_one())
 
 
 def _memory_mib(graph: StoredGraph, mining: Mining, workers: Workers) -> int:
@@ -211,3 +216,67 @@ def _to_invalid(message: str, values: Mapping[str, Any]) -> Invalid:
     miners = ", ".join(str(each.__struct_config__.tag) for each in Mining.__args__)
     which = f"the miners are {miners}" if "miner" in message else None
     return Invalid(f"`{path}`: {words[:1].lower()}{words[1:]}", hint=which)
+
+
+# Seal rule banks: when a mining job has ended, its replies become the bank in one transaction.
+#
+# A kill in between leaves nothing behind, and sealing is repeated. Relations are in the dataset's order and rules in
+# the miner's, so equal graphs and limits give byte-identical banks.
+
+DUE = text("""
+    SELECT b.name FROM rule_banks b LEFT JOIN jobs j ON j.id = b.job_id
+    WHERE b.state = 'mining' AND (j.id IS NULL OR j.ended_at IS NOT NULL) ORDER BY b.id""")
+
+# A transaction that holds the row is sealing the bank.
+TAKE = text("""
+    SELECT b.id, b.job_id FROM rule_banks b WHERE b.name = :name AND b.state = 'mining' FOR UPDATE OF b SKIP LOCKED""")
+
+SELECT_JOB_STATE = text("SELECT state, reason FROM jobs WHERE id = :job")
+
+FAILED = sql("""
+    SELECT i.question AS relation, s.failure, s.detail, count(*) OVER () AS failed FROM samples s
+    JOIN jobs j ON j.id = s.job_id JOIN items i ON {ASKED_BY_SAMPLE}
+    WHERE s.job_id = :job AND s.state = {FAILED} ORDER BY s.ordinal LIMIT 1""")
+
+REPLY = sql("""
+    SELECT s.ordinal, a.reply FROM samples s JOIN steps t ON t.sample_id = s.id
+    JOIN attempts a ON {ACCEPTED_FOR} t.call_id
+    WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal > :after ORDER BY s.ordinal LIMIT 1""")
+
+AGAIN = "mine it again with the same command, and what is done is kept"
+
+
+async def list_due_banks(database: Database) -> list[str]:
+    """List the names of banks whose mining jobs have ended."""
+    return await database.column(DUE, {})
+
+
+async def seal_bank(database: Database, name: str) -> None:
+    """Fill the bank with the rules that its job has found, or record why it has none."""
+    async with database.transaction() as connection:
+        taken = (await connection.execute(TAKE, {"name": name})).first()
+        if taken is None:
+            return
+        job = (await connection.execute(SELECT_JOB_STATE, {"job": taken.job_id})).first()
+        if job is None:
+            await rules.end_without_rules(connection, taken.id, "failed", f"the job that mined it was purged; {AGAIN}")
+        elif job.state == "cancelled":
+            await rules.end_without_rules(connection, taken.id, "cancelled", f"its job was cancelled; {AGAIN}")
+        elif failed := (await connection.execute(FAILED, {"job": taken.job_id})).first():
+            await rules.end_without_rules(connection, taken.id, "failed", _reason(failed))
+        else:
+            bank = await rules.get_bank(connection, name)
+            await rules.store_rules(connection, bank, _read_mined_rules(connection, taken.job_id))
+
+
+def _reason(failed: Row[tuple[str, str, str, int]]) -> str:
+    others = f", as could {failed.failed - 1} more" if failed.failed > 1 else ""
+    return f"relation {failed.relation!r} could not be mined{others}: {failed.failure}: {failed.detail}; {AGAIN}"
+
+
+async def _read_mined_rules(connection: AsyncConnection, job: int) -> AsyncIterator[Sequence[Rule]]:
+    """Yield the rules relation by relation, with a single reply in memory at a time."""
+    after = -1
+    while found := (await connection.execute(REPLY, {"job": job, "after": after})).first():
+        yield msgspec.json.decode(found.reply, type=Mined).rules
+        after = found.ordinal

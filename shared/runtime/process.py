@@ -1,13 +1,11 @@
-"""A worker process: Celery's main process forks one child with one event loop, one database and one worker.
-
-Mining takes minutes, so it has a second worker in a thread of its own; a tick may last two minutes.
-"""
+"""A worker's process: its heartbeat, the ticks that wake it, and the watch over Celery."""
 
 import asyncio
 import logging
 import mmap
 import os
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -16,23 +14,126 @@ from typing import Any
 
 import uvloop
 from celery import Celery, signals
+from celery.worker import state
 from opentelemetry.trace import SpanKind
+from redis import Redis as redis_Redis
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from shared import telemetry
 from shared.contracts.calls import Lane
-from shared.lease.guards import Guards
+from shared.lease.lease import Guards
 from shared.orphans import die_with
-from shared.queue import DRAIN, Ticker, celery_app
-from shared.runtime import celery_watchdog, heartbeats
-from shared.runtime import traced_chunks as chunks
-from shared.runtime.execution import Executor
-from shared.runtime.jobs import read_code
-from shared.runtime.worker import LaneWorker
-from shared.settings import Settings, Workers
+from shared.pipelines import registry
+from shared.queue import DRAIN, Ticker, celery_app, queue_key
+from shared.runtime import worker as worker_runtime
+from shared.runtime.advance import read_code
+from shared.runtime.worker import Executor, LaneWorker
+from shared.settings import Settings, Workers, load
 from shared.storage.database import Database
 from shared.telemetry import logs, references, traces
 from shared.telemetry.references import SpanRef
+
+# Heartbeats: a worker's key in Redis, which readiness, the supervisor and health checks read.
+#
+# `python -m shared.runtime.process judge` exits with 0 if this host has a live judge worker.
+
+BEAT_S = 5
+
+TTL_S = 15
+
+PATIENCE_S = 3.0
+
+_log = logging.getLogger(__name__)
+
+
+def key(lane: Lane, process: int | str) -> str:
+    """Return the key of a worker process on this host; `*` matches any process."""
+    return f"mathrag:worker:{lane.value}:{socket.gethostname()}:{process}"
+
+
+def start_heartbeats(lane: Lane, redis_url: str) -> None:
+    """Send heartbeats until this process ends; each holds the hash of the imported pipelines' source."""
+    arguments = (key(lane, os.getpid()), registry.source_hash(), redis_url)
+    threading.Thread(target=_beat, args=arguments, daemon=True).start()
+
+
+def is_alive(lane: Lane, redis_url: str) -> bool:
+    """Tell whether a worker of this lane on this host has a current heartbeat."""
+    with redis_Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as redis:
+        try:
+            return any(redis.scan_iter(match=key(lane, "*"), count=1000))
+        except RedisError:
+            return False
+
+
+def _beat(name: str, source: str, redis_url: str) -> None:
+    redis = redis_Redis.from_url(redis_url)
+    stop = threading.Event()
+    while not stop.wait(0):
+        try:
+            redis.set(name, source, ex=TTL_S)
+        except RedisError as error:
+            _log.warning("heartbeat not written: %s", error)
+        stop.wait(BEAT_S)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if is_alive(Lane(sys.argv[1]), load().redis_url) else 1)
+
+# Watchdog for Celery: end a worker that takes no tick although some are queued, so that it is started again.
+#
+# If Redis restarts while Celery acknowledges a tick, Celery counts that tick as running for ever and never asks for the
+# next one. Its process lives, reconnects and sends heartbeats all the while.
+
+LOOK_S = 5.0
+
+LOOKS = 3
+
+"""Consecutive idle checks before the worker ends; a single one may just precede a tick."""
+
+
+class TickWatch:
+    """State of the watch over one worker."""
+
+    def __init__(self) -> None:
+        self._heard = False
+        self._silent = 0
+
+    def note_tick(self, **_: Any) -> None:
+        """Record that a tick has arrived."""
+        self._heard = True
+
+    def is_stuck(self, waiting: int, *, busy: bool) -> bool:
+        """Tell whether the worker was idle at `LOOKS` checks in a row while ticks waited and none was taken."""
+        silent = waiting > 0 and not busy and not self._heard
+        self._heard = False
+        self._silent = self._silent + 1 if silent else 0
+        return self._silent >= LOOKS
+
+
+def start_watchdog(lane: Lane, redis_url: str) -> None:
+    """Watch this process in a thread and end it if it is stuck; it runs nothing then, and its children die with it."""
+    watch = TickWatch()
+    signals.task_received.connect(watch.note_tick, weak=False)
+    threading.Thread(target=_watch, args=(watch, lane, redis_Redis.from_url(redis_url)), daemon=True).start()
+
+
+def _watch(watch: TickWatch, lane: Lane, redis: redis_Redis) -> None:
+    pause = threading.Event()
+    while not pause.wait(LOOK_S):
+        try:
+            waiting = int(redis.llen(queue_key(lane)))
+        except RedisError:
+            continue  # the heartbeat logs it
+        if watch.is_stuck(waiting, busy=bool(state.reserved_requests)):
+            _log.critical("%d ticks are queued and none is taken; this worker ends, to be started again", waiting)
+            os._exit(1)
+
+
+# A worker process: Celery's main process forks one child with one event loop, one database and one worker.
+#
+# Mining takes minutes, so it has a second worker in a thread of its own; a tick may last two minutes.
 
 
 @dataclass(frozen=True)
@@ -45,14 +146,18 @@ class Tools:
 
 
 Executors = Callable[[Tools], Awaitable[Mapping[str, Executor]]]
-Miners = Callable[[Tools], AbstractAsyncContextManager[Mapping[str, Executor]]]
-"""Opens and closes the executors of mining."""
-STOP_S = 8.0
-"""Time to release relations that are being mined when the process is told to stop."""
-AGAIN_S = 5.0
-"""Pause after an error of the mining thread."""
 
-_log = logging.getLogger(__name__)
+Miners = Callable[[Tools], AbstractAsyncContextManager[Mapping[str, Executor]]]
+
+"""Opens and closes the executors of mining."""
+
+STOP_S = 8.0
+
+"""Time to release relations that are being mined when the process is told to stop."""
+
+AGAIN_S = 5.0
+
+"""Pause after an error of the mining thread."""
 
 
 class ForkedWorker:
@@ -91,7 +196,7 @@ class ForkedWorker:
             self._tools.database,
             name=f"{self._lane.value}@{socket.gethostname()}:{os.getpid()}",
             guards=self._tools.guards,
-            executors=chunks.trace_executors(executors, self._tools.database),
+            executors=worker_runtime.trace_executors(executors, self._tools.database),
             ticker=self._ticker,
             limits=limits,
             stopping=self._stopping,
@@ -170,8 +275,8 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
 
     @signals.worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
     def ready(**_: object) -> None:
-        heartbeats.start(lane, settings.redis_url)
-        celery_watchdog.start(lane, settings.redis_url)
+        start_heartbeats(lane, settings.redis_url)
+        start_watchdog(lane, settings.redis_url)
 
     @signals.worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
     def stop(**_: object) -> None:

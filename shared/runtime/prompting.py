@@ -11,15 +11,14 @@ from shared.contracts.guard import Completion, End, ModelCall
 from shared.contracts.prompts import Prompt, text_of
 from shared.contracts.replies import Failure, FailureKind, Generated, Reply
 from shared.contracts.requests import Request, seed_of
-from shared.lease.guards import Guards
+from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
 from shared.rag.parsing import PARSERS, parse_rating
 from shared.rag.rendering import TemplateChanged, list_references, render_request
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import CallEnd, Lapse, Release, Wait
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import CallEnd, Lapse, Release, Wait
 from shared.storage.database import Database
-from shared.storage.library import LibraryCache
+from shared.storage.provenance import LibraryCache
 
 _REQUEST = msgspec.json.Decoder(Request)
 

@@ -1,27 +1,133 @@
-"""Purge jobs as the database's owner: the application's role may not delete. Each transaction is short.
+"""Delete what is old: jobs with their calls and texts, chats after their time, and what nothing uses."""
 
-A row in `operations` is committed before anything is deleted. Repeating a purge that was killed completes it.
-"""
-
-from collections.abc import Sequence
-from datetime import datetime
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 import msgspec
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict
-from shared.runtime.retention import deletion_transaction
-from shared.storage import jobs, operations
-from shared.storage.database import Database
-from shared.storage.states import TERMINAL
+from shared.settings import load
+from shared.storage import database, jobs
+from shared.storage.database import TERMINAL, Database, make_not_found
+from shared.telemetry import logs
 
-BATCH = 1000
+# Delete what no job uses: calls without steps, and documents without a corpus. Only the owner may delete.
+#
+# A batch that is attaching to such a call either wins or is repeated: each call is locked first and then checked for
+# steps in a statement with a younger snapshot. A step that was inserted before the lock keeps its call, and a later one
+# finds the call gone (`recording.CallVanished`).
+
+DELETED_AT_ONCE = 2000
+
+ALLOW = text("SET LOCAL mathrag.purge = 'on'")
+
+LOCK_UNUSED = text("""
+    SELECT c.id FROM calls c
+    WHERE c.id > :after AND c.created_at < COALESCE(CAST(:before AS timestamptz), 'infinity')
+        AND NOT EXISTS (SELECT 1 FROM steps t WHERE t.call_id = c.id)
+        AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
+    ORDER BY c.id LIMIT :n FOR UPDATE OF c SKIP LOCKED""")
+
+STILL_UNUSED = text("""
+    SELECT u.id FROM unnest(CAST(:calls AS bigint[])) u(id)
+    WHERE NOT EXISTS (SELECT 1 FROM steps t WHERE t.call_id = u.id)
+        AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = u.id)""")
+
+DELETE_ATTEMPTS = text("DELETE FROM attempts WHERE call_id = ANY(:calls)")
+
+DELETE_CALLS = text("DELETE FROM calls WHERE id = ANY(:calls)")
+
+# Deleting a call searches all attempts. The two indexes of the hot path are partial, and a permanent third one would
+# slow down every reply, so this index exists only during a purge.
+INDEX = text("CREATE INDEX CONCURRENTLY attempts_of_call ON attempts (call_id)")
+
+DROP_INDEX = text("DROP INDEX CONCURRENTLY IF EXISTS attempts_of_call")
+
+# An upload holds this lock until its corpus is stored.
+LOCK_CORPORA = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
+
+DELETE_DOCUMENTS = text("""
+    DELETE FROM documents d WHERE NOT EXISTS (SELECT 1 FROM corpus_documents m WHERE m.hash = d.hash)""")
+
+
+class RemovedRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of rows that a retention run deleted."""
+
+    calls: int
+    attempts: int
+    documents: int
+
+
+@asynccontextmanager
+async def deletion_transaction(owner: Database) -> AsyncIterator[AsyncConnection]:
+    """Open a transaction that may delete from the append-only tables."""
+    async with owner.transaction() as connection:
+        await connection.execute(ALLOW)
+        yield connection
+
+
+async def remove_unused(owner: Database, actor: str, before: datetime | None = None) -> RemovedRows:
+    """Delete calls without steps, only those older than `before` if given, and documents without a corpus."""
+    async with _index_for_deletions(owner):
+        calls, attempts = await remove_calls(owner, before)
+    async with deletion_transaction(owner) as connection:
+        await connection.execute(LOCK_CORPORA)
+        documents = (await connection.execute(DELETE_DOCUMENTS)).rowcount
+        removed = RemovedRows(calls=calls, attempts=attempts, documents=documents)
+        await database.record_operation(
+            connection, actor, "purge", "calls", before=before, **msgspec.structs.asdict(removed)
+        )
+    return removed
+
+
+async def remove_calls(owner: Database, before: datetime | None = None) -> tuple[int, int]:
+    """Delete unused calls and their attempts, one batch per transaction; return the numbers of both."""
+    after, calls, attempts = 0, 0, 0
+    while True:
+        async with deletion_transaction(owner) as connection:
+            values = {"after": after, "before": before, "n": DELETED_AT_ONCE}
+            locked = list((await connection.execute(LOCK_UNUSED, values)).scalars())
+            unused = sorted((await connection.execute(STILL_UNUSED, {"calls": locked})).scalars())
+            attempts += (await connection.execute(DELETE_ATTEMPTS, {"calls": unused})).rowcount
+            calls += (await connection.execute(DELETE_CALLS, {"calls": unused})).rowcount
+        if not locked:
+            return calls, attempts
+        after = locked[-1]
+
+
+@asynccontextmanager
+async def _index_for_deletions(owner: Database) -> AsyncIterator[None]:
+    async with owner.statement() as connection:
+        await connection.execute(DROP_INDEX)  # a killed purge may have left it
+        await connection.execute(INDEX)
+    try:
+        yield
+    finally:
+        async with owner.statement() as connection:
+            await connection.execute(DROP_INDEX)
+
+
+# Purge jobs as the database's owner: the application's role may not delete. Each transaction is short.
+#
+# A row in `operations` is committed before anything is deleted. Repeating a purge that was killed completes it.
+
+PURGED_AT_ONCE = 1000
+
 """Samples per transaction."""
 
 # The jobs of a batch stay until its files are written.
 AWAITED = text("""
     SELECT j.name, j.public_id, b.state FROM jobs j JOIN batch_jobs k ON k.job = j.public_id
     JOIN batches b ON b.id = k.batch_id WHERE j.id = ANY(:jobs) AND b.ended_at IS NULL ORDER BY j.id""")
+
 # Newest first, so that the first ones are kept. Online questions are kept as long as other jobs.
 CHOOSE = text("""
     SELECT id FROM (SELECT j.id, j.public_id, j.ended_at, row_number() OVER (ORDER BY j.id DESC) AS newest
@@ -29,6 +135,7 @@ CHOOSE = text("""
     WHERE j.newest > :keep AND j.ended_at < COALESCE(CAST(:before AS timestamptz), 'infinity') AND NOT EXISTS (
         SELECT FROM batch_jobs k JOIN batches b ON b.id = k.batch_id AND b.ended_at IS NULL WHERE k.job = j.public_id)
     ORDER BY id""")
+
 CONTENT = text("""
     SELECT j.id, j.public_id::text AS job, j.name, j.state, encode(j.chain, 'hex') AS chain, j.ended_at,
         (SELECT count(*) FROM samples s WHERE s.job_id = j.id) AS samples,
@@ -38,29 +145,38 @@ CONTENT = text("""
         (SELECT count(*) FROM job_events e WHERE e.job_id = j.id) AS events,
         (SELECT count(*) FROM idempotency k WHERE k.job_id = j.id) AS idempotency_keys
     FROM jobs j WHERE j.id = ANY(:jobs) ORDER BY j.id""")
+
 SAMPLES = text("SELECT id FROM samples WHERE job_id = :job ORDER BY id LIMIT :n")
+
 OF_SAMPLES = (
     text("DELETE FROM records WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM outcomes WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM steps WHERE sample_id = ANY(:samples)"),
     text("DELETE FROM samples WHERE id = ANY(:samples)"),
 )
+
 DELETE_GIVEN = text("DELETE FROM given WHERE job = (SELECT public_id FROM jobs WHERE id = :job)")
+
 # Deleting the job also deletes its events and idempotency keys.
 DELETE_JOB = text("DELETE FROM jobs WHERE id = :job")
+
 # A question that is about to be submitted has no job yet, hence the hour.
 DELETE_QUESTIONS = text("""
     DELETE FROM datasets d WHERE d.online AND d.created_at < now() - interval '1 hour'
         AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id)""")
+
 # As long as its files are kept, a client may ask for it.
 DELETE_BATCHES = text("""
     DELETE FROM batches b WHERE b.ended_at < now() - interval '30 days' AND NOT EXISTS (
         SELECT FROM batch_jobs k JOIN jobs j ON j.public_id = k.job WHERE k.batch_id = b.id)""")
+
 DELETE_EXPERIMENTS = text("""
     DELETE FROM experiments e WHERE NOT EXISTS (
         SELECT 1 FROM experiment_cells c WHERE c.experiment_id = e.id AND c.job_id IS NOT NULL) RETURNING e.name""")
+
 DELETE_DATASETS = text("""
     DELETE FROM datasets d WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.dataset_id = d.id) RETURNING d.name""")
+
 DELETE_CORPORA = text("""
     DELETE FROM corpora c WHERE NOT EXISTS (SELECT 1 FROM jobs j WHERE j.corpus_id = c.id)
         AND NOT EXISTS (SELECT 1 FROM graphs g WHERE g.corpus_id = c.id)
@@ -120,7 +236,7 @@ async def purge(owner: Database, job: JobContent, actor: str) -> None:
     """Delete the job and its rows; calls stay, because other jobs may share them."""
     async with owner.transaction() as connection:
         detail = {key: value for key, value in msgspec.to_builtins(job).items() if key not in ("id", "job")}
-        await operations.record_operation(connection, actor, "purge", f"job {job.job}", **detail)
+        await database.record_operation(connection, actor, "purge", f"job {job.job}", **detail)
     while await _delete_samples(owner, job.id):
         pass
     async with deletion_transaction(owner) as connection:
@@ -130,7 +246,7 @@ async def purge(owner: Database, job: JobContent, actor: str) -> None:
 
 async def _delete_samples(owner: Database, job: int) -> int:
     async with deletion_transaction(owner) as connection:
-        samples = list((await connection.execute(SAMPLES, {"job": job, "n": BATCH})).scalars())
+        samples = list((await connection.execute(SAMPLES, {"job": job, "n": PURGED_AT_ONCE})).scalars())
         for statement in OF_SAMPLES:
             await connection.execute(statement, {"samples": samples})
     return len(samples)
@@ -156,5 +272,136 @@ async def delete_unused(owner: Database, actor: str) -> dict[str, list[str]]:
             )
         }  # fmt: skip
         if any(deleted.values()):
-            await operations.record_operation(connection, actor, "purge", "unused", **deleted)
+            await database.record_operation(connection, actor, "purge", "unused", **deleted)
     return deleted
+
+
+# Delete one dataset or one corpus by name, as the database's owner. What existing jobs use is not deleted.
+#
+# Reports and audits of an ended job read its items and its corpus, so an ended job keeps both until it is purged. A
+# live job keeps the corpus that CRAG falls back to as well.
+
+Kind = Literal["dataset", "corpus"]
+
+NAMED = 5
+
+"""Number of jobs that an error names."""
+
+# FOR UPDATE: a job that is being submitted holds the row, and a later submission finds it gone.
+ROW = {
+    "dataset": text("SELECT id FROM datasets WHERE name = :name AND NOT online FOR UPDATE"),
+    "corpus": text("SELECT id FROM corpora WHERE name = :name FOR UPDATE"),
+}
+
+USERS = {
+    "dataset": text("SELECT name, state, ended_at FROM jobs WHERE dataset_id = :id ORDER BY ended_at DESC, id"),
+    "corpus": text("""
+        SELECT j.name, j.state, j.ended_at FROM jobs j WHERE j.corpus_id = :id OR (j.ended_at IS NULL AND EXISTS (
+            SELECT FROM corpora c JOIN indexes i ON i.id = c.sparse_index
+            WHERE c.id = :id AND i.model_id = CAST(j.pins -> 'fallback' ->> 'model_id' AS integer)))
+        ORDER BY j.ended_at DESC, j.id"""),
+}
+
+GRAPH = text("SELECT name FROM graphs WHERE corpus_id = :id")
+
+DELETE = {
+    "dataset": text("DELETE FROM datasets WHERE id = :id"),
+    "corpus": text("DELETE FROM corpora WHERE id = :id"),
+}
+
+
+async def delete(owner: Database, kind: Kind, name: str, actor: str) -> None:
+    """Delete a dataset or corpus. `mathrag purge` deletes a corpus's documents once no other corpus holds them.
+
+    Raises:
+        NotFound: nothing has this name.
+        Conflict: jobs use it (the message names the first five), or it belongs to a graph.
+    """
+    async with owner.transaction() as connection:
+        number = (await connection.execute(ROW[kind], {"name": name})).scalar()
+        if number is None:
+            raise await make_not_found(connection, kind, name)
+        users = (await connection.execute(USERS[kind], {"id": number})).all()
+        if users:
+            raise _make_in_use_error(kind, name, users)
+        if kind == "corpus" and (graph := (await connection.execute(GRAPH, {"id": number})).scalar()):
+            raise Conflict(f"corpus {name!r} belongs to graph {graph!r}", hint=f"mathrag graph delete {graph}")
+        await database.record_operation(connection, actor, "delete", f"{kind} {name}")
+        await connection.execute(DELETE[kind], {"id": number})
+
+
+def _make_in_use_error(kind: Kind, name: str, users: Sequence[Any]) -> Conflict:
+    live = [user for user in users if user.ended_at is None]
+    shown = live or users
+    names = ", ".join(f"{user.name} ({user.state})" for user in shown[:NAMED])
+    more = f" and {len(shown) - NAMED} more" if len(shown) > NAMED else ""
+    if live:
+        return Conflict(f"{kind} {name!r} is used by live jobs: {names}{more}", hint="wait for them, or cancel them")
+    return Conflict(
+        f"{kind} {name!r} is needed by the reports of ended jobs: {names}{more}",
+        hint="purge these jobs first: mathrag purge JOB...",
+    )
+
+
+# Delete chats some hours after they ended. This needs the database's owner.
+#
+# `python -m shared.runtime.purge` does this periodically where no supervisor does, with MATHRAG_OWNER_URL.
+# With `--check` it only checks that this URL reaches the database, for a container's health check.
+
+ACTOR = "retention"
+
+LOOKS = 4
+
+"""Number of purges in the time for which a chat is kept."""
+
+_log = logging.getLogger(__name__)
+
+
+def seconds_between_purges(hours: float) -> float:
+    """Return the pause between two purges, for chats that are kept for `hours`."""
+    return hours * 3600 / LOOKS
+
+
+async def purge_ended(owner_url: str, hours: float) -> None:
+    """Delete the chats that ended more than `hours` ago, and the calls of that age that no job uses."""
+    owner = Database(owner_url, pinned=False)
+    before = datetime.now(UTC) - timedelta(hours=hours)
+    try:
+        ended = await find_outdated(owner, before, 0, online=True)
+        for job in ended:
+            await purge(owner, job, ACTOR)
+        await forget_questions(owner)
+        if ended:
+            await remove_unused(owner, ACTOR, before)
+    finally:
+        await owner.close()
+    if ended:
+        _log.info("%d chats deleted that ended more than %g h ago", len(ended), hours)
+
+
+async def purge_forever() -> None:
+    """Purge periodically; a purge that fails because the database is away is repeated at the next turn."""
+    settings = load()
+    hours = settings.retention.chat_hours
+    logs.configure(settings.telemetry, "retention")
+    while True:
+        try:
+            if hours:
+                await purge_ended(settings.owner_url, hours)
+        except (OSError, SQLAlchemyError) as error:
+            _log.warning("chats not deleted, trying again later: %r", error)
+        await asyncio.sleep(seconds_between_purges(hours or 24.0))
+
+
+async def check_owner_connection() -> None:
+    """Raise OSError or SQLAlchemyError if the owner cannot reach the database."""
+    owner = Database(load().owner_url, pinned=False)
+    try:
+        async with owner.transaction() as connection:
+            await connection.execute(text("SELECT 1"))
+    finally:
+        await owner.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(check_owner_connection() if sys.argv[1:] == ["--check"] else purge_forever())

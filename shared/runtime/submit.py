@@ -1,27 +1,545 @@
-"""Submit jobs: pin what they use and insert them with their first samples in one transaction."""
+"""Submit jobs: check what was asked for, pin what answers it, and store the job with its samples."""
 
+import asyncio
+import hashlib
 import logging
+import secrets
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 from anyio import to_thread
-from sqlalchemy import text
+from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared import suggestions
 from shared.contracts import canonical
+from shared.contracts.calls import MAX_QUESTION, MOST_SLOTS, Judge
+from shared.contracts.datasets import DatasetItem
+from shared.contracts.params import Params
+from shared.contracts.plugins import Kind
+from shared.contracts.samples import Conversation, Item
+from shared.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
+from shared.ingest.given_answers import ImportedAnswer, ItemIndex
+from shared.limits import Limits
 from shared.pipelines import registry
-from shared.runtime import admission, ending, job_names
-from shared.runtime.drafting import Draft, Drafting
-from shared.runtime.submission import Submission
+from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, bind
+from shared.pipelines.conversation import CONVERSATION
+from shared.pipelines.embedding import EMBEDDING
+from shared.pipelines.imported import IMPORTED
+from shared.pipelines.mathrag_gate import RUBRIC
+from shared.pipelines.mine_rules import MINE_RULES
+from shared.plugins.loading import explain_unusable
+from shared.plurals import format_count
+from shared.rag.graders import choose_marking_grader
+from shared.release import checkout
+from shared.runtime import lifecycle
+from shared.runtime import pins as pins_runtime
+from shared.runtime.advance import JobSpec
+from shared.runtime.lifecycle import make_next_name
+from shared.runtime.parameters import check_grader, check_grading
+from shared.runtime.pins import check_prompt, pins_of, with_rubric
+from shared.runtime.price import dry_run
 from shared.settings import Settings
-from shared.storage import idempotency
-from shared.storage.database import Database
-from shared.storage.sql import sql
+from shared.storage import database as storage
+from shared.storage import rules
+from shared.storage.database import Database, copy, make_not_found, sql, try_decode_params
 from shared.telemetry import references, traces
 
-INSERT = text("""
+# A job as it is requested, before anything that it names is looked up.
+
+
+class ImportSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers that were stored for a job of `imported`."""
+
+    answers: int
+    missing: int
+    """Items of the dataset without an answer."""
+    matched: dict[str, int]
+    """Number of answers by what named their item: "id", "question", "index" or "order"."""
+    hash: str
+    """SHA-256 in hex over all of them, in the file's order."""
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is requested."""
+
+    name: str
+    dataset: str
+    pipeline: str
+    corpus: str | None = None
+    limit: int | None = None
+    """Number of items to ask, from the dataset's beginning; None asks all."""
+    repeats: int = 1
+    reuse: str = "all"
+    """Whether replies of other jobs are reused: "all" or "none"."""
+    params: Params = Params()
+    given: frozenset[str] = frozenset()
+    """Paths of the parameters that the submitter has set, such as `grading.threshold`."""
+    configuration: int | None = None
+    """Version of the configuration that filled in missing parameters; None if it was not needed."""
+    models: Mapping[str, str] = {}
+    """Model names by role; the operator's defaults apply to the other roles."""
+    rank: int = 100
+    metadata: Mapping[str, str] = {}
+    """Free-form labels of the submitter, which the runtime never reads."""
+    submitted_by: str | None = None
+    """Name of the key that submits it; None where no keys are asked for."""
+    online: bool = False
+    """Whether a client waits for this single question; such jobs are not listed."""
+    requeued_from: uuid.UUID | None = None
+    """The ended job that this one repeats."""
+    experiment: int | None = None
+    """Row id of the job's experiment."""
+    graph: str = ""
+    """Hash of the graph to mine, for a job of `mine-rules`; otherwise empty."""
+    job: uuid.UUID | None = None
+    """The job's future id, if something was already stored for its samples; None draws one."""
+    imported: ImportSummary | None = None
+    """What a job of `imported` grades; None for other pipelines."""
+
+
+# What a job was accepted with: commit, version, image, schema, configuration, and its corpus's ids and indexes.
+
+SCHEMA = text("SELECT version_num FROM alembic_version")
+
+INDEXES = text("""
+    SELECT i.kind, encode(i.signature, 'hex') AS signature, encode(i.file_hash, 'hex') AS file_hash, i.documents,
+        i.params
+    FROM corpora c JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) WHERE c.id = :corpus""")
+
+IDS = text("SELECT encode(ids, 'hex') FROM corpora WHERE id = :corpus")
+
+DECIDING = {"models", "roles", "retrieval", "device", "workers", "patience_s"}
+
+"""Settings that decide what is computed. They are listed one by one so that a secret added later is not included."""
+
+DECIDING_NOTHING = {"models": {"__all__": {"price"}}}
+
+"""Fields of these settings that change no reply."""
+
+
+async def collect_acceptance(
+    connection: AsyncConnection, settings: Settings, corpus: int | None, defaults: int | None = None
+) -> dict[str, Any]:
+    """Collect what `jobs.code` keeps. It never changes after the job was accepted.
+
+    `defaults` is the version of the configuration that its parameters were filled in from.
+    """
+    commit, dirty = await asyncio.to_thread(checkout)
+    indexes = (await connection.execute(INDEXES, {"corpus": corpus})).mappings()
+    return {
+        "commit": settings.commit or commit,
+        "dirty": None if settings.commit else dirty,
+        "version": version("mathrag-gate"),
+        "image": settings.image_digest or None,
+        "schema": (await connection.execute(SCHEMA)).scalar(),
+        "configuration": configuration_hash(settings),
+        "defaults": defaults,
+        "corpus_ids": (await connection.execute(IDS, {"corpus": corpus})).scalar(),
+        "indexes": {row["kind"]: {name: row[name] for name in row if name != "kind"} for row in indexes},
+    }
+
+
+def configuration_hash(settings: Settings) -> str:
+    """Return the SHA-256 of the settings that decide what is computed; addresses and passwords are left out."""
+    return canonical.digest(settings.model_dump(mode="json", include=DECIDING, exclude=DECIDING_NOTHING)).hex()
+
+
+# Draft jobs: look up and pin everything that a submission names.
+
+DATASET = text("SELECT id, items, grader FROM datasets WHERE name = :name")
+
+CORPUS = text("SELECT id FROM corpora WHERE name = :name")
+
+CORPUS_SIZE = text("SELECT documents FROM corpora WHERE id = :corpus")
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that can be inserted: everything that it names exists."""
+
+    submission: Submission
+    dataset: int
+    corpus: int | None
+    items: int
+    """Number of the dataset's items that are asked."""
+    spec: JobSpec
+    """The job as it would run."""
+    code: dict[str, Any]
+    """Content of `jobs.code`: what accepted the job, and the submission's limit."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that the job would have."""
+        if self.submission.imported is not None:
+            return self.submission.imported.answers
+        return self.items * self.submission.repeats
+
+
+class Drafting:
+    """Looks up what jobs name, each thing once even if many jobs name it; inserts nothing."""
+
+    def __init__(self, connection: AsyncConnection, settings: Settings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._known: dict[bytes, Any] = {}
+
+    async def draft(self, submission: Submission, questions: int | None = None) -> Draft:
+        """Draft the job; the operator's default models fill the roles that it does not name.
+
+        Args:
+            submission: the requested job.
+            questions: number of questions to assume instead of a dataset's, for a plan.
+
+        Raises:
+            NotFound: no such dataset or corpus.
+            Invalid: a field cannot be used; the message names it.
+        """
+        pipeline = _pipeline(submission)
+        dataset, items, grader = (
+            (0, questions, None) if questions else await self._look_up_once(_dataset, submission.dataset)
+        )
+        submission = _with_grading(submission, grader)
+        if questions is None:
+            check_grading(submission.given, submission.params)
+        check_prompt(submission.params.generate.template)
+        items = items if submission.limit is None else min(items, submission.limit)
+        corpus = await self._look_up_once(_corpus, submission.corpus)
+        pins = await self._pins(submission, corpus)
+        if submission.corpus is not None and not pipeline.ignores("crag.similarity"):
+            crag = await self._look_up_once(pins_runtime.pin_thresholds, submission.params.crag, submission.corpus)
+            params = msgspec.structs.replace(submission.params, crag=crag)
+            submission = msgspec.structs.replace(submission, params=params)
+        submission = await self._with_judge(pipeline, submission, pins.get("judge"))
+        submission = await self._with_guidance(pipeline, submission, corpus, has_judge="judge" in pins)
+        # An experiment has up to a thousand drafts, and the schedulers share this event loop.
+        spec, calls = await to_thread.run_sync(_dry_run, submission, pins)
+        if pipeline.prepare is not None and corpus is not None:
+            _check_calibration(submission.params, items, await self._look_up_once(_corpus_size, corpus))
+        code = await self._look_up_once(collect_acceptance, self._settings, corpus, submission.configuration)
+        asked: dict[str, Any] = {} if submission.limit is None else {"limit": submission.limit}
+        if submission.submitted_by is not None:
+            asked["submitted_by"] = submission.submitted_by
+        if submission.imported is not None:
+            asked["imported"] = msgspec.to_builtins(submission.imported)
+        if used := pins_of(pipeline, submission.params, calls):
+            asked["plugins"] = msgspec.to_builtins(used)
+        return Draft(
+            submission=submission, dataset=dataset, corpus=corpus, items=items, spec=spec, code={**code, **asked}
+        )
+
+    async def _with_judge(self, pipeline: registry.Registered, submission: Submission, pin: Pin | None) -> Submission:
+        """Add the judge's calibration by labels; a repeated job keeps the calibration that it has."""
+        if pipeline.ignores("gate.labels"):
+            return submission
+        if submission.params.gate.calibrated is not None and submission.requeued_from is None:
+            raise Invalid("`params.gate.calibrated`: is filled in at submission", hint="leave it out")
+        params = await self._look_up_once(pins_runtime.pin_judge_calibration, submission.params, pin)
+        return msgspec.structs.replace(submission, params=params)
+
+    async def _with_guidance(
+        self, pipeline: registry.Registered, submission: Submission, corpus: int | None, *, has_judge: bool
+    ) -> Submission:
+        """Add what rule-guided pipelines need; a repeated job gets it anew."""
+        if pipeline.reads is None or pipeline.ignores("rulerag.phrases"):
+            return submission
+        params = submission.params
+        if params.rulerag.phrases and submission.requeued_from is None:
+            raise Invalid("`params.rulerag.phrases`: is filled in at submission", hint="leave it out")
+        rulerag = await self._look_up_once(pins_runtime.pin_rulerag, params, corpus, has_judge)
+        return msgspec.structs.replace(submission, params=msgspec.structs.replace(params, rulerag=rulerag))
+
+    async def _pins(self, submission: Submission, corpus: int | None) -> dict[str, Pin]:
+        """Pin models by role. A mining job asks no model, so the schedulers load none for it."""
+        if submission.graph:
+            return {"mine": await self._look_up_once(_miner, submission.graph)}
+        params = submission.params
+        if submission.pipeline == EMBEDDING:
+            return {"embed": await self._look_up_once(pins_runtime.pin_embedder)}
+        if submission.imported is not None:
+            return await self._grading_pins(submission)
+        pins = await self._look_up_once(_models, submission.models, corpus, submission.corpus, self._settings.roles)
+        pins = pins | await self._look_up_once(_fallback, params.crag.fallback)
+        pins = pins | await self._look_up_once(_rules, params.rules)
+        return {**pins, **await self._look_up_once(_grader, params.grading.grader, "judge" in pins)}
+
+    async def _grading_pins(self, submission: Submission) -> dict[str, Pin]:
+        """Pin the grader of a job that only grades, and the judge if that grader asks one."""
+        grader = submission.params.grading.grader
+        roles = {role: name for role, name in self._settings.roles.items() if role == "judge" and grader == "rubric"}
+        pins = await self._look_up_once(_models, submission.models, None, None, roles)
+        kept = {role: pin for role, pin in pins.items() if role in ("judge", "verify")}
+        return {**kept, **await self._look_up_once(_grader, grader, "judge" in kept)}
+
+    async def _look_up_once(self, look_up: Callable[..., Awaitable[Any]], *named: Any) -> Any:
+        key = canonical.encode([look_up.__name__, *(each for each in named if each is not self._settings)])
+        if key not in self._known:
+            self._known[key] = await look_up(self._connection, *named)
+        return self._known[key]
+
+
+def _pipeline(submission: Submission) -> registry.Registered:
+    name = submission.pipeline
+    try:
+        found = registry.get(name)
+    except registry.UnknownPipeline as error:
+        if (unusable := explain_unusable(Kind.PIPELINE, name)) is not None:
+            raise Invalid(f"`pipeline`: {unusable}", hint="mathrag plugin list") from error
+        hint = suggestions.make_hint(name, registry.list_offered(), "mathrag pipeline list")
+        raise Invalid(f"`pipeline`: {error}", hint=hint) from error
+    if name == IMPORTED and submission.imported is None:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made of answers in a file", hint="mathrag job import")
+    if name == EMBEDDING and submission.job is None:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made of texts", hint="POST /openai/v1/batches")
+    if name == CONVERSATION and submission.job is None:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made of messages", hint="POST /openai/v1/chat/completions")
+    if name == MINE_RULES and not submission.graph:
+        raise Invalid(f"`pipeline`: jobs of {name!r} are made for a rule bank", hint="mathrag rules mine")
+    return found
+
+
+async def _dataset(connection: AsyncConnection, name: str) -> tuple[int, int, str | None]:
+    row = (await connection.execute(DATASET, {"name": name})).first()
+    if row is None:
+        raise await make_not_found(connection, "dataset", name)
+    if row.items == 0:
+        raise Invalid(f"`dataset`: {name!r} has no items")
+    return row.id, row.items, row.grader
+
+
+async def _corpus(connection: AsyncConnection, name: str | None) -> int | None:
+    if name is None:
+        return None
+    corpus: int | None = (await connection.execute(CORPUS, {"name": name})).scalar()
+    if corpus is None:
+        raise await make_not_found(connection, "corpus", name)
+    return corpus
+
+
+async def _corpus_size(connection: AsyncConnection, corpus: int) -> int:
+    return int((await connection.execute(CORPUS_SIZE, {"corpus": corpus})).scalar_one())
+
+
+def _check_calibration(params: Params, items: int, documents: int) -> None:
+    """Check that one step can hold the calibration's ratings for a dataset and a corpus of these sizes.
+
+    Raises:
+        Invalid: there may be too many ratings; the message has both numbers.
+    """
+    gate = params.gate
+    rated = min(min(gate.items, items) * min(gate.top, params.candidates), gate.max_documents, documents)
+    ratings = rated * (gate.repeats + (gate.truth == "verifier"))
+    if params.quality == "gate" and ratings > MOST_SLOTS:
+        raise Invalid(
+            f"`params.gate`: the calibration asks for up to {ratings} ratings at once; a step holds {MOST_SLOTS} calls",
+            hint="lower `gate.repeats` or `gate.max_documents`",
+        )
+
+
+async def _models(
+    connection: AsyncConnection,
+    named: Mapping[str, str],
+    corpus: int | None,
+    corpus_name: str | None,
+    roles: Mapping[Any, str],
+) -> dict[str, Pin]:
+    if unknown := sorted(named.keys() - roles.keys()):
+        near = suggestions.find_nearest(unknown[0], roles)
+        message = f"`models`: no role {unknown[0]!r}; the roles are {', '.join(sorted(roles))}"
+        raise Invalid(message, hint=near and f"did you mean {near!r}?")
+    pins = {**await pins_runtime.pin_built_in(connection), "rerank": await pins_runtime.pin_reranker(connection)}
+    for role, name in {**roles, **named}.items():
+        pins[role] = await pins_runtime.pin(connection, role, name)
+    if corpus is not None and corpus_name is not None:
+        pins |= await pins_runtime.pin_indexes(connection, corpus, corpus_name)
+    return pins
+
+
+async def _fallback(connection: AsyncConnection, corpus: str) -> dict[str, Pin]:
+    """Pin the sparse index of the corpus that `crag` falls back to."""
+    found = await _corpus(connection, corpus or None)
+    return {} if found is None else {"fallback": (await pins_runtime.pin_indexes(connection, found, corpus))["sparse"]}
+
+
+async def _miner(connection: AsyncConnection, graph: str) -> Pin:
+    return await pins_runtime.pin_identity(connection, pins_runtime.miner_identity(graph))
+
+
+async def _rules(connection: AsyncConnection, bank: str) -> dict[str, Pin]:
+    """Pin the content of the rule bank that the job follows."""
+    if not bank:
+        return {}
+    return {
+        "rules": await pins_runtime.pin_identity(
+            connection, pins_runtime.bank_identity(await rules.get_sealed_hash(connection, bank))
+        )
+    }
+
+
+def _with_grading(submission: Submission, declared: str | None) -> Submission:
+    """Take the grader that the dataset declares, if the job names none, and the text of the rubric that it names."""
+    grading = with_rubric(submission.params.grading)
+    if not grading.grader and declared:
+        grading = msgspec.structs.replace(grading, grader=declared)
+    return msgspec.structs.replace(submission, params=msgspec.structs.replace(submission.params, grading=grading))
+
+
+async def _grader(connection: AsyncConnection, name: str, has_judge: bool) -> dict[str, Pin]:  # noqa: FBT001 - looked up by position
+    if name == "rubric" and not has_judge:
+        hint = "name one with --model judge=NAME, configure `roles.judge`, or choose another grader"
+        raise Invalid("`params.grading.grader`: `rubric` needs a judge model, and there is none", hint=hint)
+    check_grader(name)
+    return {"grade": await pins_runtime.pin_grader(connection, choose_marking_grader(name))}
+
+
+def _dry_run(submission: Submission, pins: dict[str, Pin]) -> tuple[JobSpec, list[Bound]]:
+    """Bind the calls of a dry run, so that a job that cannot run is refused instead of failing sample by sample.
+
+    Also returns these calls.
+    """
+    params = submission.params
+    job = JobSpec(
+        id=0, pipeline=submission.pipeline, dataset_id=0, params=params, prepared=None,
+        binding=Binding(pins=pins, params=params, nonce=submission.name if submission.reuse == "none" else ""),
+    )  # fmt: skip
+    # Report wrong anchors now, even if the job may never ask the judge.
+    anchored = (Judge(rubric=RUBRIC, document=""),) if params.anchors else ()
+    try:
+        for call in anchored:
+            bind(call, job.binding, 0)
+        rounds = list(dry_run(job, Item(ordinal=0, question="?")))
+    except KeyError as missing:
+        raise Invalid(f"`corpus`: pipeline {submission.pipeline!r} needs one ({missing} is not pinned)") from missing
+    except RepeatedDraw as error:
+        raise Invalid(f"`pipeline`: {submission.pipeline!r}: {error}") from error
+    except ValueError as error:
+        raise Invalid(f"`params`: {error}") from error
+    return job, [bound for each in rounds for bound in each]
+
+
+# Limits on new jobs, in all and for each API key, and the turns that give keys equal shares of the service.
+
+LIVE = text("SELECT count(*) FROM (SELECT FROM jobs WHERE ended_at IS NULL LIMIT :most) live")
+
+LIVE_SAMPLES = text("""
+    SELECT COALESCE(sum(total), 0) FROM jobs WHERE ended_at IS NULL AND code ->> 'submitted_by' = :key""")
+
+# The time in which at least one call was under way: a call that began during another one counts what it adds.
+GPU_TIME = sql("""
+    WITH made AS (
+        SELECT a.started_at, a.ended_at, max(a.ended_at) OVER (
+            PARTITION BY a.device ORDER BY a.started_at, a.id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS busy
+        FROM jobs j,
+            LATERAL (SELECT s.id FROM samples s WHERE s.job_id = j.id OFFSET 0) s,
+            LATERAL (SELECT t.call_id FROM steps t WHERE t.sample_id = s.id AND t.created OFFSET 0) t,
+            LATERAL (SELECT a.* FROM attempts a WHERE {ACCEPTED_FOR} t.call_id OFFSET 0) a
+        WHERE j.code ->> 'submitted_by' = :key AND (j.ended_at IS NULL OR j.ended_at > now() - interval '24 hours')
+          AND a.epoch IS NOT NULL AND a.ended_at > now() - interval '24 hours')
+    SELECT COALESCE(sum(extract(epoch FROM ended_at - GREATEST(started_at, busy))) FILTER (
+        WHERE busy IS NULL OR ended_at > busy), 0) FROM made""")
+
+# A key whose last job is older than every live one has waited for nobody, so its turns begin where the others' began.
+# Jobs without a key count as those of one more key; jobs of earlier releases have no turn and begin at 0.
+NEXT_TURN = text("""
+    WITH live AS (
+        SELECT min(id) AS oldest, min(COALESCE(CAST(code ->> 'turn' AS bigint), 0)) AS turn FROM jobs
+        WHERE ended_at IS NULL)
+    SELECT GREATEST(COALESCE(live.turn, 0), COALESCE(
+        (SELECT COALESCE(CAST(code ->> 'turn' AS bigint), 0) + total FROM jobs
+         WHERE code ->> 'submitted_by' IS NOT DISTINCT FROM :key AND id >= live.oldest ORDER BY id DESC LIMIT 1), 0))
+    FROM live""")
+
+
+async def admit(connection: AsyncConnection, limits: Limits, drafts: Sequence[Draft]) -> None:
+    """Check that these jobs may be inserted.
+
+    Concurrent submissions may exceed the limits slightly. They protect the service and its users from each other's
+    mistakes: an exact count would make every submission wait for a large one beside it.
+
+    Raises:
+        TooLarge: a job has too many samples, or these jobs alone are more than may ever live at once, or more than
+            their key may ever have.
+        TooMany: too many jobs are live already, or a key has reached one of its limits.
+    """
+    largest = max(draft.samples for draft in drafts)
+    if largest > limits.samples:
+        raise TooLarge(
+            f"items times repeats are {largest} samples, more than `limits.samples` allows ({limits.samples})",
+            hint="fewer repeats, or several datasets",
+        )
+    if len(drafts) > limits.live_jobs:
+        raise TooLarge(
+            f"{len(drafts)} jobs at once are more than `limits.live_jobs` allows ({limits.live_jobs})",
+            hint="a smaller grid, or several experiments one after the other",
+        )
+    live = (await connection.execute(LIVE, {"most": limits.live_jobs})).scalar_one()
+    if live + len(drafts) > limits.live_jobs:
+        raise TooMany(
+            f"{format_count(live, 'job has', 'jobs have')} not ended;"
+            f" {format_count(len(drafts), 'more is', 'more are')} too many for `limits.live_jobs` ({limits.live_jobs})",
+            hint="wait until one ends, or cancel one: mathrag job list --state running",
+        )
+    new: Counter[str] = Counter()
+    for draft in drafts:
+        if draft.submission.submitted_by is not None:
+            new[draft.submission.submitted_by] += draft.samples
+    for key, samples in new.items():
+        await _check_key(connection, limits, key, samples)
+
+
+async def _check_key(connection: AsyncConnection, limits: Limits, key: str, samples: int) -> None:
+    if limits.samples_per_key:
+        if samples > limits.samples_per_key:
+            raise TooLarge(
+                f"{samples} samples at once are more than `limits.samples_per_key` allows the key {key!r}"
+                f" ({limits.samples_per_key})",
+                hint="fewer items or repeats, or several parts one after the other",
+            )
+        live = (await connection.execute(LIVE_SAMPLES, {"key": key})).scalar_one()
+        if live + samples > limits.samples_per_key:
+            raise TooMany(
+                f"the live jobs of the key {key!r} have {format_count(live, 'sample')};"
+                f" {format_count(samples, 'more is', 'more are')} too many for `limits.samples_per_key`"
+                f" ({limits.samples_per_key})",
+                hint="wait until one ends, cancel one, or ask for fewer items: mathrag job list --state running",
+            )
+    if limits.gpu_s_per_key:
+        used = (await connection.execute(GPU_TIME, {"key": key})).scalar_one()
+        if used >= limits.gpu_s_per_key:
+            raise TooMany(
+                f"the jobs of the key {key!r} have used {used:.0f} s of GPU time in the last 24 hours;"
+                f" `limits.gpu_s_per_key` allows {limits.gpu_s_per_key:.0f} s",
+                hint="submit again later, or ask the operator for more",
+            )
+
+
+async def take_turns(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[int]:
+    """Return the turn of each job's first sample.
+
+    At equal rank, calls are claimed in the order of their samples' turns. A sample's turn is about the number of
+    samples that its key was served since the oldest live job was submitted, so the key that was served less goes first
+    (start-time fair queueing: Goyal, Vin and Cheng, 1996; with the oldest live job's start as the virtual time). Jobs
+    of one key follow each other; of two that are submitted at the same moment, the samples alternate. Jobs without a
+    key share as if they had one more.
+    """
+    following: dict[str | None, int] = {}
+    turns: list[int] = []
+    for draft in drafts:
+        key = draft.submission.submitted_by
+        if key not in following:
+            following[key] = (await connection.execute(NEXT_TURN, {"key": key})).scalar_one()
+        turns.append(following[key])
+        following[key] += draft.samples
+    return turns
+
+
+# Submit jobs: pin what they use and insert them with their first samples in one transaction.
+
+INSERT_JOBS = text("""
     INSERT INTO jobs (public_id, name, pipeline, pipeline_hash, params, dataset_id, corpus_id, pins, repeats, reuse,
                       rank, total, metadata, online, code, requeued_from, experiment_id, state)
     SELECT u.public_id, u.name, u.pipeline, u.pipeline_hash, u.params, u.dataset, u.corpus, CAST(u.pins AS jsonb),
@@ -35,6 +553,7 @@ INSERT = text("""
         u(public_id, name, pipeline, pipeline_hash, params, dataset, corpus, pins, repeats, reuse, rank, total,
           metadata, online, code, requeued_from, experiment, place)
     ORDER BY u.place RETURNING id, pipeline""")
+
 INSERT_PREPARE = sql("""
     INSERT INTO samples (job_id, kind, ordinal, repeat, state)
     SELECT id, 'prepare', 0, 0, {READY} FROM unnest(CAST(:jobs AS bigint[])) j(id) ORDER BY id""")
@@ -48,8 +567,8 @@ async def submit(database: Database, settings: Settings, submission: Submission)
 
 
 async def submit_once(
-    database: Database, settings: Settings, submission: Submission, keyed: idempotency.KeyedRequest | None
-) -> idempotency.Accepted:
+    database: Database, settings: Settings, submission: Submission, keyed: storage.KeyedRequest | None
+) -> storage.Accepted:
     """Insert the job, or find the one that the same request created before.
 
     Raises:
@@ -65,7 +584,7 @@ async def submit_once(
         return (await insert(connection, settings, [draft]))[0]
 
     async with database.transaction() as connection:
-        accepted = await idempotency.run_once(connection, keyed, make)
+        accepted = await storage.run_once(connection, keyed, make)
     if not accepted.replayed:
         traces.link(references.make_job_ref(accepted.job))
         _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
@@ -80,25 +599,25 @@ async def insert(connection: AsyncConnection, settings: Settings, drafts: Sequen
         TooLarge, TooMany: more than the operator allows.
         InProgress: another request is taking one of the names.
     """
-    await admission.admit(connection, settings.limits, drafts)
-    turns = await admission.take_turns(connection, drafts)
+    await admit(connection, settings.limits, drafts)
+    turns = await take_turns(connection, drafts)
     drafts = await _with_own_names(connection, drafts)
     rows = await to_thread.run_sync(_rows, drafts, turns)
-    inserted = (await connection.execute(INSERT, {name: [row[name] for row in rows] for name in rows[0]})).all()
+    inserted = (await connection.execute(INSERT_JOBS, {name: [row[name] for row in rows] for name in rows[0]})).all()
     calibrated = {row.id for row in inserted if registry.get(row.pipeline).prepare is not None}
     await connection.execute(INSERT_PREPARE, {"jobs": sorted(calibrated)})
-    await ending.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
+    await lifecycle.start_jobs(connection, sorted({row.id for row in inserted} - calibrated), None)
     return [row["public_id"] for row in rows]
 
 
 async def _with_own_names(connection: AsyncConnection, drafts: Sequence[Draft]) -> list[Draft]:
     """Reserve the jobs' names. A requeued job gets the next free number; chats need no unique name."""
     named = [draft.submission for draft in drafts if not draft.submission.online]
-    await job_names.reserve(connection, [each.name for each in named if each.requeued_from is None])
+    await lifecycle.reserve(connection, [each.name for each in named if each.requeued_from is None])
     given: dict[uuid.UUID, str] = {}
     for each in named:
         if each.requeued_from is not None:
-            given[each.requeued_from] = await job_names.reserve_next(connection, each.name, given.values())
+            given[each.requeued_from] = await lifecycle.reserve_next(connection, each.name, given.values())
     return [_rename(draft, given) for draft in drafts]
 
 
@@ -129,3 +648,277 @@ def _row(draft: Draft, turn: int) -> dict[str, Any]:
         "code": canonical.encode({**draft.code, "turn": turn}).decode(),
         **{field: getattr(submission, field) for field in copied},
     }
+
+
+# Requeue an ended job: submit the same request as a new job.
+#
+# Ended states are final, so the old job stays unchanged. Replies are shared: only what failed for a passing reason is
+# computed again. A job with `reuse: none` shares nothing, so everything is computed again.
+
+SOURCE = text("""
+    SELECT j.public_id, j.name, j.pipeline, j.params, j.repeats, j.reuse, j.rank,
+        CAST(j.code ->> 'limit' AS integer) AS "limit", j.metadata, j.online, j.state,
+        j.ended_at, d.name AS dataset, k.name AS corpus,
+        (SELECT COALESCE(jsonb_object_agg(p.key, m.name), '{}') FROM jsonb_each(j.pins) p
+         JOIN models m ON m.id = CAST(p.value ->> 'model_id' AS integer)
+         WHERE p.key IN ('judge', 'generate')) AS models
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    WHERE j.public_id = ANY(:jobs) ORDER BY j.id""")
+
+
+async def repeat_submission(database: Database, public_id: uuid.UUID) -> Submission:
+    """Return a submission that repeats an ended job, with the newest models of the same names.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: it has not ended.
+        Unreadable: this release cannot read its parameters.
+    """
+    row = await _find_source(database, public_id)
+    if row["ended_at"] is None:
+        raise Conflict(f"job {public_id} is {row['state']}, so it cannot be requeued", hint="wait for it, or cancel it")
+    if row["pipeline"] == MINE_RULES:
+        hint = "mine the bank again: mathrag rules mine"
+        raise Conflict(f"job {public_id} mined the rules of a bank, so it cannot be requeued by itself", hint=hint)
+    if row["pipeline"] == IMPORTED:
+        hint = "import the file again, under another name: mathrag job import"
+        raise Conflict(f"job {public_id} grades imported answers, so there is nothing to ask again", hint=hint)
+    return _submission(row)
+
+
+async def copy_submission(database: Database, public_id: uuid.UUID) -> Submission:
+    """Return a copy of a job's submission, whatever the job's state, as a starting point for a changed one.
+
+    Raises:
+        NotFound: no such job.
+        Unreadable: this release cannot read its parameters.
+    """
+    return _submission(await _find_source(database, public_id))
+
+
+async def _find_source(database: Database, public_id: uuid.UUID) -> RowMapping:
+    async with database.transaction() as connection:
+        row = (await connection.execute(SOURCE, {"jobs": [public_id]})).mappings().first()
+    if row is None:
+        raise NotFound(f"no job {public_id}", hint="mathrag job list")
+    return row
+
+
+async def repeat_submissions(connection: AsyncConnection, public_ids: Sequence[uuid.UUID]) -> list[Submission]:
+    """Return submissions that repeat several ended jobs, in the order in which the jobs were submitted."""
+    return [_submission(row) for row in (await connection.execute(SOURCE, {"jobs": list(public_ids)})).mappings()]
+
+
+def _submission(row: RowMapping) -> Submission:
+    params, problem = try_decode_params(row["params"], f"the parameters of job {row['public_id']}")
+    if params is None:
+        raise Unreadable(str(problem), hint="submit a new job with parameters of this release")
+    copied = ("dataset", "corpus", "pipeline", "limit", "repeats", "reuse", "rank", "metadata", "online", "models")
+    return Submission(
+        name=make_next_name(row["name"]),
+        params=params,
+        requeued_from=uuid.UUID(str(row["public_id"])),
+        **{field: row[field] for field in copied},
+    )
+
+
+# Import the answers of another system: store them together with the `imported` job that grades them.
+#
+# Grading is ordinary: the job's samples request it when they run, and equal pairs of answer and gold are graded once.
+
+SELECT_DATASET_ID = text("SELECT id FROM datasets WHERE name = :name")
+
+ITEMS = text("SELECT custom_id, question FROM items WHERE dataset_id = :dataset ORDER BY ordinal")
+
+COLUMNS = ("job", "ordinal", "repeat", "content")
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The job, and how much of its dataset it covers."""
+
+    job: uuid.UUID
+    answers: int
+    missing: int
+    """Items of the dataset without an answer; the job covers the others."""
+    matched: dict[str, int]
+    """Number of answers by what named their item: "id", "question", "index" or "order"."""
+    empty: list[int]
+    """Lines of empty answers, which are wrong."""
+
+
+class _ImportTotals:
+    """Totals over the answers that were stored so far."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.items: set[int] = set()
+        self.lowest: int | None = None
+        self.repeats = 0
+        self.content = hashlib.sha256()
+        self.matched: Counter[str] = Counter()
+        self.empty: list[int] = []
+
+    def add(self, each: ImportedAnswer, content: bytes) -> None:
+        self.answers += 1
+        self.items.add(each.ordinal)
+        self.matched[each.matched_by] += 1
+        if each.is_empty:
+            self.empty.append(each.line)
+        self.lowest = each.repeat if self.lowest is None else min(self.lowest, each.repeat)
+        self.repeats = max(self.repeats, each.repeat + 1)
+        self.content.update(canonical.digest([each.ordinal, each.repeat]) + hashlib.sha256(content).digest())
+
+
+async def load_items(database: Database, dataset: str) -> ItemIndex:
+    """Load the dataset's items by their ids and questions, as the lines of a file name them.
+
+    Raises:
+        NotFound: there is no such dataset.
+    """
+    async with database.transaction() as connection:
+        number = (await connection.execute(SELECT_DATASET_ID, {"name": dataset})).scalar()
+        if number is None:
+            raise await make_not_found(connection, "dataset", dataset)
+        rows = (await connection.execute(ITEMS, {"dataset": number})).all()
+    return ItemIndex((row.custom_id, row.question) for row in rows)
+
+
+async def submit_imported(
+    database: Database,
+    settings: Settings,
+    submission: Submission,
+    items: ItemIndex,
+    batches: AsyncIterator[list[ImportedAnswer]],
+) -> Submitted:
+    """Store the answers and insert the job that grades them, in one transaction.
+
+    Raises:
+        Conflict: a job has this name already.
+        Invalid: there are no answers, or the repeats do not start at 0.
+        InvalidLine: from `batches`.
+        TooLarge, TooMany: more than the operator allows.
+    """
+    job, tally = uuid.uuid4(), _ImportTotals()
+    async with database.transaction() as connection:
+        await lifecycle.reserve(connection, [submission.name])
+        await copy(connection, "given", COLUMNS, _answer_rows(job, batches, tally))
+        if not tally.answers:
+            raise Invalid(
+                "the upload holds no answers",
+                hint="send one line for each answer; lines that were left out are no answers",
+            )
+        if tally.lowest:
+            hint = f"add {tally.lowest} to `first_repeat`: the number that the first repeat has in the file"
+            raise Invalid(f"the lowest repeat is {tally.lowest}, and repeats are counted from 0", hint=hint)
+        missing = items.count - len(tally.items)
+        imported = ImportSummary(
+            answers=tally.answers, missing=missing, hash=tally.content.hexdigest(), matched=dict(tally.matched)
+        )
+        submission = msgspec.structs.replace(submission, repeats=tally.repeats, job=job, imported=imported)
+        await insert(connection, settings, [await Drafting(connection, settings).draft(submission)])
+    return Submitted(job=job, answers=tally.answers, missing=missing, matched=dict(tally.matched), empty=tally.empty)
+
+
+async def _answer_rows(
+    job: uuid.UUID, batches: AsyncIterator[list[ImportedAnswer]], tally: _ImportTotals
+) -> AsyncIterator[tuple[Any, ...]]:
+    async for batch in batches:
+        for each in batch:
+            content = canonical.encode(each.given)
+            tally.add(each, content)
+            yield job, each.ordinal, each.repeat, content
+
+
+# Submit conversations to the generator: they are stored together with their job in one transaction.
+
+STORE = text("""
+    INSERT INTO given (job, ordinal, repeat, content)
+    SELECT CAST(:job AS uuid), c.place - 1, 0, c.content
+    FROM unnest(CAST(:contents AS bytea[])) WITH ORDINALITY c(content, place)""")
+
+LARGEST_DRAW = 2**62
+
+
+def choose_draw(temperature: float, seed: int | None) -> int:
+    """Return the draw of an answer: 0 for greedy decoding, otherwise the seed, or a random number without one."""
+    if not temperature:
+        return 0
+    return secrets.randbelow(LARGEST_DRAW) + 1 if seed is None else seed
+
+
+def question_for(conversation: Conversation) -> str:
+    """Return what stands for the conversation in a dataset: its last message, cut to the length of a question."""
+    return conversation.messages[-1].content[:MAX_QUESTION]
+
+
+async def submit_conversations(
+    connection: AsyncConnection, settings: Settings, submission: Submission, conversations: Sequence[Conversation]
+) -> uuid.UUID:
+    """Insert a job of the pipeline `conversation`; its dataset has one item per conversation, in order.
+
+    Raises:
+        NotFound, Invalid, Conflict, TooLarge, TooMany: as `submit_once`.
+    """
+    job = uuid.uuid4()
+    await connection.execute(STORE, {"job": job, "contents": [canonical.encode(each) for each in conversations]})
+    draft = await Drafting(connection, settings).draft(msgspec.structs.replace(submission, job=job))
+    return (await insert(connection, settings, [draft]))[0]
+
+
+# Single questions for which a client waits: jobs of one sample; equal questions share a dataset.
+
+RANK = 0
+
+"""These calls are claimed before those of batches, as soon as their model is resident."""
+
+FIRST_LOOK_S = 0.05
+
+LONGEST_PAUSE_S = 0.5
+
+# Names that users choose cannot contain `:`, so this prefix never collides with theirs.
+PREFIX = "online:"
+
+INSERT_QUESTION = text("""
+    INSERT INTO datasets (name, hash, items, online) VALUES (:name, :hash, 1, true)
+    ON CONFLICT (name) DO NOTHING RETURNING id""")
+
+INSERT_ITEM = text("""
+    INSERT INTO items (dataset_id, ordinal, hash, question, alternatives) VALUES (:dataset, 0, :hash, :question, 0)""")
+
+ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE public_id = :job")
+
+
+def dataset_name(question: str) -> str:
+    """Return the name of the dataset that holds only this question."""
+    return f"{PREFIX}{_content(question).hex()}"
+
+
+async def provide_dataset(database: Database, question: str) -> None:
+    """Create that dataset unless it exists; it is not listed."""
+    async with database.transaction() as connection:
+        values = {"name": dataset_name(question), "hash": hashlib.sha256(_content(question)).digest()}
+        created = (await connection.execute(INSERT_QUESTION, values)).scalar()
+        if created is not None:
+            item_hash = bytes.fromhex(Item(ordinal=0, question=question).hash)
+            await connection.execute(INSERT_ITEM, {"dataset": created, "hash": item_hash, "question": question})
+
+
+def _content(question: str) -> bytes:
+    """Return the hash that an upload of this single line would have."""
+    return canonical.digest(
+        DatasetItem(question=question, gold=None, gold_documents=None, subject=None, level=None, custom_id=None)
+    )
+
+
+async def wait_for_job(database: Database, job: uuid.UUID, most_s: float) -> None:
+    """Wait until the job has ended or `most_s` seconds have passed; no connection is held between the checks."""
+    deadline, pause = time.monotonic() + most_s, FIRST_LOOK_S
+    while (left := deadline - time.monotonic()) > 0 and not await has_ended(database, job):
+        await asyncio.sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+async def has_ended(database: Database, job: uuid.UUID) -> bool:
+    """Tell whether the job has ended, in any state."""
+    async with database.statement() as connection:
+        return bool((await connection.execute(ENDED, {"job": job})).scalar())

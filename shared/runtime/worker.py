@@ -1,44 +1,306 @@
-"""The worker of a lane: advance ready samples, claim calls that may run, and commit replies as they arrive."""
+"""Workers claim calls of one lane, run them in chunks, store the replies and advance what waited for them."""
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol, TypeVar
 
+from msgspec.structs import replace
 from sqlalchemy import Row, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.calls import Lane
-from shared.lease.guards import Guards
-from shared.lease.lease import DeviceLease, Phase
+from shared.contracts.replies import Failure, FailureKind, Retrieved
+from shared.lease.lease import DeviceLease, Guards, NotGranted, Phase, StreamBroken
 from shared.queue import Ticker
 from shared.redaction import redact
-from shared.runtime import ending
+from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
-from shared.runtime.chunks import Chunks
-from shared.runtime.claims import Claims
-from shared.runtime.execution import Executor
+from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, lapse, outcome_name
 from shared.settings import Workers
-from shared.storage.database import Database
-from shared.storage.outages import is_passing
+from shared.storage.database import Database, is_passing, retry_through_outage, sql
+from shared.telemetry import conventions as names
+from shared.telemetry import logs, references, traces
+from shared.telemetry.references import SpanRef
+
+# Batch a stream by time, so that replies of a slow model are committed one by one and of a fast one in batches.
+
+T = TypeVar("T")
+
+
+async def batch_by_time(stream: AsyncIterator[T], seconds: float, limit: int = 64) -> AsyncGenerator[list[T], None]:
+    """Yield batches of elements that arrive within `seconds` of the batch's first one, at most `limit` each.
+
+    An error of the stream is raised after the elements before it.
+    """
+    arrived: asyncio.Queue[T | None] = asyncio.Queue()
+
+    async def pump() -> None:
+        try:
+            async for element in stream:
+                arrived.put_nowait(element)
+        finally:
+            arrived.put_nowait(None)
+
+    pumping = asyncio.create_task(pump())
+    try:
+        while (first := await arrived.get()) is not None:
+            batch, ended = await _gather(arrived, first, seconds, limit)
+            yield batch
+            if ended:
+                break
+        await pumping
+    finally:
+        pumping.cancel()
+        await asyncio.gather(pumping, return_exceptions=True)
+
+
+async def _gather(arrived: "asyncio.Queue[T | None]", first: T, seconds: float, limit: int) -> tuple[list[T], bool]:
+    batch = [first]
+    try:
+        async with asyncio.timeout(seconds):
+            while len(batch) < limit:
+                element = await arrived.get()
+                if element is None:
+                    return batch, True
+                batch.append(element)
+    except TimeoutError:
+        pass
+    return batch, False
+
+
+# The interface between the worker and the executors of each role's calls.
+
+
+class Lapse(NamedTuple):
+    """The model server died while it ran the call, so the call becomes a suspect."""
+
+    call_id: int
+
+
+class Release(NamedTuple):
+    """The call was aborted to free the device; it is released without a charge."""
+
+    call_id: int
+
+
+class Wait(NamedTuple):
+    """A server that the call and others need is away; the call is released without a charge and waits."""
+
+    call_id: int
+    what: str
+    """The server, such as "Elasticsearch at 127.0.0.1:9200"."""
+    said: str
+    """The error that showed the outage."""
+
+
+CallEnd = AnsweredCall | Lapse | Release | Wait
+
+"""How the execution of a call ended."""
+
+
+class Executor(Protocol):
+    """Executes the calls of a role.
+
+    Raises while iterating:
+        NotGranted: nothing was sent; all calls are released without a charge.
+        Broken: the process that ran the calls is gone; unanswered calls become suspects.
+    """
+
+    def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
+        """Yield the end of each call as it happens."""
+        ...
+
+
+# Execute claimed chunks of calls; each call is answered, released, or charged with a failure.
+
+_log = logging.getLogger(__name__)
+
+
+class ChunkProgress:
+    """Progress that concurrent chunks report to their worker."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        """Set when a reply is committed or a call is released."""
+        self.ready = 0
+        """Samples that became ready since the worker's last advance."""
+        self.sources_changed = False
+        """Whether the worker's cached view of lease and queue is outdated."""
+
+
+class Chunks:
+    """Executes the chunks that one worker has claimed."""
+
+    def __init__(
+        self, database: Database, executors: Mapping[str, Executor], claims: Claims, *, name: str, limits: Workers
+    ) -> None:
+        self.progress = ChunkProgress()
+        self._database = database
+        self._executors = executors
+        self._claims = claims
+        self._name = name
+        self._limits = limits
+
+    async def run(self, claim: Claim, epoch: int | None) -> None:
+        """Execute a chunk. Whatever happens, each of its calls is answered, released, or charged with a failure."""
+        logs.bind(role=claim.calls[0].role, epoch=epoch, claim=str(claim.token))
+        open_calls = {call.id for call in claim.calls}
+        renewing = asyncio.create_task(self._renew(claim, open_calls))
+        try:
+            await self._execute(claim, claim.calls, epoch, open_calls)
+        except NotGranted as refused:
+            _log.info("chunk of %d not granted: %s", len(open_calls), refused)
+            self.progress.sources_changed = True
+            await self._claims.release(claim.token, sorted(open_calls))
+        except StreamBroken as broken:
+            _log.warning("chunk of %d broke off: %s", len(open_calls), broken)
+            await self._lapse(claim, sorted(open_calls))
+        except Exception as error:  # noqa: BLE001 - a defect of one chunk must not stop the others
+            _log.exception("chunk of %d failed", len(open_calls))
+            if is_passing(error):
+                await self._claims.release(claim.token, sorted(open_calls))
+            else:  # even their failures could not be stored
+                await self._lapse(claim, sorted(open_calls))
+        except asyncio.CancelledError:
+            # The worker was told to stop: the executor aborted these calls, so they are not charged.
+            await self._claims.release(claim.token, sorted(open_calls))
+            raise
+        finally:
+            renewing.cancel()
+
+    async def _execute(
+        self, claim: Claim, calls: Sequence[ClaimedCall], epoch: int | None, open_calls: set[int]
+    ) -> None:
+        """Run calls of a chunk and remove them from `open_calls` as they end.
+
+        If the executor fails, the two halves of the remaining calls run separately, so that a call that cannot be
+        executed fails alone.
+        """
+        try:
+            await self._stream(claim, calls, epoch, open_calls)
+        except (NotGranted, StreamBroken):
+            raise
+        except Exception as error:
+            if is_passing(error):  # an outage of the database is not a defect of the calls
+                raise
+            _log.exception("%d calls failed together", len(calls))
+            problem = repr(error)
+        else:
+            return
+        if len(calls) == 1:
+            await self._fail(claim, {calls[0].id}, problem)
+            open_calls.discard(calls[0].id)
+            return
+        left = [call for call in calls if call.id in open_calls]
+        for half in (left[: len(left) // 2], left[len(left) // 2 :]):
+            if half:
+                await self._execute(claim, half, epoch, open_calls)
+
+    async def _stream(
+        self, claim: Claim, calls: Sequence[ClaimedCall], epoch: int | None, open_calls: set[int]
+    ) -> None:
+        executor = self._executors[calls[0].role]
+        async with aclosing(batch_by_time(executor.run(calls, epoch), self._limits.window_ms / 1000)) as batches:
+            async for batch in batches:
+                answers = [each for each in batch if isinstance(each, AnsweredCall)]
+                await self._commit(claim, answers)
+                await self._give_back(claim, batch)
+                if claim.tries and answers:
+                    await self._claims.end_outage(claim.calls[0].model_id)
+                    self.progress.sources_changed = True
+                open_calls -= {each.call_id for each in batch}
+                self.progress.changed.set()
+
+    async def _commit(self, claim: Claim, answers: list[AnsweredCall]) -> None:
+        if not answers:
+            return
+        committed = await self._claims.answer(claim.token, answers)
+        self.progress.ready += committed.ready
+        stale = {answer.call_id for answer in answers} - set(committed.calls)
+        if stale:
+            _log.warning("stale_result: calls %s were answered under a claim that had lapsed", sorted(stale))
+
+    async def _fail(self, claim: Claim, calls: set[int], detail: str) -> None:
+        """Charge calls that could not be executed; they are tried again and finally fail with `detail`."""
+        now = datetime.now(UTC)
+        failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=redact(detail)[:500])
+        receipt = Receipt(started_at=now, ended_at=now)
+        await self._commit(
+            claim, [AnsweredCall(call_id=call, reply=failure, receipt=receipt) for call in sorted(calls)]
+        )
+
+    async def _give_back(self, claim: Claim, batch: list[CallEnd]) -> None:
+        released = [each.call_id for each in batch if isinstance(each, Release)]
+        lapsed = [each.call_id for each in batch if isinstance(each, Lapse)]
+        if released:
+            await self._claims.release(claim.token, released)
+        if lapsed:
+            await self._lapse(claim, lapsed)
+        await self._wait_for(claim, [each for each in batch if isinstance(each, Wait)])
+
+    async def _wait_for(self, claim: Claim, waits: list[Wait]) -> None:
+        if not waits:
+            return
+        _log.warning("%d calls wait for %s: %s", len(waits), waits[0].what, waits[0].said)
+        self.progress.sources_changed = True
+        calls = [each.call_id for each in waits]
+        await self._claims.wait(claim.token, calls, claim.calls[0].model_id, waits[0].what, waits[0].said)
+
+    async def _lapse(self, claim: Claim, calls: list[int]) -> None:
+        await retry_through_outage(
+            lambda: lapse(self._database, self._name, claim.token, calls), self._limits.claim_ttl_s
+        )
+
+    async def _renew(self, claim: Claim, open_calls: set[int]) -> None:
+        """Renew the claim while the chunk runs; the event loop only waits for I/O, so this is never late.
+
+        After an outage of the database the renewal happens at once, before the sweeper lapses late claims.
+        """
+        while True:
+            await asyncio.sleep(self._limits.claim_ttl_s / 3)
+            try:
+                await retry_through_outage(
+                    lambda: self._claims.renew(claim.token, sorted(open_calls)), self._limits.claim_ttl_s
+                )
+            except SQLAlchemyError as error:
+                _log.warning("claim not renewed, trying again: %r", error)
+
+
+# The worker of a lane: advance ready samples, claim calls that may run, and commit replies as they arrive.
 
 POLL_S = 0.25
+
 """How often a worker with calls in flight looks for new ones; an idle worker waits for a tick."""
+
 ADVANCE_S = 0.2
+
 """How often ready samples are advanced while calls can be claimed: a batch costs little more than one sample. If
 nothing can be claimed, they are advanced at once."""
+
 UNSENT_S = 5.0
+
 """How long an overdue drain continues before it tries again to send the next tick."""
+
 ADVANCE_FOR_S = 1.0
+
 """Longest time of advancing before calls are claimed again: the ready samples of a large job take minutes."""
+
 OUTAGE_S = 0.5
+
 """Pause before the next attempt while the database is away."""
+
 TRUSTED_S = 0.05
+
 """How long a view of lease and queue is reused while it leads to claims."""
 
 MINING_S = 1.0
+
 """Pause between two checks for relations to mine."""
 
 # Models without a lease come first, because their replies create work for the leased ones.
@@ -48,8 +310,6 @@ SOURCES = text("""
     WHERE m.served AND (m.backend = 'miner') = :mines
         AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = :lane AND q.model_id = m.id AND q.token IS NULL)
     ORDER BY m.needs_lease, m.id""")
-
-_log = logging.getLogger(__name__)
 
 
 class ReadyModel(NamedTuple):
@@ -181,7 +441,7 @@ class LaneWorker:
             for lane in advanced.lanes:
                 await self._ticker.tick(lane)
             if advanced.jobs:
-                await ending.finish_due_jobs(self._database, ending.SMALL)
+                await lifecycle.finish_due_jobs(self._database, lifecycle.SMALL)
             if time.monotonic() >= until:
                 self._progress.ready = advanced.samples  # as many may still be ready
                 break
@@ -234,3 +494,85 @@ def _list_callable_models(
             yield ReadyModel(model.id, lease.epoch, model.away)
         elif not model.needs_lease and (model.device is None or model.device in leases):
             yield ReadyModel(model.id, None, model.away)
+
+
+# Trace chunks: each chunk has its own trace, linked to the samples that wait for its calls.
+#
+# A chunk serves samples of many jobs, so its span cannot be a child of one sample, and no trace grows with a job's
+# size.
+
+LINKS = 128
+
+"""Upper bound of links per span, the SDK's default."""
+
+WAITERS = sql("""
+    SELECT DISTINCT s.id, j.public_id FROM steps t
+    JOIN samples s ON s.id = t.sample_id AND s.state = {WAITING} JOIN jobs j ON j.id = s.job_id
+    WHERE t.call_id = ANY(:calls) ORDER BY s.id LIMIT :links""")
+
+
+def trace_executors(executors: Mapping[str, Executor], database: Database) -> Mapping[str, Executor]:
+    """Wrap the executors in spans if tracing is on."""
+    if not traces.is_on():
+        return executors
+    return {role: TracedExecutor(role, executor, database) for role, executor in executors.items()}
+
+
+class TracedExecutor:
+    """An executor with a span around each chunk and around each call that no guard traces."""
+
+    def __init__(self, role: str, executor: Executor, database: Database) -> None:
+        self._role = role
+        self._executor = executor
+        self._database = database
+
+    async def run(self, calls: Sequence[ClaimedCall], epoch: int | None) -> AsyncIterator[CallEnd]:
+        """Yield the executor's results; receipts name the chunk's trace."""
+        links = [traces.find_current(), *await self._waiters(calls)]
+        with traces.span(f"chunk {self._role}", self._attributes(calls, epoch), links=links, root=True) as span:
+            _log.debug("chunk of %d %s calls", len(calls), self._role)
+            by_id = {call.id: call for call in calls}
+            async for ended in self._executor.run(calls, epoch):
+                if isinstance(ended, AnsweredCall):
+                    self._note(by_id[ended.call_id], ended)
+                    yield replace(
+                        ended, receipt=replace(ended.receipt, trace_id=f"{span.get_span_context().trace_id:032x}")
+                    )
+                else:
+                    yield ended
+
+    async def _waiters(self, calls: Sequence[ClaimedCall]) -> list[SpanRef]:
+        async with self._database.transaction() as connection:
+            values = {"calls": [call.id for call in calls], "links": LINKS}
+            rows = (await connection.execute(WAITERS, values)).all()
+        return [references.make_sample_ref(uuid.UUID(str(row.public_id)), row.id) for row in rows]
+
+    def _attributes(self, calls: Sequence[ClaimedCall], epoch: int | None) -> traces.Attributes:
+        return {
+            names.SPAN_KIND: names.CHAIN,
+            "mathrag.role": self._role,
+            "mathrag.calls": len(calls),
+            "mathrag.model_id": calls[0].model_id,
+            "mathrag.epoch": epoch,
+        }
+
+    def _note(self, call: ClaimedCall, ended: AnsweredCall) -> None:
+        """Record the span of a search or a grade; the guard records those of model calls."""
+        kind = names.KINDS_OF_ROLE.get(self._role)
+        if kind is not None:
+            failure = outcome_name(ended.reply) if isinstance(ended.reply, Failure) else None
+            attributes = {names.SPAN_KIND: kind, "mathrag.call.id": call.id, **_hit_attributes(ended)}
+            if traces.keeps_content():
+                attributes[names.INPUT] = call.request.decode()
+            receipt = ended.receipt
+            traces.add_past_span(self._role, receipt.started_at, receipt.ended_at, attributes, failure=failure)
+
+
+def _hit_attributes(ended: AnsweredCall) -> dict[str, str | float]:
+    """Return ids and scores of retrieved documents; ids are hashes, so this reveals no content."""
+    hits = ended.reply.hits if isinstance(ended.reply, Retrieved) else ()
+    found: dict[str, str | float] = {}
+    for rank, hit in enumerate(hits):
+        found[names.document_attribute(rank, "id")] = hit.document
+        found[names.document_attribute(rank, "score")] = hit.score
+    return found

@@ -14,8 +14,7 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.errors import Conflict, Invalid, NotFound
-from shared.storage.database import Database
-from shared.storage.sql import sql
+from shared.storage.database import Database, sql
 
 WINDOW_S = 24 * 3600
 """Seconds after which what is not answered is given up: OpenAI's only `completion_window`."""

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import canonical
 from shared.contracts.params import drop_removed
 from shared.errors import PreconditionFailed
-from shared.storage import operations, pages
+from shared.storage import database as storage
 from shared.storage.database import Database
 
 Tree = Mapping[str, Any]
@@ -27,7 +27,7 @@ INSERT = text("""
     INSERT INTO configurations (version, document, changed_by) VALUES (:version, CAST(:document AS json), :actor)
     ON CONFLICT DO NOTHING RETURNING version""")
 VERSIONS = text(f"{SELECT} WHERE version = ANY(:versions)")
-SCOPE = pages.cursor_scope("configurations")
+SCOPE = storage.cursor_scope("configurations")
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ async def insert_next(connection: AsyncConnection, actor: str, found: Configurat
     values = {"version": version, "document": canonical.encode({"params": params}).decode(), "actor": actor}
     if (await connection.execute(INSERT, values)).first() is None:
         raise _version_conflict(version)
-    await operations.record_operation(connection, actor, "configuration change", f"version {version}")
+    await storage.record_operation(connection, actor, "configuration change", f"version {version}")
 
 
 def check_version(found: Configuration, versions: Collection[int] | None) -> None:
@@ -115,13 +115,13 @@ def _version_conflict(version: int) -> PreconditionFailed:
     return PreconditionFailed(f"the configuration is at version {version}", hint=hint)
 
 
-async def list_versions(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Configuration]:
+async def list_versions(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Configuration]:
     """List all versions, newest first."""
-    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_configuration(row) for row in rows]
-    return pages.make_page(found, limit, SCOPE, *(each.version for each in found[:limit][-1:]))
+    return storage.make_page(found, limit, SCOPE, *(each.version for each in found[:limit][-1:]))
 
 
 def _configuration(row: RowMapping) -> Configuration:

@@ -1,36 +1,46 @@
-"""Store corpora: named, ordered lists of documents. Documents are content-addressed and never change."""
+"""Rows of corpora and their documents."""
 
 import hashlib
+import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.documents import CorpusRecord
-from shared.errors import Conflict, Invalid
-from shared.storage import pages
-from shared.storage.copying import copy
-from shared.storage.database import Database
-from shared.storage.names import check_name
-from shared.storage.unknown import make_not_found
+from shared.errors import Conflict, Invalid, NotFound
+from shared.storage import database as storage
+from shared.storage.database import Database, check_name, copy, make_not_found
+
+# Store corpora: named, ordered lists of documents. Documents are content-addressed and never change.
 
 COLUMNS = """
     id, name, encode(hash, 'hex') AS hash, documents, created_at,
     dense_index IS NOT NULL AND sparse_index IS NOT NULL AS indexed,
     (SELECT g.name FROM graphs g WHERE g.corpus_id = corpora.id ORDER BY g.id LIMIT 1) AS graph"""
+
 ONE = text(f"SELECT {COLUMNS} FROM corpora WHERE name = :name")  # noqa: S608 - constants
+
 LIST = text(f"SELECT {COLUMNS} FROM corpora WHERE id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = pages.cursor_scope("corpora")
+
+SCOPE = storage.cursor_scope("corpora")
+
 # Uploads may share documents and insert them in batches; running one at a time, they cannot deadlock.
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag corpora'))")
+
 INSERT = text("INSERT INTO corpora (name, hash, documents) VALUES (:name, '', 0) RETURNING id")
+
 STORED = text("SELECT hash FROM documents WHERE hash = ANY(CAST(:hashes AS bytea[]))")
+
 DOCUMENTS = ("hash", "problem", "body")
+
 MEMBERS = ("corpus_id", "ordinal", "external_id", "hash", "meta")
+
 FINISH = text("UPDATE corpora SET hash = :hash, ids = :ids, documents = :documents WHERE id = :corpus")
+
 SAME_IDS = text("""
     SELECT sha256(convert_to(string_agg(external_id, E'\\n' ORDER BY ordinal), 'UTF8'))
     FROM corpus_documents WHERE corpus_id = :corpus""")
@@ -167,14 +177,177 @@ async def get(database: Database, name: str) -> Corpus:
     return _corpus(row)
 
 
-async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Corpus]:
+async def list_corpora(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Corpus]:
     """List corpora, newest first."""
-    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_corpus(row) for row in rows]
-    return pages.make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
+    return storage.make_page(found, limit, SCOPE, *(corpus.id for corpus in found[:limit][-1:]))
 
 
 def _corpus(row: RowMapping) -> Corpus:
     return Corpus(**row)
+
+
+# Details of a corpus: its indexes with their recipes, the lengths of its texts, and single documents in full.
+
+SAMPLED = 1000
+
+"""Number of documents whose lengths are measured."""
+
+MOST_PLACES = 100
+
+# Another embedder or tokenizer makes another index of the same content, and the old one stays.
+INDEXES = text("""
+    SELECT i.id, i.kind, i.state, encode(i.signature, 'hex') AS signature, i.documents, i.params AS recipe,
+        i.created_at, i.id IN (c.dense_index, c.sparse_index) AS used
+    FROM corpora c JOIN indexes i
+        ON i.id IN (c.dense_index, c.sparse_index) OR i.params ->> 'corpus' = encode(c.hash, 'hex')
+    WHERE c.id = :corpus ORDER BY used DESC, i.kind, i.id DESC LIMIT 50""")
+
+# PostgreSQL knows the lengths in bytes without reading the texts.
+TEXTS = text("""
+    SELECT count(*) AS sampled, avg(octet_length(d.problem) + octet_length(d.body)) AS mean_bytes,
+        max(octet_length(d.problem) + octet_length(d.body)) AS longest_bytes,
+        count(*) FILTER (WHERE octet_length(d.problem) > 0) AS problems
+    FROM corpus_documents c JOIN documents d ON d.hash = c.hash
+    WHERE c.corpus_id = :corpus AND c.ordinal < :most""")
+
+PLACES = text("""
+    SELECT ordinal AS index, external_id AS id, meta FROM corpus_documents
+    WHERE corpus_id = :corpus AND hash = :hash ORDER BY ordinal LIMIT :most""")
+
+DOCUMENT = text("SELECT problem, body FROM documents WHERE hash = :hash")
+
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+class IndexDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """An index build."""
+
+    id: int
+    kind: str
+    state: str
+    signature: str
+    """SHA-256 of the recipe."""
+    documents: int
+    recipe: dict[str, Any]
+    """Everything that determines the index: back end with options, embedder or tokenizer, and the corpus's hash."""
+    created_at: datetime
+    used: bool
+    """Whether searches use this index; others belong to earlier settings."""
+
+
+class TextSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Lengths of the first 1,000 documents, in bytes of problem and text together."""
+
+    sampled: int
+    mean_bytes: float
+    longest_bytes: int
+    problems: int
+    """Sampled documents with a problem; the others are plain passages."""
+
+
+class CorpusDetails(Corpus, frozen=True, kw_only=True):
+    """A corpus with its indexes and text lengths."""
+
+    indexes: list[IndexDetails]
+    """Indexes, those in use first."""
+    texts: TextSizes
+
+
+class CorpusPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """An occurrence of a document in a corpus."""
+
+    index: int
+    """Position in the corpus, from 0."""
+    id: str
+    meta: dict[str, Any]
+    """Further fields of the upload."""
+
+
+class CorpusDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of a corpus in full."""
+
+    hash: str
+    problem: str
+    text: str
+    places: list[CorpusPlace]
+    """The first 100 occurrences; a corpus may hold the same content under several ids."""
+
+
+async def load_details(database: Database, name: str) -> CorpusDetails:
+    """Load the corpus called `name` with its details.
+
+    Raises:
+        NotFound: there is none.
+    """
+    corpus = await get(database, name)
+    async with database.transaction() as connection:
+        indexes = (await connection.execute(INDEXES, {"corpus": corpus.id})).mappings().all()
+        texts = (await connection.execute(TEXTS, {"corpus": corpus.id, "most": SAMPLED})).mappings().one()
+    return CorpusDetails(
+        indexes=[IndexDetails(**row) for row in indexes],
+        texts=TextSizes(
+            sampled=texts["sampled"], mean_bytes=float(texts["mean_bytes"] or 0),
+            longest_bytes=texts["longest_bytes"] or 0, problems=texts["problems"],
+        ),
+        **msgspec.structs.asdict(corpus),
+    )  # fmt: skip
+
+
+async def load_document(database: Database, name: str, hash_: str) -> CorpusDocument:
+    """Load the document with this hash.
+
+    Raises:
+        NotFound: there is no such corpus, or it does not hold the document.
+    """
+    corpus = await get(database, name)
+    values = {"corpus": corpus.id, "hash": bytes.fromhex(hash_) if HASH.fullmatch(hash_) else b"", "most": MOST_PLACES}
+    async with database.transaction() as connection:
+        places = [CorpusPlace(**row) for row in (await connection.execute(PLACES, values)).mappings()]
+        if not places:
+            hint = f"name a document by its hash, which `mathrag corpus preview {name} --json` shows"
+            raise NotFound(f"corpus {name!r} holds no document {hash_[:80]!r}", hint=hint)
+        row = (await connection.execute(DOCUMENT, values)).one()
+    return CorpusDocument(hash=hash_, problem=row.problem, text=row.body, places=places)
+
+
+# Load documents for display: with the users' own ids and with texts up to a limit.
+
+LONGEST_TEXT = 4_000
+
+"""Longest text that an answer shows, in characters; `GET /v1/jobs/{job}/samples/{index}` has the full text."""
+
+# A corpus may hold the same content under several ids: take the first.
+OF_CORPUS = text("""
+    SELECT DISTINCT ON (d.hash) d.hash, c.external_id, left(d.problem, :n) AS problem, left(d.body, :n) AS body,
+        greatest(length(d.problem), length(d.body)) > :n AS truncated
+    FROM documents d LEFT JOIN (corpus_documents c JOIN corpora k ON k.id = c.corpus_id AND k.name = :corpus)
+        ON c.hash = d.hash
+    WHERE d.hash = ANY(:hashes) ORDER BY d.hash, c.ordinal""")
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A document as answers show it."""
+
+    id: str | None
+    """The document's id in the corpus; null if the corpus does not hold it."""
+    hash: str
+    """Hash of the content, by which jobs and provenance name the document."""
+    problem: str
+    text: str
+    truncated: bool
+    """Whether problem or text are longer than shown."""
+
+
+async def load_documents(connection: AsyncConnection, corpus: str | None, hashes: Sequence[str]) -> dict[str, Shown]:
+    """Load the documents with these hashes, by hash."""
+    values = {"corpus": corpus, "hashes": [bytes.fromhex(hash_) for hash_ in hashes], "n": LONGEST_TEXT}
+    return {
+        row.hash.hex(): Shown(
+            id=row.external_id, hash=row.hash.hex(), problem=row.problem, text=row.body, truncated=row.truncated
+        )
+        for row in await connection.execute(OF_CORPUS, values)
+    }

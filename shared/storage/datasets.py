@@ -1,31 +1,42 @@
-"""Store datasets: named, ordered lists of questions."""
+"""Rows of datasets and their items."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from sqlalchemy import RowMapping, text
+from sqlalchemy import RowMapping, TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
 from shared.contracts.datasets import DatasetItem
+from shared.contracts.grading import Expected
+from shared.contracts.graphs import FactQuery
 from shared.contracts.samples import Item
 from shared.errors import Conflict, Invalid
-from shared.storage import pages
-from shared.storage.copying import copy
-from shared.storage.database import Database
-from shared.storage.names import check_name
-from shared.storage.unknown import make_not_found
+from shared.storage import corpora
+from shared.storage import database as storage
+from shared.storage.corpora import LONGEST_TEXT, Shown
+from shared.storage.database import Database, check_name, copy, make_not_found
+
+# Store datasets: named, ordered lists of questions.
 
 COLUMNS = "id, name, encode(hash, 'hex') AS hash, items, grader, created_at"
+
 ONE = text(f"SELECT {COLUMNS} FROM datasets WHERE name = :name")  # noqa: S608 - constants
+
 LIST = text(f"SELECT {COLUMNS} FROM datasets WHERE NOT online AND id < :before ORDER BY id DESC LIMIT :n")  # noqa: S608
-SCOPE = pages.cursor_scope("datasets")
+
+SCOPE = storage.cursor_scope("datasets")
+
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag datasets'))")
+
 INSERT = text("INSERT INTO datasets (name, hash, items, grader) VALUES (:name, '', 0, :grader) RETURNING id")
-ITEMS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
+
+ITEM_COLUMNS = ("dataset_id", "ordinal", "hash", "question", "gold", "gold_documents", "subject", "level", "custom_id",
          "alternatives", "expected", "query")  # fmt: skip
+
 FINISH = text("UPDATE datasets SET hash = :hash, items = :items WHERE id = :dataset")
 
 
@@ -99,7 +110,7 @@ async def create(
             dataset = await _check_same_content(_dataset(row), batches, digest)
             return CreatedDataset(dataset=dataset, new=False, alternatives=digest.alternatives)
         number = int((await connection.execute(INSERT, {"name": name, "grader": grader})).scalar_one())
-        await copy(connection, "items", ITEMS, _rows(number, batches, digest))
+        await copy(connection, "items", ITEM_COLUMNS, _rows(number, batches, digest))
         if digest.items == 0:
             raise Invalid("the upload holds no items", hint="send one JSON object per line")
         await connection.execute(FINISH, {"dataset": number, "hash": digest.content, "items": digest.items})
@@ -154,14 +165,249 @@ async def get(database: Database, name: str) -> Dataset:
     return _dataset(row)
 
 
-async def list_datasets(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Dataset]:
+async def list_datasets(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Dataset]:
     """List datasets, newest first."""
-    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_dataset(row) for row in rows]
-    return pages.make_page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
+    return storage.make_page(found, limit, SCOPE, *(dataset.id for dataset in found[:limit][-1:]))
 
 
 def _dataset(row: RowMapping) -> Dataset:
     return Dataset(**row)
+
+
+# Details of a dataset: how many items have gold answers, and their subjects and levels.
+
+COUNTED = 100_000
+
+"""Number of items that are counted, from the beginning."""
+
+MOST = 50
+
+"""Largest number of subjects, and of levels, that are listed."""
+
+COUNTS = text("""
+    WITH counted AS MATERIALIZED (
+        SELECT subject, level, gold IS NOT NULL AS gold, gold_documents IS NOT NULL AS documents
+        FROM items WHERE dataset_id = :dataset AND ordinal < :counted)
+    SELECT 'all' AS part, NULL AS name, count(*) AS items, count(*) FILTER (WHERE gold) AS gold,
+        count(*) FILTER (WHERE documents) AS documents FROM counted
+    UNION ALL (SELECT 'subject', subject, count(*), 0, 0 FROM counted WHERE subject IS NOT NULL
+        GROUP BY subject ORDER BY count(*) DESC, subject LIMIT :most)
+    UNION ALL (SELECT 'level', level, count(*), 0, 0 FROM counted WHERE level IS NOT NULL
+        GROUP BY level ORDER BY length(level), level LIMIT :most)""")
+
+
+class ItemCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of items with this subject or level."""
+
+    name: str
+    items: int
+
+
+class ItemCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts over the dataset's items."""
+
+    counted: int
+    """Number of counted items, at most the first 100,000."""
+    gold: int
+    """Items with an expected answer."""
+    gold_documents: int
+    """Items that name relevant documents."""
+    subjects: list[ItemCount]
+    """The 50 most frequent subjects."""
+    levels: list[ItemCount]
+    """The first 50 levels."""
+
+
+class DatasetDetails(Dataset, frozen=True, kw_only=True):
+    """A dataset with the counts of its items."""
+
+    counts: ItemCounts
+
+
+async def load_details(database: Database, name: str) -> DatasetDetails:
+    """Load the dataset called `name` with its counts.
+
+    Raises:
+        NotFound: there is none.
+    """
+    dataset = await get(database, name)
+    async with database.statement() as connection:
+        rows = (await connection.execute(COUNTS, {"dataset": dataset.id, "counted": COUNTED, "most": MOST})).all()
+    (whole,) = (row for row in rows if row.part == "all")
+    subjects, levels = (
+        [ItemCount(name=row.name, items=row.items) for row in rows if row.part == part] for part in ("subject", "level")
+    )
+    counts = ItemCounts(
+        counted=whole.items, gold=whole.gold, gold_documents=whole.documents, subjects=subjects, levels=levels
+    )
+    return DatasetDetails(counts=counts, **msgspec.structs.asdict(dataset))
+
+
+# Questions of a dataset that rules of a bank lead to, and the documents that these rules follow.
+
+SUMMARY = text("""
+    SELECT count(query) AS queries, count(*) FILTER (WHERE query ? 'leads') AS led,
+        array_agg(DISTINCT query ->> 'bank') FILTER (WHERE query ? 'leads') AS banks
+    FROM items WHERE dataset_id = :dataset""")
+
+ORDINALS = text("SELECT ordinal FROM items WHERE dataset_id = :dataset AND query ? 'leads' ORDER BY ordinal")
+
+SELECT_LED_ITEMS = text("""
+    SELECT ordinal, question, gold, expected, query FROM items
+    WHERE dataset_id = :dataset AND ordinal = ANY(:ordinals) ORDER BY ordinal""")
+
+TEXTS = text("""
+    SELECT c.external_id, d.problem, d.body FROM corpora k JOIN corpus_documents c ON c.corpus_id = k.id
+    JOIN documents d ON d.hash = c.hash WHERE k.name = :corpus AND c.external_id = ANY(:ids)""")
+
+
+class GraphQuestionCounts(NamedTuple):
+    """Counts of a dataset's questions about graphs."""
+
+    queries: int
+    """Items with a query to a graph."""
+    led: int
+    """Items among them that rules lead to."""
+    banks: frozenset[str]
+    """Hashes of these rules' banks."""
+
+
+class LedQuestion(NamedTuple):
+    """An item that rules lead to."""
+
+    ordinal: int
+    text: str
+    golds: Sequence[str]
+    """Gold answers, the item's own first; empty if it has none."""
+    query: FactQuery
+
+
+async def count_questions(connection: AsyncConnection, dataset: int) -> GraphQuestionCounts:
+    """Count the graph questions of a dataset (row id)."""
+    row = (await connection.execute(SUMMARY, {"dataset": dataset})).one()
+    return GraphQuestionCounts(row.queries, row.led, frozenset(row.banks or ()))
+
+
+async def list_ordinals(connection: AsyncConnection, dataset: int) -> list[int]:
+    """List the ordinals of the items that rules lead to."""
+    return list((await connection.execute(ORDINALS, {"dataset": dataset})).scalars())
+
+
+async def load_questions(connection: AsyncConnection, dataset: int, wanted: Sequence[int]) -> list[LedQuestion]:
+    """Load the items with these ordinals, in order."""
+    rows = await connection.execute(SELECT_LED_ITEMS, {"dataset": dataset, "ordinals": list(wanted)})
+    return [
+        LedQuestion(row.ordinal, row.question, _golds(row.gold, row.expected), msgspec.convert(row.query, FactQuery))
+        for row in rows
+    ]
+
+
+async def load_texts(connection: AsyncConnection, corpus: str, ids: Collection[str]) -> dict[str, str]:
+    """Load documents of a corpus by external id, as they are indexed; unknown ids are left out."""
+    rows = await connection.execute(TEXTS, {"corpus": corpus, "ids": sorted(ids)})
+    return {row.external_id: f"{row.problem}\n{row.body}" if row.problem else row.body for row in rows}
+
+
+def _golds(gold: str | None, expected: object) -> list[str]:
+    further = () if expected is None else msgspec.convert(expected, Expected).golds
+    return [] if gold is None else [gold, *further]
+
+
+# List items of a dataset and documents of a corpus page by page, in uploaded order.
+
+FIRST = -1
+
+"""Value before the first ordinal."""
+
+SELECT_ITEM_PREVIEWS = text("""
+    SELECT ordinal AS index, custom_id AS id, question, gold, subject, level, gold_documents,
+        query ->> 'relation' AS relation
+    FROM items WHERE dataset_id = :dataset AND ordinal > :after ORDER BY ordinal LIMIT :n""")
+
+DOCUMENTS = text("""
+    SELECT c.ordinal AS index, c.external_id AS id, encode(c.hash, 'hex') AS hash, left(d.problem, :most) AS problem,
+        left(d.body, :most) AS text, greatest(length(d.problem), length(d.body)) > :most AS truncated
+    FROM corpus_documents c JOIN documents d ON d.hash = c.hash
+    WHERE c.corpus_id = :corpus AND c.ordinal > :after ORDER BY c.ordinal LIMIT :n""")
+
+
+class ItemPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """An item of a dataset."""
+
+    index: int
+    """Position in the dataset, from 0; `mathrag sample show JOB INDEX` shows a job's answer to it."""
+    id: str | None
+    question: str
+    gold: str | None
+    """The expected answer."""
+    subject: str | None
+    level: str | None
+    gold_documents: dict[str, int] | None
+    """Grades of the relevant documents by id; null if the item names none."""
+    relation: str | None
+    """The relation of a graph that the question asks for."""
+
+
+class DocumentPreview(Shown, frozen=True, kw_only=True):
+    """A document of a corpus, with texts up to 4,000 characters."""
+
+    index: int
+    """Position in the corpus, from 0."""
+
+
+Preview = TypeVar("Preview", ItemPreview, DocumentPreview)
+
+
+async def list_items(database: Database, dataset: str, limit: int, cursor: str | None) -> storage.Page[ItemPreview]:
+    """List a dataset's items in order.
+
+    Raises:
+        NotFound: no such dataset.
+        BadRequest: the cursor belongs to another list.
+    """
+    return await list_items_of(database, await get(database, dataset), limit, cursor)
+
+
+async def list_items_of(
+    database: Database, dataset: Dataset, limit: int, cursor: str | None
+) -> storage.Page[ItemPreview]:
+    """List the items of a dataset that is already loaded."""
+    scope = storage.cursor_scope("items", dataset=str(dataset.id))
+    return await _page(database, ItemPreview, SELECT_ITEM_PREVIEWS, {"dataset": dataset.id}, scope, limit, cursor)
+
+
+async def list_documents(
+    database: Database, corpus: str, limit: int, cursor: str | None
+) -> storage.Page[DocumentPreview]:
+    """List a corpus's documents in order.
+
+    Raises:
+        NotFound: no such corpus.
+        BadRequest: the cursor is of another list.
+    """
+    return await list_documents_of(database, await corpora.get(database, corpus), limit, cursor)
+
+
+async def list_documents_of(
+    database: Database, corpus: corpora.Corpus, limit: int, cursor: str | None
+) -> storage.Page[DocumentPreview]:
+    """List the documents of a corpus that is already loaded."""
+    scope = storage.cursor_scope("documents", corpus=str(corpus.id))
+    values = {"corpus": corpus.id, "most": LONGEST_TEXT}
+    return await _page(database, DocumentPreview, DOCUMENTS, values, scope, limit, cursor)
+
+
+async def _page(
+    database: Database, kind: type[Preview], statement: TextClause, values: Mapping[str, object],
+    scope: str, limit: int, cursor: str | None,
+) -> storage.Page[Preview]:  # fmt: skip
+    """Fetch the rows of `statement` after the cursor's ordinal as instances of `kind`."""
+    after = storage.decode_cursor(cursor, scope, 1)[0] if cursor else FIRST
+    async with database.transaction() as connection:
+        found = await connection.execute(statement, {**values, "after": after, "n": limit + 1})
+        rows = [kind(**row) for row in found.mappings()]
+    return storage.make_page(rows, limit, scope, *(row.index for row in rows[:limit][-1:]))

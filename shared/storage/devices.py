@@ -1,5 +1,6 @@
-"""Devices as operators see them: resident models, measured memory, recent flips, and drains."""
+"""Rows of devices and of the models that they serve."""
 
+import uuid
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -8,26 +9,34 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage import operations
-from shared.storage.database import Database
+from shared.storage import database as storage
+from shared.storage.database import Database, sql
+
+# Devices as operators see them: resident models, measured memory, recent flips, and drains.
 
 FLIPS = 20
+
 """Number of recent flips that are shown."""
+
 KNOWN = text("""
     SELECT device FROM residencies UNION SELECT device FROM devices
     UNION SELECT device FROM models WHERE served AND device IS NOT NULL""")
+
 # Draining a drained device changes nothing, so the first drain's reason and time stay.
 SET = text("""
     INSERT INTO devices (device, drained, reason) VALUES (:device, :drained, :reason)
     ON CONFLICT (device) DO UPDATE SET drained = EXCLUDED.drained, reason = EXCLUDED.reason, changed_at = now()
         WHERE devices.drained <> EXCLUDED.drained
     RETURNING drained""")
+
 DRAINED = text("SELECT reason, changed_at AS since FROM devices WHERE device = :device AND drained")
+
 RECENT = text("""
     SELECT r.epoch, r.models, r.cause, r.state, r.reason, r.servers, r.measured, r.wanted_at, r.opened_at, r.closed_at,
         ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS names,
         (SELECT COALESCE(sum(m.footprint_mib), 0) FROM models m WHERE m.id = ANY(r.models)) AS declared_mib
     FROM residencies r WHERE r.device = :device ORDER BY r.epoch DESC LIMIT :n""")
+
 RESIDENT = text("SELECT id, name, digest, footprint_mib FROM models WHERE id = ANY(:ids) ORDER BY name")
 
 
@@ -107,9 +116,7 @@ async def _set_drained(database: Database, device: str, actor: str, *, drained: 
     async with database.transaction() as connection:
         if (await connection.execute(SET, values)).first() is not None:
             action = "gpu.drain" if drained else "gpu.release"
-            await operations.record_operation(
-                connection, actor, action, device, **({"reason": reason} if reason else {})
-            )
+            await storage.record_operation(connection, actor, action, device, **({"reason": reason} if reason else {}))
 
 
 async def load_device(database: Database, device: str) -> DeviceState:
@@ -148,3 +155,163 @@ def _load_s(servers: Sequence[dict[str, Any]]) -> float | None:
 async def list_model_names(connection: AsyncConnection, ids: Sequence[int]) -> list[str]:
     """List the names of the models with these ids, sorted."""
     return [row.name for row in await connection.execute(RESIDENT, {"ids": list(ids)})]
+
+
+# Models as users see them: served version, load times, speed, and the jobs that name them.
+
+VERSIONS = 20
+
+"""Number of registered versions that are shown."""
+
+MOST_JOBS = 20
+
+SERVED = text("""
+    WITH open AS MATERIALIZED (SELECT device, models FROM residencies WHERE state = 'open')
+    SELECT DISTINCT ON (m.name) m.name, m.backend, m.version, m.digest, m.device,
+        ARRAY(SELECT o.device FROM open o WHERE m.id = ANY(o.models) ORDER BY o.device) AS resident
+    FROM models m WHERE m.served AND m.name = ANY(:names) ORDER BY m.name, m.registered_at DESC""")
+
+REGISTERED = text("""
+    SELECT id, backend, digest, version, device, footprint_mib, estimated, registered_at, served
+    FROM models WHERE name = :name ORDER BY served DESC, registered_at DESC LIMIT :n""")
+
+LEARNED = text("""
+    SELECT f.device, f.driver, f.parallel, f.least_mib, f.most_mib, f.loads, f.measured_at, m.digest
+    FROM footprints f JOIN models m ON m.id = f.model_id WHERE m.id = ANY(:ids)
+    ORDER BY f.measured_at DESC, f.device, f.parallel LIMIT 50""")
+
+LOADS = text("""
+    SELECT count(*) AS loads, percentile_cont(0.5) WITHIN GROUP (ORDER BY CAST(s ->> 'seconds' AS float8)) AS median_s,
+        max(CAST(s ->> 'seconds' AS float8)) AS longest_s
+    FROM (SELECT servers FROM residencies ORDER BY epoch DESC LIMIT 1000) r
+    CROSS JOIN LATERAL jsonb_array_elements(r.servers) s WHERE CAST(s ->> 'model' AS integer) = ANY(:ids)""")
+
+# Calls have no index by model; the newest ones suffice for the current speed.
+SPEED = sql("""
+    SELECT count(*) AS calls,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS median_s,
+        percentile_cont(0.95) WITHIN GROUP (ORDER BY EXTRACT(epoch FROM a.ended_at - a.started_at)) AS p95_s,
+        1000 * sum(a.prompt_tokens) FILTER (WHERE a.prompt_ms > 0)
+            / NULLIF(sum(a.prompt_ms) FILTER (WHERE a.prompt_ms > 0), 0) AS read_tokens_s,
+        1000 * sum(a.completion_tokens) FILTER (WHERE a.completion_ms > 0)
+            / NULLIF(sum(a.completion_ms) FILTER (WHERE a.completion_ms > 0), 0) AS written_tokens_s,
+        min(a.started_at) AS since, max(a.ended_at) AS until
+    FROM (SELECT id, model_id FROM calls ORDER BY id DESC LIMIT 20000) c
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
+    WHERE c.model_id = ANY(:ids) AND a.started_at IS NOT NULL AND a.ended_at IS NOT NULL""")
+
+JOBS = text("""
+    SELECT j.public_id AS id, j.name, j.state, j.pipeline, j.created_at, r.roles
+    FROM (SELECT * FROM jobs WHERE NOT online ORDER BY id DESC LIMIT 1000) j
+    CROSS JOIN LATERAL (SELECT array_agg(pin.key ORDER BY pin.key) AS roles FROM jsonb_each(j.pins) pin
+        WHERE CAST(pin.value ->> 'model_id' AS integer) = ANY(:ids)) r
+    WHERE r.roles IS NOT NULL ORDER BY j.id DESC LIMIT :n""")
+
+
+class RegisteredModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a model as a guard registered it."""
+
+    backend: str
+    digest: str | None
+    version: str
+    """Version of its server; empty if the server names none."""
+    device: str | None
+    footprint_mib: int
+    estimated: bool
+    """Whether `footprint_mib` was estimated from the model's metadata instead of declared."""
+    registered_at: datetime
+    served: bool
+    """Whether a guard serves it now."""
+
+
+class LearnedFootprint(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that verified loads took on a device, in MiB."""
+
+    device: str
+    driver: str
+    parallel: int
+    """Number of parallel slots."""
+    least_mib: float
+    most_mib: float
+    loads: int
+    measured_at: datetime
+    digest: str | None
+
+
+class Loads(msgspec.Struct, frozen=True, kw_only=True):
+    """Start times of the model's server in the newest 1,000 residencies, in seconds."""
+
+    loads: int
+    median_s: float | None
+    longest_s: float | None
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True):
+    """Speed of the model's calls among the newest 20,000 calls of all models."""
+
+    calls: int
+    median_s: float
+    """Seconds from the start of a call to its reply."""
+    p95_s: float
+    read_tokens_s: float | None
+    """Prompt tokens per second in one slot, as measured by its server; null if it reports none."""
+    written_tokens_s: float | None
+    """Reply tokens per second in one slot."""
+    since: datetime
+    until: datetime
+
+
+class ModelJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that names the model."""
+
+    id: uuid.UUID
+    name: str
+    state: str
+    pipeline: str
+    created_at: datetime
+    roles: list[str]
+
+
+class ModelRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """What the database knows of a model."""
+
+    versions: list[RegisteredModel]
+    """The served version first, then the newest."""
+    learned: list[LearnedFootprint]
+    """Measured footprints, latest first."""
+    loads: Loads
+    speed: Speed | None
+    """Null if none of the newest calls asked this model."""
+    jobs: list[ModelJob]
+    """The newest jobs that name the model, even if their pipelines do not ask it."""
+
+
+async def find_served(connection: AsyncConnection, names: Sequence[str]) -> dict[str, RowMapping]:
+    """Find the versions that guards serve now, by name, with the devices that hold them."""
+    rows = (await connection.execute(SERVED, {"names": list(names)})).mappings()
+    return {row["name"]: row for row in rows}
+
+
+async def load_records(connection: AsyncConnection, name: str) -> ModelRecords:
+    """Load everything known of the model called `name`, with five statements."""
+    rows = (await connection.execute(REGISTERED, {"name": name, "n": VERSIONS})).mappings().all()
+    ids = [row["id"] for row in rows]
+    learned = (await connection.execute(LEARNED, {"ids": ids})).mappings()
+    loads = (await connection.execute(LOADS, {"ids": ids})).mappings().one()
+    speed = (await connection.execute(SPEED, {"ids": ids})).mappings().one()
+    return ModelRecords(
+        versions=[_version(row) for row in rows],
+        learned=[LearnedFootprint(**row) for row in learned],
+        loads=Loads(**loads),
+        speed=Speed(**speed) if speed["calls"] else None,
+        jobs=await list_jobs_naming(connection, ids),
+    )
+
+
+async def list_jobs_naming(connection: AsyncConnection, ids: Sequence[int]) -> list[ModelJob]:
+    """List the newest jobs that name one of these rows of `models`, even if their pipelines do not ask it."""
+    return [ModelJob(**row) for row in (await connection.execute(JOBS, {"ids": ids, "n": MOST_JOBS})).mappings()]
+
+
+def _version(row: RowMapping) -> RegisteredModel:
+    return RegisteredModel(**{name: value for name, value in row.items() if name != "id"})

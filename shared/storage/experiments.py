@@ -1,7 +1,6 @@
 """Experiments as users see them: the request, the job of each cell, and the jobs' progress.
 
-All counts come from the jobs and their samples. The cells of a purged job stay, with the state `purged`.
-"""
+All counts come from the jobs and their samples. The cells of a purged job stay, with the state `purged`."""
 
 import uuid
 from collections import Counter
@@ -13,22 +12,25 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts import canonical
 from shared.errors import Conflict
-from shared.storage import jobs, pace, pages
-from shared.storage.database import Database
-from shared.storage.names import is_usable
-from shared.storage.sql import sql
-from shared.storage.unknown import make_not_found
+from shared.storage import database as storage
+from shared.storage import jobs as stored_jobs
+from shared.storage.database import Database, is_usable, make_not_found, sql
 
 BY_NAME = text("SELECT id, public_id FROM experiments WHERE name = :reference")
+
 BY_RANGE = text("SELECT id, public_id FROM experiments WHERE public_id BETWEEN :low AND :high LIMIT 10")
+
 ONE = text("""
     SELECT public_id, name, CAST(document AS text) AS document, created_at FROM experiments WHERE id = :experiment""")
+
 CELLS = text("""
     SELECT c.ordinal AS index, c.dataset, c.corpus, c.variant, c.pipeline, CAST(c.point AS text) AS point, c.seed,
         c.refused, j.public_id AS job, j.name AS job_name, j.state
     FROM experiment_cells c LEFT JOIN jobs j ON j.id = c.job_id
     WHERE c.experiment_id = :experiment ORDER BY c.ordinal""")
+
 STANDING = sql("""
     SELECT j.id, j.public_id, j.state, j.total, j.prepared, j.created_at, j.ended_at, n.completed, n.failed,
         n.cancelled, n.unparsed, n.first, n.last
@@ -40,6 +42,7 @@ STANDING = sql("""
             min(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS first,
             max(s.ended_at) FILTER (WHERE s.state IN {DONE}) AS last
         FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n ORDER BY j.id""")
+
 LIST = text("""
     SELECT e.id, e.public_id, e.name, e.created_at, n.cells, n.refused, s.jobs, s.ended_at
     FROM experiments e
@@ -50,10 +53,14 @@ LIST = text("""
             SELECT j.state, count(*) AS n, max(j.ended_at) AS ended_at FROM jobs j
             WHERE j.id IN (SELECT job_id FROM experiment_cells c WHERE c.experiment_id = e.id) GROUP BY j.state) j) s
     WHERE e.id < :before ORDER BY e.id DESC LIMIT :n""")
+
 REFUSED, PURGED = "refused", "purged"
+
 """States of a cell without a job, and of a cell whose job was purged."""
+
 LIVE = ("preparing", "running", "paused", "finalizing", "cancelling")
-SCOPE = pages.cursor_scope("experiments")
+
+SCOPE = storage.cursor_scope("experiments")
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +88,8 @@ class Member(NamedTuple):
 
     id: uuid.UUID
     state: str
-    request_counts: jobs.RequestCounts
-    gate: jobs.Gate | None
+    request_counts: stored_jobs.RequestCounts
+    gate: stored_jobs.Gate | None
     created_at: datetime
     ended_at: datetime | None
     pace: tuple[int, datetime | None, datetime | None]
@@ -114,7 +121,7 @@ class Standing(Entry, frozen=True, kw_only=True):
     """An experiment with the progress of its jobs."""
 
     baseline: str | None
-    request_counts: jobs.RequestCounts
+    request_counts: stored_jobs.RequestCounts
     """Samples of all its jobs."""
     eta_seconds: int | None
     """Estimated from the pace of ended samples, as of the last one; null without an estimate."""
@@ -145,7 +152,7 @@ async def resolve(connection: AsyncConnection, reference: str) -> int:
     found: Sequence[Any] = []
     if is_usable(reference):
         found = (await connection.execute(BY_NAME, {"reference": reference})).all()
-        if not found and (span := jobs.id_range(reference)):
+        if not found and (span := stored_jobs.id_range(reference)):
             found = (await connection.execute(BY_RANGE, {"low": span[0], "high": span[1]})).all()
     if len(found) > 1:
         ids = ", ".join(str(row.public_id) for row in found)
@@ -174,7 +181,8 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
     found = list(of.values())
     states = Counter(job.state for job in found)
     counted = {
-        name: sum(getattr(job.request_counts, name) for job in found) for name in jobs.RequestCounts.__struct_fields__
+        name: sum(getattr(job.request_counts, name) for job in found)
+        for name in stored_jobs.RequestCounts.__struct_fields__
     }
     state = state_of(states)
     return Standing(
@@ -187,7 +195,7 @@ async def load_standing(connection: AsyncConnection, experiment: int, of: Mappin
         created_at=row.created_at,
         ended_at=_find_last_end(state, [job.ended_at for job in found]),
         baseline=msgspec.json.decode(row.document)["baseline"],
-        request_counts=jobs.RequestCounts(**counted),
+        request_counts=stored_jobs.RequestCounts(**counted),
         eta_seconds=_estimate_seconds([job.pace for job in found], counted["in_progress"]),
         grid=cells,
     )
@@ -203,22 +211,22 @@ def _member(job: Any) -> Member:
     return Member(
         id=uuid.UUID(str(job.public_id)),
         state=job.state,
-        request_counts=jobs.count_requests(
+        request_counts=stored_jobs.count_requests(
             job.state, job.total, job.completed, job.failed, job.cancelled, job.unparsed
         ),
-        gate=jobs.decode_gate(job.prepared),
+        gate=stored_jobs.decode_gate(job.prepared),
         created_at=job.created_at,
         ended_at=job.ended_at,
         pace=(job.completed + job.failed, job.first, job.last),
     )
 
 
-async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> pages.Page[Entry]:
+async def list_experiments(database: Database, limit: int, cursor: str | None = None) -> storage.Page[Entry]:
     """List experiments, newest first."""
-    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).all()
-    return pages.make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
+    return storage.make_page([_entry(row) for row in rows], limit, SCOPE, *(row.id for row in rows[:limit][-1:]))
 
 
 def _entry(row: Any) -> Entry:
@@ -257,4 +265,83 @@ def _estimate_seconds(paces: Sequence[tuple[int, datetime | None, datetime | Non
     """Estimate the remaining seconds from the common pace of all jobs, because they share their models."""
     firsts, lasts = [first for _, first, _ in paces if first], [last for _, _, last in paces if last]
     ended = sum(count for count, _, _ in paces)
-    return pace.estimate_seconds(in_progress, ended, min(firsts, default=None), max(lasts, default=None))
+    return stored_jobs.estimate_seconds(in_progress, ended, min(firsts, default=None), max(lasts, default=None))
+
+
+# Write experiments: insert one with its cells, and replace jobs of cells that did not end well.
+
+INSERT = text("""
+    INSERT INTO experiments (name, document) VALUES (:name, CAST(:document AS json))
+    ON CONFLICT (name) DO NOTHING RETURNING id""")
+
+INSERT_CELLS = text("""
+    INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point, seed, job_id,
+                                  refused)
+    SELECT :experiment, u.ordinal, u.dataset, u.corpus, u.variant, u.pipeline, CAST(u.point AS json), u.seed, j.id,
+        u.refused
+    FROM unnest(CAST(:index AS integer[]), CAST(:dataset AS text[]), CAST(:corpus AS text[]), CAST(:variant AS text[]),
+        CAST(:pipeline AS text[]), CAST(:point AS text[]), CAST(:seed AS bigint[]), CAST(:job AS uuid[]),
+        CAST(:refused AS text[])) u(ordinal, dataset, corpus, variant, pipeline, point, seed, job, refused)
+    LEFT JOIN jobs j ON j.public_id = u.job""")
+
+OF_JOB = text("SELECT experiment_id FROM jobs WHERE public_id = :job")
+
+LOCK = text("""
+    SELECT ordinal FROM experiment_cells WHERE experiment_id = :experiment ORDER BY ordinal FOR NO KEY UPDATE""")
+
+# A passing failure left these unfinished: only what has no reply is computed again.
+UNDONE = sql("""
+    SELECT DISTINCT j.public_id FROM experiment_cells c JOIN jobs j ON j.id = c.job_id
+    WHERE c.experiment_id = :experiment AND (j.state IN ('failed', 'cancelled') OR (j.state = 'completed' AND EXISTS (
+        SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {FAILED} AND s.failure = ANY(:passing))))
+    ORDER BY j.public_id""")
+
+REPLACE = text("""
+    UPDATE experiment_cells c SET job_id = n.id
+    FROM unnest(CAST(:old AS uuid[]), CAST(:new AS uuid[])) u(old, new)
+    JOIN jobs o ON o.public_id = u.old JOIN jobs n ON n.public_id = u.new
+    WHERE c.experiment_id = :experiment AND c.job_id = o.id""")
+
+
+async def insert_experiment(connection: AsyncConnection, name: str, document: Any) -> int:
+    """Insert an experiment without cells and return its row id.
+
+    Raises:
+        Conflict: the name is taken.
+    """
+    values = {"name": name, "document": canonical.encode(document).decode()}
+    made: int | None = (await connection.execute(INSERT, values)).scalar()
+    if made is None:
+        hint = "mathrag experiment resume goes on with it; another experiment needs another name"
+        raise Conflict(f"`name`: there is an experiment {name!r} already", hint=hint)
+    return made
+
+
+async def insert_cells(connection: AsyncConnection, experiment: int, cells: Sequence[Mapping[str, Any]]) -> None:
+    """Insert cells with index, dataset, corpus, variant, pipeline, point, seed, job (public id) and refused."""
+    columns: dict[str, Any] = {name: [cell[name] for cell in cells] for name in cells[0]}
+    columns["point"] = [canonical.encode(point).decode() for point in columns["point"]]
+    await connection.execute(INSERT_CELLS, {"experiment": experiment, **columns})
+
+
+async def find_experiment_of_job(connection: AsyncConnection, job: uuid.UUID) -> int:
+    """Return the row id of the job's experiment."""
+    return int((await connection.execute(OF_JOB, {"job": job})).scalar_one())
+
+
+async def lock_cells(connection: AsyncConnection, experiment: int) -> None:
+    """Lock the experiment's cells, so that no other transaction replaces its jobs."""
+    await connection.execute(LOCK, {"experiment": experiment})
+
+
+async def list_undone_jobs(connection: AsyncConnection, experiment: int, passing: Sequence[str]) -> list[uuid.UUID]:
+    """List the experiment's jobs that failed, were cancelled, or have samples that failed for a reason in `passing`."""
+    values = {"experiment": experiment, "passing": list(passing)}
+    return [uuid.UUID(str(job)) for job in (await connection.execute(UNDONE, values)).scalars()]
+
+
+async def replace_jobs(
+    connection: AsyncConnection, experiment: int, old: Sequence[uuid.UUID | None], new: Sequence[uuid.UUID]
+) -> None:
+    """Assign the cells of each job in `old` to the job at the same place in `new`."""
+    await connection.execute(REPLACE, {"experiment": experiment, "old": list(old), "new": list(new)})

@@ -1,13 +1,16 @@
-"""Store knowledge graphs in compressed blocks; each graph is also a corpus whose documents are its facts."""
+"""Rows of knowledge graphs; their facts are stored in blocks."""
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+import zlib
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -18,30 +21,138 @@ from shared.contracts.graphs import Phrase, TimeUnit
 from shared.errors import Conflict
 from shared.rules import times
 from shared.rules.graph import Graph
-from shared.storage import corpora, graph_blocks, pages
-from shared.storage.database import Database
-from shared.storage.names import check_name
-from shared.storage.unknown import make_not_found
+from shared.storage import corpora
+from shared.storage import database as storage
+from shared.storage.database import Database, check_name, copy, make_not_found
+
+# Store a graph's arrays and names as compressed blocks of bounded size, so that both sides need little memory.
+
+BLOCK_BYTES = 1 << 20
+
+"""Largest uncompressed block, except for a block with a single longer name."""
+
+LEVEL = 1
+
+"""Compression level of zlib, the fastest."""
+
+AT_ONCE = 8
+
+"""Blocks fetched per round trip."""
+
+Part = Literal["triples", "times", "entities", "relations"]
+
+DTYPES: dict[Part, str] = {"triples": "<i4", "times": "<i8"}
+
+"""Element types of the array parts; triples are rows of three. The other parts are names, one per UTF-8 line."""
+
+BLOCK_COLUMNS = ("graph_id", "part", "ordinal", "content")
+
+SELECT = text("SELECT part, content FROM graph_blocks WHERE graph_id = :graph ORDER BY part, ordinal")
+
+
+class Block(NamedTuple):
+    """A piece of a part. The blocks of a part come in order."""
+
+    part: Part
+    content: bytes
+
+
+async def store_graph(connection: AsyncConnection, graph_id: int, graph: Graph) -> None:
+    """Store the whole graph as rows of `graph_blocks`."""
+    await copy(connection, "graph_blocks", BLOCK_COLUMNS, _rows(graph_id, graph))
+
+
+async def stream_blocks(connection: AsyncConnection, graph_id: int) -> AsyncIterator[Block]:
+    """Yield all blocks, decompressed, with only a few in memory."""
+    values, options = {"graph": graph_id}, {"yield_per": AT_ONCE}
+    async with connection.stream(SELECT, values, execution_options=options) as rows:
+        async for row in rows:
+            yield Block(row.part, await asyncio.to_thread(zlib.decompress, row.content))
+
+
+async def load_graph(connection: AsyncConnection, graph_id: int) -> Graph:
+    """Load the whole graph: 12 bytes per fact, 20 with times, plus the names."""
+    arrays: defaultdict[Part, bytearray] = defaultdict(bytearray)
+    found: defaultdict[Part, list[str]] = defaultdict(list)
+    async for part, content in stream_blocks(connection, graph_id):
+        if part in DTYPES:
+            arrays[part] += content
+        else:
+            found[part] += decode_names(content)
+    triples = np.frombuffer(arrays["triples"], DTYPES["triples"]).reshape(-1, 3)
+    times = np.frombuffer(arrays["times"], DTYPES["times"]) if "times" in arrays else None
+    return Graph(triples, times, found["entities"], found["relations"])
+
+
+def decode_names(content: bytes) -> list[str]:
+    """Decode a block of entity or relation names."""
+    return content.decode().split("\n")[:-1]
+
+
+async def _rows(graph_id: int, graph: Graph) -> AsyncIterator[tuple[int, Part, int, bytes]]:
+    for part, pieces in _pieces(graph).items():
+        for ordinal, piece in enumerate(pieces):
+            yield graph_id, part, ordinal, await asyncio.to_thread(zlib.compress, piece, LEVEL)
+
+
+def _pieces(graph: Graph) -> dict[Part, Iterator[bytes]]:
+    found: dict[Part, Iterator[bytes]] = {"triples": _arrays("triples", graph.triples)}
+    if graph.times is not None:
+        found["times"] = _arrays("times", graph.times)
+    return {**found, "entities": _lines(graph.entities), "relations": _lines(graph.relations)}
+
+
+def _arrays(part: Part, values: NDArray[np.int32] | NDArray[np.int64]) -> Iterator[bytes]:
+    rows = BLOCK_BYTES // values[:1].nbytes
+    for first in range(0, len(values), rows):
+        yield values[first : first + rows].astype(DTYPES[part], copy=False).tobytes()
+
+
+def _lines(found: Sequence[str]) -> Iterator[bytes]:
+    piece = bytearray()
+    for name in found:
+        line = f"{name}\n".encode()
+        if piece and len(piece) + len(line) > BLOCK_BYTES:
+            yield bytes(piece)
+            piece.clear()
+        piece += line
+    yield bytes(piece)
+
+
+# Store knowledge graphs in compressed blocks; each graph is also a corpus whose documents are its facts.
 
 LARGEST = 5
+
 """Number of largest relations that a graph is shown with."""
+
 COLUMNS = """
     g.id, g.name, encode(g.hash, 'hex') AS hash, g.facts, g.entities, g.relations, g.time_unit, g.first_time,
     g.last_time, g.largest, c.name AS corpus, g.created_at"""
+
 FROM = f"SELECT {COLUMNS} FROM graphs g JOIN corpora c ON c.id = g.corpus_id"  # noqa: S608 - constants
+
 ONE = text(f"{FROM} WHERE g.name = :name")
+
 LIST = text(f"{FROM} WHERE g.id < :before ORDER BY g.id DESC LIMIT :n")
+
 CHUNK = 10_000
+
 """Facts formatted at a time."""
-SCOPE = pages.cursor_scope("graphs")
+
+SCOPE = storage.cursor_scope("graphs")
+
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag graphs'))")
+
 INSERT = text("""
     INSERT INTO graphs (name, hash, facts, entities, relations, time_unit, first_time, last_time, largest, corpus_id,
         phrases, phrases_hash)
     VALUES (:name, :hash, :facts, :entities, :relations, :time_unit, :first_time, :last_time,
         CAST(:largest AS jsonb), :corpus, CAST(:phrases AS json), :phrases_hash) RETURNING id""")
+
 PHRASES = text("SELECT phrases FROM graphs WHERE id = :id")
+
 DELETE = text("DELETE FROM graphs WHERE id = :id")
+
 BANKS = text("SELECT name FROM rule_banks WHERE graph_id = :id ORDER BY name LIMIT 5")
 
 
@@ -147,7 +258,7 @@ async def _insert(connection: AsyncConnection, name: str, upload: GraphFacts, di
         "phrases": words and words.decode(), "phrases_hash": words and hashlib.sha256(words).digest(),
     }  # fmt: skip
     number = int((await connection.execute(INSERT, values)).scalar_one())
-    await graph_blocks.store_graph(connection, number, graph)
+    await store_graph(connection, number, graph)
 
 
 def _encode_largest_relations(graph: Graph) -> str:
@@ -183,16 +294,16 @@ async def load(database: Database, name: str) -> tuple[StoredGraph, GraphFacts]:
         stored = await _find_graph(connection, name)
         phrases = (await connection.execute(PHRASES, {"id": stored.id})).scalar_one()
         words = {} if phrases is None else msgspec.convert(phrases, dict[str, Phrase])
-        return stored, GraphFacts(await graph_blocks.load_graph(connection, stored.id), stored.time_unit, words)
+        return stored, GraphFacts(await load_graph(connection, stored.id), stored.time_unit, words)
 
 
-async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> pages.Page[StoredGraph]:
+async def list_graphs(database: Database, limit: int, cursor: str | None = None) -> storage.Page[StoredGraph]:
     """List graphs, newest first."""
-    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_graph(row) for row in rows]
-    return pages.make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
+    return storage.make_page(found, limit, SCOPE, *(graph.id for graph in found[:limit][-1:]))
 
 
 async def delete(database: Database, name: str) -> StoredGraph:
@@ -218,3 +329,22 @@ def _graph(row: RowMapping) -> StoredGraph:
     first, last = (unit and times.written(row[key], unit) for key in ("first_time", "last_time"))
     largest = msgspec.convert(row["largest"], list[RelationSize])
     return StoredGraph(**{**row, "first_time": first, "last_time": last, "largest": largest})
+
+
+# Count the facts of each relation of a graph, block by block.
+
+
+async def count_relations(connection: AsyncConnection, graph: int) -> list[tuple[str, int]]:
+    """Return (relation, facts) of a graph (row id), most facts first, ties in the graph's order."""
+    names: list[str] = []
+    counts: NDArray[np.int64] = np.zeros(0, np.int64)
+    async for block in stream_blocks(connection, graph):
+        if block.part == "relations":
+            names += decode_names(block.content)
+        elif block.part == "triples":
+            relations = np.frombuffer(block.content, DTYPES["triples"])[1::3]
+            found = np.bincount(relations, minlength=len(counts))
+            found[: len(counts)] += counts
+            counts = found
+    order = np.argsort(-counts, kind="stable").tolist()
+    return [(names[at], int(counts[at])) for at in order]

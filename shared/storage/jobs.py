@@ -1,28 +1,207 @@
-"""Jobs as users see them: found by id, prefix or name, and counted from their samples and calls."""
+"""Rows of jobs: what they are, how far they are, what they cost and decided, and what they wait for."""
 
+import math
 import re
 import uuid
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import RowMapping, text
+from anyio import to_thread
+from sqlalchemy import Row, RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import CALL_KINDS
+from shared.contracts.calls import CALL_KINDS, Lane
+from shared.contracts.measures import ACCURACY, EXACT, Measure, Measured
 from shared.contracts.params import Params
+from shared.contracts.plugins import PluginPin
 from shared.contracts.samples import GateDecision
 from shared.errors import Conflict
-from shared.storage import awaited_outages, pace, unserved_models
-from shared.storage.awaited_outages import Waiting
-from shared.storage.database import Database
-from shared.storage.decoding import try_decode, try_decode_params
-from shared.storage.names import is_usable
-from shared.storage.pace import TimeLeft
-from shared.storage.sql import fill_names, sql
-from shared.storage.states import TERMINAL
-from shared.storage.unknown import make_not_found
+from shared.plugins import loading
+from shared.statistics.intervals import poisson_interval
+from shared.statistics.shares import Graded, Table
+from shared.storage import database as storage
+from shared.storage.database import (
+    TERMINAL,
+    Database,
+    fill_names,
+    is_usable,
+    make_not_found,
+    sql,
+    try_decode,
+    try_decode_params,
+)
+
+# Find the outages that jobs wait for: those of models whose calls their samples need next.
+
+# Outages are rare; without one, no row of the jobs is read.
+WAITING = sql("""
+    SELECT j.id AS job, o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
+    FROM outages o CROSS JOIN unnest(CAST(:jobs AS bigint[])) j(id)
+    WHERE EXISTS (
+        SELECT 1 FROM samples s JOIN steps t ON {AWAITED_BY_SAMPLE}
+        JOIN queue q ON q.call_id = t.call_id AND q.model_id = o.model_id WHERE s.job_id = j.id AND s.state = {WAITING})
+    GROUP BY j.id, o.what ORDER BY min(o.since), o.what""")
+
+# What a job has pinned and this process has not, in the order in which it is pinned.
+LACKING = sql("""
+    SELECT j.id AS job, j.name, p.value AS pin FROM jobs j CROSS JOIN LATERAL jsonb_array_elements(j.code -> 'plugins')
+        WITH ORDINALITY p(value, place)
+    WHERE (CAST(:jobs AS bigint[]) IS NULL OR j.id = ANY(:jobs)) AND j.ended_at IS NULL AND j.state IN {RUNNABLE}
+        AND NOT {HAS_PLUGINS} ORDER BY j.id, p.place""")
+
+SELECT_AWAITED_OUTAGES = text("""
+    SELECT o.what, max(o.said) AS said, min(o.since) AS since, min(o.next_try) AS next_try
+    FROM outages o GROUP BY o.what ORDER BY min(o.since), o.what""")
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, index or plug-in that is not available while calls or samples wait for it."""
+
+    what: str
+    said: str
+    """Error of the last probe."""
+    since: datetime
+    next_try: datetime | None
+    """In the past: it is being tried, or about to be. Null: at the next start of the service, of a plug-in."""
+
+
+class Lacking(NamedTuple):
+    """A plug-in that a job needs and that this process lacks."""
+
+    job: int
+    name: str
+    """Name of the job."""
+    pin: PluginPin
+    said: str
+    """Why, and what to do."""
+
+
+async def find_waiting_of_jobs(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, tuple[Waiting, ...]]:
+    """Find the outages that each of these jobs waits for; jobs that wait for none are left out."""
+    found: defaultdict[int, tuple[Waiting, ...]] = defaultdict(tuple)
+    for row in await connection.execute(WAITING, {"jobs": list(jobs)}):
+        found[row.job] += (Waiting(what=row.what, said=row.said, since=row.since, next_try=row.next_try),)
+    for each in await list_lacking_plugins(connection, jobs):
+        found[each.job] += (
+            Waiting(what=f"plug-in {each.pin}", said=each.said, since=loading.get_loaded().at, next_try=None),
+        )
+    return found
+
+
+async def list_lacking_plugins(connection: AsyncConnection, jobs: Sequence[int] | None = None) -> list[Lacking]:
+    """List plug-ins that these live jobs need and this process lacks; None stands for all live jobs."""
+    values = {"jobs": None if jobs is None else list(jobs), "plugins": loading.encode_usable_pins()}
+    rows = (await connection.execute(LACKING, values)).all()
+    pins = [(row, msgspec.convert(row.pin, PluginPin)) for row in rows]
+    return [
+        Lacking(row.job, row.name, pin, reason)
+        for row, pin in pins
+        if (reason := loading.explain_absence(pin)) is not None
+    ]
+
+
+async def find_all_waiting(connection: AsyncConnection) -> list[Waiting]:
+    """List the outages that any call waits for, the oldest first."""
+    rows = await connection.execute(SELECT_AWAITED_OUTAGES)
+    return [Waiting(what=row.what, said=row.said, since=row.since, next_try=row.next_try) for row in rows]
+
+
+# Estimate a job's remaining time from the pace at which its samples have ended.
+#
+# Samples end only in the last stage, so there is no estimate during earlier stages. The pace is measured between the
+# first and the last ended sample, so the estimate holds as of the last one and changes only with the next.
+
+FEWEST = 10
+
+"""Number of ended samples that an estimate needs."""
+
+COUNT_ENDED_SAMPLES = sql("""
+    SELECT count(*) AS ended, min(ended_at) AS first, max(ended_at) AS last FROM samples
+    WHERE job_id = :job AND kind = 'item' AND state IN {DONE}""")
+
+
+class TimeLeft(NamedTuple):
+    """Estimated seconds until the job's last sample ends, with a 95 % interval."""
+
+    seconds: int
+    low: int
+    high: int
+    """Upper end of the interval, which assumes that samples end independently of each other."""
+
+
+async def estimate_time_left(connection: AsyncConnection, job: int, in_progress: int) -> TimeLeft | None:
+    """Estimate the remaining time; None if too few samples have ended."""
+    row = (await connection.execute(COUNT_ENDED_SAMPLES, {"job": job})).one()
+    seconds = estimate_seconds(in_progress, row.ended, row.first, row.last)
+    if seconds is None:
+        return None
+    # In a thread, because the first call imports scipy, which takes a second.
+    return TimeLeft(seconds, *await to_thread.run_sync(estimate_bounds, in_progress, row.ended, row.first, row.last))
+
+
+def estimate_seconds(in_progress: int, ended: int, first: datetime | None, last: datetime | None) -> int | None:
+    """Estimate the seconds for `in_progress` samples, given that `ended` ones ended between `first` and `last`."""
+    if ended < FEWEST or first is None or last is None or last <= first:
+        return None
+    return math.ceil(in_progress * (last - first).total_seconds() / (ended - 1))
+
+
+def estimate_bounds(in_progress: int, ended: int, first: datetime, last: datetime) -> tuple[int, int]:
+    """Return the estimate's 95 % interval, with the number of samples that end in a time as a Poisson count."""
+    few, many = poisson_interval(ended - 1)
+    span = in_progress * (last - first).total_seconds()
+    return math.floor(span / many), math.ceil(span / few)
+
+
+# Find models that no guard serves although samples wait for their calls.
+
+# Such models are rare, so waiting samples are searched only if there are any.
+LOST = """
+    WITH lost AS MATERIALIZED (
+        SELECT m.id, m.name, m.digest, m.device FROM models m
+        WHERE NOT m.served AND EXISTS (SELECT 1 FROM queue q WHERE q.lane = ANY(:lanes) AND q.model_id = m.id))"""
+
+
+def make_lost_statement(select: str) -> TextClause:
+    """Prepend the common table expression `lost` to `select` and fill in the shared names."""
+    return sql(f"{LOST} {select}")
+
+
+SELECT_UNSERVED_MODELS_OF_JOB = make_lost_statement("""
+    SELECT DISTINCT l.name FROM lost l JOIN queue q ON q.lane = ANY(:lanes) AND q.model_id = l.id
+    JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} WHERE s.job_id = :job ORDER BY l.name""")
+
+SELECT_UNSERVED_MODELS = make_lost_statement("""
+    SELECT l.name, l.digest, waiting.jobs,
+        (SELECT digest FROM models n WHERE n.name = l.name AND n.served ORDER BY n.registered_at DESC LIMIT 1) AS now
+    FROM lost l CROSS JOIN LATERAL (
+        SELECT array_agg(DISTINCT j.name ORDER BY j.name) AS jobs FROM (
+            SELECT call_id FROM queue WHERE lane = ANY(:lanes) AND model_id = l.id LIMIT :most) q
+        JOIN steps t ON t.call_id = q.call_id JOIN samples s ON {WAITS_FOR_STEP} JOIN jobs j ON j.id = s.job_id) waiting
+    WHERE l.device IS NOT NULL AND waiting.jobs IS NOT NULL ORDER BY l.name""")
+
+LANES = list(Lane)
+
+MOST_UNSERVED_MODELS = 1000
+
+"""Largest number of waiting calls per model whose jobs are looked up."""
+
+
+async def list_unserved_of_job(connection: AsyncConnection, job: int) -> tuple[str, ...]:
+    """List the names of unserved models that the job with this row id waits for."""
+    return tuple((await connection.execute(SELECT_UNSERVED_MODELS_OF_JOB, {"job": job, "lanes": LANES})).scalars())
+
+
+async def list_unserved(connection: AsyncConnection) -> Sequence[Row[Any]]:
+    """List all unserved models with name, digest, digest of the version served `now`, and names of waiting `jobs`."""
+    return (await connection.execute(SELECT_UNSERVED_MODELS, {"lanes": LANES, "most": MOST_UNSERVED_MODELS})).all()
+
+
+# Jobs as users see them: found by id, prefix or name, and counted from their samples and calls.
 
 # One row per job with its samples counted by state; (job_id, state) is an index.
 JOBS = fill_names("""
@@ -39,21 +218,33 @@ JOBS = fill_names("""
     LEFT JOIN jobs r ON r.id = j.requeued_from LEFT JOIN experiments x ON x.id = j.experiment_id
     CROSS JOIN LATERAL (
         SELECT {COUNTS_BY_END} FROM samples s WHERE s.job_id = j.id AND s.kind = 'item') n""")
+
 ONE = text(f"{JOBS} WHERE j.id = :job")
+
 SEVERAL = text(f"{JOBS} WHERE j.id = ANY(:jobs)")
+
 ROWS = text("SELECT id, public_id FROM jobs WHERE public_id = ANY(:jobs)")
+
 BY_NAME = text("SELECT id, public_id FROM jobs WHERE name = :name AND NOT online ORDER BY id DESC LIMIT 10")
+
 BY_RANGE = text("SELECT id, public_id FROM jobs WHERE public_id BETWEEN :low AND :high ORDER BY public_id LIMIT 10")
+
 STAGES = sql("""
     SELECT c.role, count(*) AS total, count(*) FILTER (WHERE c.failed OR a.id IS NOT NULL) AS done
     FROM ({CALLS_OF_JOB}) mine JOIN calls c ON c.id = mine.call_id LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id
     GROUP BY c.role""")
+
 LIVE = text("SELECT public_id FROM jobs WHERE ended_at IS NULL AND NOT online ORDER BY rank, id LIMIT :n")
-ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE id = :job")
+
+HAS_ENDED = text("SELECT ended_at IS NOT NULL FROM jobs WHERE id = :job")
+
 PUBLIC_ID = text("SELECT public_id FROM jobs WHERE id = :job")
+
 VERSION = text("SELECT version FROM jobs WHERE id = :job")
+
 SUBMITTERS = text("""
     SELECT DISTINCT code ->> 'submitted_by' FROM jobs WHERE public_id = :job OR experiment_id = :experiment""")
+
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -194,13 +385,13 @@ async def view(connection: AsyncConnection, job: int) -> Job:
     """Load the job with this row id, with its stages."""
     row = (await connection.execute(ONE, {"job": job})).mappings().one()
     left = row["total"] - row["completed"] - row["failed"]
-    eta = await pace.estimate_time_left(connection, job, left) if row["state"] == "running" else None
+    eta = await estimate_time_left(connection, job, left) if row["state"] == "running" else None
     counted = {stage.role: stage for stage in await connection.execute(STAGES, {"job": job})}
     stages = {
         role: StageCount(done=counted[role].done, total=counted[role].total) for role in CALL_KINDS if role in counted
     }
-    lost = await unserved_models.list_unserved_of_job(connection, job)
-    away = await awaited_outages.find_waiting_of_jobs(connection, [job])
+    lost = await list_unserved_of_job(connection, job)
+    away = await find_waiting_of_jobs(connection, [job])
     return _job(row, stages, eta, lost, away.get(job, ()))
 
 
@@ -239,7 +430,7 @@ async def list_submitters(
 
 async def has_ended(connection: AsyncConnection, job: int) -> bool:
     """Tell whether the job with this row id has ended."""
-    return bool((await connection.execute(ENDED, {"job": job})).scalar_one())
+    return bool((await connection.execute(HAS_ENDED, {"job": job})).scalar_one())
 
 
 async def find_version(connection: AsyncConnection, job: int) -> int:
@@ -261,6 +452,7 @@ def count_requests(state: str, total: int, completed: int, failed: int, cancelle
 
 
 _COUNTED = ("state", "total", "completed", "failed", "cancelled", "unparsed")
+
 _COPIED = (
     "name", "state", "pipeline", "dataset", "corpus", "limit", "repeats", "reuse", "rank", "metadata", "version",
     "created_at", "running_at", "ended_at", "reason", "chain", "experiment", "submitted_by",
@@ -304,3 +496,441 @@ def _gate(decision: GateDecision | None) -> Gate | None:
         return None
     copied = ("strategy", "reason", "tau", "rho", "low", "high", "asked", "unparsed")
     return Gate(pairs=len(decision.documents), **{field: getattr(decision, field) for field in copied})
+
+
+# Load the costs of several jobs with a few statements; `reports/work.py` has the details of one job.
+
+CALLS = text("""
+    WITH mine AS (
+        SELECT s.job_id, t.call_id, bool_or(t.created) AS made FROM samples s JOIN steps t ON t.sample_id = s.id
+        WHERE s.job_id = ANY(:jobs) GROUP BY s.job_id, t.call_id)
+    SELECT mine.job_id, c.role, count(*) FILTER (WHERE mine.made) AS made,
+        count(*) FILTER (WHERE NOT mine.made) AS reused
+    FROM mine JOIN calls c ON c.id = mine.call_id GROUP BY mine.job_id, c.role ORDER BY mine.job_id, c.role""")
+
+LOADS = sql("""
+    SELECT DISTINCT s.job_id, r.epoch, c.model_id, loading.n
+    FROM samples s JOIN steps t ON t.sample_id = s.id AND t.created
+    JOIN calls c ON c.id = t.call_id JOIN attempts a ON {ACCEPTED_FOR} c.id
+    JOIN residencies r ON r.epoch = a.epoch CROSS JOIN {LOADS_OF_MODEL} WHERE s.job_id = ANY(:jobs)""")
+
+FAILURES = sql("""
+    SELECT job_id, failure, count(*) AS samples FROM samples
+    WHERE job_id = ANY(:jobs) AND kind = 'item' AND state = {FAILED}
+    GROUP BY job_id, failure ORDER BY job_id, failure""")
+
+CountsByJob = dict[int, dict[str, int]]
+
+"""Counts by job, then by role or kind."""
+
+
+class Costs(msgspec.Struct, frozen=True, kw_only=True):
+    """Costs by row id of the job; jobs without calls are left out."""
+
+    made: CountsByJob
+    """Calls that the job enqueued, by role."""
+    reused: CountsByJob
+    """Calls that another job had made, by role."""
+    loads: dict[int, set[tuple[int, int, int]]]
+    """(epoch, model, number of the load in that epoch) of the calls that the job enqueued."""
+    failures: CountsByJob
+    """Failed samples by kind of failure."""
+
+
+async def load_costs(connection: AsyncConnection, jobs: Sequence[int]) -> Costs:
+    """Load the costs of these jobs (row ids)."""
+    values = {"jobs": sorted(set(jobs))}
+    made: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    reused: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    loads: defaultdict[int, set[tuple[int, int, int]]] = defaultdict(set)
+    for row in await connection.execute(CALLS, values):
+        made[row.job_id][row.role], reused[row.job_id][row.role] = row.made, row.reused
+    for row in await connection.execute(LOADS, values):
+        loads[row.job_id].add((row.epoch, row.model_id, row.n))
+    return Costs(
+        made=dict(made), reused=dict(reused), loads=dict(loads), failures=await count_failures(connection, jobs)
+    )
+
+
+async def count_failures(connection: AsyncConnection, jobs: Sequence[int]) -> CountsByJob:
+    """Count the failed samples of these jobs (row ids) by kind of failure."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(FAILURES, {"jobs": sorted(set(jobs))}):
+        found[row.job_id][row.failure] = row.samples
+    return dict(found)
+
+
+# Gate decisions with their score vectors, which the view of a job leaves out.
+
+PREPARED = text("SELECT prepared FROM jobs WHERE id = :job")
+
+
+async def load_decision(connection: AsyncConnection, job: int) -> GateDecision | None:
+    """Load a job's gate decision; None if there is none yet or this release cannot read it."""
+    prepared = (await connection.execute(PREPARED, {"job": job})).scalar_one()
+    return try_decode(prepared, GateDecision, "")[0]
+
+
+# Snapshots of a job with the history of its states.
+
+CHANGES = text("SELECT version, state, reason, at FROM job_events WHERE job_id = :job ORDER BY version")
+
+
+class JobStateChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The job entered this state, or its name, rank or metadata changed in it."""
+
+    version: int
+    state: str
+    reason: str | None
+    at: datetime
+
+
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A job at one instant, with its history."""
+
+    row: int
+    """jobs.id"""
+    job: Job
+    changes: list[JobStateChange]
+
+
+async def take_snapshot(database: Database, job: int) -> JobSnapshot:
+    """Take a snapshot of the job with this row id."""
+    async with database.snapshot() as connection:
+        rows = (await connection.execute(CHANGES, {"job": job})).mappings()
+        changes = [JobStateChange(**row) for row in rows]
+        return JobSnapshot(row=job, job=await view(connection, job), changes=changes)
+
+
+# List jobs, filtered and sorted, page by page. Only the samples of the page's jobs are counted.
+
+Sort = Literal["newest", "name", "state"]
+
+"""Sort keys that a page's cursor can continue from; counted values such as accuracy cannot be one."""
+
+_STATE = (
+    "array_position(ARRAY['running', 'preparing', 'finalizing', 'cancelling', 'paused', 'failed', 'cancelled',"
+    " 'completed'], {})"
+)
+
+"""Sort order of states: live jobs first, then those that did not end well."""
+
+_NOW, _THEN = _STATE.format("j.state"), _STATE.format("CAST(:key AS text)")
+
+
+def _statement(key: str, after: str, order: str) -> TextClause:
+    return text(f"""
+        SELECT j.id, {key} AS key FROM jobs j JOIN datasets d ON d.id = j.dataset_id
+        LEFT JOIN corpora k ON k.id = j.corpus_id LEFT JOIN experiments x ON x.id = j.experiment_id
+        WHERE NOT j.online AND (CAST(:before AS bigint) IS NULL OR {after})
+            AND (CAST(:state AS text) IS NULL OR j.state = :state) AND (CAST(:name AS text) IS NULL OR j.name = :name)
+            AND (CAST(:name_contains AS text) IS NULL OR strpos(lower(j.name), lower(:name_contains)) > 0)
+            AND (CAST(:pipeline AS text) IS NULL OR j.pipeline = :pipeline)
+            AND (CAST(:dataset AS text) IS NULL OR d.name = :dataset)
+            AND (CAST(:corpus AS text) IS NULL OR k.name = :corpus)
+            AND (CAST(:experiment AS text) IS NULL OR x.name = :experiment)
+            AND (CAST(:submitted_by AS text) IS NULL OR j.code ->> 'submitted_by' = :submitted_by)
+        ORDER BY {order} LIMIT :n""")  # noqa: S608 - parts of this module alone
+
+
+SORTED: dict[Sort, TextClause] = {
+    "newest": _statement("''", "j.id < :before", "j.id DESC"),
+    "name": _statement("j.name", "(j.name, j.id) > (:key, :before)", "j.name, j.id"),
+    "state": _statement("j.state", f"({_NOW} > {_THEN} OR {_NOW} = {_THEN} AND j.id < :before)", f"{_NOW}, j.id DESC"),
+}
+
+
+class JobSelection(msgspec.Struct, frozen=True, kw_only=True):
+    """Filters of a list; None accepts any value."""
+
+    state: str | None = None
+    pipeline: str | None = None
+    dataset: str | None = None
+    corpus: str | None = None
+    name: str | None = None
+    name_contains: str | None = None
+    """Part of the name, ignoring case."""
+    experiment: str | None = None
+    submitted_by: str | None = None
+    """Name of a key."""
+
+
+EVERY = JobSelection()
+
+
+class _Picked(msgspec.Struct, frozen=True):
+    """A job of a page with its sort key."""
+
+    id: int
+    key: str
+
+
+async def list_jobs(
+    database: Database, limit: int, cursor: str | None = None, filters: JobSelection = EVERY, sort: Sort = "newest"
+) -> storage.Page[Job]:
+    """List jobs without stages and estimates.
+
+    Raises:
+        BadRequest: the cursor belongs to another list, other filters or another order.
+    """
+    scope = storage.cursor_scope("jobs", sort=sort, **msgspec.structs.asdict(filters))
+    key, before = storage.decode_sorted_cursor(cursor, scope) if cursor else ("", None)
+    async with database.transaction() as connection:
+        values = {"key": key, "before": before, "n": limit + 1, **msgspec.structs.asdict(filters)}
+        rows = (await connection.execute(SORTED[sort], values)).all()
+        picked = [_Picked(row.id, row.key) for row in rows]
+        found = await _load_jobs(connection, [each.id for each in picked[:limit]])
+    last = picked[limit - 1] if len(picked) > limit else None
+    following = storage.encode_cursor(scope, last.id, sorted_by=last.key) if last else None
+    return storage.Page(data=found, next_cursor=following)
+
+
+async def _load_jobs(connection: AsyncConnection, ids: list[int]) -> list[Job]:
+    """Load these jobs in this order."""
+    found = await load_without_stages(connection, ids)
+    away = await find_waiting_of_jobs(connection, [row for row, job in found.items() if not job.ended])
+    return [msgspec.structs.replace(found[row], waiting=away.get(row, ())) for row in ids]
+
+
+# The work of both lanes now, and their recent pace.
+
+WINDOW_S = 30.0
+
+"""Time window of the pace, in seconds."""
+
+MOST_CALLS = 20_000
+
+"""Largest number of queued or ended calls that are counted per lane and model."""
+
+QUEUED = text("""
+    SELECT l.lane, m.name AS model, CASE WHEN m.needs_lease THEN m.device END AS device, q.queued, q.running
+    FROM models m CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS queued, count(token) AS running
+        FROM (SELECT token FROM queue WHERE lane = l.lane AND model_id = m.id LIMIT :most) first) q
+    WHERE q.queued > 0""")
+
+# The window is limited by time and by number of calls; in the second case, their span is the window.
+COUNT_ENDED_CALLS = text("""
+    SELECT c.role, m.name AS model, CASE WHEN m.needs_lease THEN m.device END AS device, count(*) AS ended,
+        CASE WHEN sum(count(*)) OVER () < :most THEN :window
+            ELSE extract(epoch FROM now() - min(min(a.created_at)) OVER ()) END AS seconds
+    FROM (SELECT call_id, created_at FROM attempts
+          WHERE accepted AND created_at > now() - make_interval(secs => :window) ORDER BY created_at DESC LIMIT :most) a
+    JOIN calls c ON c.id = a.call_id JOIN models m ON m.id = c.model_id
+    GROUP BY c.role, m.name, m.device, m.needs_lease""")
+
+
+class LaneWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one model in one lane."""
+
+    lane: Lane
+    model: str
+    device: str | None
+    """Device on which the model must be resident; null if it needs none."""
+    queued: int = 0
+    """Pending and claimed calls, at most 20,000."""
+    running: int = 0
+    """Calls that a worker has claimed."""
+    ended: int = 0
+    """Calls that ended in the last `window_s` seconds."""
+    window_s: float = WINDOW_S
+
+
+Place = tuple[Lane, str]
+
+
+async def load_work(connection: AsyncConnection) -> list[LaneWork]:
+    """Load the work of each model with queued or recently ended calls, the judge's lane first."""
+    queued = (await connection.execute(QUEUED, {"lanes": list(Lane), "most": MOST_CALLS})).mappings()
+    found: dict[Place, LaneWork] = {(Lane(row["lane"]), row["model"]): _read_lane_work(row) for row in queued}
+    for row in (await connection.execute(COUNT_ENDED_CALLS, {"window": WINDOW_S, "most": MOST_CALLS})).mappings():
+        place = (CALL_KINDS[row["role"]].lane, row["model"])
+        known = found.get(place) or LaneWork(lane=place[0], model=place[1], device=row["device"])
+        found[place] = msgspec.structs.replace(
+            known, ended=known.ended + row["ended"], window_s=max(float(row["seconds"]), 0.001)
+        )
+    return sorted(found.values(), key=lambda each: (list(Lane).index(each.lane), each.model))
+
+
+def _read_lane_work(row: RowMapping) -> LaneWork:
+    return msgspec.convert(dict(row), LaneWork)
+
+
+# Subjects and levels of a job's questions, for the filters of its samples.
+
+MOST_SUBJECTS = 200
+
+"""Largest number of pairs of subject and level; a dataset with more uses these fields for something else."""
+
+SELECT_SUBJECTS = text("""
+    SELECT DISTINCT i.subject, i.level FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
+    WHERE j.public_id = CAST(:job AS uuid) LIMIT :most""")
+
+
+class Subjects(msgspec.Struct, frozen=True, kw_only=True):
+    """Subjects and levels, sorted."""
+
+    subjects: list[str]
+    levels: list[str]
+
+
+async def load_subjects(database: Database, job: str) -> Subjects:
+    """Load the subjects and levels of the job's dataset, which never change."""
+    async with database.statement() as connection:
+        rows = (await connection.execute(SELECT_SUBJECTS, {"job": job, "most": MOST_SUBJECTS})).all()
+    return Subjects(
+        subjects=sorted({row.subject for row in rows if row.subject}),
+        levels=sorted({row.level for row in rows if row.level}),
+    )
+
+
+# Add up the samples' values of a measure by item in PostgreSQL, so that jobs of any length yield few rows.
+#
+# The figures of one job count every line of its dataset as an item, like its report. In pairs of jobs two items are the
+# same if question and gold answer are equal, in any dataset and at any position; an item that a dataset lists twice is
+# one observation there.
+
+COLUMNS = {ACCURACY: "correct", EXACT: "strict"}
+
+"""Measures with a column in `outcomes`; the others are read from the encoded outcomes."""
+
+UNIT = 1_000_000
+
+"""Scores are integers in units of 1 / UNIT, so that scores that differ only by rounding are equal."""
+
+OUTCOMES = text("""
+    SELECT o.sample_id, o.outcome FROM samples s JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = ANY(:jobs) AND s.kind = 'item'""")
+
+SHARES = """
+    SELECT job_id, total, n, count(*) AS items
+    FROM (SELECT job_id, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, ordinal) by_item
+    GROUP BY job_id, total, n"""
+
+COMMON = """,
+        by_question AS MATERIALIZED (
+            SELECT job_id, hash, sum(value) AS total, count(*) AS n FROM by_sample GROUP BY job_id, hash)
+    SELECT p.one, p.other, a.total, a.n, b.total AS other_total, b.n AS other_n, count(*) AS items
+    FROM unnest(CAST(:ones AS bigint[]), CAST(:others AS bigint[])) AS p (one, other)
+    JOIN by_question a ON a.job_id = p.one JOIN by_question b ON b.job_id = p.other AND b.hash = a.hash
+    GROUP BY 1, 2, 3, 4, 5, 6"""
+
+QUESTIONS = "SELECT job_id, count(DISTINCT hash) AS questions FROM by_sample GROUP BY job_id"
+
+# Only items with a value in every repeat that has any: the others would make repeats differ by their questions.
+REPEATS = """,
+        by_job AS (SELECT job_id, count(DISTINCT repeat) AS repeats FROM by_sample GROUP BY job_id),
+        counted AS (SELECT *, count(*) OVER (PARTITION BY job_id, ordinal) AS values_of_item FROM by_sample)
+    SELECT c.job_id, c.repeat, sum(c.value) AS total, count(*) AS n
+    FROM counted c JOIN by_job b ON b.job_id = c.job_id AND b.repeats = c.values_of_item
+    GROUP BY c.job_id, c.repeat"""
+
+EXTRACTIONS = text("""
+    SELECT s.job_id, o.extraction, count(*) AS answers FROM samples s JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' GROUP BY s.job_id, o.extraction ORDER BY s.job_id, o.extraction""")
+
+
+def _statements(value: str, source: str) -> dict[str, TextClause]:
+    """Build the statements over the samples' integer values."""
+    values = fill_names(f"""
+        WITH by_sample AS (
+            SELECT s.job_id, s.ordinal, s.repeat, i.hash, {value} AS value
+            FROM samples s JOIN jobs j ON j.id = s.job_id JOIN items i ON {{ASKED_BY_SAMPLE}} JOIN {source}
+            WHERE s.job_id = ANY(:jobs) AND s.kind = 'item' AND {value} IS NOT NULL)""")  # noqa: S608 - parts of this module alone
+    return {asked: text(values + asked) for asked in (SHARES, COMMON, QUESTIONS, REPEATS)}
+
+
+_FROM_COLUMNS = {
+    name: _statements(f"CAST(o.{column} AS integer)", "outcomes o ON o.sample_id = s.id")
+    for name, column in COLUMNS.items()
+}
+
+_GIVEN = _statements(
+    "v.value", "unnest(CAST(:samples AS bigint[]), CAST(:values AS integer[])) AS v (sample, value) ON v.sample = s.id"
+)
+
+
+class SampleValues(NamedTuple):
+    """The values of jobs' samples by a measure."""
+
+    jobs: list[int]
+    measure: Measure
+    given: dict[str, list[int]]
+    """For a measure without a column, the `samples` with a value and their `values`."""
+
+    @property
+    def unit(self) -> int:
+        """The integer that stands for a value of 1."""
+        return UNIT if self.measure.has_degrees else 1
+
+    def mean(self, total: int, n: int) -> Fraction:
+        """Return the mean value of an item's answers; scores are rounded to a UNIT, so that tests add integers."""
+        return Fraction(total, n) if self.unit == 1 else Fraction(round(total / n), UNIT)
+
+    async def rows(self, connection: AsyncConnection, asked: str, **parameters: Any) -> Sequence[Any]:
+        """Run one of this module's statements."""
+        statement = _FROM_COLUMNS.get(self.measure.name, _GIVEN)[asked]
+        return (await connection.execute(statement, {"jobs": self.jobs, **self.given, **parameters})).all()
+
+
+async def load_values(connection: AsyncConnection, jobs: Sequence[int], measure: Measure) -> SampleValues:
+    """Load the values of these jobs' samples; outcomes that this release cannot read have none."""
+    numbers = sorted(set(jobs))
+    if measure.name in COLUMNS:
+        return SampleValues(numbers, measure, {})
+    found = SampleValues(numbers, measure, {"samples": [], "values": []})
+    async for row in await connection.stream(OUTCOMES, {"jobs": numbers}):
+        outcome, _ = try_decode(row.outcome, Measured, "")
+        value = None if outcome is None else measure.value(outcome)
+        if value is not None:
+            found.given["samples"].append(row.sample_id)
+            found.given["values"].append(round(value * found.unit))
+    return found
+
+
+async def count_shares(connection: AsyncConnection, of: SampleValues) -> dict[int, Graded]:
+    """Count each job's items by (total value, number of answers); jobs without values are left out."""
+    found: defaultdict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for row in await of.rows(connection, SHARES):
+        found[row.job_id][row.total, row.n] = row.items
+    return dict(found)
+
+
+async def count_verdicts(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, Graded]:
+    """Count each job's items by (correct answers, number of answers)."""
+    return await count_shares(connection, await load_values(connection, jobs, Measure(ACCURACY)))
+
+
+async def count_common(
+    connection: AsyncConnection, of: SampleValues, pairs: Sequence[tuple[int, int]]
+) -> dict[tuple[int, int], Table]:
+    """Count, for each pair of jobs, the items with a value in both, by the two mean values."""
+    ones, others = [one for one, _ in pairs], [other for _, other in pairs]
+    found: defaultdict[tuple[int, int], Counter[tuple[Fraction, Fraction]]] = defaultdict(Counter)
+    for row in await of.rows(connection, COMMON, ones=ones, others=others):
+        found[row.one, row.other][of.mean(row.total, row.n), of.mean(row.other_total, row.other_n)] += row.items
+    return dict(found)
+
+
+async def count_questions(connection: AsyncConnection, of: SampleValues) -> dict[int, int]:
+    """Count each job's different items that have a value; jobs without values are left out."""
+    return {row.job_id: row.questions for row in await of.rows(connection, QUESTIONS)}
+
+
+async def sum_repeats(connection: AsyncConnection, of: SampleValues) -> dict[int, dict[int, tuple[float, int]]]:
+    """Return (sum of values, number of values) by job and repeat, over the items with a value in every repeat that has
+    any.
+    """
+    found: defaultdict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
+    for row in await of.rows(connection, REPEATS):
+        found[row.job_id][row.repeat] = row.total / of.unit, row.n
+    return dict(found)
+
+
+async def count_extractions(connection: AsyncConnection, jobs: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Count the answers of these jobs (row ids) by how the final answer was found in them."""
+    found: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(EXTRACTIONS, {"jobs": sorted(set(jobs))}):
+        found[row.job_id][row.extraction] = row.answers
+    return dict(found)

@@ -11,9 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from shared.contracts import api_keys as keys
 from shared.contracts.api_keys import Scope
 from shared.errors import Conflict, Invalid, NotFound
-from shared.storage.database import Database
-from shared.storage.names import check_name
-from shared.storage.operations import record_operation
+from shared.storage.database import Database, check_name, record_operation
 
 VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 # Of two concurrent requests for a key with the same name, only one may succeed.

@@ -1,6 +1,7 @@
-"""Store people's labels. Labels are only added; the last label of each labeller and task counts."""
+"""Label sets: how they are drawn, their tasks, and the labels that people give."""
 
-from collections.abc import AsyncIterator
+import hashlib
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -8,24 +9,301 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.labels import Content, Value, What, parse_label
-from shared.errors import NotFound
-from shared.storage.database import Database
-from shared.storage.label_sets import LabelSet
+from shared.contracts import canonical
+from shared.contracts.grading import Expected
+from shared.contracts.labels import KINDS, Content, Value, What, parse_label
+from shared.errors import Conflict, NotFound
+from shared.storage import database as storage
+from shared.storage import jobs
+from shared.storage.database import Database, check_name, copy, make_not_found, sql
+
+# Draw the tasks of a label set from a job's judged documents or graded answers, each at most once.
+
+NUL = {"nul": "\\u0000", "instead": "\\ufffd"}
+
+"""A NUL in JSON and its replacement: a model may write one, and PostgreSQL's JSON functions refuse it."""
+
+# Takes the smallest hashes of seed and content, so that equal seeds draw equal tasks from a job.
+DOCUMENTS = sql("""
+    WITH judged AS (
+        SELECT s.kind, s.ordinal, s.repeat, t.position, t.slot,
+            CAST(replace(convert_from(c.request, 'UTF8'), :nul, :instead) AS json) AS asked,
+            CAST(replace(convert_from(a.reply, 'UTF8'), :nul, :instead) AS json) AS reply
+        FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
+        JOIN attempts a ON {ACCEPTED_FOR} c.id WHERE s.job_id = :job AND c.role = 'judge'),
+    rated AS (
+        SELECT *, asked -> 'values' -> 'document' ->> 'doc' AS document,
+            CASE WHEN :by_question THEN asked -> 'values' ->> 'question' ELSE '' END AS question
+        FROM judged
+        WHERE split_part(asked ->> 'template', '@', 1) = ANY(:rubrics) AND reply ->> 'type' = 'rated'),
+    firsts AS (
+        SELECT DISTINCT ON (document, question) * FROM rated WHERE document IS NOT NULL
+        ORDER BY document, question, COALESCE(CAST(asked ->> 'draw' AS integer), 0), kind, ordinal, repeat, position,
+            slot)
+    SELECT CASE WHEN f.kind = 'item' THEN f.ordinal END AS item, f.repeat,
+        COALESCE(NULLIF(f.question, ''), i.question, '') AS question, f.document, d.problem, d.body AS text,
+        f.reply ->> 'rating' AS system, count(*) OVER () AS eligible
+    FROM firsts f JOIN documents d ON d.hash = decode(f.document, 'hex') JOIN jobs j ON j.id = :job
+    LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = f.ordinal AND f.kind = 'item'
+    ORDER BY sha256(convert_to(concat_ws(' ', CAST(:seed AS text), f.document, f.question), 'UTF8')), f.document
+    LIMIT :size""")
+
+ANSWERS = sql("""
+    WITH firsts AS (
+        SELECT DISTINCT ON (s.ordinal, o.answer) s.ordinal, s.repeat, o.answer, o.correct
+        FROM samples s JOIN outcomes o ON o.sample_id = s.id
+        WHERE s.job_id = :job AND s.kind = 'item' AND o.correct IS NOT NULL AND o.answer IS NOT NULL
+        ORDER BY s.ordinal, o.answer, s.repeat)
+    SELECT s.ordinal AS item, s.repeat, i.question, i.gold, i.expected, s.answer,
+        CASE WHEN s.correct THEN 'right' ELSE 'wrong' END AS system, count(*) OVER () AS eligible
+    FROM firsts s JOIN jobs j ON j.id = :job JOIN items i ON {ASKED_BY_SAMPLE}
+    ORDER BY sha256(convert_to(concat_ws(' ', CAST(:seed AS text), s.ordinal, s.answer), 'UTF8')), s.ordinal
+    LIMIT :size""")
+
+
+class DrawnTask(NamedTuple):
+    """A drawn task."""
+
+    item: int | None
+    """None for a document of the gate's calibration."""
+    repeat: int
+    content: Content
+    system: Value
+    """The verdict of the judge or the grader."""
+
+
+async def draw_tasks(
+    connection: AsyncConnection, job: int, what: What, size: int, seed: int
+) -> tuple[list[DrawnTask], int]:
+    """Draw at most `size` tasks of a job (row id); return them in drawing order, and how many are eligible.
+
+    If a document was rated several times or an answer given several times, the first one counts.
+    """
+    kind = KINDS[what]
+    values: dict[str, Any] = {"job": job, "size": size, "seed": str(seed)}
+    if kind.rubrics:
+        values |= {"rubrics": list(kind.rubrics), "by_question": kind.by_question, **NUL}
+    rows = (await connection.execute(DOCUMENTS if kind.rubrics else ANSWERS, values)).mappings().all()
+    content = _document if kind.rubrics else _answer
+    drawn = [DrawnTask(row["item"], row["repeat"], content(row), parse_label(what, row["system"])) for row in rows]
+    return drawn, rows[0]["eligible"] if rows else 0
+
+
+def _document(row: RowMapping) -> Content:
+    return Content(**{name: row[name] for name in ("question", "document", "problem", "text")})
+
+
+def _answer(row: RowMapping) -> Content:
+    expected = msgspec.convert(row["expected"] or {}, Expected)
+    golds = (*([] if row["gold"] is None else [row["gold"]]), *expected.golds)
+    return Content(question=row["question"], golds=golds, choices=expected.choices, answer=row["answer"])
+
+
+# Store label sets: named tasks drawn from a job's judged documents or graded answers, which never change.
+
+COLUMNS = """
+    SELECT s.id, s.name, s.what, s.job::text AS job, s.job_name, s.job_id IS NULL AS purged, s.seed, s.size, s.eligible,
+        s.tasks, encode(s.hash, 'hex') AS hash, s.made_by, s.created_at
+    FROM label_sets s"""
+
+ONE = text(f"{COLUMNS} WHERE s.name = :name")
+
+LIST = text(f"{COLUMNS} WHERE s.id < :before ORDER BY s.id DESC LIMIT :n")
+
+SCOPE = storage.cursor_scope("label sets")
+
+PROGRESS = text("""
+    WITH counted AS (
+        SELECT DISTINCT ON (l.set_id, l.number, l.labeller) l.set_id, l.labeller, l.value, t.system
+        FROM labels l JOIN label_tasks t ON t.set_id = l.set_id AND t.number = l.number
+        WHERE l.set_id = ANY(:sets) ORDER BY l.set_id, l.number, l.labeller, l.id DESC)
+    SELECT set_id, labeller, count(value) AS labels, count(*) FILTER (WHERE value IS NULL) AS abstained,
+        count(*) FILTER (WHERE value = system) AS same
+    FROM counted GROUP BY set_id, labeller ORDER BY set_id, labeller""")
+
+LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag label sets'))")
+
+JOB = text("SELECT public_id, name, state, ended_at FROM jobs WHERE id = :job")
+
+INSERT_LABEL_SET = text("""
+    INSERT INTO label_sets (name, what, job_id, job, job_name, seed, size, eligible, tasks, hash, made_by)
+    VALUES (:name, :what, :job_id, :job, :job_name, :seed, :size, :eligible, :tasks, :hash, :made_by) RETURNING id""")
+
+TASKS = ("set_id", "number", "item", "repeat", "content", "system")
+
+JUDGED = "a mathrag-gate job has its documents' reasoning rated, a crag job their relevance"
+
+NOTHING: dict[What, tuple[str, str]] = {
+    "documents": ("its judge rated the reasoning of no document", JUDGED),
+    "relevance": ("its judge rated the relevance of no document", JUDGED),
+    "answers": ("none of its answers was graded", "give the dataset's items gold answers, and submit a job over them"),
+}
+
+"""By kind of set, why there is nothing to label, and what to do."""
+
+
+class LabelSetDraft(NamedTuple):
+    """A label set as it is requested."""
+
+    name: str
+    what: What
+    job: str
+    size: int
+    seed: int
+
+
+class Labeller(msgspec.Struct, frozen=True, kw_only=True):
+    """A labeller's progress; the last label of each task counts."""
+
+    labeller: str
+    """Name of the API key."""
+    labels: int = 0
+    abstained: int = 0
+    same: int = 0
+    """Labels that agree with the judge or the grader."""
+
+
+class LabelSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A label set as users see it."""
+
+    id: int
+    name: str
+    what: What
+    job: str
+    """The job from which the tasks were drawn."""
+    job_name: str
+    purged: bool
+    """Whether the job was purged; the tasks keep their content."""
+    seed: int
+    size: int
+    """Requested number of tasks."""
+    eligible: int
+    """Number of distinct documents or answers to draw from."""
+    tasks: int
+    hash: str
+    """SHA-256 of all tasks in order."""
+    made_by: str
+    created_at: datetime
+    instructions: str
+    scale: tuple[Value, ...]
+    """Values from worst to best."""
+    labellers: tuple[Labeller, ...] = ()
+
+    def of(self, labeller: str) -> Labeller:
+        """Return this labeller's progress."""
+        known = (each for each in self.labellers if each.labeller == labeller)
+        return next(known, Labeller(labeller=labeller))
+
+
+async def create(database: Database, wanted: LabelSetDraft, made_by: str) -> tuple[LabelSet, bool]:
+    """Draw and store a label set, or return an identical existing one; also return whether it is new.
+
+    Raises:
+        NotFound, Conflict: no such job; it has not ended; it has nothing to label; or another set has the name.
+        Invalid: the name cannot be used.
+    """
+    async with database.transaction() as connection:
+        await connection.execute(LOCK)
+        known = await _find_set(connection, check_name(wanted.name))
+        if known is not None:
+            return await _check_same_set(connection, known, wanted), False
+        await _store(connection, wanted, made_by)
+        return await get_set(connection, wanted.name), True
+
+
+async def get_set(connection: AsyncConnection, name: str) -> LabelSet:
+    """Get the label set called `name`, with its labellers.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = await _find_set(connection, name)
+    if found is None:
+        raise await make_not_found(connection, "label", name)
+    return (await _with_labellers(connection, [found]))[0]
+
+
+async def list_label_sets(database: Database, limit: int, cursor: str | None = None) -> storage.Page[LabelSet]:
+    """List label sets, newest first."""
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
+    async with database.transaction() as connection:
+        rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings().all()
+        found = await _with_labellers(connection, [_set(row) for row in rows])
+    return storage.make_page(found, limit, SCOPE, *(each.id for each in found[:limit][-1:]))
+
+
+async def _find_set(connection: AsyncConnection, name: str) -> LabelSet | None:
+    row = (await connection.execute(ONE, {"name": name})).mappings().first()
+    return None if row is None else _set(row)
+
+
+def _set(row: RowMapping) -> LabelSet:
+    kind = KINDS[row["what"]]
+    return LabelSet(**row, instructions=kind.instructions, scale=kind.scale)
+
+
+async def _with_labellers(connection: AsyncConnection, sets: Sequence[LabelSet]) -> list[LabelSet]:
+    found: dict[int, list[Labeller]] = {each.id: [] for each in sets}
+    for row in (await connection.execute(PROGRESS, {"sets": list(found)})).mappings():
+        found[row["set_id"]].append(Labeller(**{name: row[name] for name in Labeller.__struct_fields__}))
+    return [msgspec.structs.replace(each, labellers=tuple(found[each.id])) for each in sets]
+
+
+async def _check_same_set(connection: AsyncConnection, known: LabelSet, wanted: LabelSetDraft) -> LabelSet:
+    same = (known.what, known.size, known.seed) == (wanted.what, wanted.size, wanted.seed)
+    if not same or wanted.job not in (known.job, known.job_name):
+        raise Conflict(f"label set {known.name!r} exists with other tasks", hint="choose another name")
+    return (await _with_labellers(connection, [known]))[0]
+
+
+async def _store(connection: AsyncConnection, wanted: LabelSetDraft, made_by: str) -> None:
+    job_id = await jobs.resolve(connection, wanted.job)
+    job = (await connection.execute(JOB, {"job": job_id})).one()
+    if job.ended_at is None:
+        hint = "wait until it has ended, or cancel it"
+        raise Conflict(f"job {job.name!r} is still {job.state}; only an ended job can be labelled", hint=hint)
+    drawn, eligible = await draw_tasks(connection, job_id, wanted.what, wanted.size, wanted.seed)
+    if not drawn:
+        why, hint = NOTHING[wanted.what]
+        raise Conflict(f"job {job.name!r} has nothing to label: {why}", hint=hint)
+    values = {
+        **wanted._asdict(), "job": job.public_id, "job_name": job.name, "job_id": job_id, "eligible": eligible,
+        "tasks": len(drawn), "hash": _hash(wanted.what, drawn), "made_by": made_by,
+    }  # fmt: skip
+    number = (await connection.execute(INSERT_LABEL_SET, values)).scalar_one()
+    rows = [
+        (number, place, each.item, each.repeat, canonical.encode(each.content), str(each.system))
+        for place, each in enumerate(drawn, start=1)
+    ]
+    await copy(connection, "label_tasks", TASKS, rows)
+
+
+def _hash(what: What, drawn: Sequence[DrawnTask]) -> bytes:
+    content = hashlib.sha256(canonical.encode(what))
+    for each in drawn:
+        content.update(canonical.encode(tuple(each)) + b"\n")
+    return content.digest()
+
+
+# Store people's labels. Labels are only added; the last label of each labeller and task counts.
 
 NUMBERED = text("""
     SELECT number, item, repeat, content, system FROM label_tasks WHERE set_id = :set AND number = :number""")
+
 NEXT = text("""
     SELECT t.number, t.item, t.repeat, t.content, t.system FROM label_tasks t
     WHERE t.set_id = :set AND NOT EXISTS (
         SELECT 1 FROM labels l WHERE l.set_id = t.set_id AND l.number = t.number AND l.labeller = :labeller)
     ORDER BY t.number LIMIT 1""")
+
 LAST = text("""
     SELECT number, labeller, at, blind, value, note FROM labels
     WHERE set_id = :set AND number = :number AND labeller = :labeller ORDER BY id DESC LIMIT 1""")
-INSERT = text("""
+
+INSERT_LABEL = text("""
     INSERT INTO labels (set_id, number, labeller, blind, value, note)
     VALUES (:set, :number, :labeller, :blind, :value, :note) RETURNING number, labeller, at, blind, value, note""")
+
 EXPORT = text("""
     SELECT l.id, l.number, l.labeller, l.at, l.blind, l.value, l.note, t.item, t.repeat, t.content, t.system,
         NOT EXISTS (
@@ -33,11 +311,15 @@ EXPORT = text("""
                 AND n.id > l.id) AS counts
     FROM labels l JOIN label_tasks t ON t.set_id = l.set_id AND t.number = l.number
     WHERE l.set_id = :set AND l.id > :after ORDER BY l.id LIMIT :n""")
+
 COUNTED = text("""
     SELECT DISTINCT ON (l.number, l.labeller) l.number, l.labeller, l.value
     FROM labels l WHERE l.set_id = :set AND (l.blind OR NOT :blind) ORDER BY l.number, l.labeller, l.id DESC""")
+
 SYSTEM = text("SELECT number, item, repeat, system FROM label_tasks WHERE set_id = :set ORDER BY number")
+
 BATCH = 500
+
 """Labels read per transaction."""
 
 
@@ -147,7 +429,7 @@ async def add_label(
             return last, False
         value = None if given.value is None else str(given.value)
         values = {**given._asdict(), "value": value, "set": of.id, "number": number, "labeller": labeller}
-        row = (await connection.execute(INSERT, values)).mappings().one()
+        row = (await connection.execute(INSERT_LABEL, values)).mappings().one()
         return Label(**_label(of.what, row)), True
 
 

@@ -1,7 +1,8 @@
-"""Load the provenance of a sample: its calls, and who answered them, when, and in which epoch."""
+"""The provenance of samples: records, calls with their texts, documents, residencies and results."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -11,9 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.documents import Document
 from shared.contracts.params import Params
-from shared.contracts.provenance import Attempt, Equation, Fusion, Place, Provenance, Sent, Source, Step
-from shared.contracts.replies import Generated, Reply
-from shared.contracts.requests import Request, seed_of
+from shared.contracts.prompts import text_of
+from shared.contracts.provenance import Attempt, Equation, Fusion, Place, Provenance, Residency, Sent, Source, Step
+from shared.contracts.records import CallRecord, Interruption, JobRecord, Link, NamedContent, SampleRecord
+from shared.contracts.replies import Generated, Rated, Reply, Retrieved
+from shared.contracts.requests import DocumentRef, Request, seed_of
+from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Outcome
 from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
@@ -21,16 +25,89 @@ from shared.pipelines.imported import IMPORTED
 from shared.rag.candidates import find_scorer
 from shared.rag.extraction import Extract
 from shared.rag.graders import grader_of_results
-from shared.storage import gold, jobs, samples
-from shared.storage.database import Database
-from shared.storage.decoding import try_decode, try_decode_params
-from shared.storage.library import LibraryCache
-from shared.storage.prompts import ROLES, render_prompts
-from shared.storage.residencies import load_residencies
-from shared.storage.sql import sql
-from shared.storage.states import SampleState
+from shared.rag.rendering import TemplateChanged, list_references, render_request
+from shared.recent import LruCache
+from shared.storage import jobs, samples
+from shared.storage import samples as stored_samples
+from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params
+
+# Cache documents by hash in each process, for replays and prompts.
+
+DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
+
+CAPACITY = 50_000
+
+"""Number of cached documents; MATH's 7,500 take about 7 MB."""
+
+
+class LibraryCache:
+    """An LRU cache of documents. Documents never change, so nothing is ever invalidated."""
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._recent: LruCache[Document] = LruCache(capacity)
+
+    async def documents(self, connection: AsyncConnection, hashes: Iterable[str]) -> dict[str, Document]:
+        """Load the documents with these hashes, with one statement for those that are not cached.
+
+        A document that the database does not have is left out, so that reading it raises KeyError.
+        """
+        wanted = set(hashes)
+        found = self._recent.find(wanted)
+        if missing := sorted(wanted - found.keys()):
+            rows = await connection.execute(DOCUMENTS, {"hashes": [bytes.fromhex(hash_) for hash_ in missing]})
+            found |= {row.hash.hex(): Document(problem=row.problem, text=row.body) for row in rows}
+        self._recent.keep(found)
+        return found
+
+
+def list_mentioned_documents(replies: Iterable[Reply]) -> set[str]:
+    """Return the hashes of the documents in retrieval replies."""
+    return {hit.document for reply in replies if isinstance(reply, Retrieved) for hit in reply.hits}
+
+
+# Render again the prompts that models were sent; stored requests do not hold their documents' texts.
+
+ROLES = ("judge", "write", "generate")
+
+"""Roles whose calls have prompts."""
+
+
+async def render_prompts(
+    connection: AsyncConnection, library: LibraryCache, requests: Iterable[bytes]
+) -> dict[bytes, str]:
+    """Render the prompts by stored request; requests with a template of another release are left out."""
+    read = {raw: request for raw in set(requests) if (request := try_decode(raw, Request, "")[0]) is not None}
+    named = {reference.doc for request in read.values() for reference in list_references(request)}
+    documents = await library.documents(connection, named)
+    found: dict[bytes, str] = {}
+    for raw, request in read.items():
+        try:
+            found[raw] = text_of(render_request(request, documents))
+        except (TemplateChanged, KeyError):
+            continue
+    return found
+
+
+# Residencies as users see them: which models a device held, when, and how much memory they took.
+
+RESIDENCIES = text("""
+    SELECT r.epoch, r.device, r.cause, r.state, r.opened_at, r.closed_at,
+        ARRAY(SELECT m.name FROM models m WHERE m.id = ANY(r.models) ORDER BY m.name) AS models,
+        (SELECT COALESCE(jsonb_object_agg(m.name, r.measured -> 'memory_mib' -> CAST(m.id AS text)), '{}')
+         FROM models m WHERE m.id = ANY(r.models)) AS memory_mib
+    FROM residencies r WHERE r.epoch = ANY(:epochs) ORDER BY r.epoch""")
+
+
+async def load_residencies(connection: AsyncConnection, epochs: Sequence[int]) -> tuple[Residency, ...]:
+    """Load the residencies with these epochs, with their models' names."""
+    rows = (await connection.execute(RESIDENCIES, {"epochs": list(epochs)})).mappings()
+    return tuple(msgspec.convert(dict(row), Residency) for row in rows)
+
+
+# Load the provenance of a sample: its calls, and who answered them, when, and in which epoch.
 
 TIE_BREAK = "equal scores: the smaller document hash first"
+
 REPLY: Any = Reply
 
 SAMPLE = sql("""
@@ -44,22 +121,24 @@ SAMPLE = sql("""
     JOIN items i ON {ASKED_BY_SAMPLE}
     LEFT JOIN outcomes o ON o.sample_id = s.id LEFT JOIN records r ON r.sample_id = s.id
     WHERE s.job_id = :job AND s.kind = 'item' AND s.ordinal = :ordinal AND s.repeat = :repeat""")
+
 STEPS = text("""
     SELECT t.position, t.slot, t.created, t.call_id, encode(c.key, 'hex') AS key, c.role, c.request,
         c.created_at AS queued_at, m.name AS model, encode(m.hash, 'hex') AS model_hash, m.backend, m.digest, m.version,
         m.options
     FROM steps t JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
     WHERE t.sample_id = :sample ORDER BY t.position, t.slot""")
+
 ATTEMPTS = text("""
     SELECT call_id, accepted, outcome, reply, worker, device, epoch, started_at, ended_at, concurrency,
         encode(prompt_hash, 'hex') AS prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
         completion_ms, trace_id, created_at AS stored_at, encode(sha256(reply), 'hex') AS reply_hash
     FROM attempts WHERE call_id = ANY(:calls) ORDER BY call_id, id""")
+
 SOURCES = text("""
     SELECT DISTINCT ON (t.call_id) t.call_id, j.public_id::text AS job, s.kind, s.ordinal AS index, s.repeat, t.position
     FROM steps t JOIN samples s ON s.id = t.sample_id JOIN jobs j ON j.id = s.job_id
     WHERE t.call_id = ANY(:calls) AND t.created ORDER BY t.call_id, t.sample_id""")
-DOCUMENTS = text("SELECT hash, problem, body FROM documents WHERE hash = ANY(:hashes)")
 
 
 async def load_provenance(
@@ -81,7 +160,7 @@ async def load_provenance(
         steps = await _steps(connection, row["id"], prompts=prompts)
         outcome, problem = try_decode(row["outcome"], Outcome, "its outcome")
         params, _ = try_decode_params(row["params"], "")
-        ended = await samples.find_sample(connection, job, index, repeat)
+        ended = await stored_samples.find_sample(connection, job, index, repeat)
         text = _text(steps, outcome, params)
         return Provenance(
             index=row["ordinal"],
@@ -90,7 +169,7 @@ async def load_provenance(
             text=text,
             equations=await to_thread.run_sync(_equations, text),
             scored_by=find_scorer(outcome.trace) if outcome else None,
-            relevant=(await gold.read_gold_documents(connection, job, index, index)).get(index),
+            relevant=(await stored_samples.read_gold_documents(connection, job, index, index)).get(index),
             ending=ended.ending if ended else None,
             ending_reason=ended.ending_reason if ended else None,
             detail=problem or row["detail"],
@@ -210,3 +289,231 @@ async def _documents(connection: AsyncConnection, hashes: Iterable[str]) -> dict
 
 def _epochs(steps: Iterable[Step]) -> list[int]:
     return sorted({step.attempt.epoch for step in steps if step.attempt and step.attempt.epoch is not None})
+
+
+# Load the records of a job and its samples, and store the links of their chain.
+
+JOB = text("""
+    SELECT j.public_id::text AS job, j.pipeline, encode(j.pipeline_hash, 'hex') AS pipeline_hash, j.params, j.pins,
+        j.repeats, j.reuse, j.total, j.code, j.created_at, encode(sha256(j.prepared), 'hex') AS prepared,
+        encode(o.record_hash, 'hex') AS preparation, d.name AS dataset, encode(d.hash, 'hex') AS dataset_hash,
+        k.name AS corpus, encode(k.hash, 'hex') AS corpus_hash
+    FROM jobs j JOIN datasets d ON d.id = j.dataset_id LEFT JOIN corpora k ON k.id = j.corpus_id
+    LEFT JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare'
+    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE j.id = :job""")
+
+LAST = text("""
+    SELECT r.seq, r.hash, s.ordinal, s.repeat FROM records r JOIN samples s ON s.id = r.sample_id
+    WHERE r.job_id = :job ORDER BY r.seq DESC LIMIT 1""")
+
+# Replies to positions before `consumed` belong to the sample. A cancelled sample has consumed none of the replies that
+# it waited for at its end; some may still arrive for other samples.
+# The next samples come first, along the index of their key: otherwise the planner reads and sorts all remaining samples
+# for every batch.
+SAMPLES = sql("""
+    WITH batch AS MATERIALIZED (
+        SELECT * FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat)
+        ORDER BY ordinal, repeat LIMIT :n)
+    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id,
+        encode(i.hash, 'hex') AS item, encode(sha256(o.outcome), 'hex') AS outcome,
+        CASE s.state WHEN {CANCELLED} THEN s.position - 1 ELSE s.position END AS consumed
+    FROM batch s JOIN jobs j ON j.id = s.job_id
+    JOIN items i ON {ASKED_BY_SAMPLE}
+    LEFT JOIN outcomes o ON o.sample_id = s.id ORDER BY s.ordinal, s.repeat""")
+
+# Columns: sample, call, then the fields of CallRecord in order.
+SELECT_CALL_RECORDS = sql("""
+    SELECT t.sample_id, c.id, t.position, t.slot, t.created, encode(c.key, 'hex'), c.created_at, a.outcome,
+        encode(sha256(a.reply), 'hex'), a.worker, a.device, a.epoch, a.started_at, a.ended_at, a.created_at,
+        a.concurrency, encode(a.prompt_hash, 'hex'), a.prompt_tokens, a.completion_tokens, a.finish_reason,
+        a.prompt_ms, a.completion_ms, a.trace_id
+    FROM unnest(CAST(:samples AS bigint[]), CAST(:consumed AS integer[])) u(id, consumed)
+    JOIN steps t ON t.sample_id = u.id JOIN calls c ON c.id = t.call_id
+    LEFT JOIN attempts a ON {ACCEPTED_FOR} t.call_id AND t.position < u.consumed
+    ORDER BY t.sample_id, t.position, t.slot""")
+
+INTERRUPTIONS = text("""
+    SELECT call_id, outcome, worker, created_at FROM attempts WHERE call_id = ANY(:calls) AND NOT accepted
+    ORDER BY call_id, id""")
+
+INSERT = text("""
+    INSERT INTO records (job_id, sample_id, seq, hash, previous)
+    SELECT :job, * FROM unnest(CAST(:samples AS bigint[]), CAST(:seqs AS integer[]), CAST(:hashes AS bytea[]),
+        CAST(:previous AS bytea[]))""")
+
+Key = tuple[int, int]
+
+"""(item, repeat), the order of a chain."""
+
+START: Key = (-1, -1)
+
+
+class ChainEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a job's chain so far."""
+
+    sequence: int
+    """Number of the next link."""
+    hash: bytes
+    after: Key
+    """The last sample with a link."""
+
+
+async def load_job_record(connection: AsyncConnection, job: int) -> JobRecord:
+    """Load the record with which the job's chain begins."""
+    row = (await connection.execute(JOB, {"job": job})).mappings().one()
+    copied = ("job", "pipeline", "pipeline_hash", "pins", "repeats", "reuse", "total", "code", "created_at")
+    return JobRecord(
+        params=msgspec.Raw(row["params"]),
+        dataset=NamedContent(name=row["dataset"], hash=row["dataset_hash"]),
+        corpus=NamedContent(name=row["corpus"], hash=row["corpus_hash"]) if row["corpus"] else None,
+        prepared=row["prepared"],
+        preparation=row["preparation"],
+        **{field: row[field] for field in copied},
+    )
+
+
+async def find_chain_end(connection: AsyncConnection, job: int) -> ChainEnd | None:
+    """Find the end of the job's chain; None before its first link."""
+    row = (await connection.execute(LAST, {"job": job})).first()
+    return ChainEnd(sequence=row.seq + 1, hash=row.hash, after=(row.ordinal, row.repeat)) if row else None
+
+
+async def load_sample_records(
+    connection: AsyncConnection, job: int, after: Key, limit: int
+) -> list[tuple[int, SampleRecord]]:
+    """Load (samples.id, record) of the job's next `limit` samples, all ended, in the order of the chain."""
+    values = {"job": job, "ordinal": after[0], "repeat": after[1], "n": limit}
+    rows = (await connection.execute(SAMPLES, values)).mappings().all()
+    consumed = {"samples": [row["id"] for row in rows], "consumed": [row["consumed"] for row in rows]}
+    calls = await _load_call_records(connection, consumed)
+    return [(row["id"], _record(row, calls.get(row["id"], ()))) for row in rows]
+
+
+async def _load_call_records(
+    connection: AsyncConnection, consumed: dict[str, list[int]]
+) -> dict[int, tuple[CallRecord, ...]]:
+    """Load the call records by sample, in the order of its steps."""
+    rows = (await connection.execute(SELECT_CALL_RECORDS, consumed)).all()
+    answered = sorted({row[1] for row in rows if row.outcome is not None})
+    interrupted: dict[int, tuple[Interruption, ...]] = defaultdict(tuple)
+    for row in await connection.execute(INTERRUPTIONS, {"calls": answered}):
+        interrupted[row[0]] += (Interruption(*row[1:]),)
+    steps = groupby(rows, key=lambda row: row[0])
+    return {sample: tuple(CallRecord(interrupted[row[1]], *row[2:]) for row in mine) for sample, mine in steps}
+
+
+def _record(row: RowMapping, calls: tuple[CallRecord, ...]) -> SampleRecord:
+    return SampleRecord(
+        index=row["ordinal"],
+        state=SampleState(row["state"]).word,
+        calls=calls,
+        **{field: row[field] for field in ("repeat", "item", "custom_id", "failure", "detail", "ended_at", "outcome")},
+    )
+
+
+async def insert_links(connection: AsyncConnection, job: int, samples: Sequence[int], links: Sequence[Link]) -> None:
+    """Insert the links of these samples."""
+    values = {
+        "job": job,
+        "samples": samples,
+        "seqs": [link.sequence for link in links],
+        "hashes": [link.hash for link in links],
+        "previous": [link.previous for link in links],
+    }
+    await connection.execute(INSERT, values)
+
+
+# Results of a job: each sample with its models' texts, ratings, tokens and times.
+
+# Covers a batch of samples; requests are read only for ratings and prompts.
+SELECT_CALL_RESULTS = sql("""
+    SELECT s.ordinal, s.repeat, c.role, a.reply, a.prompt_tokens, a.completion_tokens,
+        extract(epoch FROM a.ended_at - a.started_at) AS seconds,
+        CASE WHEN c.role = 'judge' OR (c.role = 'generate' AND :prompts) THEN c.request END AS request
+    FROM samples s JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id
+    JOIN attempts a ON {ACCEPTED_FOR} c.id
+    WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) >= (:first, :first_repeat)
+        AND (s.ordinal, s.repeat) <= (:last, :last_repeat) AND c.role IN ('judge', 'write', 'generate')
+    ORDER BY s.ordinal, s.repeat, t.position, t.slot""")
+
+PARAMS = text("SELECT params FROM jobs WHERE id = :job")
+
+
+class ResultRow(SampleRow, frozen=True, kw_only=True):
+    """An ended sample with its models' replies."""
+
+    text: str | None = None
+    """The generator's text; of several, the last one with the sample's answer."""
+    prompt: str | None = None
+    """The prompt of that text; null unless prompts are requested."""
+    judged: tuple[str, ...] = ()
+    """Hashes of the rated documents, in the order of `ratings`; empty if the judge rated something else."""
+    ratings: tuple[int, ...] = ()
+    """The judge's ratings from 1 to 5; replies without a rating are in neither list."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    """Tokens of all the sample's model calls, including calls that another job had made."""
+    seconds: float = 0.0
+    """Sum of these calls' durations; concurrent calls each count in full."""
+
+
+async def stream_results(database: Database, job: int, *, prompts: bool = False) -> AsyncIterator[list[ResultRow]]:
+    """Yield batches of all samples that have ended so far, in dataset order; a batch takes two or three statements."""
+    library = LibraryCache()
+    async with database.transaction() as connection:
+        params, _ = try_decode_params((await connection.execute(PARAMS, {"job": job})).scalar_one(), "")
+    extract = find_extractor(params)
+    async for batch in samples.stream_with_outcomes(database, job):
+        async with database.transaction() as connection:
+            calls = await _load_call_results(connection, job, batch, prompts=prompts)
+            prompt_texts = await render_prompts(connection, library, _generate_requests(calls)) if prompts else {}
+        yield [_row(row, outcome, calls[row.index, row.repeat], prompt_texts, extract) for row, outcome in batch]
+
+
+async def _load_call_results(
+    connection: AsyncConnection, job: int, batch: Sequence[samples.SampleWithOutcome], *, prompts: bool
+) -> dict[tuple[int, int], list[Any]]:
+    """Load the model calls by item and repeat, in the order of the sample's requests."""
+    first, last = batch[0][0], batch[-1][0]
+    place = {"first": first.index, "first_repeat": first.repeat, "last": last.index, "last_repeat": last.repeat}
+    found: defaultdict[tuple[int, int], list[Any]] = defaultdict(list)
+    for row in await connection.execute(SELECT_CALL_RESULTS, {"job": job, "prompts": prompts, **place}):
+        found[row.ordinal, row.repeat].append(row)
+    return found
+
+
+def _generate_requests(calls: dict[tuple[int, int], list[Any]]) -> set[bytes]:
+    """Return the requests to the generator."""
+    return {row.request for rows in calls.values() for row in rows if row.role == "generate"}
+
+
+def _row(
+    row: SampleRow, outcome: Outcome | None, calls: Sequence[Any], prompts: dict[bytes, str], extract: Extract
+) -> ResultRow:
+    said: list[tuple[str, bytes | None]] = []
+    rated: list[tuple[str, int]] = []
+    for call in calls:
+        reply = try_decode(call.reply, REPLY, "")[0]
+        if isinstance(reply, Generated) and call.role == "generate":
+            said.append((reply.text, call.request))
+        if isinstance(reply, Rated):
+            rated.append((_document(call.request), reply.rating))
+    chosen = find_answering_text([each for each, _ in said], outcome, extract)
+    asked = next((request for each, request in reversed(said) if each == chosen), None)
+    return ResultRow(
+        text=chosen,
+        prompt=prompts.get(asked) if asked is not None else None,
+        judged=tuple(document for document, _ in rated if document),
+        ratings=tuple(rating for _, rating in rated),
+        prompt_tokens=sum(call.prompt_tokens or 0 for call in calls),
+        completion_tokens=sum(call.completion_tokens or 0 for call in calls),
+        seconds=round(sum(float(call.seconds or 0) for call in calls), 6),
+        **msgspec.structs.asdict(row),
+    )
+
+
+def _document(raw: bytes) -> str:
+    """Return the hash of the rated document; empty if the request names none or several."""
+    request = try_decode(raw, Request, "")[0]
+    value = request.values.get("document") if request is not None else None
+    return value.doc if isinstance(value, DocumentRef) else ""

@@ -1,37 +1,389 @@
-"""List samples in dataset order; `provenance.py` loads everything about one sample."""
+"""Rows of samples: lists with filters, gold documents, neighbours, endings, and what changed between two jobs."""
 
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Literal, NamedTuple
 
-from sqlalchemy import RowMapping, text
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from shared.contracts.replies import Marked
 from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import GateDecision, Outcome, Strategy
-from shared.rag.taxonomy import EndedSample
-from shared.storage import endings, jobs, pages
-from shared.storage.database import Database
-from shared.storage.decoding import try_decode, try_decode_params
-from shared.storage.sample_filters import EVERY, SampleSelection, build_statement
-from shared.storage.states import SampleState
+from shared.errors import Invalid, NotFound
+from shared.mathtext.equations import arithmetic
+from shared.pipelines.imported import IMPORTED
+from shared.rag import candidates
+from shared.rag.extraction import Extract
+from shared.rag.graders import get_grader, grader_names
+from shared.rag.taxonomy import EndedSample, Ending, SampleFacts, classify_ending
+from shared.storage import database as storage
+from shared.storage import jobs
+from shared.storage.database import Database, SampleState, fill_names, sql, try_decode, try_decode_params
+
+# Load the gold documents of a job's questions, by the hashes that they have in the job's corpus.
+
+# Items name documents by the ids of the corpus's upload.
+SELECT_GOLD_DOCUMENTS = text("""
+    SELECT i.ordinal, g.key AS name, CAST(g.value AS integer) AS grade, encode(d.hash, 'hex') AS hash
+    FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id CROSS JOIN LATERAL jsonb_each_text(i.gold_documents) g
+    LEFT JOIN corpus_documents d ON d.corpus_id = j.corpus_id AND d.external_id = g.key
+    WHERE j.id = :job AND i.ordinal BETWEEN :first AND :last AND CAST(g.value AS integer) > 0""")
+
+ANY = text("""
+    SELECT j.corpus_id IS NOT NULL AND EXISTS (
+        SELECT FROM items i WHERE i.dataset_id = j.dataset_id AND i.gold_documents IS NOT NULL) AS found
+    FROM jobs j WHERE j.id = :job""")
+
+LABELLED = text("""
+    SELECT i.ordinal FROM jobs j JOIN items i ON i.dataset_id = j.dataset_id
+    WHERE j.id = :job AND i.ordinal BETWEEN :first AND :last AND i.gold_documents IS NOT NULL""")
+
+ABSENT = "absent: "
+
+"""Prefix that replaces the hash of a document that the corpus does not hold."""
+
+
+async def has_gold_documents(connection: AsyncConnection, job: int) -> bool:
+    """Tell whether the job searches a corpus and its dataset names relevant documents."""
+    return bool((await connection.execute(ANY, {"job": job})).scalar_one())
+
+
+async def load_gold_documents(database: Database, job: int, first: int, last: int) -> dict[int, dict[str, int]]:
+    """Load {ordinal: {document hash: grade}} for the items from `first` to `last` that have a relevant document.
+
+    Documents with equal content count once, with the better grade. A document that the corpus does not hold counts as
+    a relevant document that no search can find.
+    """
+    async with database.transaction() as connection:
+        return await read_gold_documents(connection, job, first, last)
+
+
+async def read_gold_documents(
+    connection: AsyncConnection, job: int, first: int, last: int
+) -> dict[int, dict[str, int]]:
+    """Load the same in the caller's transaction."""
+    gold: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for row in await connection.execute(SELECT_GOLD_DOCUMENTS, {"job": job, "first": first, "last": last}):
+        document = row.hash or f"{ABSENT}{row.name}"
+        gold[row.ordinal][document] = max(row.grade, gold[row.ordinal].get(document, 0))
+    return dict(gold)
+
+
+async def list_labelled_items(connection: AsyncConnection, job: int, first: int, last: int) -> frozenset[int]:
+    """List the items from `first` to `last` that say which documents are relevant, even if none is."""
+    rows = await connection.execute(LABELLED, {"job": job, "first": first, "last": last})
+    return frozenset(rows.scalars())
+
+
+# Determine how samples ended from their rows: what is wrong with an answer depends on how it was made.
+
+PARAMS = text("SELECT params FROM jobs WHERE id = :job")
+
+# Last texts first. Replies of other roles are not read: a sample may have a hundred ratings.
+CALLS = sql("""
+    SELECT t.sample_id, c.role, a.reply FROM steps t JOIN calls c ON c.id = t.call_id
+    LEFT JOIN attempts a ON {ACCEPTED_FOR} c.id AND c.role = 'generate'
+    WHERE t.sample_id = ANY(CAST(:samples AS bigint[])) AND c.role IN ('retrieve', 'generate')
+    ORDER BY t.sample_id, t.position DESC, t.slot DESC""")
+
+OPEN = frozenset({Ending.JUDGE_FAILURE, Ending.LOGIC})
+
+"""Endings that need more than the outcome to be decided."""
+
+KEPT = 16_384
+
+"""Number of texts whose refuted equations are cached, about 30 MB."""
+
+
+class EndingSubject(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample whose ending is to be determined."""
+
+    sample: int
+    index: int
+    answer: str | None
+    facts: SampleFacts | None
+    """None if the sample neither completed nor failed."""
+
+
+class _ReplyText(msgspec.Struct, frozen=True):
+    """The part of a generator's reply that is needed here."""
+
+    text: str = ""
+
+
+class _Grading(msgspec.Struct, frozen=True):
+    """The part of a job's grading parameters that is needed here."""
+
+    grader: str = ""
+
+
+class _EndingParams(msgspec.Struct, frozen=True):
+    """The part of a job's parameters that is needed here, in a form that all releases can read."""
+
+    grading: _Grading = _Grading()
+
+
+class _AnswerHistory(msgspec.Struct):
+    """Facts about a sample that only its calls tell, not its outcome."""
+
+    searched: bool = False
+    text: str | None = None
+    holds: bool = False
+    """Whether this text contains the answer."""
+
+    def add(self, written: str, answer: str | None, extract: Extract) -> None:
+        """Add a generated text, newest first: the last text with the answer counts, otherwise the last text."""
+        holds = extract(written)[0] == answer
+        if self.text is None or (holds and not self.holds):
+            self.text, self.holds = written, holds
+
+
+def facts_of(row: RowMapping, outcome: Outcome | None) -> SampleFacts | None:
+    """Collect what a sample's own row tells; None if it neither completed nor failed."""
+    if outcome is None:
+        return None if row["failure"] is None else SampleFacts(failure=row["failure"])
+    return SampleFacts(
+        refusal=outcome.refusal,
+        correct=row["correct"],
+        mathematics=not isinstance(outcome.verdict, Marked),
+        grading_failure=outcome.grading_failure,
+        strict=row["strict"],
+        gold=row["gold"] is not None,
+        extraction=outcome.extraction,
+        truncated=outcome.truncated,
+        truncated_by=outcome.truncated_by or "",
+        candidates=outcome.trace.candidates,
+        context=outcome.context,
+        unscored=outcome.trace.unscored,
+        imported=any(each.stage == IMPORTED for each in outcome.trace.decisions),
+    )
+
+
+async def find_endings(
+    connection: AsyncConnection, job: int, asked: Sequence[EndingSubject]
+) -> list[EndedSample | None]:
+    """Determine the endings of samples of one job, in order; None for those that neither completed nor failed."""
+    found = [classify_ending(each.facts) if each.facts else None for each in asked]
+    wrong = [each for each, ended in zip(asked, found, strict=True) if ended and ended.ending in OPEN]
+    if not wrong:
+        return found
+    relevant = await read_gold_documents(
+        connection, job, min(each.index for each in wrong), max(each.index for each in wrong)
+    )
+    made = await _read_calls(connection, wrong, await _find_extractor(connection, job))
+    endings = await to_thread.run_sync(_decide_endings, wrong, relevant, made)
+    return [endings.get(each.sample, ended) for each, ended in zip(asked, found, strict=True)]
+
+
+async def _find_extractor(connection: AsyncConnection, job: int) -> Extract:
+    """Return the function by which the job finds an answer in a text; that of mathematics if its grader is unknown."""
+    params = (await connection.execute(PARAMS, {"job": job})).scalar_one()
+    known, _ = try_decode(params, _EndingParams, "")
+    name = known.grading.grader if known else ""
+    return get_grader(name if name in grader_names() else "").extract
+
+
+async def _read_calls(
+    connection: AsyncConnection, asked: Sequence[EndingSubject], extract: Extract
+) -> dict[int, _AnswerHistory]:
+    """Read each sample's searches and generated texts."""
+    made, answers = {each.sample: _AnswerHistory() for each in asked}, {each.sample: each.answer for each in asked}
+    async for row in await connection.stream(CALLS, {"samples": list(made)}):
+        if row.role == "retrieve":
+            made[row.sample_id].searched = True
+        elif row.reply is not None:
+            written, _ = try_decode(row.reply, _ReplyText, "")
+            made[row.sample_id].add(written.text if written else "", answers[row.sample_id], extract)
+    return made
+
+
+def _decide_endings(
+    asked: Sequence[EndingSubject],
+    relevant: Mapping[int, Mapping[str, int]],
+    made: Mapping[int, _AnswerHistory],
+) -> dict[int, EndedSample]:
+    """Decide the endings by sample, in a thread because parsing equations takes a while."""
+    return {
+        each.sample: _classify(each.facts, relevant.get(each.index), made[each.sample]) for each in asked if each.facts
+    }
+
+
+@lru_cache(maxsize=KEPT)
+def _find_refuted_equations(written: str) -> tuple[str, ...]:
+    """List a text's refuted equations; cached because reports are requested repeatedly."""
+    return tuple(each.text for each in arithmetic(written) if each.holds is False)
+
+
+def _classify(known: SampleFacts, relevant: Mapping[str, int] | None, made: _AnswerHistory) -> EndedSample:
+    refuted = _find_refuted_equations(made.text or "")
+    documents = None if relevant is None else frozenset(relevant)
+    return classify_ending(replace(known, searched=made.searched, relevant=documents, refuted=refuted))
+
+
+# Filter lists of samples: SQL narrows them down, and conditions on outcomes are checked afterwards.
+
+CONDITIONS = {
+    "state": "s.state = :state",
+    "correct": "o.correct = :correct",
+    "wrong": "NOT o.correct",
+    "differing": "o.correct <> o.strict",
+    "subject": "i.subject = :subject",
+    "level": "i.level = :level",
+    "text": "(i.question ILIKE :text OR o.answer ILIKE :text)",
+    "moved": "o.sample_id IS NOT NULL",
+}
+
+"""SQL condition of each filter."""
+
+OF_ENDINGS = {
+    Ending.CORRECT: "o.correct",
+    Ending.REFUSED: "(s.failure = 'refused' OR o.extraction = 'refused')",
+    Ending.FAILED: "s.state = {FAILED}",
+    Ending.EXTRACTION: "o.extraction NOT IN ('ok', 'refused')",
+    Ending.TRUNCATED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
+    Ending.UNGRADED: "s.state = {COMPLETED} AND o.correct IS NOT TRUE",
+}
+
+"""Necessary SQL condition of each ending; the taxonomy decides."""
+
+WRONG = "NOT o.correct AND o.extraction = 'ok'"
+
+"""Necessary SQL condition of all other endings."""
+
+# Scores by rules and by the verifier have features. Inside a text, the quotes would be escaped.
+FEATURED = "position(CAST('\\x{}' AS bytea) IN o.outcome) > 0".format(b'"features":{'.hex())
+
+OF_SCORERS = {
+    Strategy.RULES: FEATURED,
+    Strategy.VERIFIER: "o.sample_id IS NOT NULL",
+    Strategy.JUDGE: f"NOT {FEATURED}",
+}
+
+"""Necessary SQL condition of each scorer; `candidates.scored_by` decides."""
+
+# Keyset pagination over the unique index (job_id, kind, ordinal, repeat): every page costs the same. Outcomes are long,
+# so they are fetched only for the rows of the page.
+SELECT_FILTERED = """
+    SELECT s.id, s.ordinal, s.repeat, s.state, s.failure, s.detail, s.ended_at, i.custom_id, i.question, i.gold,
+        i.subject, i.level, o.correct, o.strict
+    FROM samples s JOIN jobs j ON j.id = s.job_id
+    JOIN items i ON {ASKED_BY_SAMPLE}
+    LEFT JOIN outcomes o ON o.sample_id = s.id
+    WHERE s.job_id = :job AND s.kind = 'item' AND (s.ordinal, s.repeat) > (:ordinal, :repeat) AND s.ordinal < :until"""
+
+SELECT_FILTERED_PAGE = """
+    WITH found AS MATERIALIZED ({found} ORDER BY s.ordinal, s.repeat LIMIT :n)
+    SELECT found.*, o.outcome FROM found LEFT JOIN outcomes o ON o.sample_id = found.id
+    ORDER BY found.ordinal, found.repeat"""
+
+ENDED = "s.state >= {COMPLETED}"
+
+
+class SampleSelection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Filters of a list of samples; None accepts any value."""
+
+    differing: bool = False
+    """Only samples on which the two graders disagree."""
+    wrong: bool = False
+    """Only samples with a wrong answer (`correct` is false); failed samples have no verdict."""
+    state: str | None = None
+    correct: bool | None = None
+    subject: str | None = None
+    level: str | None = None
+    text: str | None = None
+    """Text in the question or the answer, ignoring case."""
+    ending: Ending | None = None
+    scored_by: Strategy | None = None
+    """What scored the documents."""
+    moved: bool | None = None
+    """Whether reranking changed the prompt."""
+
+    @property
+    def asked(self) -> dict[str, object]:
+        """The filters that are set."""
+        fields = ((field, getattr(self, field.name)) for field in msgspec.structs.fields(self))
+        return {field.name: value for field, value in fields if value != field.default}
+
+    @property
+    def reads_outcomes(self) -> bool:
+        """Whether a filter needs the outcomes, so that SQL alone cannot decide."""
+        return self.ending is not None or self.scored_by is not None or self.moved is not None
+
+    def values(self) -> dict[str, object]:
+        """Return the statement's parameters."""
+        values = {name: value for name, value in self.asked.items() if f":{name}" in CONDITIONS.get(name, "")}
+        if self.state is not None:
+            values["state"] = SampleState[self.state.upper()].value
+        if self.text is not None:
+            values["text"] = f"%{_escape_like(self.text)}%"
+        return values
+
+    def has(self, outcome: Outcome | None) -> bool:
+        """Tell whether a sample with this outcome passes the filters that SQL and endings do not decide."""
+        if self.scored_by is not None and (
+            outcome is None or candidates.find_scorer(outcome.trace) is not self.scored_by
+        ):
+            return False
+        return self.moved is None or (outcome is not None and candidates.is_context_reranked(outcome) is self.moved)
+
+
+EVERY = SampleSelection()
+
+
+def build_statement(only: SampleSelection, *, ended: bool = False) -> TextClause:
+    """Build the statement of a page; with `ended`, only of completed, failed and cancelled samples."""
+    conditions = [CONDITIONS[name] for name in only.asked if name in CONDITIONS]
+    if only.ending is not None:
+        conditions.append(OF_ENDINGS.get(only.ending, WRONG))
+    if only.scored_by is not None:
+        conditions.append(OF_SCORERS[only.scored_by])
+    return _compile_statement((*conditions, ENDED) if ended else tuple(conditions))
+
+
+@cache
+def _compile_statement(conditions: tuple[str, ...]) -> TextClause:
+    return sql(SELECT_FILTERED_PAGE.format(found=" AND ".join((SELECT_FILTERED, *conditions))))
+
+
+def _escape_like(text: str) -> str:
+    """Escape the wildcards of LIKE in `text`."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+# List samples in dataset order; `provenance.py` loads everything about one sample.
 
 # A generic plan would scan all samples where a plan for the given values uses an index.
 PLAN_EACH = text("SET LOCAL plan_cache_mode = force_custom_plan")
+
 JOB = text("SELECT repeats, prepared, params FROM jobs WHERE id = :job")
+
 BEHIND = text("""
     SELECT EXISTS (
         SELECT FROM samples WHERE job_id = :job AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat))""")
+
 START = (-1, -1)
+
 LAST, LAST_REPEAT = (1 << 31) - 1, (1 << 15) - 1
+
 WINDOW = 100_000
+
 """Largest number of samples that a page of a filtered list scans; its cursor continues after them."""
+
 MOST_READ = 2_000
+
 """Largest number of outcomes that a page reads for filters that SQL cannot decide."""
+
 BATCH = 250
 
-
 SampleWithOutcome = tuple[SampleRow, Outcome | None]
+
 Place = tuple[int, int]
+
 """(index, repeat)"""
 
 
@@ -46,15 +398,17 @@ class _ReadBatch(NamedTuple):
 
 async def list_samples(
     database: Database, reference: str, limit: int, cursor: str | None, only: SampleSelection = EVERY
-) -> pages.Page[SampleRow]:
+) -> storage.Page[SampleRow]:
     """List samples in dataset order.
 
     A page may hold fewer than `limit` samples even if more follow, because each scans a bounded part of the job.
     """
     async with database.transaction() as connection:
         job = await jobs.resolve(connection, reference)
-        scope = pages.cursor_scope("samples", job=str(job), **{name: str(value) for name, value in only.asked.items()})
-        after = _to_place(pages.decode_cursor(cursor, scope, 2)) if cursor else START
+        scope = storage.cursor_scope(
+            "samples", job=str(job), **{name: str(value) for name, value in only.asked.items()}
+        )
+        after = _to_place(storage.decode_cursor(cursor, scope, 2)) if cursor else START
         if not only.asked:
             found = (await _read(connection, job, after, limit + 1)).found
             return _page([row for row, _ in found], limit, scope, None)
@@ -67,11 +421,11 @@ def _to_place(key: tuple[int, ...]) -> Place:
     return index, repeat
 
 
-def _page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> pages.Page[SampleRow]:
+def _page(rows: list[SampleRow], limit: int, scope: str, stopped: Place | None) -> storage.Page[SampleRow]:
     """Make a page; `stopped` is the place where the scan ended, if samples remain."""
     if len(rows) > limit:
         stopped = rows[limit - 1].index, rows[limit - 1].repeat
-    return pages.Page(data=rows[:limit], next_cursor=pages.encode_cursor(scope, *stopped) if stopped else None)
+    return storage.Page(data=rows[:limit], next_cursor=storage.encode_cursor(scope, *stopped) if stopped else None)
 
 
 async def _search(
@@ -171,9 +525,9 @@ async def _read(
     rows = found.mappings().all()
     read = [(row, *try_decode(row["outcome"], Outcome, "its outcome")) for row in rows]
     kept = [each for each in read if only.has(each[1])]
-    ends = await endings.find_endings(connection, job, [_subject(row, outcome) for row, outcome, _ in kept])
+    ends = await find_endings(connection, job, [_subject(row, outcome) for row, outcome, _ in kept])
     traced = [
-        (_row(row, outcome, problem, ended), outcome)
+        (_make_row(row, outcome, problem, ended), outcome)
         for (row, outcome, problem), ended in zip(kept, ends, strict=True)
         if only.ending in (None, ended and ended.ending)
     ]
@@ -181,16 +535,16 @@ async def _read(
     return _ReadBatch(traced, len(rows), last)
 
 
-def _subject(row: RowMapping, outcome: Outcome | None) -> endings.EndingSubject:
-    return endings.EndingSubject(
+def _subject(row: RowMapping, outcome: Outcome | None) -> EndingSubject:
+    return EndingSubject(
         sample=row["id"],
         index=row["ordinal"],
         answer=outcome.answer if outcome else None,
-        facts=endings.facts_of(row, outcome),
+        facts=facts_of(row, outcome),
     )
 
 
-def _row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: EndedSample | None) -> SampleRow:
+def _make_row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: EndedSample | None) -> SampleRow:
     copied = ("repeat", "custom_id", "question", "gold", "subject", "level", "correct", "strict", "failure")
     return SampleRow(
         index=row["ordinal"],
@@ -209,4 +563,216 @@ def _row(row: RowMapping, outcome: Outcome | None, problem: str | None, ended: E
         ending_reason=ended.reason if ended else None,
         score=outcome.verdict.score if outcome and outcome.verdict else None,
         **{field: row[field] for field in copied},
+    )
+
+
+# The samples before and after one in dataset order: an imported job may lack items, and repeats of them.
+
+NEIGHBOURS = text("""
+    WITH job AS (SELECT id FROM jobs WHERE public_id = :job)
+    (SELECT true AS later, ordinal, repeat FROM samples
+        WHERE job_id = (SELECT id FROM job) AND kind = 'item' AND (ordinal, repeat) > (:ordinal, :repeat)
+        ORDER BY ordinal, repeat LIMIT 1)
+    UNION ALL
+    (SELECT false, ordinal, repeat FROM samples
+        WHERE job_id = (SELECT id FROM job) AND kind = 'item' AND (ordinal, repeat) < (:ordinal, :repeat)
+        ORDER BY ordinal DESC, repeat DESC LIMIT 1)""")
+
+
+class AdjacentSamples(NamedTuple):
+    """Index and repeat of both; None: there is no such sample."""
+
+    earlier: Place | None
+    later: Place | None
+
+
+async def neighbours(database: Database, job: str, index: int, repeat: int) -> AdjacentSamples:
+    """Find the samples next to this one; `job` is a public id."""
+    async with database.statement() as connection:
+        rows = await connection.execute(NEIGHBOURS, {"job": job, "ordinal": index, "repeat": repeat})
+        found = {row.later: (row.ordinal, row.repeat) for row in rows}
+    return AdjacentSamples(earlier=found.get(False), later=found.get(True))
+
+
+# List samples that only one of two jobs answered correctly: same question, gold answer and repeat in both.
+
+# A question that occurs several times in a dataset is matched in order: first with first, second with second.
+SIDE = fill_names("""
+    SELECT s.id, s.ordinal, s.repeat, o.correct, i.hash,
+        row_number() OVER (PARTITION BY i.hash, s.repeat ORDER BY s.ordinal) AS turn
+    FROM samples s JOIN jobs j ON j.id = s.job_id JOIN items i ON {ASKED_BY_SAMPLE}
+    LEFT JOIN outcomes o ON o.sample_id = s.id WHERE s.kind = 'item' AND s.job_id = """)
+
+MATCHED = f"""
+    WITH one AS ({SIDE} :left_job), other AS ({SIDE} :right_job),
+    matched AS (
+        SELECT one.ordinal, one.repeat, other.ordinal AS other, one.id AS left_id, other.id AS right_id,
+            one.correct AS left_correct, other.correct AS right_correct
+        FROM one JOIN other USING (hash, repeat, turn))
+    """  # noqa: S608 - parts of this module alone
+
+# One pass for page and counts: each row has the counts, and an empty page still has one row with them.
+SELECT_CHANGED_PAGE = sql(f"""{MATCHED},
+    changed AS MATERIALIZED (SELECT * FROM matched WHERE left_correct <> right_correct),
+    counts AS (
+        SELECT count(*) FILTER (WHERE left_correct) AS all_gained, count(*) FILTER (WHERE right_correct) AS all_lost
+        FROM changed)
+    SELECT c.all_gained, c.all_lost, m.ordinal AS index, m.repeat, m.other AS right_index, i.custom_id, i.question,
+        i.gold, i.subject, i.level, m.left_correct, m.right_correct, p.outcome AS left_outcome,
+        q.outcome AS right_outcome
+    FROM counts c LEFT JOIN (
+        SELECT * FROM changed WHERE (ordinal, repeat) > (:ordinal, :after)
+            AND (left_correct OR NOT :gained) AND (right_correct OR NOT :lost)
+        ORDER BY ordinal, repeat LIMIT :n) m ON true
+    LEFT JOIN jobs j ON j.id = :left_job LEFT JOIN items i ON i.dataset_id = j.dataset_id AND i.ordinal = m.ordinal
+    LEFT JOIN outcomes p ON p.sample_id = m.left_id LEFT JOIN outcomes q ON q.sample_id = m.right_id
+    ORDER BY m.ordinal, m.repeat""")  # noqa: S608
+
+NAMES = text("""
+    SELECT l.name AS left_name, r.name AS right_name FROM jobs l CROSS JOIN jobs r
+    WHERE l.id = :left_job AND r.id = :right_job""")
+
+OTHER = sql(f"{MATCHED} SELECT other FROM matched WHERE ordinal = :ordinal AND repeat = :repeat")  # noqa: S608
+
+Only = Literal["changed", "gained", "lost"]
+
+
+class AnsweredSide(msgspec.Struct, frozen=True, kw_only=True):
+    """One job's answer."""
+
+    answer: str | None
+    correct: bool
+    truncated: bool
+
+
+class ChangedSample(msgspec.Struct, frozen=True, kw_only=True):
+    """A question that only one of the two jobs answered correctly."""
+
+    index: int
+    """Index of the item in the left job's dataset, from 0."""
+    right_index: int
+    """Index of the item in the right job's dataset, from 0."""
+    repeat: int
+    custom_id: str | None
+    question: str
+    gold: str | None
+    subject: str | None
+    level: str | None
+    left: AnsweredSide
+    right: AnsweredSide
+
+
+class Match(NamedTuple):
+    """The right job's sample of the same question."""
+
+    left_name: str
+    right_name: str
+    """Name of the right job."""
+    right_index: int
+
+
+class ChangedSamples(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of changed samples, with the totals over all pages."""
+
+    left_name: str
+    right_name: str
+    """Name of the right job."""
+    gained: int
+    """Samples that the left job answered correctly and the right one did not."""
+    lost: int
+    """Samples that the right job answered correctly and the left one did not."""
+    data: list[ChangedSample]
+    next_cursor: str | None
+    """Pass it as `cursor` for the next page; null on the last one."""
+
+
+async def list_changed_samples(
+    database: Database, left: str, right: str, only: Only = "changed", limit: int = storage.DEFAULT,
+    cursor: str | None = None,
+) -> ChangedSamples:  # fmt: skip
+    """List changed samples in the left dataset's order. Samples without a verdict in both jobs are left out.
+
+    Raises:
+        NotFound: there is no such job.
+        Conflict: a reference matches several jobs.
+        Invalid: both references name the same job.
+        BadRequest: the cursor belongs to another list.
+    """
+    async with database.snapshot() as connection:
+        both = await _resolve_both(connection, left, right)
+        scope = storage.cursor_scope("changed", only=only, **{side: str(job) for side, job in both.items()})
+        ordinal, after = storage.decode_cursor(cursor, scope, 2) if cursor else START
+        values = {
+            "ordinal": ordinal,
+            "after": after,
+            "n": limit + 1,
+            "gained": only == "gained",
+            "lost": only == "lost",
+        }
+        named = (await connection.execute(NAMES, both)).one()
+        rows = (await connection.execute(SELECT_CHANGED_PAGE, {**both, **values})).mappings().all()
+    found = [_make_changed_sample(row) for row in rows if row["index"] is not None]
+    last = found[:limit][-1:]
+    page = storage.make_page(found, limit, scope, *(key for row in last for key in (row.index, row.repeat)))
+    return ChangedSamples(
+        **named._mapping,
+        gained=rows[0]["all_gained"],
+        lost=rows[0]["all_lost"],
+        data=page.data,
+        next_cursor=page.next_cursor,
+    )
+
+
+async def find_match(database: Database, left: str, right: str, index: int, repeat: int) -> Match:
+    """Find the right job's sample of the same question as the left job's sample.
+
+    Raises:
+        NotFound: there is no such job or sample, or the right job lacks the question.
+        Conflict, Invalid: see `list_changed_samples`.
+    """
+    async with database.snapshot() as connection:
+        both = await _resolve_both(connection, left, right)
+        named = (await connection.execute(NAMES, both)).one()
+        found = (await connection.execute(OTHER, {**both, "ordinal": index, "repeat": repeat})).scalar()
+    if found is None:
+        raise NotFound(
+            f"{left!r} and {right!r} have no common sample {index}, repeat {repeat}",
+            hint="two samples match if question, gold answer and repeat are equal",
+        )
+    return Match(named.left_name, named.right_name, found)
+
+
+async def find_names(database: Database, left: str, right: str) -> tuple[str, str]:
+    """Find the names of two jobs, which may be the same job.
+
+    Raises:
+        NotFound: there is no such job.
+        Conflict: a reference matches several jobs.
+    """
+    async with database.snapshot() as connection:
+        both = {"left_job": await jobs.resolve(connection, left), "right_job": await jobs.resolve(connection, right)}
+        found = (await connection.execute(NAMES, both)).one()
+    return found.left_name, found.right_name
+
+
+async def _resolve_both(connection: AsyncConnection, left: str, right: str) -> dict[str, int]:
+    both = {"left_job": await jobs.resolve(connection, left), "right_job": await jobs.resolve(connection, right)}
+    if both["left_job"] == both["right_job"]:
+        raise Invalid(f"`right`: {right!r} is the same job as `left`", hint="name two jobs")
+    return both
+
+
+def _make_changed_sample(row: RowMapping) -> ChangedSample:
+    copied = ("index", "right_index", "repeat", "custom_id", "question", "gold", "subject", "level")
+    return ChangedSample(
+        left=_side(row["left_outcome"], correct=row["left_correct"]),
+        right=_side(row["right_outcome"], correct=row["right_correct"]),
+        **{field: row[field] for field in copied},
+    )
+
+
+def _side(stored: bytes, *, correct: bool) -> AnsweredSide:
+    outcome, problem = try_decode(stored, Outcome, "its outcome")
+    return AnsweredSide(
+        answer=outcome.answer if outcome else problem, correct=correct, truncated=bool(outcome and outcome.truncated)
     )

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.storage.database import Database
-from shared.storage.sql import sql
-from shared.storage.states import SampleState
+from shared.storage.database import Database, SampleState, sql
 from shared.telemetry import conventions as names
 from shared.telemetry import references, traces
 

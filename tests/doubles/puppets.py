@@ -9,7 +9,7 @@ from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
 from shared.contracts.replies import FailureKind, Token
 from shared.models.chat import ChatFailed
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 
 class PuppetServer:

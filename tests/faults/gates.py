@@ -12,7 +12,7 @@ import asyncpg
 
 from mathrag.stack import passwords
 from mathrag.stack import postgres as pg
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 from tests.faults.processes import until
 from tests.running import RunningStack
 

@@ -10,7 +10,7 @@ import redis
 
 from mathrag.stack import passwords
 from shared.bearer import authorization
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 from tests.faults.clocks import Clocks
 from tests.faults.gates import flip_held
 from tests.faults.processes import Processes, resume

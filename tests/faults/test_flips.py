@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 from tests.faults.gates import Session, Write, gate
 from tests.faults.processes import until
 from tests.faults.real import guard_state

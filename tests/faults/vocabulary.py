@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 
 
 class Subject(StrEnum):

@@ -6,10 +6,9 @@ from services.judge.rules_executor import RulesExecutor
 from shared.contracts import canonical
 from shared.contracts.graphs import FactQuery, Phrase
 from shared.contracts.rules import Atom, Miner, Rule
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Lapse, Release
-from shared.storage import rule_banks
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import Lapse, Release
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration.scene import Answer, ScriptedExecutor, by_rule, run_sql
 
@@ -43,7 +42,7 @@ async def add_bank(
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield rules
 
-    bank, _ = await rule_banks.create_imported(database, name, rule_banks.ImportOrigin(miner, graph), batches())
+    bank, _ = await stored_rules.create_imported(database, name, stored_rules.ImportOrigin(miner, graph), batches())
     assert bank.hash is not None
     return bank.hash
 

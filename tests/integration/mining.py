@@ -15,8 +15,8 @@ from shared.contracts.documents import CorpusRecord, Document
 from shared.contracts.replies import Failure, FailureKind
 from shared.rules import miners
 from shared.rules.graph import Graph
-from shared.runtime import sealing
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime import mining
+from shared.runtime.lifecycle import finish_due_jobs
 from shared.runtime.worker import LaneWorker
 from shared.settings import Workers
 from shared.storage import graphs
@@ -113,8 +113,8 @@ async def work(database: Database, processes: int = 2) -> None:
 
 async def seal(database: Database) -> None:
     """What the orchestrator does with banks."""
-    for bank in await sealing.list_due_banks(database):
-        await sealing.seal_bank(database, bank)
+    for bank in await mining.list_due_banks(database):
+        await mining.seal_bank(database, bank)
 
 
 def request(name: str = "bank", graph: str = "g", **limits: Any) -> dict[str, Any]:

@@ -39,18 +39,13 @@ from shared.contracts.rules import Atom, Rule
 from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.lease.lease import DeviceLease, Phase
 from shared.pipelines import registry
-from shared.runtime import models
+from shared.runtime import pins
 from shared.runtime.advance import Advancer
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import Claim, ClaimedCall, Claims
-from shared.runtime.ending import finish_due_jobs
-from shared.runtime.execution import Executor, Lapse, Release
-from shared.runtime.models import ModelIdentity
-from shared.runtime.readiness import find_complete_samples
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit
-from shared.runtime.sweeper import sweep
-from shared.runtime.worker import LaneWorker
+from shared.runtime.lifecycle import finish_due_jobs
+from shared.runtime.pins import ModelIdentity
+from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, find_complete_samples, sweep
+from shared.runtime.submit import Submission, submit
+from shared.runtime.worker import Executor, LaneWorker, Lapse, Release
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 
@@ -76,7 +71,7 @@ async def furnish(database: Database, items: int = 5, name: str = "items", *, ne
             identity = ModelIdentity(
                 name=model, backend="scripted", digest=model, device="cpu:0", needs_lease=needs_lease
             )
-            await models.register(connection, identity)
+            await pins.register(connection, identity)
         await _corpus(connection)
     await add_dataset(database, items, name)
 
@@ -85,7 +80,7 @@ async def _corpus(connection: object) -> None:
     ids = {}
     for kind in ("dense", "sparse"):
         identity = ModelIdentity(name=kind, backend="retriever", digest=kind)
-        model = await models.register(connection, identity)  # type: ignore[arg-type]
+        model = await pins.register(connection, identity)  # type: ignore[arg-type]
         row = await connection.execute(  # type: ignore[attr-defined]
             text(
                 "INSERT INTO indexes (kind, signature, model_id, path, params, documents, state)"

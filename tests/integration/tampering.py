@@ -13,11 +13,12 @@ from shared.audit import Violation, check
 from shared.contracts.datasets import DatasetItem
 from shared.contracts.documents import CorpusRecord
 from shared.contracts.rules import Atom, Rule
-from shared.storage import corpora, datasets, label_sets, labels, rule_banks
+from shared.storage import corpora, datasets
+from shared.storage import labels as stored_labels
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
-from shared.storage.label_sets import LabelSetDraft
-from shared.storage.labels import NewLabel
-from shared.storage.rule_banks import ImportOrigin
+from shared.storage.labels import LabelSetDraft, NewLabel
+from shared.storage.rules import ImportOrigin
 from tests.integration.scene import DOCUMENTS, furnish, run_sql, scalar, submit_job
 from tests.integration.test_audit import staged
 
@@ -46,7 +47,7 @@ async def uploaded(database: Database) -> uuid.UUID:
     rules = [
         Rule(head=Atom("r", 0, 1), body=(Atom("s", 0, 1),), support=n, body_size=9, confidence=0.1) for n in (1, 2)
     ]
-    await rule_banks.create_imported(database, "bank", ImportOrigin("amie"), _batches(rules))
+    await stored_rules.create_imported(database, "bank", ImportOrigin("amie"), _batches(rules))
     job = await submit_job(database, dataset="asked", corpus="shelf", experiment=1, params={"rules": "bank"})
     await run_sql(
         database, "INSERT INTO experiment_cells (experiment_id, ordinal, dataset, corpus, variant, pipeline, point,"
@@ -60,8 +61,8 @@ async def uploaded(database: Database) -> uuid.UUID:
 
 async def labelled(database: Database, job: uuid.UUID) -> None:
     """A set of one answer of the job, with a label."""
-    made, _ = await label_sets.create(database, LabelSetDraft("answers", "answers", str(job), 1, 0), "ana")
-    await labels.add_label(database, made, 1, "ana", NewLabel("tie", blind=True, note=""))
+    made, _ = await stored_labels.create(database, LabelSetDraft("answers", "answers", str(job), 1, 0), "ana")
+    await stored_labels.add_label(database, made, 1, "ana", NewLabel("tie", blind=True, note=""))
 
 
 async def _batches(rows: Iterable[T]) -> AsyncIterator[list[T]]:

@@ -9,10 +9,9 @@ from shared.contracts.calls import Generate, Retrieve
 from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Generated, require
 from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
-from shared.runtime import advance as advancing
-from shared.runtime import replay
+from shared.runtime import advance as advance_runtime
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import Claim
+from shared.runtime.queue import Claim
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -180,7 +179,7 @@ async def test_an_exception_in_a_pipeline_ends_its_sample_only(
 async def test_a_pipeline_that_never_ends_with_some_reply_ends_that_sample_only(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "STEP_S", 0.05)
+    monkeypatch.setattr(advance_runtime, "STEP_S", 0.05)
 
     def endless(sample: Sample, _params: Params, _library: Library) -> Steps:
         generated = yield Generate(template="cot", question=sample.question)
@@ -298,14 +297,14 @@ async def test_a_reply_that_meets_a_sample_ready_for_no_reason_wakes_it(
 ) -> None:
     await submitted(database, "closed-book")
     await advance(database)
-    taken, real = await claimed(database), advancing.record
+    taken, real = await claimed(database), advance_runtime.record
 
     async def record_after_the_reply(*arguments: object) -> object:
         await answer(database, taken)
         return await real(*arguments)  # type: ignore[arg-type]
 
     await run_sql(database, "UPDATE samples SET state = 0")
-    monkeypatch.setattr(advancing, "record", record_after_the_reply)
+    monkeypatch.setattr(advance_runtime, "record", record_after_the_reply)
     async with processes(database, 1) as [other]:
         await Advancer(other).advance()
     assert await stuck(database) == []
@@ -346,7 +345,7 @@ async def test_an_advance_says_which_lanes_got_work_and_whose_samples_ended(data
     await answer(database, grading)
     third = await Advancer(database).advance()
     assert (third.lanes, third.jobs) == (frozenset(), frozenset({job}))
-    assert (await Advancer(database).advance()) == advancing.NOTHING
+    assert (await Advancer(database).advance()) == advance_runtime.NOTHING
 
 
 async def test_items_without_a_gold_answer_are_not_graded(database: Database) -> None:

@@ -8,13 +8,10 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
-from shared.lease.guard_client import StreamBroken
+from shared.lease.lease import StreamBroken
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import Claims
-from shared.runtime.lapses import lapse_expired
-from shared.runtime.sweeper import sweep
-from shared.storage.database import Database
-from shared.storage.outages import is_passing
+from shared.runtime.queue import Claims, lapse_expired, sweep
+from shared.storage.database import Database, is_passing
 from tests.faults.proxy import Proxy
 from tests.faults.wire import Cuts, PostgresWire
 from tests.integration.api import Api, serving

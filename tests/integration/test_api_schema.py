@@ -25,11 +25,11 @@ from shared.contracts.documents import Hit
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
 from shared.contracts.experiments import Experiment
 from shared.contracts.replies import Retrieved
-from shared.runtime import online
+from shared.runtime import submit
 from shared.settings import Access, Settings
-from shared.storage import label_sets
+from shared.storage import labels
 from shared.storage.database import Database
-from shared.storage.label_sets import LabelSetDraft
+from shared.storage.labels import LabelSetDraft
 from tests.integration import scene
 from tests.integration.api import finished
 from tests.integration.conftest import EmptyDatabase
@@ -148,7 +148,7 @@ async def furnish() -> None:
     await scene.run_sql(database, "UPDATE jobs SET public_id = :id", id=EXAMPLES["job"])
     asked = Experiment(**{**EXPERIMENT, "datasets": [{"dataset": "math-500", "corpus": "docs"}], "grid": {}})
     await lifecycle.submit_once(database, scene.SETTINGS, asked, None, None)
-    await label_sets.create(database, LabelSetDraft("reasoning", "documents", EXAMPLES["job"], 100, 0), "local")
+    await labels.create(database, LabelSetDraft("reasoning", "documents", EXAMPLES["job"], 100, 0), "local")
     await scene.run_sql(database, "UPDATE corpora SET name = 'math'")
     await scene.run_sql(database, "UPDATE models SET name = 'world-' || substr(name, 3) WHERE name LIKE 'a-%'")
     await database.close()
@@ -162,7 +162,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     async def wait(*_: object) -> None:
         """In vain."""
 
-    monkeypatch.setattr(online, "wait_for_job", wait)
+    monkeypatch.setattr(submit, "wait_for_job", wait)
 
 
 @DOCUMENT.parametrize()

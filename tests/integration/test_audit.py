@@ -14,10 +14,8 @@ from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase
 from shared.pipelines import registry
-from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish_due_jobs
-from shared.runtime.lapses import lapse_expired
-from shared.runtime.replies import RETRIES
+from shared.runtime.lifecycle import cancel, finish_due_jobs
+from shared.runtime.queue import RETRIES, lapse_expired
 from shared.runtime.worker import LaneWorker
 from shared.settings import Workers
 from shared.storage.database import Database

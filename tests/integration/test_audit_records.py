@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from shared.audit import check
-from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
 from tests.integration.scene import advance, furnish, run_sql, scalar, submit_job

@@ -11,8 +11,7 @@ from shared.contracts import canonical
 from shared.contracts.replies import Rated
 from shared.contracts.samples import GateDecision
 from shared.runtime.advance import Advancer
-from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
 from tests.integration.scene import furnish, rows, scalar, submit_job

@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from shared.errors import Conflict, NotFound
-from shared.runtime import ending
+from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
-from shared.runtime.cancel import cancel
-from shared.runtime.claims import CLAIM, Claim
-from shared.runtime.sweeper import lanes_with_work
+from shared.runtime.lifecycle import cancel
+from shared.runtime.queue import CLAIM, Claim, lanes_with_work
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -56,7 +55,7 @@ async def test_cancelling_ends_the_samples_and_takes_the_calls_out_of_the_queue(
     assert await scalar(database, "SELECT count(*) FROM samples WHERE ended_at IS NULL") == 0
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
     assert await lanes_with_work(database) == set()
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
 
 
@@ -65,7 +64,7 @@ async def test_cancelling_again_is_harmless(database: Database) -> None:
     await cancel(database, job)
     ended = await rows(database, "SELECT id, ended_at FROM samples ORDER BY id")
     await cancel(database, job)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     await cancel(database, job)
     assert await job_states(database) == ["cancelled"]
     assert await rows(database, "SELECT id, ended_at FROM samples ORDER BY id") == ended
@@ -134,7 +133,7 @@ async def test_a_job_that_shares_calls_is_not_harmed(database: Database) -> None
     await answer(database, taken)
     executor = ScriptedExecutor()
     await drain(database, executor)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled", "completed"]
     assert await sample_states(database) == [4] * 4 + [2] * 4
     assert len(executor.ran) == 2
@@ -144,13 +143,13 @@ async def test_a_job_is_cancelled_only_when_none_of_its_own_calls_is_claimed(dat
     job = await running(database)
     taken = await claimed(database)
     await cancel(database, job)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
     await answer(database, taken, calls=taken.calls[:1])
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
     await answer(database, taken, calls=taken.calls[1:])
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
 
 
@@ -160,13 +159,13 @@ async def test_a_claim_that_is_not_committed_yet_holds_back_the_cancel(database:
     async with database.transaction() as claiming:
         await claiming.execute(CLAIM, {**taking, "token": uuid.uuid4(), "ttl": 60})
         await cancel(database, job)
-        await ending.finish_due_jobs(database)
+        await lifecycle.finish_due_jobs(database)
         assert await job_states(database) == ["cancelling"]
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelling"]
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE queue SET token = NULL, claim_until = NULL"))
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled"]
     assert await scalar(database, "SELECT count(*) FROM queue") == 0
 
@@ -177,7 +176,7 @@ async def test_claimed_calls_that_another_job_waits_for_do_not_hold_back_a_cance
     await advance(database)
     await claimed(database)
     await cancel(database, job)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["cancelled", "running"]
 
 
@@ -243,7 +242,7 @@ async def test_a_cancel_that_meets_the_expansion_cancels_the_new_samples_too(dat
                 if taken is not None:
                     await answer(database, taken)
         held = HeldDatabase(one, first=1)  # the look at what is due passes
-        finishing = asyncio.create_task(ending.finish_due_jobs(held))
+        finishing = asyncio.create_task(lifecycle.finish_due_jobs(held))
         await held.reached.wait()
         cancelling = asyncio.create_task(cancel(two, job))
         await somebody_waits(database)

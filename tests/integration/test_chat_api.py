@@ -17,7 +17,7 @@ from shared.contracts.samples import Decision, Library, Sample, Steps
 from shared.lease import residencies
 from shared.rag.provenance import make_outcome, make_search, make_single_trace
 from shared.rag.relevance import make_refusal_outcome
-from shared.runtime import online
+from shared.runtime import submit
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -57,7 +57,7 @@ async def answering(database: Database) -> AsyncIterator[None]:
 @contextmanager
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(online, "LONGEST_PAUSE_S", 0.01)
+        patch.setattr(submit, "LONGEST_PAUSE_S", 0.01)
         yield
 
 
@@ -116,7 +116,7 @@ async def test_it_is_in_no_list(api: Api) -> None:
     await ask(api, 202)
     assert (await api.get("/v1/jobs"))["data"] == []
     assert [each["name"] for each in (await api.get("/v1/datasets"))["data"]] == ["items"]
-    assert (await api.upload("datasets", online.dataset_name(QUESTION), [{"question": "x"}])).status_code == 422
+    assert (await api.upload("datasets", submit.dataset_name(QUESTION), [{"question": "x"}])).status_code == 422
 
 
 async def test_without_a_corpus_it_is_answered_from_memory(api: Api) -> None:
@@ -226,7 +226,7 @@ async def test_waiting_holds_no_connection(api: Api, database: Database, monkeyp
         held.append(database.engine.pool.checkedout())  # type: ignore[attr-defined]
         await pause(0)
 
-    monkeypatch.setattr(online.asyncio, "sleep", observed)
+    monkeypatch.setattr(submit.asyncio, "sleep", observed)
     await ask(api, 202, wait_s=0.2)
     assert held
     assert set(held) == {0}

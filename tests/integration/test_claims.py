@@ -7,13 +7,10 @@ import msgspec
 import pytest
 
 from shared.contracts.replies import Failure, FailureKind, Generated
-from shared.runtime import advance as advancing
-from shared.runtime import claims as claiming
-from shared.runtime import recording, replies
+from shared.runtime import advance as advance_runtime
+from shared.runtime import queue
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import Claim, Claims
-from shared.runtime.lapses import lapse_expired
-from shared.runtime.replies import BACKOFF_S, RETRIES
+from shared.runtime.queue import BACKOFF_S, RETRIES, Claim, Claims, lapse_expired
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -238,7 +235,7 @@ async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) 
     async with processes(database, 1) as [other]:
         async with other.transaction() as connection:
             await connection.execute(
-                claiming.text(
+                queue.text(
                     "SELECT 1 FROM queue WHERE call_id IN (SELECT call_id FROM queue ORDER BY seq LIMIT 2) FOR UPDATE"
                 )
             )
@@ -252,7 +249,7 @@ async def test_claimed_calls_are_passed_over_not_waited_for(database: Database) 
 async def test_an_infrastructure_failure_is_retried_after_growing_pauses(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies, "BACKOFF_S", (200.0, 500.0))
+    monkeypatch.setattr(queue, "BACKOFF_S", (200.0, 500.0))
     await pending(database)
     for tries, pause in ((1, 200), (2, 500)):
         await answer(database, await claimed(database), BROKEN)
@@ -371,19 +368,19 @@ async def test_a_call_that_vanishes_under_an_advance_is_asked_for_afresh(
         await let_pauses_pass(database)
     last = await claimed(database)
     name = {"before the insert": "_insert_calls", "between insert and select": "_find_existing"}[gap]
-    real, fails = getattr(recording, name), [answer(database, last, BROKEN)]
+    real, fails = getattr(advance_runtime, name), [answer(database, last, BROKEN)]
 
     async def gapped(*arguments: object) -> object:
         while fails:
             await fails.pop()
         return await real(*arguments)
 
-    monkeypatch.setattr(recording, name, gapped)
+    monkeypatch.setattr(advance_runtime, name, gapped)
 
     async def nothing_known(self: Advancer, *_: object) -> dict[bytes, object]:
         return {}  # as for an advance that read the replies before the call was there
 
-    monkeypatch.setattr(advancing.Advancer, "_drive", nothing_known)
+    monkeypatch.setattr(advance_runtime.Advancer, "_drive", nothing_known)
     await submit_job(database, "closed-book")
     async with processes(database, 1) as [other]:
         await Advancer(other).advance()
@@ -401,14 +398,14 @@ async def test_a_failure_that_is_committed_while_an_advance_attaches_reaches_it(
     for _ in range(RETRIES - 1):
         await answer(database, await claimed(database), BROKEN)
         await let_pauses_pass(database)
-    last, real = await claimed(database), advancing.record
+    last, real = await claimed(database), advance_runtime.record
 
     async def record_after_the_failure(*arguments: object) -> object:
         await answer(database, last, BROKEN)
         return await real(*arguments)  # type: ignore[arg-type]
 
     await submit_job(database, "closed-book")
-    monkeypatch.setattr(advancing, "record", record_after_the_failure)
+    monkeypatch.setattr(advance_runtime, "record", record_after_the_failure)
     async with processes(database, 1) as [other]:
         await Advancer(other).advance()
     monkeypatch.undo()

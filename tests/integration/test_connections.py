@@ -6,9 +6,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from shared.storage import database as databases
-from shared.storage.database import Database
-from shared.storage.outages import is_passing, retry_through_outage
+from shared.storage import database as storage
+from shared.storage.database import Database, is_passing, retry_through_outage
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +53,7 @@ async def test_what_is_tried_again_outlasts_it(database: Database) -> None:
 async def test_a_statement_that_is_not_answered_in_time_is_an_outage(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(databases, "STATEMENT_S", 0.2)
+    monkeypatch.setattr(storage, "STATEMENT_S", 0.2)
     impatient = Database(database_url, pinned=True)
     with pytest.raises(DBAPIError, match="did not answer in time") as raised:
         async with impatient.transaction() as connection:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.errors import Conflict, NotFound
-from shared.runtime import deleting, purge
+from shared.runtime import purge as purging
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -65,15 +65,15 @@ async def test_what_a_live_job_uses_is_not_deleted(api: Api, owner: Database) ->
     await api.job("hybrid", name="alive")
     for kind, name in (("dataset", "items"), ("corpus", "docs")):
         with pytest.raises(Conflict, match=r"live jobs: alive \(running\)"):
-            await deleting.delete(owner, kind, name, "a-test")  # type: ignore[arg-type]
+            await purging.delete(owner, kind, name, "a-test")  # type: ignore[arg-type]
 
 
 async def test_a_fallback_corpus_stays_while_a_job_may_search_it(api: Api, owner: Database, database: Database) -> None:
     await api.job("crag", name="falls-back", corpus="docs", params={"crag": {"fallback": "docs"}})
     await scene.run_sql(database, "UPDATE jobs SET corpus_id = NULL")
     with pytest.raises(Conflict, match="falls-back"):
-        await deleting.delete(owner, "corpus", "docs", "a-test")
-    assert (await purge.delete_unused(owner, "a-test"))["corpora"] == []
+        await purging.delete(owner, "corpus", "docs", "a-test")
+    assert (await purging.delete_unused(owner, "a-test"))["corpora"] == []
 
 
 async def test_what_an_ended_job_was_made_from_stays_until_it_is_purged(
@@ -82,10 +82,10 @@ async def test_what_an_ended_job_was_made_from_stays_until_it_is_purged(
     await api.job()
     await finished(database)
     with pytest.raises(Conflict, match=r"reports of ended jobs: a-job \(completed\)"):
-        await deleting.delete(owner, "dataset", "items", "a-test")
-    for job in await purge.find_jobs(owner, ["a-job"]):
-        await purge.purge(owner, job, "a-test")
-    await deleting.delete(owner, "dataset", "items", "a-test")
+        await purging.delete(owner, "dataset", "items", "a-test")
+    for job in await purging.find_jobs(owner, ["a-job"]):
+        await purging.purge(owner, job, "a-test")
+    await purging.delete(owner, "dataset", "items", "a-test")
     assert (await api.http.get("/v1/datasets/items")).status_code == 404
     done = await scene.rows(database, "SELECT actor, action, target FROM operations ORDER BY id DESC LIMIT 1")
     assert done == [("a-test", "delete", "dataset items")]
@@ -93,5 +93,5 @@ async def test_what_an_ended_job_was_made_from_stays_until_it_is_purged(
 
 async def test_a_name_that_is_not_there_is_not_deleted(api: Api, owner: Database) -> None:
     with pytest.raises(NotFound) as refused:
-        await deleting.delete(owner, "corpus", "dcos", "a-test")
+        await purging.delete(owner, "corpus", "dcos", "a-test")
     assert "did you mean 'docs'?" in str(refused.value.hint)

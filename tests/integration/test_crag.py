@@ -17,9 +17,8 @@ from shared.contracts.requests import Request
 from shared.contracts.samples import Decision, Outcome
 from shared.pipelines import registry
 from shared.rag.crag import SHIPPED_VECTORS
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity
-from shared.runtime.thresholds import get_shipped_signature
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity, get_shipped_signature
 from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, install, rows, run_sql, submit_job
@@ -39,7 +38,7 @@ async def corpus_elsewhere(database: Database) -> None:
         ids = {}
         for kind in ("dense", "sparse"):
             identity = msgspec.structs.replace(ELSEWHERE, name=kind)
-            model = await models.register(connection, identity)
+            model = await pins.register(connection, identity)
             row = await connection.execute(
                 text(
                     "INSERT INTO indexes (kind, signature, model_id, path, params, documents, state)"

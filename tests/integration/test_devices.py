@@ -19,11 +19,9 @@ from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import ModelCall
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.guard_client import GuardClient, NotGranted
-from shared.lease.guards import Guards
-from shared.lease.lease import DeviceLease, Phase, RedisLease
+from shared.lease.lease import DeviceLease, GuardClient, Guards, NotGranted, Phase, RedisLease
 from shared.model_settings import Model
-from shared.runtime.placement import settings_for_device
+from shared.runtime.price import settings_for_device
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.worker import LaneWorker
 from shared.settings import Settings, Workers

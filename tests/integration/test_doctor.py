@@ -19,7 +19,7 @@ from services.retriever.app import create_app
 from shared.checks.check import Check, NotReady
 from shared.model_settings import Model
 from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
-from shared.runtime.models import register
+from shared.runtime.pins import register
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.ollama_server import ollama_server

@@ -10,7 +10,7 @@ import fastapi.routing
 import pytest
 
 from services.orchestrator.polling.polls import Polls
-from shared.storage import events as stored
+from shared.storage import jobs
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -137,16 +137,16 @@ async def test_an_id_that_is_not_the_jobs_is_refused(api: Api, last: str) -> Non
 async def test_many_watchers_cost_one_read_a_poll(
     database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, all_look, go, look = 0, asyncio.Event(), asyncio.Event(), stored.take_snapshot
+    reads, all_look, go, look = 0, asyncio.Event(), asyncio.Event(), jobs.take_snapshot
 
-    async def counted(database: Database, job: int) -> stored.JobSnapshot:
+    async def counted(database: Database, job: int) -> jobs.JobSnapshot:
         nonlocal reads
         reads += 1
         if reads == 20:
             all_look.set()
         return await look(database, job)
 
-    monkeypatch.setattr(stored, "take_snapshot", counted)
+    monkeypatch.setattr(jobs, "take_snapshot", counted)
     await scene.furnish(database)
     async with serving(database, redis_url, polls=Polls(go.wait)) as api:
         job = await api.job()

@@ -12,8 +12,9 @@ from services.orchestrator.scheduling import needs
 from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.contracts.requests import Request
 from shared.limits import Limits
-from shared.runtime import drafting, purge, submit
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime import purge
+from shared.runtime import submit as submitting
+from shared.runtime.lifecycle import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -113,7 +114,7 @@ async def test_the_event_loop_of_the_schedulers_runs_no_job_dry(
 
         return noted
 
-    for module, name in ((drafting, "dry_run"), (submit, "_row"), (needs, "dry_rounds")):
+    for module, name in ((submitting, "dry_run"), (submitting, "_row"), (needs, "dry_rounds")):
         monkeypatch.setattr(module, name, noting(getattr(module, name)))
     assert (await api.http.post(path, json=WEIGHTS)).status_code in (200, 202)
     assert threads

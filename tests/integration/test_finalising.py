@@ -6,10 +6,8 @@ import pytest
 
 from shared.audit import check
 from shared.contracts.replies import Failure, FailureKind
-from shared.runtime import finalising
-from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish_due_jobs, list_due_jobs
-from shared.runtime.finalising import EndStep, finalise
+from shared.runtime import lifecycle
+from shared.runtime.lifecycle import EndStep, cancel, finalise, finish_due_jobs, list_due_jobs
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -92,7 +90,7 @@ async def test_another_process_goes_on_where_one_was_killed(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await drained(database, items=7)
-    monkeypatch.setattr(finalising, "BATCH", 2)
+    monkeypatch.setattr(lifecycle, "FINALISED_AT_ONCE", 2)
     assert await finish_due_jobs(database) == []
     assert await finish_due_jobs(database) == []
     async with processes(database, 1) as [other]:
@@ -115,7 +113,7 @@ async def test_another_process_goes_on_where_one_was_killed(
 async def test_the_chain_does_not_depend_on_the_batches(
     database: Database, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(finalising, "BATCH", batch)
+    monkeypatch.setattr(lifecycle, "FINALISED_AT_ONCE", batch)
     job = await drained(database, items=4)
     assert await finish_whole(database) == [job]
     assert await job_states(database) == ["completed"]

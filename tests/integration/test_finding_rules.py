@@ -12,9 +12,9 @@ from shared.contracts.params import Params
 from shared.contracts.replies import FoundRules, Reply
 from shared.contracts.rules import Atom
 from shared.pipelines.binding import Binding, Pin, bind
-from shared.runtime import models
-from shared.runtime.claims import ClaimedCall
-from shared.storage import rule_banks
+from shared.runtime import pins
+from shared.runtime.queue import ClaimedCall
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration.following import BANK, PHRASES, add_bank, add_graph, rule
 from tests.integration.scene import furnish
@@ -25,7 +25,7 @@ NONE = FoundRules(relation=None)
 
 async def pin(database: Database, bank: str) -> Pin:
     async with database.transaction() as connection:
-        return await models.pin_identity(connection, models.bank_identity(bank))
+        return await pins.pin_identity(connection, pins.bank_identity(bank))
 
 
 def look(relation: str = "", question: str = "", **fields: Any) -> FindRules:
@@ -135,7 +135,7 @@ async def test_a_bank_that_is_gone_or_phrases_that_are_gone_are_a_passing_failur
     executor = RulesExecutor(database)
     (missing, found) = await find(executor, bank, look("Consult", phrases="ab" * 32), look("Consult"))
     assert (missing, numbers(found)) == (NO_PHRASES, [3])
-    await rule_banks.delete(database, "bank")
+    await stored_rules.delete(database, "bank")
     assert await find(executor, bank, look("Consult"), look()) == [NO_BANK, NO_BANK]
     assert all("requeue" in failure.detail for failure in (NO_BANK, NO_PHRASES))
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
@@ -22,7 +22,7 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
 
 async def register(database: Database, name: str, version: str) -> None:
     async with database.transaction() as connection:
-        await models.register(
+        await pins.register(
             connection, ModelIdentity(name=name, backend="llama.cpp", digest="d", version=version, device="cpu:0")
         )
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.errors import Conflict
 from shared.limits import Limits
-from shared.runtime import deleting, purge
+from shared.runtime import purge as purging
 from shared.storage import graphs
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
@@ -217,17 +217,17 @@ async def test_a_graph_that_rules_were_mined_from_is_kept(api: Api, owner: Datab
 async def test_the_corpus_of_a_graph_goes_after_the_graph(api: Api, owner: Database) -> None:
     await send(api, FACTS)
     with pytest.raises(Conflict, match="belongs to graph 'g'") as caught:
-        await deleting.delete(owner, "corpus", "g", "somebody")
+        await purging.delete(owner, "corpus", "g", "somebody")
     assert caught.value.hint == "mathrag graph delete g"
     await api.http.delete("/v1/graphs/g")
-    await deleting.delete(owner, "corpus", "g", "somebody")
+    await purging.delete(owner, "corpus", "g", "somebody")
 
 
 async def test_a_purge_of_what_is_unused_leaves_the_corpora_of_graphs(api: Api, owner: Database) -> None:
     await send(api, FACTS)
-    assert (await purge.delete_unused(owner, "somebody"))["corpora"] == []
+    assert (await purging.delete_unused(owner, "somebody"))["corpora"] == []
     await api.http.delete("/v1/graphs/g")
-    assert (await purge.delete_unused(owner, "somebody"))["corpora"] == ["g"]
+    assert (await purging.delete_unused(owner, "somebody"))["corpora"] == ["g"]
 
 
 async def test_stored_facts_are_final(api: Api, database: Database, owner: Database) -> None:

@@ -21,10 +21,9 @@ from shared.contracts.calls import Decoding, Lane
 from shared.contracts.guard import End, ModelCall
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.guard_client import ChunkRejected, GuardClient, NotGranted, StreamBroken
-from shared.lease.lease import DeviceLease, Phase, RedisLease
+from shared.lease.lease import ChunkRejected, DeviceLease, GuardClient, NotGranted, Phase, RedisLease, StreamBroken
 from shared.model_settings import Model
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app

@@ -17,7 +17,7 @@ from services.orchestrator.experiments import lifecycle
 from shared.contracts.experiments import EXAMPLE as EXPERIMENT
 from shared.contracts.experiments import Experiment
 from shared.contracts.params import Params
-from shared.runtime import online
+from shared.runtime import submit
 from shared.storage.database import Database
 from tests.api_document import api_document
 from tests.faults.recording import Seen
@@ -71,7 +71,7 @@ async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatc
     async def wait(*_: object) -> None:
         """In vain."""
 
-    monkeypatch.setattr(online, "wait_for_job", wait)
+    monkeypatch.setattr(submit, "wait_for_job", wait)
     await scene.furnish(database, 3, "math-500")
     await scene.add_dataset(database, 3, "math")
     for name in ("first", "second"):

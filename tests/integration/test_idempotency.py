@@ -10,11 +10,9 @@ import httpx2
 import pytest
 
 from shared.errors import InProgress
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit_once
+from shared.runtime.submit import Submission, submit_once
 from shared.settings import Settings
-from shared.storage.database import Database
-from shared.storage.idempotency import Accepted, KeyedRequest
+from shared.storage.database import Accepted, Database, KeyedRequest
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 

@@ -14,7 +14,7 @@ from services.guard.drivers.scripted import ScriptedDriver
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.model_settings import Model
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app

@@ -7,8 +7,7 @@ import pytest
 
 from shared.errors import NotFound, PreconditionFailed
 from shared.runtime.advance import Advancer
-from shared.runtime.job_amendment import Amendment, amend
-from shared.runtime.pausing import pause, resume
+from shared.runtime.lifecycle import Amendment, amend, pause, resume
 from shared.storage.database import Database
 from tests.integration.scene import advance, claim, furnish, processes, rows, scalar, submit_job, without_gold
 

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shared.runtime import job_names
+from shared.runtime import lifecycle
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -60,7 +60,7 @@ async def test_of_many_requests_at_once_one_gets_the_name(api: Api, database: Da
 async def test_the_name_of_a_job_in_flight_is_held_until_its_commit(api: Api, database: Database) -> None:
     async with database.engine.connect() as other:
         await other.begin()
-        await job_names.reserve(other, ["first"])
+        await lifecycle.reserve(other, ["first"])
         refused = await post(api)
         assert (refused.status_code, refused.json()["type"]) == (409, "urn:mathrag:in_progress")
         await other.rollback()

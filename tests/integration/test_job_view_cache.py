@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.polling.job_view_cache import COST, FRESH_S, TRUSTED_S, JobViewCache
 from shared.errors import NotFound
-from shared.runtime.cancel import cancel
+from shared.runtime.lifecycle import cancel
 from shared.storage.database import Database
 from tests.integration.scene import furnish, run_sql, submit_job
 

@@ -11,7 +11,7 @@ import pytest
 from redis.asyncio import Redis
 
 from shared.lease import residencies
-from shared.runtime import models
+from shared.runtime import pins
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration import scene
@@ -388,7 +388,7 @@ async def test_a_model_that_no_guard_serves_any_more_is_missed_before_a_job_asks
     api: Api, database: Database
 ) -> None:
     async with database.transaction() as connection:
-        await models.retire(connection, "cpu:0")
+        await pins.retire(connection, "cpu:0")
     checks = {check["name"]: check for check in (await api.http.get("/readyz")).json()["checks"]}
     assert checks["models"]["detail"] == "no guard serves a-generator, a-judge"
     refused = await api.http.post("/v1/jobs", json={"name": "j", "dataset": "items", "pipeline": "closed-book"})

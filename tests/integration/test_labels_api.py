@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from shared.contracts.api_keys import Scope
 from shared.contracts.replies import Rated, Reply
 from shared.contracts.requests import Request
-from shared.runtime import purge, retention
+from shared.runtime import purge
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene
@@ -250,7 +250,7 @@ async def test_what_a_set_holds_outlives_its_job_and_its_documents(
     try:
         (job,) = await purge.find_jobs(owner, ["a-job"])
         await purge.purge(owner, job, "operator")
-        removed = await retention.remove_unused(owner, "operator")
+        removed = await purge.remove_unused(owner, "operator")
     finally:
         await owner.close()
     assert removed.documents == len(scene.DOCUMENTS)

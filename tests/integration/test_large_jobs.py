@@ -10,13 +10,12 @@ from services.orchestrator.scheduling import finaliser
 from services.orchestrator.scheduling.finaliser import POSTPONED_S, Finaliser
 from shared.audit import check
 from shared.contracts.calls import Lane
-from shared.runtime import cancel as cancelling
-from shared.runtime import ending, finalising
-from shared.runtime import worker as working
+from shared.runtime import lifecycle
+from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import NOTHING, AdvanceResult
-from shared.runtime.cancel import cancel
+from shared.runtime.lifecycle import cancel
 from shared.storage.database import Database
-from shared.storage.records import SAMPLES
+from shared.storage.provenance import SAMPLES
 from tests.faults.recording import Seen
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -57,8 +56,8 @@ async def test_a_large_job_is_cancelled_in_batches_and_a_small_one_ends_between_
     database: Database, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen.describe("cancel of 60 samples in batches of 10, finalised in batches of 20, beside a job of 5 that has ended")
-    monkeypatch.setattr(cancelling, "BATCH", 10)
-    monkeypatch.setattr(finalising, "BATCH", 20)
+    monkeypatch.setattr(lifecycle, "CANCELLED_AT_ONCE", 10)
+    monkeypatch.setattr(lifecycle, "FINALISED_AT_ONCE", 20)
     await furnish(database, items=5)
     await without_gold(database)
     large = await submit_job(database, "closed-book", repeats=12)
@@ -126,21 +125,21 @@ async def test_a_job_that_cannot_be_finalised_holds_up_no_other(
 async def test_a_worker_that_meets_such_a_job_goes_on(database: Database) -> None:
     await drained(database)
     await run_sql(database, "UPDATE samples SET state = 9 WHERE job_id = 1 AND ordinal = 1")
-    assert await ending.finish_due_jobs(database) == [2]
+    assert await lifecycle.finish_due_jobs(database) == [2]
     assert await job_states(database) == ["finalizing", "completed"]
 
 
 async def test_a_worker_leaves_large_jobs_to_the_orchestrator(database: Database) -> None:
     await drained(database, jobs=1)
-    assert await ending.finish_due_jobs(database, most=2) == []
+    assert await lifecycle.finish_due_jobs(database, most=2) == []
     assert await job_states(database) == ["running"]
-    assert await ending.finish_due_jobs(database, most=3) == [1]
+    assert await lifecycle.finish_due_jobs(database, most=3) == [1]
 
 
 async def test_calls_are_claimed_while_the_samples_of_a_large_job_are_advanced(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(working, "ADVANCE_FOR_S", 0.0)
+    monkeypatch.setattr(worker_runtime, "ADVANCE_FOR_S", 0.0)
     await furnish(database, items=1)
     await submit_job(database, "closed-book")
     await advance(database)

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from shared.contracts.architecture import Architecture
-from shared.lease import learned_memory, residencies
+from shared.lease import memory, residencies
 from shared.lease.memory import LearnedMemory
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
 from tests.integration.scene import rows
 from tests.integration.test_reconciler import Rig
@@ -31,7 +31,7 @@ async def register(
         options={"context": 2048, "parallel": 8},
     )  # fmt: skip
     async with database.transaction() as connection:
-        return await models.register(connection, identity, QWEN)
+        return await pins.register(connection, identity, QWEN)
 
 
 async def load(
@@ -43,12 +43,12 @@ async def load(
         epoch = await residencies.insert_wanted(connection, device, newest.epoch if newest else 0, ids, "test", plan)
         assert epoch is not None
         await residencies.record_figures(connection, epoch, measured)
-        return await learned_memory.learn(connection, epoch, driver)
+        return await memory.learn(connection, epoch, driver)
 
 
 async def learned(database: Database, device: str = GPU) -> dict[int, dict[int, LearnedMemory]]:
     async with database.transaction() as connection:
-        return await learned_memory.find_learned(connection, device)
+        return await memory.find_learned(connection, device)
 
 
 async def test_a_registered_model_keeps_its_architecture(database: Database) -> None:
@@ -60,7 +60,7 @@ async def test_a_registered_model_keeps_its_architecture(database: Database) -> 
         options={"context": 2048, "parallel": 8},
     )  # fmt: skip
     async with database.transaction() as connection:
-        assert await models.register(connection, identity) == model
+        assert await pins.register(connection, identity) == model
     assert await rows(database, "SELECT architecture FROM models WHERE id = :id", id=model) == [(None,)]
 
 
@@ -75,7 +75,7 @@ async def test_a_footprint_that_is_not_declared_is_estimated(
 async def test_a_model_that_tells_nothing_and_declares_nothing_counts_as_nothing(database: Database) -> None:
     identity = ModelIdentity(name="m", backend="scripted", digest="m", device=GPU, needs_lease=True)
     async with database.transaction() as connection:
-        await models.register(connection, identity)
+        await pins.register(connection, identity)
     assert await rows(database, "SELECT footprint_mib, estimated FROM models") == [(0, False)]
 
 

@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from mathrag.stack.ports import find_free_port
-from shared.lease import lease as module
+from shared.lease import lease as lease_module
 from shared.lease.lease import RENEW_S, TTL_S, DeviceLease, Phase, RedisLease
 from tests.faults.proxy import Proxy
 
@@ -114,7 +114,7 @@ async def test_a_lease_that_was_read_is_believed_without_redis_for_the_rest_of_i
     lease: RedisLease, reader: RedisLease, cable: Proxy, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(lease_module, "time", SimpleNamespace(monotonic=lambda: now))
     await lease.publish(3, Phase.OPEN, (5,))
     await redis.expire(KEY, 9)
     held = await reader.read()

@@ -9,8 +9,8 @@ from services.orchestrator.scheduling.live import LivePlan
 from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from shared.device_settings import Device
 from shared.lease.policy import ModelGroup
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
 from tests.integration import scene
 
@@ -35,7 +35,7 @@ async def together(made: LivePlan, database: Database) -> list[tuple[int, ...]]:
 async def on(database: Database, device: str, *names: str) -> list[int]:
     async with database.transaction() as connection:
         return [
-            await models.register(
+            await pins.register(
                 connection,
                 ModelIdentity(
                     name=name, backend="scripted", digest=name, device=device, needs_lease=True, footprint_mib=96

@@ -17,15 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import Lane
 from shared.pipelines.binding import Bound
-from shared.runtime import advance as advancing
-from shared.runtime import readiness as looking
-from shared.runtime import recording, replies
-from shared.runtime.advance import Advancer
-from shared.runtime.answers import AnsweredCall, to_columns
-from shared.runtime.claims import Claim, ClaimedCall
-from shared.runtime.execution import Lapse, Release
-from shared.runtime.progress import NewStep
-from shared.runtime.recording import record
+from shared.runtime import advance as advance_runtime
+from shared.runtime import queue
+from shared.runtime.advance import Advancer, NewStep, record
+from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, to_columns
+from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -76,11 +72,11 @@ async def attach_while_it_is_answered(
             await answer(database, taken)
         return written
 
-    monkeypatch.setattr(advancing, "record", record_with_a_gap)
+    monkeypatch.setattr(advance_runtime, "record", record_with_a_gap)
     await submit_job(database, "closed-book")
     async with processes(database, 1) as [other]:
         await Advancer(other).advance(limit=200)
-    monkeypatch.setattr(advancing, "record", record)
+    monkeypatch.setattr(advance_runtime, "record", record)
 
 
 @pytest.mark.parametrize("before_recording", [True, False])
@@ -100,7 +96,7 @@ async def test_attaching_without_a_look_would_wait_for_ever(
     async def forgotten(_database: Database, _samples: Sequence[int]) -> list[int]:
         return []
 
-    monkeypatch.setattr(advancing, "mark_ready_among", forgotten)
+    monkeypatch.setattr(advance_runtime, "mark_ready_among", forgotten)
     await attach_while_it_is_answered(database, monkeypatch, before_recording=before_recording)
     assert len(await stuck(database)) == 1
     await advance(database)
@@ -125,7 +121,7 @@ async def waiting_for_two(database: Database, monkeypatch: pytest.MonkeyPatch) -
 async def accept(connection: AsyncConnection, taken: Claim) -> None:
     answers = [answered(call) for call in taken.calls]
     values = {"tokens": [taken.token] * len(answers), "worker": "worker-1", **to_columns(answers)}
-    await connection.execute(replies.ACCEPT, values)
+    await connection.execute(queue.ACCEPT, values)
 
 
 async def a_look_that_waits_for_the_sample(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,10 +175,10 @@ async def test_two_replies_that_commit_before_either_looks_wake_their_sample_onc
 
     async def look_after_both(database: Database, calls: Sequence[int]) -> list[int]:
         await both.wait()
-        looks.append(await looking.mark_ready_samples(database, calls))
+        looks.append(await queue.mark_ready_samples(database, calls))
         return looks[-1]
 
-    monkeypatch.setattr(replies, "mark_ready_samples", look_after_both)
+    monkeypatch.setattr(queue, "mark_ready_samples", look_after_both)
     async with processes(database, 2) as others:
         held = [HeldDatabase(other) for other in others]
         answering = [
@@ -224,7 +220,7 @@ async def test_deciding_inside_the_reply_transaction_would_lose_both(
     async def reply_and_decide(process: Database, taken: Claim) -> None:
         async with process.transaction() as connection:
             await accept(connection, taken)
-            await connection.execute(looking.LOOK_AT, {"ids": [sample]})
+            await connection.execute(queue.LOOK_AT, {"ids": [sample]})
 
     async with processes(database, 2) as others:
         held = [HeldDatabase(other) for other in others]
@@ -309,7 +305,7 @@ async def insert_against_each_other(database: Database, asked: tuple[str, str]) 
         asyncio.TaskGroup() as group,
         holder.engine.connect() as connection,
     ):
-        await recording._insert_calls(connection, [(100, blocker.steps[0].bound)])  # type: ignore[attr-defined]
+        await advance_runtime._insert_calls(connection, [(100, blocker.steps[0].bound)])  # type: ignore[attr-defined]
         group.create_task(insert(one, samples[0], asked[0]))
         await somebody_waits(database)
         group.create_task(insert(two, samples[1], asked[1]))
@@ -327,13 +323,13 @@ async def test_advances_that_ask_for_the_same_calls_in_any_order_do_not_deadlock
 
 
 async def test_unsorted_keys_would_deadlock(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    insert_sorted = recording._insert_calls
+    insert_sorted = advance_runtime._insert_calls
 
     async def insert_unsorted(connection: AsyncConnection, wanted: Sequence[tuple[int, Bound]]) -> dict[bytes, int]:
         order = [KEYS[key] for key in ("amb" if len(wanted) == 3 else "bam")]
         return await insert_sorted(connection, sorted(wanted, key=lambda each: order.index(each[1].key)))
 
-    monkeypatch.setattr(recording, "_insert_calls", insert_unsorted)
+    monkeypatch.setattr(advance_runtime, "_insert_calls", insert_unsorted)
     with pytest.raises(ExceptionGroup) as raised:
         await insert_against_each_other(database, ("amb", "ba"))
     [error] = raised.value.exceptions
@@ -405,8 +401,8 @@ async def test_a_crowd_of_workers_forgets_no_sample_and_runs_no_call_twice(
 
         return gapped
 
-    monkeypatch.setattr(advancing, "record", with_gap(record))
-    monkeypatch.setattr(replies, "mark_ready_samples", with_gap(looking.mark_ready_samples))
+    monkeypatch.setattr(advance_runtime, "record", with_gap(record))
+    monkeypatch.setattr(queue, "mark_ready_samples", with_gap(queue.mark_ready_samples))
     bells, executors = Bells(), [Shuffling(random_) for _ in range(5)]
     async with processes(database, 5) as others:
         serving = []

@@ -14,10 +14,10 @@ from shared.contracts.calls import Decoding
 from shared.contracts.guard import Completion, End, ModelCall, RunRequest
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.flip import FlipState
 from shared.lease.lease import Phase
+from shared.lease.policy import FlipState
 from shared.model_settings import Model
-from shared.runtime import models
+from shared.runtime import pins
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_server import Ollama, ollama_server
@@ -54,7 +54,7 @@ class Rig:
     async def register(self) -> "Rig":
         async with self.database.transaction() as connection:
             for name, driver in self.drivers.items():
-                self.ids[name] = await models.register(connection, await driver.identify())
+                self.ids[name] = await pins.register(connection, await driver.identify())
         return self
 
     async def flip(self, *names: str) -> int:

@@ -19,7 +19,7 @@ from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
 from shared.errors import Conflict
 from shared.limits import Limits
-from shared.runtime import models, purge
+from shared.runtime import pins, purge
 from shared.storage import batches
 from shared.storage.database import Database
 from tests.integration import scene
@@ -37,15 +37,15 @@ CHAT = "/v1/chat/completions"
 @pytest.fixture
 async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
     await scene.furnish(database, 1)
-    other = models.ModelIdentity(name=OTHER, backend="scripted", digest=OTHER, device="cpu:0", needs_lease=True)
+    other = pins.ModelIdentity(name=OTHER, backend="scripted", digest=OTHER, device="cpu:0", needs_lease=True)
     await register(database, other)
     async with serving(database, redis_url, SETTINGS) as api:
         yield api
 
 
-async def register(database: Database, identity: models.ModelIdentity) -> None:
+async def register(database: Database, identity: pins.ModelIdentity) -> None:
     async with database.transaction() as connection:
-        await models.register(connection, identity)
+        await pins.register(connection, identity)
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ async def test_what_was_answered_before_a_batch_was_cut_off_is_kept(
 async def test_embeddings_are_answered_in_a_batch_and_equal_texts_computed_once(
     client: openai.AsyncOpenAI, database: Database
 ) -> None:
-    await register(database, models.embedder_identity("of static embeddings"))
+    await register(database, pins.embedder_identity("of static embeddings"))
     bodies = [{"input": ["a", "b", "a"]}, {"input": "b", "encoding_format": "base64"}, {"input": "c", "dimensions": 7}]
     asked = [
         {"custom_id": f"e{n}", "method": "POST", "url": "/v1/embeddings", "body": {"model": EMBEDDER, **body}}
@@ -304,7 +304,7 @@ async def test_a_batch_of_embeddings_waits_until_it_is_known_what_embeds(
     batch = await client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
     await step(database)
     assert (await client.batches.retrieve(batch.id)).status == "validating"
-    await register(database, models.embedder_identity("of static embeddings"))
+    await register(database, pins.embedder_identity("of static embeddings"))
     assert (await settled(client, database, batch)).status == "completed"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from shared.audit import check
 from shared.contracts.replies import Failure, FailureKind
-from shared.runtime import online
+from shared.runtime import submit
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -31,7 +31,7 @@ TOO_LONG = Failure(kind=FailureKind.CONTEXT_EXCEEDED, detail="5000 tokens, of 40
 
 @pytest.fixture
 async def api(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    monkeypatch.setattr(online, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(submit, "LONGEST_PAUSE_S", 0.01)
     await scene.furnish(database, 1)
     async with serving(database, redis_url, SETTINGS) as api:
         yield api

@@ -12,7 +12,7 @@ import pytest
 from services.retriever.app import create_app
 from shared.contracts.replies import Scored
 from shared.retrieval_settings import Embeddings, Reranker, Retrieval
-from shared.runtime import models
+from shared.runtime import pins
 from shared.settings import REPOSITORY, Settings
 from shared.storage.database import Database
 from tests.integration import scene
@@ -73,7 +73,7 @@ async def test_what_cannot_be_embedded_is_refused_by_its_field(client: openai.As
 
 async def test_documents_are_ordered_by_relevance(api: Api, database: Database) -> None:
     async with database.transaction() as connection:
-        await models.register(connection, models.NO_RERANKER)
+        await pins.register(connection, pins.NO_RERANKER)
     api.retriever = None
     api.other = lambda _: httpx2.Response(200, json={"type": "scored", "scores": Scored(scores=(0.2, 0.9, 0.2)).scores})
     asked = {"model": "cross", "query": "q", "documents": ["a", {"text": "b"}, "c"], "return_documents": True}

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.runtime import advance as advancing
-from shared.runtime import claims as claiming
+from shared.runtime import advance as advance_runtime
+from shared.runtime import queue
 from shared.runtime.advance import Advancer
-from shared.runtime.claims import Claim
-from shared.runtime.lapses import lapse_expired
+from shared.runtime.queue import Claim, lapse_expired
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -109,7 +108,7 @@ async def test_a_waiter_that_commits_while_its_call_is_being_parked_gets_it(data
 async def test_parking_without_a_look_afterwards_would_lose_the_call(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claiming, "revive_calls", forgotten)
+    monkeypatch.setattr(queue, "revive_calls", forgotten)
     assert await claim_that_parks_while_a_waiter_comes(database) is None
     assert await scalar(database, ORPHANS) == 1
     assert await sample_states(database) == [4, 1]
@@ -137,7 +136,7 @@ async def test_a_waiter_that_commits_after_its_call_was_parked_brings_it_back(da
 async def test_a_waiter_that_did_not_look_would_wait_for_a_parked_call(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advancing, "revive_calls", forgotten)
+    monkeypatch.setattr(advance_runtime, "revive_calls", forgotten)
     await waiter_that_commits_after_the_parking(database)
     assert await scalar(database, ORPHANS) == 1
     assert await sample_states(database) == [4, 1]
@@ -167,13 +166,13 @@ async def test_a_call_that_is_answered_while_a_job_attaches_counts_as_reused(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await pending(database)
-    taken, real = await claimed(database), advancing.record
+    taken, real = await claimed(database), advance_runtime.record
 
     async def record_after_the_reply(*arguments: object) -> object:
         await answer(database, taken)
         return await real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(advancing, "record", record_after_the_reply)
+    monkeypatch.setattr(advance_runtime, "record", record_after_the_reply)
     await submit_job(database, "closed-book")
     async with processes(database, 1) as [other]:
         await Advancer(other).advance()

@@ -7,13 +7,10 @@ import pytest
 from sqlalchemy import text
 
 from shared.errors import Conflict, NotFound, PreconditionFailed
-from shared.runtime import ending
+from shared.runtime import lifecycle
 from shared.runtime.advance import Advancer
-from shared.runtime.cancel import cancel
-from shared.runtime.claims import CLAIM, Claim
-from shared.runtime.pausing import pause, resume
-from shared.runtime.readiness import REVIVE
-from shared.runtime.sweeper import lanes_with_work, sweep
+from shared.runtime.lifecycle import cancel, pause, resume
+from shared.runtime.queue import CLAIM, REVIVE, Claim, lanes_with_work, sweep
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -113,7 +110,7 @@ async def test_a_job_paused_in_its_calibration_is_prepared_when_it_goes_on(datab
             if taken is not None:
                 await answer(database, taken)
     await pause(database, job)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert await job_states(database) == ["paused"]
     await resume(database, job)
     assert await job_states(database) == ["preparing"]
@@ -290,7 +287,7 @@ async def test_a_paused_job_can_be_cancelled(database: Database) -> None:
     job = await running(database)
     await pause(database, job)
     await cancel(database, job)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     assert (await job_states(database), await sample_states(database)) == (["cancelled"], [4, 4])
     with pytest.raises(Conflict, match="was cancelled"):
         await resume(database, job)

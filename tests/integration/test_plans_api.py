@@ -9,8 +9,8 @@ import pytest
 from shared.device_settings import Device
 from shared.lease import residencies
 from shared.model_settings import Model
-from shared.runtime import models
-from shared.runtime.models import ModelIdentity
+from shared.runtime import pins
+from shared.runtime.pins import ModelIdentity
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
@@ -41,7 +41,7 @@ async def api(database: Database, redis_url: str) -> AsyncIterator[Api]:
             identity = ModelIdentity(
                 name=name, backend="scripted", digest=name, device="cpu:0", needs_lease=True, footprint_mib=96
             )
-            await models.register(connection, identity)
+            await pins.register(connection, identity)
     async with serving(database, redis_url, SETTINGS) as api:
         yield api
 

@@ -9,8 +9,8 @@ import pytest
 from shared.contracts.replies import Failure, FailureKind, Reply
 from shared.device_settings import Device
 from shared.model_settings import Model
-from shared.runtime import ending, models
-from shared.runtime.models import ModelIdentity
+from shared.runtime import lifecycle, pins
+from shared.runtime.pins import ModelIdentity
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
@@ -39,7 +39,7 @@ async def register(database: Database, **device_of: str) -> None:
                 name=f"a-{name}", backend="scripted", digest=name, device=device_of.get(name, "cpu:0"),
                 needs_lease=True, footprint_mib=96, options={"parallel": 2, "num_ctx": 512},
             )  # fmt: skip
-            await models.register(connection, identity)
+            await pins.register(connection, identity)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def step(database: Database, *roles: str, judge: Reply | None = None) -> b
 
 async def onward(database: Database) -> None:
     await scene.advance(database)
-    await ending.finish_due_jobs(database)
+    await lifecycle.finish_due_jobs(database)
     await scene.advance(database)
 
 

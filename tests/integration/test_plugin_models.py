@@ -118,7 +118,7 @@ async def test_a_driver_of_a_plugin_fails_its_own_model_alone(site: plugins.Site
         DriverError, match="no plug-in is installed that adds the driver 'gone'; fix: mathrag plugin list"
     ):
         await PluginDriver("m", Model(driver="plugin", plugin="gone"), Settings()).identify()
-    own = "from shared.runtime.models import ModelIdentity; return ModelIdentity(name='x', backend='x', digest='d')"
+    own = "from shared.runtime.pins import ModelIdentity; return ModelIdentity(name='x', backend='x', digest='d')"
     source = MAKING.format(method="identify(self)", body=own).replace("def id", "async def id")
     site.install("fast", source, kind="driver")
     found = await PluginDriver("m", Model(driver="plugin", plugin="fast"), Settings()).identify()

@@ -12,7 +12,7 @@ from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.plugins import loading
 from shared.runtime.advance import Advancer
-from shared.runtime.sweeper import lanes_with_work
+from shared.runtime.queue import lanes_with_work
 from shared.storage.database import Database
 from tests import plugins
 from tests.integration.api import finished, serving

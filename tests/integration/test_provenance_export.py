@@ -9,8 +9,7 @@ import pytest
 
 from shared.provenance import export
 from shared.runtime.advance import Advancer
-from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.storage.database import Database
 from tests.integration import api
 from tests.integration.api import Api, finished

@@ -9,10 +9,10 @@ from sqlalchemy.exc import DBAPIError
 
 from shared.audit import check
 from shared.errors import Conflict, NotFound
-from shared.runtime import chat_retention, online, purge, retention
+from shared.runtime import purge as purging
+from shared.runtime import submit
 from shared.runtime.advance import Advancer
-from shared.runtime.cancel import cancel
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -59,10 +59,10 @@ async def shelve(database: Database) -> None:
     )
 
 
-async def purged(owner: Database, *references: str) -> list[purge.JobContent]:
-    chosen = await purge.find_jobs(owner, references)
+async def purged(owner: Database, *references: str) -> list[purging.JobContent]:
+    chosen = await purging.find_jobs(owner, references)
     for job in chosen:
-        await purge.purge(owner, job, "a-test")
+        await purging.purge(owner, job, "a-test")
     return chosen
 
 
@@ -90,9 +90,9 @@ async def test_a_purge_says_what_it_deletes_before_it_does(database: Database, o
 
 async def test_a_purge_that_was_killed_is_finished_by_the_next(database: Database, owner: Database) -> None:
     await completed(database, "closed-book")
-    (job,) = await purge.find_jobs(owner, ["a-job"])
+    (job,) = await purging.find_jobs(owner, ["a-job"])
     held = HeldDatabase(owner, first=1)
-    killed = asyncio.create_task(purge.purge(held, job, "killed"))
+    killed = asyncio.create_task(purging.purge(held, job, "killed"))
     await held.reached.wait()
     killed.cancel()
     await asyncio.gather(killed, return_exceptions=True)
@@ -105,9 +105,9 @@ async def test_a_live_job_is_not_purged(database: Database, owner: Database) -> 
     await completed(database, "closed-book")
     await submit_job(database, name="live")
     with pytest.raises(Conflict, match=r"live .* is preparing"):
-        await purge.find_jobs(owner, ["a-job", "live"])
+        await purging.find_jobs(owner, ["a-job", "live"])
     with pytest.raises(NotFound):
-        await purge.find_jobs(owner, ["nobody"])
+        await purging.find_jobs(owner, ["nobody"])
     assert await scalar(database, "SELECT count(*) FROM operations") == 0
 
 
@@ -119,10 +119,10 @@ async def test_jobs_are_chosen_by_age_and_number(database: Database, owner: Data
     await submit_job(database, name="live")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at - interval '10 days' WHERE name <> 'third'")
     week = datetime.now(UTC) - timedelta(days=7)
-    assert [job.name for job in await purge.find_outdated(owner, None, 1)] == ["first", "second"]
-    assert [job.name for job in await purge.find_outdated(owner, week, 0)] == ["first", "second"]
-    assert [job.name for job in await purge.find_outdated(owner, week, 2)] == ["first"]
-    assert await purge.find_outdated(owner, None, 3) == []
+    assert [job.name for job in await purging.find_outdated(owner, None, 1)] == ["first", "second"]
+    assert [job.name for job in await purging.find_outdated(owner, week, 0)] == ["first", "second"]
+    assert [job.name for job in await purging.find_outdated(owner, week, 2)] == ["first"]
+    assert await purging.find_outdated(owner, None, 3) == []
 
 
 async def test_what_another_job_shares_stays_and_its_audit_is_clean(database: Database, owner: Database) -> None:
@@ -134,7 +134,7 @@ async def test_what_another_job_shares_stays_and_its_audit_is_clean(database: Da
     needed = await scalar(database, "SELECT count(DISTINCT call_id) FROM steps t JOIN samples s ON s.id = t.sample_id"
                           " JOIN jobs j ON j.id = s.job_id WHERE j.name = 'second'")  # fmt: skip
     await purged(owner, str(first))
-    removed = await retention.remove_unused(owner, "a-test")
+    removed = await purging.remove_unused(owner, "a-test")
     assert removed.calls > 0
     assert removed.attempts == removed.calls
     assert await scalar(database, "SELECT count(*) FROM calls") == needed
@@ -146,8 +146,8 @@ async def test_calls_that_nobody_needs_are_removed_and_counted(database: Databas
     await shelve(database)
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await purged(owner, str(job))
-    removed = await retention.remove_unused(owner, "a-test")
-    assert removed == retention.RemovedRows(calls=calls, attempts=calls, documents=0)  # type: ignore[arg-type]
+    removed = await purging.remove_unused(owner, "a-test")
+    assert removed == purging.RemovedRows(calls=calls, attempts=calls, documents=0)  # type: ignore[arg-type]
     assert await scalar(database, "SELECT count(*) FROM attempts") == 0
     detail = await scalar(database, "SELECT detail FROM operations WHERE target = 'calls'")
     assert detail["calls"] == calls  # type: ignore[index]
@@ -157,7 +157,7 @@ async def test_young_calls_can_be_kept_as_a_cache(database: Database, owner: Dat
     job = await completed(database, "closed-book")
     await purged(owner, str(job))
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
-    assert (await retention.remove_unused(owner, "a-test", before=hour_ago)).calls == 0
+    assert (await purging.remove_unused(owner, "a-test", before=hour_ago)).calls == 0
     executor = ScriptedExecutor()
     await submit_job(database, "closed-book")
     await drain(database, executor)
@@ -171,7 +171,7 @@ async def test_a_call_that_is_queued_or_claimed_is_never_removed(database: Datab
     await advance(database)
     taken = await claim(database, 2)
     assert taken is not None
-    assert (await retention.remove_unused(owner, "a-test")).calls == 0
+    assert (await purging.remove_unused(owner, "a-test")).calls == 0
     await answer(database, taken)
     await drain(database, ScriptedExecutor())
     assert await job_states(database) == ["completed"]
@@ -183,7 +183,7 @@ async def test_a_parked_call_of_a_paused_job_is_never_removed(database: Database
     await advance(database)
     await run_sql(database, "UPDATE jobs SET state = 'paused'")
     await run_sql(database, "DELETE FROM queue")
-    assert (await retention.remove_unused(owner, "a-test")).calls == 0
+    assert (await purging.remove_unused(owner, "a-test")).calls == 0
 
 
 async def test_whoever_attached_first_keeps_its_call(database: Database, owner: Database) -> None:
@@ -194,7 +194,7 @@ async def test_whoever_attached_first_keeps_its_call(database: Database, owner: 
         held = HeldDatabase(other)
         attaching = asyncio.create_task(Advancer(held).advance())
         await held.reached.wait()
-        assert await retention.remove_calls(owner) == (0, 0)
+        assert await purging.remove_calls(owner) == (0, 0)
         held.go.set()
         await attaching
     await finish_due_jobs(database)
@@ -206,7 +206,7 @@ async def test_whoever_attaches_to_a_call_that_is_being_removed_asks_anew(databa
     await purged(owner, str(job))
     again = await submit_job(database, "closed-book", name="again")
     held = HeldDatabase(owner)
-    removing = asyncio.create_task(retention.remove_calls(held))
+    removing = asyncio.create_task(purging.remove_calls(held))
     await held.reached.wait()
     async with processes(database, 1) as [other]:
         attaching = asyncio.create_task(Advancer(other).advance())
@@ -221,26 +221,30 @@ async def test_whoever_attaches_to_a_call_that_is_being_removed_asks_anew(databa
 
 async def test_an_index_for_deletions_is_gone_afterwards(database: Database, owner: Database) -> None:
     await run_sql(owner, "CREATE INDEX attempts_of_call ON attempts (call_id)")
-    await retention.remove_unused(owner, "a-test")
+    await purging.remove_unused(owner, "a-test")
     assert await scalar(database, "SELECT count(*) FROM pg_indexes WHERE indexname = 'attempts_of_call'") == 0
 
 
 async def test_documents_go_with_the_last_corpus_that_holds_them(database: Database, owner: Database) -> None:
     job = await completed(database, "closed-book")
     await shelve(database)
-    assert await purge.delete_unused(owner, "a-test") == {"experiments": [], "datasets": [], "corpora": []}
+    assert await purging.delete_unused(owner, "a-test") == {"experiments": [], "datasets": [], "corpora": []}
     await purged(owner, str(job))
-    assert (await retention.remove_unused(owner, "a-test")).documents == 0
-    assert await purge.delete_unused(owner, "a-test") == {"experiments": [], "datasets": ["items"], "corpora": ["docs"]}
-    assert (await retention.remove_unused(owner, "a-test")).documents == 20
+    assert (await purging.remove_unused(owner, "a-test")).documents == 0
+    assert await purging.delete_unused(owner, "a-test") == {
+        "experiments": [],
+        "datasets": ["items"],
+        "corpora": ["docs"],
+    }
+    assert (await purging.remove_unused(owner, "a-test")).documents == 20
 
 
 async def test_questions_of_online_jobs_are_forgotten_with_them(database: Database, owner: Database) -> None:
     await furnish(database)
     await run_sql(database, "UPDATE datasets SET online = true")
-    assert await purge.forget_questions(owner) == 0
+    assert await purging.forget_questions(owner) == 0
     await run_sql(database, "UPDATE datasets SET created_at = now() - interval '2 hours'")
-    assert await purge.forget_questions(owner) == 1
+    assert await purging.forget_questions(owner) == 1
 
 
 async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owner: Database) -> None:
@@ -250,15 +254,15 @@ async def test_a_cancelled_job_is_purged_like_any_other(database: Database, owne
     await cancel(database, job)
     await finish_due_jobs(database)
     await purged(owner, "a-job")
-    assert (await retention.remove_unused(owner, "a-test")).attempts == 0
+    assert (await purging.remove_unused(owner, "a-test")).attempts == 0
     assert await scalar(database, "SELECT count(*) FROM calls") == 0
 
 
 async def test_the_application_cannot_purge(database: Database) -> None:
     await completed(database, "closed-book")
-    (job,) = await purge.find_jobs(database, ["a-job"])
+    (job,) = await purging.find_jobs(database, ["a-job"])
     with pytest.raises(DBAPIError, match="permission denied"):
-        await purge.purge(database, job, "application")
+        await purging.purge(database, job, "application")
     with pytest.raises(DBAPIError, match="permission denied"):
         await attempt(database, "DELETE FROM jobs")
 
@@ -267,13 +271,13 @@ async def test_chats_go_by_themselves_and_other_jobs_stay(database: Database, ow
     await furnish(database)
     await submit_job(database, "closed-book", name="job")
     for name, question in (("old chat", "What is old?"), ("young chat", "What is young?")):
-        await online.provide_dataset(database, question)
-        await submit_job(database, "closed-book", name=name, dataset=online.dataset_name(question), online=True)
+        await submit.provide_dataset(database, question)
+        await submit_job(database, "closed-book", name=name, dataset=submit.dataset_name(question), online=True)
     await drain(database, ScriptedExecutor())
     calls = await scalar(database, "SELECT count(*) FROM calls")
     await run_sql(database, "UPDATE jobs SET ended_at = ended_at + interval '1 hour' WHERE name = 'young chat'")
     await run_sql(database, "UPDATE datasets SET created_at = created_at - interval '2 hours'")
-    await chat_retention.purge_ended(owner_url, 0)
+    await purging.purge_ended(owner_url, 0)
     assert await rows(database, "SELECT name FROM jobs ORDER BY id") == [("job",), ("young chat",)]
     assert await scalar(database, "SELECT count(*) FROM datasets WHERE online") == 1
     assert await scalar(database, "SELECT count(*) FROM calls") == calls - 1

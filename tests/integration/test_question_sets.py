@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from shared.contracts.rules import Atom, Rule
-from shared.storage import rule_banks
+from shared.storage import rules
 from shared.storage.database import Database
-from shared.storage.rule_banks import ImportOrigin
+from shared.storage.rules import ImportOrigin
 from tests.integration.api import Api, serving
 from tests.integration.scene import rows
 
@@ -42,7 +42,7 @@ async def store_bank(database: Database, name: str, graph_hash: str | None, foun
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
-    await rule_banks.create_imported(database, name, ImportOrigin("tlogic", graph_hash), batches())
+    await rules.create_imported(database, name, ImportOrigin("tlogic", graph_hash), batches())
 
 
 async def test_a_question_set_is_a_dataset_with_the_rules_that_lead_there(api: Api, database: Database) -> None:

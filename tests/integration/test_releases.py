@@ -18,7 +18,7 @@ from mathrag.stack.postgres import Postgres
 from shared.contracts.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase
-from shared.runtime.sweeper import sweep
+from shared.runtime.queue import sweep
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests import servers

@@ -19,11 +19,10 @@ from shared.models.reranking import sigmoid
 from shared.models.retriever_client import RetrieverClient
 from shared.pipelines.binding import Pin
 from shared.retrieval_settings import Reranker, Retrieval
-from shared.runtime import models
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Lapse, Release, Wait
-from shared.runtime.models import NO_RERANKER
+from shared.runtime import pins as pins_runtime
+from shared.runtime.pins import NO_RERANKER
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import Lapse, Release, Wait
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, chat_server
@@ -90,7 +89,7 @@ def retriever(database: Database, database_url: str, tmp_path: Path) -> Any:
 
 async def pinned(database: Database) -> Pin:
     async with database.transaction() as connection:
-        return await models.pin_reranker(connection)
+        return await pins_runtime.pin_reranker(connection)
 
 
 async def replies(database: Database) -> list[Reply]:

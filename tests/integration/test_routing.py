@@ -13,10 +13,9 @@ from shared import audit
 from shared.contracts.replies import Estimated, Reply
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.static_embeddings import StaticEmbedder
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Lapse, Release
-from shared.runtime.models import ESTIMATOR, WEIGHTS
+from shared.runtime.pins import ESTIMATOR, WEIGHTS
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database
 from tests.integration.scene import ScriptedExecutor, drain, furnish, rows, run_sql, submit_job
 

@@ -15,9 +15,9 @@ from shared.errors import NotFound
 from shared.ingest import amie
 from shared.limits import Limits
 from shared.rules.graph import Graph
-from shared.storage import graphs, rule_banks
+from shared.storage import graphs, rules
 from shared.storage.database import Database
-from shared.storage.rule_banks import ImportOrigin, RuleBank
+from shared.storage.rules import ImportOrigin, RuleBank
 from tests.integration.api import Api, serving
 from tests.integration.scene import SETTINGS, scalar
 
@@ -74,7 +74,7 @@ async def test_a_mined_bank_and_the_import_of_its_export_have_the_same_hash(api:
         yield [amie.rule(line) for line in AMIE.splitlines()]
 
     origin = ImportOrigin("amie", "ab" * 32, Amie(min_support=3))
-    mined, _ = await rule_banks.create_imported(database, "mined", origin, batches())
+    mined, _ = await rules.create_imported(database, "mined", origin, batches())
     copy = (await imported(api, await exported(api, "mined"), "copy")).json()
     assert (copy["hash"], copy["limits"]["min_support"], copy["graph_hash"]) == (mined.hash, 3, "ab" * 32)
     assert copy["hash"] != (await imported(api, AMIE)).json()["hash"]
@@ -93,22 +93,22 @@ async def test_a_bank_of_a_miner_of_an_earlier_release_is_listed_shown_and_copie
 
 async def test_a_bank_is_read_in_batches(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     name = (await imported(api, AMIE)).json()["name"]
-    monkeypatch.setattr(rule_banks, "BATCH", 1)
+    monkeypatch.setattr(rules, "BATCH", 1)
     async with database.transaction() as connection:
-        bank = await rule_banks.get_bank(connection, name)
-    assert [len(batch) async for batch in rule_banks.read_rules(database, bank)] == [1, 1]
+        bank = await rules.get_bank(connection, name)
+    assert [len(batch) async for batch in rules.read_rules(database, bank)] == [1, 1]
 
 
 async def test_an_export_of_a_deleted_bank_breaks_off_instead_of_ending_early(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = (await imported(api, AMIE)).json()["name"]
-    monkeypatch.setattr(rule_banks, "BATCH", 1)
+    monkeypatch.setattr(rules, "BATCH", 1)
     async with database.transaction() as connection:
-        bank = await rule_banks.get_bank(connection, name)
-    batches = rule_banks.read_rules(database, bank)
+        bank = await rules.get_bank(connection, name)
+    batches = rules.read_rules(database, bank)
     assert len(await anext(batches)) == 1
-    await rule_banks.delete(database, name)
+    await rules.delete(database, name)
     with pytest.raises(NotFound, match="was deleted while it was read"):
         await anext(batches)
 
@@ -129,7 +129,7 @@ async def store_temporal(database: Database) -> RuleBank:
         yield [TEMPORAL]
 
     origin = ImportOrigin("temporal-simple", "cd" * 32, TemporalSimple(window=7))
-    bank, _ = await rule_banks.create_imported(database, "old", origin, batches())
+    bank, _ = await rules.create_imported(database, "old", origin, batches())
     return bank
 
 

@@ -13,10 +13,9 @@ from shared.contracts.replies import Generated, Reply
 from shared.contracts.requests import Request
 from shared.contracts.samples import Outcome
 from shared.errors import Conflict, Invalid
-from shared.runtime.requeue import repeat_submission
-from shared.runtime.submit import submit
+from shared.runtime.submit import repeat_submission, submit
 from shared.settings import Settings
-from shared.storage import rule_banks
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving
@@ -164,7 +163,7 @@ async def test_a_bank_that_goes_away_fails_samples_that_need_it_and_nothing_else
     await ask_for(database, VISIT)
     await submit_job(database, "rulerag", params={"rules": "bank"})
     with pytest.raises(Conflict, match="used by live jobs"):
-        await rule_banks.delete(database, "bank")
+        await stored_rules.delete(database, "bank")
     await scene.run_sql(database, "DELETE FROM rule_banks")
     executor = FollowingRules(database)
     for _ in range(4):

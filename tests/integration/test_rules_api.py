@@ -17,12 +17,12 @@ from shared.contracts.samples import Library, Sample, Steps
 from shared.errors import Conflict, Invalid
 from shared.rules import miners
 from shared.runtime import purge
-from shared.runtime import worker as workers
+from shared.runtime import worker as worker_runtime
 from shared.runtime.mining import BankRequest, mine
 from shared.settings import Workers
-from shared.storage import rule_banks
+from shared.storage import rules
 from shared.storage.database import Database
-from shared.storage.rule_banks import ImportOrigin
+from shared.storage.rules import ImportOrigin
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 from tests.integration.conftest import EmptyDatabase
@@ -34,7 +34,7 @@ ATTEMPTS = "SELECT count(*) FROM attempts"
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "MINING_S", 0.01)
+    monkeypatch.setattr(worker_runtime, "MINING_S", 0.01)
     monkeypatch.setattr(miners, "memory_bytes", lambda *_: 100 << 20)
 
 
@@ -158,7 +158,7 @@ async def test_a_relation_in_work_is_given_up_when_its_job_is_cancelled(
 async def test_a_relation_that_cannot_be_mined_fails_the_bank_in_words(
     database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch, relation: str, words: str
 ) -> None:
-    monkeypatch.setattr("shared.runtime.replies.BACKOFF_S", (0.0, 0.0))
+    monkeypatch.setattr("shared.runtime.queue.BACKOFF_S", (0.0, 0.0))
     await store_graph(database, relations=["likes 3", relation])
     async with serving(database, redis_url) as api:
         await post(api, 202)
@@ -317,12 +317,12 @@ async def test_imported_rules_are_a_bank_as_well(database: Database) -> None:
         for size in sizes:
             yield [found.pop(0) for _ in range(size)]
 
-    bank, new = await rule_banks.create_imported(database, "b", ImportOrigin("amie"), batches(2, 3))
+    bank, new = await rules.create_imported(database, "b", ImportOrigin("amie"), batches(2, 3))
     assert (bank.state, bank.rules, bank.graph, new) == ("ready", 5, None, True)
-    assert await rule_banks.create_imported(database, "b", ImportOrigin("amie"), batches(5)) == (bank, False)
+    assert await rules.create_imported(database, "b", ImportOrigin("amie"), batches(5)) == (bank, False)
     with pytest.raises(Conflict, match="other rules"):
-        await rule_banks.create_imported(database, "b", ImportOrigin("amie"), batches(4))
+        await rules.create_imported(database, "b", ImportOrigin("amie"), batches(4))
     with pytest.raises(Invalid, match="no rules"):
-        await rule_banks.create_imported(database, "c", ImportOrigin("amie"), batches())
-    read = [rule.support async for batch in rule_banks.read_rules(database, bank) for rule in batch]
+        await rules.create_imported(database, "c", ImportOrigin("amie"), batches())
+    read = [rule.support async for batch in rules.read_rules(database, bank) for rule in batch]
     assert read == [0, 1, 2, 3, 4]

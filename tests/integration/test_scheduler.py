@@ -19,8 +19,8 @@ from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.lease.policy import DeviceResidency, Target, WorkloadSnapshot
 from shared.queue import Ticker
-from shared.runtime import outages
-from shared.runtime.readiness import mark_ready_samples
+from shared.runtime import queue
+from shared.runtime.queue import mark_ready_samples
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.faults.recording import Seen
@@ -207,7 +207,7 @@ async def quarantine(database: Database, model_id: int) -> int:
         epoch = await residencies.insert_wanted(connection, DEVICE, newest.epoch if newest else 0, [model_id], "test")
         assert epoch is not None
         await residencies.set_state(connection, epoch, "quarantined", datetime.now(UTC), "no Ollama")
-        await outages.note_outage(connection, [model_id], "device cpu:0", "no Ollama", 60)
+        await queue.note_outage(connection, [model_id], "device cpu:0", "no Ollama", 60)
     await run_sql(database, "UPDATE outages SET since = now() - interval '1 hour'")
     return epoch
 
@@ -217,12 +217,12 @@ async def test_a_retry_that_is_requested_is_decided_on_at_once_and_shortens_no_l
 ) -> None:
     lease = RedisLease(redis, DEVICE)
     generator = await work_for_the_generator(database)
-    assert not await outages.retry_device(database, lease, DEVICE)  # nothing is quarantined
+    assert not await queue.retry_device(database, lease, DEVICE)  # nothing is quarantined
     for _ in range(6):
         await quarantine(database, generator)
     await scheduler.run_once()
     assert await wishes(database) == []
-    assert await outages.retry_device(database, lease, DEVICE)
+    assert await queue.retry_device(database, lease, DEVICE)
     await scheduler.run_once()
     assert await wishes(database) == [([generator], "retry")]
     async with database.transaction() as connection:

@@ -19,7 +19,7 @@ from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import DeviceResidency, WorkloadSnapshot
 from shared.queue import Ticker
-from shared.runtime import online
+from shared.runtime import submit
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene
@@ -173,7 +173,7 @@ async def test_a_job_of_a_model_that_nobody_serves_starves_for_itself(
 
 async def ask(database: Database, model_name: str = "a-generator") -> int:
     await scene.add_dataset(database, 1, "question")
-    return await job(database, "chat", model_name, dataset="question", rank=online.RANK, online=True, reuse="none")
+    return await job(database, "chat", model_name, dataset="question", rank=submit.RANK, online=True, reuse="none")
 
 
 async def test_a_question_waits_for_its_patience_and_is_flipped_for_then(

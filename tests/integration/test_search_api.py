@@ -10,9 +10,9 @@ import pytest
 from shared.rag.fusion import rrf
 from shared.rag.rule_rqp import score_document
 from shared.retrieval_settings import Reranker, Retrieval
-from shared.runtime.models import NO_RERANKER, ModelIdentity, register
+from shared.runtime.pins import NO_RERANKER, ModelIdentity, register
+from shared.storage.corpora import LONGEST_TEXT
 from shared.storage.database import Database
-from shared.storage.documents import LONGEST_TEXT
 from tests.integration import scene
 from tests.integration.api import Api, serving
 

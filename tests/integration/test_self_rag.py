@@ -18,8 +18,7 @@ from shared.audit import check
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Generated
 from shared.contracts.samples import Outcome
-from shared.lease.guards import Guards
-from shared.lease.lease import Phase
+from shared.lease.lease import Guards, Phase
 from shared.model_settings import Model
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.worker import LaneWorker

@@ -10,9 +10,8 @@ import pytest
 
 from shared.contracts.api_keys import Scope
 from shared.limits import Limits
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.cancel import cancel_all
-from shared.runtime.claims import Claims
+from shared.runtime.lifecycle import cancel_all
+from shared.runtime.queue import AnsweredCall, Claims, Receipt
 from shared.settings import Access
 from shared.storage import keys
 from shared.storage.database import Database

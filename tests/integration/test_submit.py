@@ -12,7 +12,7 @@ from shared.contracts.replies import require
 from shared.contracts.samples import Library, Pipeline, Sample, Steps
 from shared.errors import Invalid, MathragError, NotFound, Unavailable
 from shared.rag.provenance import make_outcome
-from shared.runtime.models import ModelIdentity, register
+from shared.runtime.pins import ModelIdentity, register
 from shared.storage.database import Database
 from tests.integration.scene import furnish, install, job_states, rows, run_sql, scalar, submit_job, two_questions
 

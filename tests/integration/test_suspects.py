@@ -8,10 +8,8 @@ import pytest
 
 from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import LAPSES, Claim, ClaimedCall, Claims
-from shared.runtime.execution import Lapse, Release
-from shared.runtime.lapses import lapse, lapse_expired
+from shared.runtime.queue import LAPSES, AnsweredCall, Claim, ClaimedCall, Claims, lapse, lapse_expired
+from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,

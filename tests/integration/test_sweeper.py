@@ -5,9 +5,8 @@ import pytest
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
 from shared.contracts.requests import Request
-from shared.runtime import ending, replies
-from shared.runtime.claims import Claim
-from shared.runtime.sweeper import lanes_with_work
+from shared.runtime import lifecycle, queue
+from shared.runtime.queue import Claim, lanes_with_work
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -50,7 +49,7 @@ async def test_a_reply_whose_process_died_before_it_looked_is_found(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = await pending(database)
-    monkeypatch.setattr(replies, "mark_ready_samples", no_look)
+    monkeypatch.setattr(queue, "mark_ready_samples", no_look)
     await answer(database, taken)
     assert len(await stuck(database)) == 1
     assert await repair(database) == {Lane.JUDGE}
@@ -112,7 +111,7 @@ async def prepared(database: Database, executor: ScriptedExecutor, monkeypatch: 
         return []
 
     with monkeypatch.context() as context:
-        context.setattr(ending, "finish_due_jobs", died)
+        context.setattr(lifecycle, "finish_due_jobs", died)
         await drain(database, executor)
 
 

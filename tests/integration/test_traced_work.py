@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from services.orchestrator.metrics.job_spans import JobSpans
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
-from shared.runtime import traced_chunks as chunks
-from shared.runtime.cancel import cancel
+from shared.runtime import worker as worker_runtime
+from shared.runtime.lifecycle import cancel
 from shared.storage.database import Database
 from shared.telemetry import references, traces
 from tests.integration import scene
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 async def work(database: Database, executor: scene.ScriptedExecutor) -> None:
     roles = dict.fromkeys(("retrieve", "judge", "generate", "grade"), executor)
-    made = chunks.trace_executors(roles, database)
+    made = worker_runtime.trace_executors(roles, database)
     worked = 1
     while worked:
         worked = await scene.scalar(database, "SELECT count(*) FROM queue") or await scene.advance(database)
@@ -39,7 +39,7 @@ async def sample_refs(database: Database, job: uuid.UUID) -> set[tuple[int, int]
 
 async def test_off_leaves_the_executors_as_they_are(database: Database) -> None:
     executors = {"generate": scene.ScriptedExecutor()}
-    assert chunks.trace_executors(executors, database) is executors
+    assert worker_runtime.trace_executors(executors, database) is executors
     await scene.furnish(database)
     await scene.submit_job(database, "closed-book")
     await scene.drain(database, scene.ScriptedExecutor())

@@ -15,10 +15,8 @@ from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Conflict
 from shared.runtime.advance import Advancer
-from shared.runtime.cancel import cancel
-from shared.runtime.claims import Claim, Claims
-from shared.runtime.lapses import lapse_expired
-from shared.runtime.pausing import pause, resume
+from shared.runtime.lifecycle import cancel, pause, resume
+from shared.runtime.queue import Claim, Claims, lapse_expired
 from shared.storage.database import Database
 from tests.integration.conftest import EmptyDatabase
 from tests.integration.scene import (

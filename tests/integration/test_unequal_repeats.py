@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.storage.database import Database
-from shared.storage.verdicts import count_extractions
+from shared.storage.jobs import count_extractions
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
 

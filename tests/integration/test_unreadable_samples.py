@@ -11,10 +11,9 @@ from shared.contracts.calls import MOST_SLOTS, Generate
 from shared.contracts.params import Params
 from shared.contracts.samples import Library, Outcome, Sample, Steps
 from shared.pipelines import registry
-from shared.runtime import advance as advancing
-from shared.runtime import jobs
+from shared.runtime import advance as advance_runtime
 from shared.runtime.advance import Advancer
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime.lifecycle import finish_due_jobs
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.conftest import Plant
@@ -194,7 +193,7 @@ async def test_an_outage_fails_no_sample(database: Database, monkeypatch: pytest
         raise DBAPIError("SELECT 1", {}, Terminated())
 
     with monkeypatch.context() as patched:
-        patched.setattr(advancing, "record", away)
+        patched.setattr(advance_runtime, "record", away)
         with pytest.raises(DBAPIError):
             await Advancer(database).advance()
     assert await sample_states(database) == [0, 0, 0]
@@ -209,7 +208,7 @@ async def test_a_schema_of_another_release_fails_no_sample(database: Database, m
         await connection.execute(text("SELECT * FROM of_a_later_release"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(advancing, "record", other_schema)
+        patched.setattr(advance_runtime, "record", other_schema)
         with pytest.raises(DBAPIError, match="of_a_later_release"):
             await Advancer(database).advance()
     assert await sample_states(database) == [0, 0, 0]
@@ -262,7 +261,7 @@ async def test_a_batch_costs_as_many_statements_whatever_its_size(database: Data
 async def test_a_process_with_another_source_does_not_answer_for_the_one_that_was_submitted(
     database: Database, monkeypatch: pytest.MonkeyPatch, commit: str, failure: str | None
 ) -> None:
-    monkeypatch.setattr(jobs, "release", lambda: ("0.1.0", "ours"))
+    monkeypatch.setattr(advance_runtime, "release", lambda: ("0.1.0", "ours"))
     await two_jobs(database, monkeypatch)
     changed = """UPDATE jobs SET code = code || jsonb_build_object('version', '0.1.0', 'commit', CAST(:c AS text))"""
     await run_sql(database, changed, c=commit)

@@ -8,7 +8,7 @@ from services.guard.reconciler import Reconciler
 from shared.contracts.guard import End
 from shared.device_settings import Device
 from shared.lease import residencies
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 from shared.storage.database import Database
 from tests.integration.scene import rows
 from tests.integration.test_reconciler import MIB, Rig

@@ -11,10 +11,9 @@ from services.judge.verify_executor import VerifyExecutor
 from shared.contracts.replies import Failure, FailureKind, Verified
 from shared.contracts.requests import DocumentRef, Request
 from shared.contracts.samples import GateDecision, Outcome
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Lapse, Release
-from shared.runtime.models import VERIFIER
+from shared.runtime.pins import VERIFIER
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database
 from tests.integration.scene import ScriptedExecutor, drain, furnish, rows, scalar, submit_job
 

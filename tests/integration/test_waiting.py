@@ -13,11 +13,11 @@ from shared.audit import check
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind
 from shared.queue import Ticker
-from shared.runtime import outages
-from shared.runtime.claims import Claim, ClaimedCall, Claims
-from shared.runtime.execution import CallEnd, Wait
+from shared.runtime import queue
+from shared.runtime.queue import Claim, ClaimedCall, Claims
+from shared.runtime.worker import CallEnd, Wait
 from shared.settings import Settings, Workers
-from shared.storage import job_list, jobs
+from shared.storage import jobs as stored_jobs
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,
@@ -155,7 +155,7 @@ async def test_the_pause_grows_and_is_bounded(database: Database) -> None:
     for lasted in (0, 2, 40, 9000):
         await run_sql(database, "UPDATE outages SET since = now() - make_interval(secs => :s)", s=lasted)
         async with database.transaction() as connection:
-            await outages.note_outage(connection, [model_id], WHAT, "refused")
+            await queue.note_outage(connection, [model_id], WHAT, "refused")
         pauses.append(
             round(float(str(await scalar(database, "SELECT extract(epoch FROM next_try - tried_at) FROM outages"))))
         )
@@ -166,9 +166,9 @@ async def test_after_the_operators_time_calls_fail_as_unavailable(database: Data
     job = await pending(database)
     await wait(database, await claim(database, 2))
     await let_it_last(database, 3599)
-    assert await outages.sweep_outages(database, "sweeper", 3600) == []
+    assert await queue.sweep_outages(database, "sweeper", 3600) == []
     await let_it_last(database, 2)
-    assert len(await outages.sweep_outages(database, "sweeper", 3600)) == 5
+    assert len(await queue.sweep_outages(database, "sweeper", 3600)) == 5
     await drain(database, ScriptedExecutor())
     found = await rows(database, "SELECT DISTINCT failure, detail LIKE :d FROM samples", d=f"waited 360_ s for {WHAT}%")
     assert found == [("unavailable", True)]
@@ -180,10 +180,10 @@ async def test_a_call_waits_its_own_time(database: Database) -> None:
     await pending(database)
     await wait(database, await claim(database, 2))
     await run_sql(database, "UPDATE outages SET since = now() - interval '2 hours'")
-    assert await outages.sweep_outages(database, "sweeper", 3600) == []
+    assert await queue.sweep_outages(database, "sweeper", 3600) == []
     await run_sql(database, "UPDATE queue SET queued_at = queued_at - interval '2 hours'")
     await run_sql(database, "UPDATE outages SET tried_at = now() - interval '90 minutes'")
-    assert await outages.sweep_outages(database, "sweeper", 3600) == []
+    assert await queue.sweep_outages(database, "sweeper", 3600) == []
 
 
 async def test_a_failure_of_the_request_is_charged_as_before_and_ends_the_outage(database: Database) -> None:
@@ -243,7 +243,7 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
 ) -> None:
     await pending(database)
     async with database.transaction() as connection:
-        await outages.note_outage(connection, [await model(database)], "device cpu:0 to load it", "refused", 30)
+        await queue.note_outage(connection, [await model(database)], "device cpu:0 to load it", "refused", 30)
     await run_sql(database, "UPDATE outages SET since = since - interval '1 h'")
     await scheduler._look()
     assert await wishes(database) == []
@@ -255,10 +255,10 @@ async def test_a_leased_model_that_is_away_is_loaded_again_when_it_is_time_to_tr
 async def test_an_outage_that_nothing_waits_for_is_forgotten(database: Database) -> None:
     await pending(database)
     await wait(database, await claim(database, 2))
-    await outages.sweep_outages(database, "sweeper", 3600)
+    await queue.sweep_outages(database, "sweeper", 3600)
     assert await scalar(database, "SELECT count(*) FROM outages") == 1
     await run_sql(database, "DELETE FROM queue")
-    await outages.sweep_outages(database, "sweeper", 3600)
+    await queue.sweep_outages(database, "sweeper", 3600)
     assert await scalar(database, "SELECT count(*) FROM outages") == 0
 
 
@@ -268,9 +268,9 @@ async def test_a_job_says_what_it_waits_for(database: Database) -> None:
     await advance(database)
     await wait(database, await claim(database, 2))
     [(since, next_try)] = await rows(database, "SELECT since, next_try FROM outages")
-    found = await jobs.get(database, "a-job")
+    found = await stored_jobs.get(database, "a-job")
     assert [(each.what, each.said, each.since, each.next_try) for each in found.waiting] == [
         (WHAT, "refused", since, next_try)
     ]
-    assert (await jobs.get(database, "other")).waiting == ()
-    assert [len(job.waiting) for job in (await job_list.list_jobs(database, 10)).data] == [0, 1]
+    assert (await stored_jobs.get(database, "other")).waiting == ()
+    assert [len(job.waiting) for job in (await stored_jobs.list_jobs(database, 10)).data] == [0, 1]

@@ -8,14 +8,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from shared.contracts.calls import Lane
-from shared.lease.guard_client import NotGranted, StreamBroken
-from shared.lease.lease import DeviceLease, Phase
-from shared.runtime import worker as working
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall, Claims
-from shared.runtime.execution import Lapse, Release
-from shared.runtime.lapses import lapse_expired
-from shared.runtime.worker import LaneWorker
+from shared.lease.lease import DeviceLease, NotGranted, Phase, StreamBroken
+from shared.runtime import worker as worker_runtime
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Claims, lapse_expired
+from shared.runtime.worker import LaneWorker, Lapse, Release
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.scene import (
@@ -188,7 +184,7 @@ async def test_a_stale_result_is_logged_and_changes_nothing(
                 yield each
 
     executor = Frozen()
-    with caplog.at_level(logging.WARNING, logger=working.__name__):
+    with caplog.at_level(logging.WARNING, logger=worker_runtime.__name__):
         await generator(database, executor).drain()
     assert [record.getMessage() for record in caplog.records if "stale_result" in record.getMessage()] != []
     assert await sample_states(database) == [2, 2]

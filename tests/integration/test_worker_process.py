@@ -8,15 +8,12 @@ import pytest
 from redis.asyncio import Redis
 
 from shared.contracts.calls import Lane
-from shared.lease import guards as module
-from shared.lease.guard_client import GuardClient, NotGranted
-from shared.lease.guards import Guards
-from shared.lease.lease import Phase, RedisLease
+from shared.lease import lease
+from shared.lease.lease import GuardClient, Guards, NotGranted, Phase, RedisLease
 from shared.queue import celery_app
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Executor, Lapse, Release
 from shared.runtime.process import ForkedWorker, Tools
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import Executor, Lapse, Release
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server
@@ -41,7 +38,7 @@ async def guard() -> AsyncIterator[ChatServer]:
 async def worker(
     database: Database, database_url: str, redis_url: str, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[ForkedWorker]:
-    monkeypatch.setattr(module, "PAUSE_S", 0.0)
+    monkeypatch.setattr(lease, "PAUSE_S", 0.0)
 
     async def executors(_tools: Tools) -> Mapping[str, Executor]:
         return {"generate": ScriptedExecutor()}
@@ -102,7 +99,7 @@ async def test_a_guard_that_is_away_is_not_asked_at_every_look(
     worker: ForkedWorker, guard: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard.respond = lambda _: Reply(status=503)
-    monkeypatch.setattr(module, "PAUSE_S", 3600.0)
+    monkeypatch.setattr(lease, "PAUSE_S", 3600.0)
     for _ in range(3):
         assert await worker._tools.guards.read_leases() == {}
     assert len(guard.seen) == 1

@@ -17,7 +17,7 @@ from shared.contracts.replies import FailureKind, Token
 from shared.device_settings import Device
 from shared.model_settings import Model
 from shared.models.chat import ChatFailed, ServerAway
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 from shared.settings import Settings
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import current

@@ -16,8 +16,8 @@ from sqlalchemy import TextClause, text
 from services.guard.guard import Guard
 from services.guard.reconciler import Reconciler
 from shared.lease import policy
-from shared.runtime import advance, lapses, replies
-from shared.runtime.replies import ReplyStore
+from shared.runtime import advance, queue
+from shared.runtime.queue import ReplyStore
 from tests.simulation.plan import Plan, plan
 from tests.simulation.runner import runner
 from tests.simulation.share import Found
@@ -64,7 +64,7 @@ FLIPS = ("memory-lags", "server-survives-stop", "server-dies-in-call")
 
 MUTANTS: Mapping[str, Mutant] = {
     "an answer without its token": Mutant(
-        (Mutation(replies, "ACCEPT", "q.call_id = u.call_id AND q.token = u.token", "q.call_id = u.call_id"),), STALE
+        (Mutation(queue, "ACCEPT", "q.call_id = u.call_id AND q.token = u.token", "q.call_id = u.call_id"),), STALE
     ),
     "a chunk without its epoch": Mutant(
         (Mutation(Guard, "_admit", "if leased and (self.epoch is None or request.epoch != self.epoch):", "if False:"),)
@@ -75,7 +75,7 @@ MUTANTS: Mapping[str, Mutant] = {
                 ReplyStore,
                 "_accept",
                 "return await self._database.column(ACCEPT, values)",
-                """from shared.runtime.readiness import LOOK
+                """from shared.runtime.queue import LOOK
         async with self._database.transaction() as connection:
             done = list((await connection.execute(ACCEPT, values)).scalars())
             await connection.execute(LOOK, {"calls": sorted(done)})
@@ -108,7 +108,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ),
         FLIPS,
     ),
-    "a sweeper that lapses nothing": Mutant((Mutation(lapses, "EXPIRED", "claim_until < now()", "false"),)),
+    "a sweeper that lapses nothing": Mutant((Mutation(queue, "EXPIRED", "claim_until < now()", "false"),)),
 }  # fmt: skip
 
 

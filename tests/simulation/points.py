@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 from tests.faults import vocabulary as say
 from tests.faults.vocabulary import Action, Event, Moment, Subject
 

@@ -23,17 +23,14 @@ from shared.contracts.documents import Hit
 from shared.contracts.guard import Completion, ModelCall, RunRequest
 from shared.contracts.replies import Graded, Retrieved
 from shared.contracts.requests import Request
-from shared.lease import guards
-from shared.lease.flip import Effect, FlipEvent, FlipMachine
-from shared.lease.guard_client import NotGranted, StreamBroken
-from shared.lease.guards import Guards
-from shared.lease.policy import DeviceResidency, Target, WorkloadSnapshot
+from shared.lease import lease
+from shared.lease.lease import Guards, NotGranted, StreamBroken
+from shared.lease.policy import DeviceResidency, Effect, FlipEvent, FlipMachine, Target, WorkloadSnapshot
 from shared.queue import Ticker
 from shared.runtime import worker
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import CallEnd, Wait
 from shared.runtime.prompting import PromptExecutor
+from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.runtime.worker import CallEnd, Wait
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
 from tests.simulation.actor import Actor, current
@@ -110,7 +107,7 @@ def install() -> Callable[[], None]:
         (reconciler, "FlipMachine", ObservedFlips),
         (reconciler, "make_meter", lambda device: current().world.machine),
         (memory, "find_children", lambda processes: ()),
-        (guards, "GuardClient", GuardLine),
+        (lease, "GuardClient", GuardLine),
         (scheduler, "celery_app", lambda url, tick_s: ActorCelery()),
         (scheduler, "LOOK_S", 2 * LOOK_S),
         (scheduler, "LONGEST_PAUSE_S", 2 * LOOK_S),

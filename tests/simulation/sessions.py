@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.lease import residencies
-from shared.runtime import advance, claims, ending, finalising, lapses, parking, readiness, recording, replies
+from shared.runtime import advance, lifecycle, queue
 from shared.storage.database import Database
 from tests.simulation.actor import Actor, Killed
 from tests.simulation.link import Mode, Rows
@@ -21,23 +21,23 @@ DEADLOCK = "40P01"
 def names() -> dict[int, str]:
     """What the statements that matter do, by identity; looked up anew where a mutant has replaced some."""
     words: Mapping[str, Sequence[TextClause]] = {
-        "claim": (claims.CLAIM, claims.CLAIM_SUSPECT),
-        "answer": (replies.ACCEPT,),
-        "retry": (replies.REJECT,),
-        "release": (claims.RELEASE,),
-        "renewal": (claims.RENEW,),
-        "overlooked": (readiness.COMPLETE,),
-        "look": (readiness.LOOK, readiness.LOOK_AT),
-        "revival": (readiness.REVIVE,),
+        "claim": (queue.CLAIM, queue.CLAIM_SUSPECT),
+        "answer": (queue.ACCEPT,),
+        "retry": (queue.REJECT,),
+        "release": (queue.RELEASE,),
+        "renewal": (queue.RENEW,),
+        "overlooked": (queue.COMPLETE,),
+        "look": (queue.LOOK, queue.LOOK_AT),
+        "revival": (queue.REVIVE,),
         "advance": (advance.PICK,),
-        "lapse": (lapses.EXPIRED, lapses.HELD),
-        "expansion": (ending.RUN,),
-        "finalising": (ending.FINALIZE,),
-        "end": (finalising.END,),
-        "failed job": (ending.FAIL,),
+        "lapse": (queue.EXPIRED, queue.HELD),
+        "expansion": (lifecycle.RUN,),
+        "finalising": (lifecycle.FINALIZE,),
+        "end": (lifecycle.END,),
+        "failed job": (lifecycle.FAIL,),
         "decision": (residencies.WANT,),
         "state": (residencies.MOVE,),
-        "parking": (parking.PARK,),
+        "parking": (queue.PARK,),
     }
     return {id(statement): word for word, statements in words.items() for statement in statements}
 
@@ -88,7 +88,7 @@ class Session:
     async def _executed(self, statement: TextClause, parameters: Any) -> Rows:
         executed = self._link.execute(statement, parameters)
         world = self._actor.world
-        if world.plan.apart and statement is recording.INSERT_CALLS and len(parameters["keys"]) > 1:
+        if world.plan.apart and statement is advance.INSERT_CALLS and len(parameters["keys"]) > 1:
             pause = lambda: world.rng.uniform(0.1, 1.0)  # noqa: E731
             return await self._store.turnstile.row_by_row(self._link.pid, executed, pause)
         return await executed

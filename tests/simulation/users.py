@@ -12,10 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from shared.contracts.params import JudgeParams, Params
 from shared.errors import Conflict
-from shared.runtime.cancel import cancel
-from shared.runtime.pausing import pause, resume
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit
+from shared.runtime.lifecycle import cancel, pause, resume
+from shared.runtime.submit import Submission, submit
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import Actor
 from tests.simulation.plan import JobPlan

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.plugins.loading import encode_usable_pins
-from shared.runtime.sweeper import READY
+from shared.runtime.queue import READY
 from tests.simulation.link import DIALECT
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from shared.models.chat import ChatFailed
 from shared.models.command_lines import LaunchRequest, Page
 from shared.models.openai_compatible import OpenAICompatible, PromptCut
 from shared.models.sampling import BY_BACKEND
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 POLL_S = 0.1
 ANSWER_S = 5.0

@@ -30,7 +30,7 @@ from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, LoadedModel, Ollama
 from shared.models.ollama_answers import ModelRemoved, RunnerDied
 from shared.models.ollama_orphans import find_orphans, find_runners, is_running
 from shared.models.sampling import OLLAMA
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 PROBE_S = 2.0
 """Between two checks of what is resident."""

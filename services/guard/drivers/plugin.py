@@ -9,7 +9,7 @@ from shared.errors import MathragError
 from shared.model_settings import Model
 from shared.plugins.catalogue import Plugin
 from shared.plugins.opening import open_plugin
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 from shared.settings import Settings
 
 _log = logging.getLogger(__name__)

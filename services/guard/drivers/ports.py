@@ -6,7 +6,7 @@ from shared.contracts.architecture import Architecture
 from shared.contracts.calls import Decoding
 from shared.contracts.guard import ModelAnswer
 from shared.contracts.prompts import Prompt
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 
 class ModelServer(Protocol):

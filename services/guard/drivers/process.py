@@ -25,7 +25,7 @@ from shared.models.command_lines import deterministic_options
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import LLAMA
 from shared.orphans import die_with
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 STOP_S = 5.0
 

@@ -24,7 +24,7 @@ from shared.model_settings import Model
 from shared.models import ollama
 from shared.models.openai_compatible import OpenAICompatible
 from shared.models.sampling import BY_BACKEND
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 PROBE_S = 5.0
 MAX_CHECKS = 3

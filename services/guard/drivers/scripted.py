@@ -14,7 +14,7 @@ from shared.contracts.prompts import Prompt, text_of
 from shared.contracts.replies import Token
 from shared.device_settings import Device
 from shared.model_settings import Model
-from shared.runtime.models import ModelIdentity
+from shared.runtime.pins import ModelIdentity
 
 RATING = "Rating:"
 

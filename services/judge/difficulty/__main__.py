@@ -23,7 +23,7 @@ from services.judge.difficulty.fit import FittedClassifier
 from services.judge.difficulty.problems import MathProblem
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier
 from shared.models.static_embeddings import StaticEmbedder
-from shared.runtime.models import WEIGHTS
+from shared.runtime.pins import WEIGHTS
 
 RECORDED = 20
 """Held-out problems whose probabilities by scikit-learn are recorded, to which a test compares the services."""

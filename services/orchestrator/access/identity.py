@@ -18,9 +18,8 @@ from shared.access.refusals import refuse
 from shared.bearer import key_of
 from shared.contracts import api_keys as keys
 from shared.errors import Forbidden, MathragError, Unauthorized
-from shared.storage.database import Database
+from shared.storage.database import LOCAL, Database
 from shared.storage.keys import ValidKey
-from shared.storage.operations import LOCAL
 
 HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator creates one with `mathrag key create`"
 EVERYTHING = (keys.Scope.OPERATE,)

@@ -20,16 +20,14 @@ from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry
 from shared.pipelines.switches import covers
-from shared.runtime import online
-from shared.runtime.jobs import Jobs
+from shared.runtime import submit as submitting
+from shared.runtime.advance import Jobs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit
-from shared.storage import configurations, documents, jobs, provenance
+from shared.runtime.submit import Submission, submit
+from shared.storage import configurations, corpora, jobs, provenance
 from shared.storage.configurations import Configuration
-from shared.storage.sql import sql
-from shared.storage.states import TERMINAL
+from shared.storage.database import TERMINAL, sql
 
 router = APIRouter(prefix="/v1", tags=["chat"])
 LONGEST_WAIT_S = 60.0
@@ -92,14 +90,14 @@ class ChatRequest(BaseModel):
         _check_ungraded(given, pipeline)
         return Submission(
             name="chat",
-            dataset=online.dataset_name(self.question),
+            dataset=submitting.dataset_name(self.question),
             corpus=self.corpus,
             pipeline=pipeline,
             params=params,
             given=given,
             configuration=holding.version,
             models=self.models,
-            rank=online.RANK,
+            rank=submitting.RANK,
             online=True,
         )
 
@@ -146,7 +144,7 @@ class ChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the generator wrote."""
     refusal: str | None = None
     """Why the question was not answered although nothing failed: no document was relevant enough."""
-    context: list[documents.Shown] = []
+    context: list[corpora.Shown] = []
     """Documents that the generator was shown, in order."""
     decisions: list[Decision] = []
     """Decisions of the pipeline, in order; `fallback` says why a part was left out."""
@@ -167,11 +165,11 @@ async def chat(request: ChatRequest, deps: RequestDeps, caller: RequestCaller) -
     resident = await _list_resident_models(deps)
     submission = request.submission(await configurations.load_newest(deps.database))
     submission = msgspec.structs.replace(submission, submitted_by=caller.name)
-    await online.provide_dataset(deps.database, request.question)
+    await submitting.provide_dataset(deps.database, request.question)
     job = await submit(deps.database, deps.settings, submission)
     stated = await _estimate_price(deps, job, resident, request.question)
     deps.wake()
-    await online.wait_for_job(deps.database, job, request.wait_s)
+    await submitting.wait_for_job(deps.database, job, request.wait_s)
     answer = await _answer(deps, job, stated, request.corpus)
     if answer.state in TERMINAL:
         return json(answer)
@@ -212,7 +210,7 @@ async def describe_outcome(deps: Deps, public_id: uuid.UUID, corpus: str | None)
     if sample.outcome is None:
         return {"reason": f"{sample.failure}: {sample.detail}"}
     async with deps.database.transaction() as connection:
-        texts = await documents.load_documents(connection, corpus, sample.outcome.context)
+        texts = await corpora.load_documents(connection, corpus, sample.outcome.context)
     return {
         "answer": sample.outcome.answer,
         "extraction": sample.outcome.extraction.value,

@@ -17,7 +17,8 @@ from services.orchestrator.reports.side_by_side import SideBySide, load_side_by_
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE
 from shared.contracts.measures import ACCURACY, PATTERN
-from shared.storage import changed_samples, pages
+from shared.storage import database
+from shared.storage import samples as stored_samples
 
 router = APIRouter(prefix="/v1/comparison", tags=["jobs"])
 MOST = 30
@@ -76,8 +77,8 @@ class JobPairQuery(BaseModel):
 class ChangedQuery(JobPairQuery):
     """Which changed samples of the two jobs to list, and which page of them."""
 
-    only: changed_samples.Only = "changed"
-    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
+    only: stored_samples.Only = "changed"
+    limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     cursor: str | None = None
 
 
@@ -98,14 +99,14 @@ async def comparison(
 
 @route(
     router, "GET", "/samples", Scope.READ, "List samples that changed",
-    answers(changed_samples.ChangedSamples, CHANGED), refuses=(404, 409),
+    answers(stored_samples.ChangedSamples, CHANGED), refuses=(404, 409),
 )  # fmt: skip
 async def samples(query: Annotated[ChangedQuery, Query()], deps: RequestDeps) -> Response:
     """Lists the samples that one of two jobs answered correctly and the other one did not, in the order of the left
     job's dataset. A sample is `gained` if `left` has it right, `lost` if `right` has it right. Samples are matched by
     question, gold answer and repeat.
     """
-    return json(await changed_samples.list_changed_samples(deps.database, **query.model_dump()))
+    return json(await stored_samples.list_changed_samples(deps.database, **query.model_dump()))
 
 
 @route(

@@ -19,7 +19,8 @@ from shared.contracts.fields import WHOLE
 from shared.errors import NotFound, TooLarge
 from shared.pages.differences import ValueDifference, compare_trees
 from shared.runtime.parameters import parse_params
-from shared.storage import configurations, pages
+from shared.storage import configurations
+from shared.storage import database as storage
 from shared.storage.configurations import Configuration
 from shared.storage.database import Database
 
@@ -41,7 +42,10 @@ MOST_BYTES = 64 << 10
 Version = Annotated[
     int,
     Query(
-        ge=0, le=pages.LARGEST_KEY, examples=[3], description="Version of the configuration; 0 is the shipped defaults."
+        ge=0,
+        le=storage.LARGEST_KEY,
+        examples=[3],
+        description="Version of the configuration; 0 is the shipped defaults.",
     ),
 ]
 
@@ -60,7 +64,7 @@ class Restoration(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"example": {"version": 2}})
 
-    version: Annotated[int, Field(ge=0, le=pages.LARGEST_KEY), WHOLE]
+    version: Annotated[int, Field(ge=0, le=storage.LARGEST_KEY), WHOLE]
     """Number of the version; 0 is the shipped defaults."""
 
 
@@ -186,8 +190,8 @@ async def compare_versions(database: Database, left: int, right: int) -> Configu
 
 @route(
     router, "GET", "/history", Scope.READ, "List configurations",
-    answers(pages.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
+    answers(storage.Page[Configuration], {"data": [VIEW], "next_cursor": None}),
 )  # fmt: skip
-async def history(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def history(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
     """Lists every version, newest first: who made it, when, and its parameters."""
     return json(await configurations.list_versions(deps.database, limit, cursor))

@@ -16,7 +16,7 @@ from shared.access.serving import finish_while_connected
 from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
-from shared.storage import corpora, corpus_details, pages, previews
+from shared.storage import corpora, database, datasets
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])
 
@@ -126,21 +126,21 @@ async def build_indexes(request: Request, deps: Deps, corpus: corpora.Corpus) ->
 
 @route(
     router, "GET", "", Scope.READ, "List corpora",
-    answers(pages.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
+    answers(database.Page[corpora.Corpus], {"data": [EXAMPLE], "next_cursor": None}),
     name="listed",
 )  # fmt: skip
-async def list_corpora(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def list_corpora(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the corpora, newest first."""
     return json(await corpora.list_corpora(deps.database, limit, cursor))
 
 
 @route(
-    router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpus_details.CorpusDetails, DETAILS),
+    router, "GET", "/{name}", Scope.READ, "Get a corpus", answers(corpora.CorpusDetails, DETAILS),
     refuses=(404,),
 )  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a corpus with its indexes, the recipes they were built by, and the lengths of its texts."""
-    return json(await corpus_details.load_details(deps.database, name))
+    return json(await corpora.load_details(deps.database, name))
 
 
 @route(
@@ -163,19 +163,21 @@ async def contamination(
 
 @route(
     router, "GET", "/{name}/documents", Scope.READ, "List a corpus's documents",
-    answers(pages.Page[previews.DocumentPreview], DOCUMENTS), refuses=(404,),
+    answers(database.Page[datasets.DocumentPreview], DOCUMENTS), refuses=(404,),
 )  # fmt: skip
-async def documents(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def documents(
+    deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, cursor: str | None = None
+) -> Response:
     """Lists the documents in the corpus's order, page by page; texts are cut at 4,000 characters."""
-    return json(await previews.list_documents(deps.database, name, limit, cursor))
+    return json(await datasets.list_documents(deps.database, name, limit, cursor))
 
 
 @route(
     router, "GET", "/{name}/documents/{document}", Scope.READ, "Get a document of a corpus",
-    answers(corpus_details.CorpusDocument, DOCUMENT), refuses=(404,),
+    answers(corpora.CorpusDocument, DOCUMENT), refuses=(404,),
 )  # fmt: skip
 async def document(
     deps: RequestDeps, name: str, document: Annotated[str, Path(max_length=200, examples=["9f2c41d0"])]
 ) -> Response:
     """Returns the document with this hash in full, with every position that it has in the corpus."""
-    return json(await corpus_details.load_document(deps.database, name, document))
+    return json(await corpora.load_document(deps.database, name, document))

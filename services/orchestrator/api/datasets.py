@@ -13,7 +13,8 @@ from services.orchestrator.deps import RequestDeps
 from shared.contracts.api_keys import Scope
 from shared.ingest.datasets import ItemReader
 from shared.runtime.parameters import check_grader
-from shared.storage import dataset_details, datasets, pages, previews
+from shared.storage import database
+from shared.storage import datasets as stored_datasets
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -41,7 +42,7 @@ UPLOADED: dict[str, Any] = {
 }  # fmt: skip
 
 
-class DatasetUpload(datasets.Dataset, frozen=True, kw_only=True):
+class DatasetUpload(stored_datasets.Dataset, frozen=True, kw_only=True):
     """The dataset, and which lines of the upload were left out of it."""
 
     skipped: int
@@ -85,7 +86,7 @@ async def create(
         check_grader(grader, "grader")
     items = ItemReader(grader)
     async with upload.read_items(items) as reader, aclosing(read_batches(reader)) as records:
-        created = await datasets.create(deps.database, name, records, grader)
+        created = await stored_datasets.create(deps.database, name, records, grader)
     answer = DatasetUpload(
         **msgspec.structs.asdict(created.dataset), alternatives=created.alternatives, **report_rejections(reader),
         warnings=tuple(items.list_warnings()),
@@ -95,27 +96,27 @@ async def create(
 
 @route(
     router, "GET", "", Scope.READ, "List datasets",
-    answers(pages.Page[datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
+    answers(database.Page[stored_datasets.Dataset], {"data": [EXAMPLE], "next_cursor": None}),
     name="listed",
 )  # fmt: skip
-async def list_datasets(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def list_datasets(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the datasets, newest first."""
-    return json(await datasets.list_datasets(deps.database, limit, cursor))
+    return json(await stored_datasets.list_datasets(deps.database, limit, cursor))
 
 
 @route(
-    router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(dataset_details.DatasetDetails, DETAILS),
+    router, "GET", "/{name}", Scope.READ, "Get a dataset", answers(stored_datasets.DatasetDetails, DETAILS),
     refuses=(404,),
 )  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
     """Returns a dataset with counts of what its items have, by subject and level."""
-    return json(await dataset_details.load_details(deps.database, name))
+    return json(await stored_datasets.load_details(deps.database, name))
 
 
 @route(
     router, "GET", "/{name}/items", Scope.READ, "List a dataset's items",
-    answers(pages.Page[previews.ItemPreview], ITEMS), refuses=(404,),
+    answers(database.Page[stored_datasets.ItemPreview], ITEMS), refuses=(404,),
 )  # fmt: skip
-async def items(deps: RequestDeps, name: str, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def items(deps: RequestDeps, name: str, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the questions with their expected answers in the dataset's order, page by page."""
-    return json(await previews.list_items(deps.database, name, limit, cursor))
+    return json(await stored_datasets.list_items(deps.database, name, limit, cursor))

@@ -20,11 +20,9 @@ from services.orchestrator.deps import RequestDeps
 from shared.contracts import canonical
 from shared.contracts.api_keys import Scope
 from shared.errors import BadRequest
-from shared.storage import events as stored
-from shared.storage import jobs
-from shared.storage.awaited_outages import Waiting
-from shared.storage.events import JobSnapshot, JobStateChange
-from shared.storage.states import TERMINAL
+from shared.storage import jobs as stored_jobs
+from shared.storage.database import TERMINAL
+from shared.storage.jobs import JobSnapshot, JobStateChange, Waiting
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 EXAMPLE: dict[str, Any] = {
@@ -47,8 +45,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """Progress of the job; none of its counts of finished work ever falls."""
 
-    request_counts: jobs.RequestCounts
-    stages: dict[str, jobs.StageCount]
+    request_counts: stored_jobs.RequestCounts
+    stages: dict[str, stored_jobs.StageCount]
     unserved: tuple[str, ...]
     """Models that the job's calls wait for and that no guard serves in the version of the job's submission."""
     waiting: tuple[Waiting, ...]
@@ -113,7 +111,7 @@ def list_messages(picture: JobSnapshot, seen: StreamPosition) -> Iterator[Stream
         yield _make_message("state", change, seen)
 
 
-def _make_message(name: str, data: JobStateChange | jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
+def _make_message(name: str, data: JobStateChange | stored_jobs.Gate | Progress, seen: StreamPosition) -> StreamMessage:
     return StreamMessage(seen, ServerSentEvent(event=name, raw_data=msgspec.json.encode(data).decode(), id=str(seen)))
 
 
@@ -139,8 +137,8 @@ async def _check_watch(
     """
     seen = parse_event_id(last_event_id)
     async with deps.database.transaction() as connection:
-        row = await jobs.resolve(connection, job)
-    picture = await stored.take_snapshot(deps.database, row)
+        row = await stored_jobs.resolve(connection, job)
+    picture = await stored_jobs.take_snapshot(deps.database, row)
     if seen.version > picture.job.version:
         raise BadRequest(
             "`Last-Event-ID`: belongs to another job", hint="leave the header out to start from the beginning"
@@ -177,5 +175,5 @@ async def events(
         if picture.job.ended:
             return
         picture = await deps.polls.wait_for_next(
-            ("job", picture.row), partial(stored.take_snapshot, deps.database, picture.row)
+            ("job", picture.row), partial(stored_jobs.take_snapshot, deps.database, picture.row)
         )

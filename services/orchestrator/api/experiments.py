@@ -25,7 +25,8 @@ from services.orchestrator.reports.measure_means import parse_measure
 from shared.contracts.api_keys import Scope
 from shared.contracts.experiments import Experiment
 from shared.contracts.measures import ACCURACY
-from shared.storage import experiments, jobs, pages
+from shared.storage import database, experiments
+from shared.storage import jobs as stored_jobs
 
 router = APIRouter(prefix="/v1/experiments", tags=["experiments"])
 
@@ -147,10 +148,10 @@ async def plan(request: Experiment, deps: RequestDeps) -> Response:
 
 @route(
     router, "GET", "", Scope.READ, "List experiments",
-    answers(pages.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
+    answers(database.Page[experiments.Entry], {"data": [ENTRY], "next_cursor": None}),
     name="listed",
 )  # fmt: skip
-async def list_experiments(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def list_experiments(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the experiments, newest first."""
     return json(await experiments.list_experiments(deps.database, limit, cursor))
 
@@ -204,7 +205,7 @@ async def resume(experiment: str, deps: RequestDeps, caller: RequestCaller) -> R
 async def _check_owns(deps: Deps, experiment: str, caller: Caller) -> None:
     async with deps.database.transaction() as connection:
         number = await experiments.resolve(connection, experiment)
-    submitters = await jobs.list_submitters(deps.database, experiment=number)
+    submitters = await stored_jobs.list_submitters(deps.database, experiment=number)
     caller.check_owns(submitters, f"experiment {experiment}")
 
 

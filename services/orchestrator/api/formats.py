@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from services.orchestrator.api.parquet import write_parquet
-from shared.storage.results import ResultRow
+from shared.storage.provenance import ResultRow
 
 Batches = AsyncIterator[list[ResultRow]]
 Name = Literal["jsonl", "csv", "parquet"]

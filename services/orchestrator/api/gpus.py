@@ -17,8 +17,8 @@ from shared import suggestions
 from shared.contracts.api_keys import Scope
 from shared.errors import NotFound, Unavailable
 from shared.lease.lease import RedisLease
-from shared.runtime import outages
-from shared.storage import devices, operations
+from shared.runtime import queue
+from shared.storage import database, devices
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])
 GUARD_S = 1.0
@@ -159,12 +159,12 @@ async def retry(device: Device, deps: RequestDeps, actor: Actor) -> Response:
     """
     lease = RedisLease(deps.redis, await check_device(deps, device))
     try:
-        is_quarantined = await outages.retry_device(deps.database, lease, device)
+        is_quarantined = await queue.retry_device(deps.database, lease, device)
     except RedisError as error:
         raise Unavailable(f"Redis does not answer: {error}", hint="mathrag doctor") from error
     if is_quarantined:
         async with deps.database.transaction() as connection:
-            await operations.record_operation(connection, actor, "gpu.retry", device)
+            await database.record_operation(connection, actor, "gpu.retry", device)
         deps.wake()
     return json(await _make_view(deps, device), 202)
 

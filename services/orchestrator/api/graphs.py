@@ -20,7 +20,7 @@ from shared.errors import Invalid
 from shared.ingest import fact_documents, fact_rows, facts
 from shared.ingest.lines import Row
 from shared.limits import Limits
-from shared.storage import corpora, graphs, pages
+from shared.storage import corpora, database, graphs
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 
@@ -141,10 +141,10 @@ async def _read_batches(records: Iterator[CorpusRecord]) -> AsyncGenerator[list[
 
 @route(
     router, "GET", "", Scope.READ, "List graphs",
-    answers(pages.Page[graphs.StoredGraph], {"data": [EXAMPLE], "next_cursor": None}),
+    answers(database.Page[graphs.StoredGraph], {"data": [EXAMPLE], "next_cursor": None}),
     name="listed",
 )  # fmt: skip
-async def list_graphs(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def list_graphs(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the graphs, newest first."""
     return json(await graphs.list_graphs(deps.database, limit, cursor))
 

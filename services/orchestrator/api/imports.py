@@ -19,11 +19,10 @@ from shared.ingest.other_logs import Layout
 from shared.ingest.reader import LISTED, Reader
 from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
-from shared.runtime.importing import Submitted, load_items, submit_imported
 from shared.runtime.parameters import parse_params
-from shared.runtime.submission import Submission
+from shared.runtime.submit import Submission, Submitted, load_items, submit_imported
 from shared.storage import configurations, jobs
-from shared.storage.names import check_name
+from shared.storage.database import check_name
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

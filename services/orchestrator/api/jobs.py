@@ -20,15 +20,14 @@ from services.orchestrator.api.views import EXAMPLE, JobView, list_edit_warnings
 from services.orchestrator.deps import Deps, RequestDeps
 from shared import audit
 from shared.contracts.api_keys import Scope
-from shared.runtime.cancel import cancel as cancel_job
-from shared.runtime.job_amendment import amend
-from shared.runtime.pausing import pause as pause_job
-from shared.runtime.pausing import resume as resume_job
-from shared.runtime.requeue import repeat_submission
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit_once
-from shared.storage import configurations, job_list, jobs, pages
-from shared.storage.idempotency import KeyedRequest
+from shared.runtime.lifecycle import amend
+from shared.runtime.lifecycle import cancel as cancel_job
+from shared.runtime.lifecycle import pause as pause_job
+from shared.runtime.lifecycle import resume as resume_job
+from shared.runtime.submit import Submission, repeat_submission, submit_once
+from shared.storage import configurations, database
+from shared.storage import jobs as stored_jobs
+from shared.storage.database import KeyedRequest
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 POLL_S = "1"
@@ -74,7 +73,7 @@ async def requeue(job: str, deps: RequestDeps, caller: RequestCaller, key: Idemp
 
     Answers 409 if the job has not ended.
     """
-    public_id = await jobs.resolve_public_id(deps.database, job)
+    public_id = await stored_jobs.resolve_public_id(deps.database, job)
     submission = await repeat_submission(deps.database, public_id)
     return await _submit(deps, caller, submission, make_keyed_request(key, "requeue", str(public_id)))
 
@@ -99,8 +98,8 @@ async def _resolve_own(deps: Deps, job: str, caller: Caller) -> uuid.UUID:
         NotFound, Conflict: as `jobs.resolve` raises them.
         Forbidden: it is another key's, and the caller is no operator.
     """
-    public_id = await jobs.resolve_public_id(deps.database, job)
-    caller.check_owns(await jobs.list_submitters(deps.database, job=public_id), f"job {job}")
+    public_id = await stored_jobs.resolve_public_id(deps.database, job)
+    caller.check_owns(await stored_jobs.list_submitters(deps.database, job=public_id), f"job {job}")
     return public_id
 
 
@@ -112,13 +111,13 @@ async def _answer(
     warnings: Sequence[str] = (),
 ) -> Response:
     deps.job_views.forget()
-    found = await jobs.get(deps.database, str(job))
+    found = await stored_jobs.get(deps.database, str(job))
     return respond_with_tag(make_view(found, warnings), version=found.version, status=status, headers=headers)
 
 
 @route(
     router, "GET", "", Scope.READ, "List jobs",
-    answers(pages.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
+    answers(database.Page[JobView], {"data": [EXAMPLE], "next_cursor": None}) | UNCHANGED,
     name="listed",
 )  # fmt: skip
 async def list_jobs(
@@ -132,9 +131,9 @@ async def list_jobs(
     return respond_with_tag(await load_page(deps, filters), seen=seen)
 
 
-async def load_page(deps: Deps, filters: JobFilters) -> pages.Page[JobView]:
+async def load_page(deps: Deps, filters: JobFilters) -> database.Page[JobView]:
     """Return a page of the list."""
-    found = await job_list.list_jobs(
+    found = await stored_jobs.list_jobs(
         deps.database, filters.limit, filters.cursor, filters.make_selection(), filters.sort
     )
     return await page(deps, found)
@@ -227,7 +226,7 @@ async def check(job: str, deps: RequestDeps) -> Response:
     """Checks the invariants of a job from its rows in the database (docs/explanation/architecture.md#invariants).
     `source_changed` is set if the source of the pipeline has changed since the job ran.
     """
-    return json(await audit_job(deps, await jobs.resolve_public_id(deps.database, job)))
+    return json(await audit_job(deps, await stored_jobs.resolve_public_id(deps.database, job)))
 
 
 async def audit_job(deps: Deps, job: uuid.UUID) -> Audit:

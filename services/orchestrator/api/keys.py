@@ -8,7 +8,7 @@ from fastapi import Depends, Header
 from services.orchestrator.deps import RequestDeps
 from shared.contracts import canonical
 from shared.errors import BadRequest
-from shared.storage.idempotency import KeyedRequest
+from shared.storage.database import KeyedRequest
 
 _KEY = re.compile(r"[\x21-\x7e\xa0-\xff](?:[\x20-\x7e\xa0-\xff]{0,254})")
 

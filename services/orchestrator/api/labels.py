@@ -19,11 +19,11 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.fields import Stored
 from shared.contracts.labels import KINDS, LONGEST_NOTE, MOST_TASKS, Value, What, parse_label
 from shared.errors import Invalid
-from shared.runtime.judge_calibration import LabelCalibration, calibrate_judge
-from shared.storage import label_sets, labels, pages
+from shared.runtime.pins import LabelCalibration, calibrate_judge
+from shared.storage import database as storage
+from shared.storage import labels as stored_labels
 from shared.storage.database import Database
-from shared.storage.label_sets import LabelSet, LabelSetDraft
-from shared.storage.labels import ExportedLabel, Label, LabelTask, NewLabel
+from shared.storage.labels import ExportedLabel, Label, LabelSet, LabelSetDraft, LabelTask, NewLabel
 
 router = APIRouter(prefix="/v1/labels/sets", tags=["labels"])
 
@@ -156,25 +156,25 @@ async def create(request: LabelSetRequest, deps: RequestDeps, actor: Actor) -> R
     document or answer is drawn once, and the same seed draws the same tasks. Tasks are copies, so they survive a purge
     of the job. Answers 200 if the same set exists.
     """
-    made, new = await label_sets.create(deps.database, request.make_draft(), actor)
+    made, new = await stored_labels.create(deps.database, request.make_draft(), actor)
     return json(made, 201 if new else 200, {"Location": f"/v1/labels/sets/{made.name}"})
 
 
 @route(
     router, "GET", "", Scope.READ, "List label sets",
-    answers(pages.Page[LabelSet], {"data": [ONE], "next_cursor": None}),
+    answers(storage.Page[LabelSet], {"data": [ONE], "next_cursor": None}),
     name="listed",
 )  # fmt: skip
-async def list_label_sets(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def list_label_sets(deps: RequestDeps, limit: Limit = storage.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the label sets, newest first, with the progress of each labeller."""
-    return json(await label_sets.list_label_sets(deps.database, limit, cursor))
+    return json(await stored_labels.list_label_sets(deps.database, limit, cursor))
 
 
 @route(router, "GET", "/{name}", Scope.READ, "Get a label set", answers(LabelSet, ONE), refuses=(404,))
 async def get(deps: RequestDeps, name: Name) -> Response:
     """Returns the source of a label set, its scale, and the progress of each labeller."""
     async with deps.database.transaction() as connection:
-        return json(await label_sets.get_set(connection, name))
+        return json(await stored_labels.get_set(connection, name))
 
 
 @route(
@@ -194,8 +194,8 @@ async def get_next_task(deps: RequestDeps, actor: Actor, name: Name, *, blind: B
 async def task(deps: RequestDeps, actor: Actor, name: Name, number: Number, *, blind: Blind = True) -> Response:
     """Returns a task with the last label that the owner of this key gave it."""
     async with deps.database.transaction() as connection:
-        of = await label_sets.get_set(connection, name)
-        return json(await labels.find_task(connection, of, number, actor, blind=blind))
+        of = await stored_labels.get_set(connection, name)
+        return json(await stored_labels.find_task(connection, of, number, actor, blind=blind))
 
 
 @route(
@@ -218,7 +218,7 @@ async def export(deps: RequestDeps, name: Name) -> Response:
     value.
     """
     async with deps.database.transaction() as connection:
-        of = await label_sets.get_set(connection, name)
+        of = await stored_labels.get_set(connection, name)
     return StreamingResponse(_stream_lines(deps.database, of), media_type="application/x-ndjson")
 
 
@@ -259,9 +259,9 @@ async def load_next_task(database: Database, name: str, labeller: str, *, blind:
         NotFound: there is no such set.
     """
     async with database.transaction() as connection:
-        of = await label_sets.get_set(connection, name)
+        of = await stored_labels.get_set(connection, name)
         done = of.of(labeller)
-        found = await labels.find_next_task(connection, of, labeller, blind=blind)
+        found = await stored_labels.find_next_task(connection, of, labeller, blind=blind)
     return NextTask(task=found, done=done.labels + done.abstained, tasks=of.tasks)
 
 
@@ -275,8 +275,8 @@ async def add_label(
         Invalid: the label cannot be used.
     """
     async with database.transaction() as connection:
-        of = await label_sets.get_set(connection, name)
-    label, new = await labels.add_label(database, of, number, labeller, request.to_label(of.what))
+        of = await stored_labels.get_set(connection, name)
+    label, new = await stored_labels.add_label(database, of, number, labeller, request.to_label(of.what))
     return label, 201 if new else 200
 
 
@@ -287,11 +287,11 @@ async def measure_agreement(database: Database, name: str, *, blind: bool, seed:
         NotFound: there is no such set.
     """
     async with database.snapshot() as connection:
-        of = await label_sets.get_set(connection, name)
-        counted = await labels.count_labels(connection, of, blind=blind)
+        of = await stored_labels.get_set(connection, name)
+        counted = await stored_labels.count_labels(connection, of, blind=blind)
     return await to_thread.run_sync(lambda: label_agreement.compute_agreement(of, counted, blind=blind, seed=seed))
 
 
 async def _stream_lines(database: Database, of: LabelSet) -> AsyncIterator[bytes]:
-    async for batch in labels.stream_labels(database, of):
+    async for batch in stored_labels.stream_labels(database, of):
         yield b"".join(msgspec.json.encode(each) + b"\n" for each in batch)

@@ -14,7 +14,7 @@ from shared.contracts.api_keys import Scope
 from shared.errors import NotFound
 from shared.models import known_versions
 from shared.settings import Settings
-from shared.storage import models
+from shared.storage import devices
 
 router = APIRouter(prefix="/v1/models", tags=["catalog"])
 
@@ -78,7 +78,7 @@ class ModelDetails(ModelView, frozen=True, kw_only=True):
 
     server: str
     """Program that serves it, if its driver is `process`."""
-    records: models.ModelRecords
+    records: devices.ModelRecords
 
 
 @route(router, "GET", "", Scope.READ, "List models", answers(list[ModelView], [MODEL]), name="listed")
@@ -99,7 +99,7 @@ async def list_views(deps: Deps) -> list[ModelView]:
     """Return every model that a job may name, by name."""
     names = sorted(deps.settings.models)
     async with deps.database.transaction() as connection:
-        served = await models.find_served(connection, names)
+        served = await devices.find_served(connection, names)
     return [_make_view(deps.settings, name, served.get(name)) for name in names]
 
 
@@ -115,8 +115,8 @@ async def load_details(deps: Deps, name: str) -> ModelDetails:
             f"no model {name!r}", hint=suggestions.make_hint(name, known, "list the models with `mathrag model list`")
         )
     async with deps.database.transaction() as connection:
-        served = await models.find_served(connection, [name])
-        records = await models.load_records(connection, name)
+        served = await devices.find_served(connection, [name])
+        records = await devices.load_records(connection, name)
     view = _make_view(deps.settings, name, served.get(name))
     return ModelDetails(server=known[name].server, records=records, **msgspec.structs.asdict(view))
 

@@ -11,7 +11,7 @@ from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.scheduling.next_flip import NextFlip, predict_next_flip
 from shared.contracts.api_keys import Scope
-from shared.storage import lanes
+from shared.storage import jobs
 
 router = APIRouter(prefix="/v1/now", tags=["gpus"])
 EXAMPLE: dict[str, Any] = {
@@ -30,7 +30,7 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     """What the service is doing at this moment."""
 
     devices: list[gpus.DeviceView]
-    lanes: list[lanes.LaneWork]
+    lanes: list[jobs.LaneWork]
     """Models with calls that are queued in a lane, or that ended in the last 30 s."""
     next_flips: dict[str, NextFlip]
     """The next flip by device; a device is missing if no call waits for a model that it does not hold."""
@@ -48,7 +48,7 @@ async def load_activity(deps: Deps) -> Now:
     """Return what the service is doing now."""
     devices = await gpus.load_devices(deps)
     async with deps.database.snapshot() as connection:
-        work = await lanes.load_work(connection)
+        work = await jobs.load_work(connection)
     flips = {
         each.device: predict_next_flip(each.device, [model.name for model in each.models], work) for each in devices
     }

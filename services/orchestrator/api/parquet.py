@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
-from shared.storage.results import ResultRow
+from shared.storage.provenance import ResultRow
 
 GROUP = 5000
 """Rows of a row group: the most that is held in memory, and the unit that a reader may skip."""

@@ -31,13 +31,12 @@ from services.orchestrator.scheduling.whatif import (
 from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE, Stored
 from shared.errors import Invalid
-from shared.lease.demand import Demand, RetrievalDemand, Room
-from shared.lease.hardware import Hardware
-from shared.lease.options import Option
-from shared.lease.plan import plan
-from shared.runtime.drafting import Drafting
-from shared.runtime.jobs import Jobs
-from shared.storage import configurations, devices, jobs
+from shared.lease.memory import Hardware
+from shared.lease.plan import Demand, Option, RetrievalDemand, Room, plan
+from shared.runtime.advance import Jobs
+from shared.runtime.submit import Drafting
+from shared.storage import configurations, jobs
+from shared.storage import devices as stored_devices
 
 router = APIRouter(prefix="/v1", tags=["plans"])
 MOST_QUESTIONS = 1 << 24
@@ -227,5 +226,5 @@ async def _plan_view(
         chosen=found.chosen,
         why=found.why,
         others=list(found.others),
-        resident={room.device: await devices.list_model_names(connection, room.resident) for room in there},
+        resident={room.device: await stored_devices.list_model_names(connection, room.resident) for room in there},
     )

@@ -14,7 +14,7 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.plugins import Kind, PluginPin, State
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
-from shared.storage import awaited_outages
+from shared.storage import jobs as stored_jobs
 
 router = APIRouter(prefix="/v1/plugins", tags=["catalog"])
 
@@ -55,7 +55,7 @@ async def list_views(deps: Deps) -> list[PluginView]:
     """Return every plug-in with its state; missing ones that jobs wait for come last."""
     found = await to_thread.run_sync(loading.list_present, deps.settings.plugins)
     async with deps.database.transaction() as connection:
-        lacking = await awaited_outages.list_lacking_plugins(connection)
+        lacking = await stored_jobs.list_lacking_plugins(connection)
     jobs: dict[PluginPin, list[str]] = {}
     for each in lacking:
         jobs.setdefault(each.pin, []).append(each.name)

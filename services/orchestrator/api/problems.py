@@ -19,7 +19,7 @@ from shared import suggestions
 from shared.access.refusals import MEDIA_TYPE, PREFIX, encode_openai_error, is_openai
 from shared.errors import Invalid, InvalidLine, MathragError, Unavailable
 from shared.redaction import redact
-from shared.storage.outages import is_disk_full, is_passing, out_of_space_error
+from shared.storage.database import is_disk_full, is_passing, out_of_space_error
 
 KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 RETRY_AFTER_S = {"in_progress": "1", "too_many": "2", "unavailable": "2"}

@@ -26,7 +26,8 @@ from shared.questions.drawing import SIDES
 from shared.questions.items import Bank, Choice, Grader, QuestionSet
 from shared.questions.wording import Wording
 from shared.rules.graph import Graph
-from shared.storage import datasets, graphs, rule_banks
+from shared.storage import datasets, graphs
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from shared.storage.graphs import GraphFacts, StoredGraph
 
@@ -136,7 +137,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
     """
     asked = frozenset(heads)
     async with database.transaction() as connection:
-        bank = await rule_banks.get_bank(connection, name)
+        bank = await stored_rules.get_bank(connection, name)
     if bank.hash is None:
         hint = "wait for it" if bank.state == "mining" else "mine it again: mathrag rules mine"
         raise Conflict(f"`rules`: bank {name!r} is {bank.state}, so it has no rules yet", hint=hint)
@@ -144,7 +145,7 @@ async def _load_bank(database: Database, name: str, graph: StoredGraph, heads: I
         hint = f"mathrag rules mine --graph {graph.name} --name NAME --wait"
         raise Conflict(f"`rules`: bank {name!r} is of another graph than {graph.name!r}", hint=hint)
     found, behind = [], 0
-    async for batch in rule_banks.read_rules(database, bank):
+    async for batch in stored_rules.read_rules(database, bank):
         found += [each for each in enumerate(batch, start=behind) if each[1].head.relation in asked]
         behind += len(batch)
     if not found:

@@ -10,10 +10,10 @@ from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.api.openapi import Responses, refusals
 from services.orchestrator.api.queries import check_query
 from shared.contracts.api_keys import Scope
-from shared.storage import pages
+from shared.storage import database
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
-Limit = Annotated[int, Query(ge=1, le=pages.LARGEST, description="Upper bound of the rows on a page.")]
+Limit = Annotated[int, Query(ge=1, le=database.LARGEST, description="Upper bound of the rows on a page.")]
 
 
 def route(

@@ -22,10 +22,11 @@ from shared.errors import Conflict, Invalid
 from shared.ingest import amie, rule_files
 from shared.ingest.rule_files import RuleFileLimits
 from shared.limits import Limits
-from shared.storage import graphs, rule_banks
+from shared.storage import graphs
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
-from shared.storage.relation_sizes import count_relations
-from shared.storage.rule_banks import ImportOrigin, RuleBank
+from shared.storage.graphs import count_relations
+from shared.storage.rules import ImportOrigin, RuleBank
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -77,7 +78,9 @@ async def import_bank(
             raise Invalid(f"`format`: the file is {found}, not {format}", hint="leave `format` out")
         rules = incoming.rules if relations is None else rule_files.only_known(incoming.rules, relations, graph or "")
         async with aclosing(_read_batches(rules)) as batches:
-            stored, new = await rule_banks.create_imported(deps.database, name, _make_origin(incoming.header), batches)
+            stored, new = await stored_rules.create_imported(
+                deps.database, name, _make_origin(incoming.header), batches
+            )
     return json(stored, 201 if new else 200, {"Location": f"/v1/rules/{name}"})
 
 
@@ -121,7 +124,7 @@ async def export(
     (docs/how-to/rules.md).
     """
     async with deps.database.transaction() as connection:
-        found = await rule_banks.get_bank(connection, name)
+        found = await stored_rules.get_bank(connection, name)
     if found.hash is None:
         raise Conflict(f"rule bank {name!r} is {found.state}, so it has no rules yet", hint="wait until it is ready")
     if format == "json":
@@ -132,13 +135,13 @@ async def export(
 
 async def _check(database: Database, found: RuleBank) -> None:
     """Refuse what AMIE's columns cannot hold before the answer begins."""
-    async for batch in rule_banks.read_rules(database, found):
+    async for batch in stored_rules.read_rules(database, found):
         for rule in batch:
             amie.check(rule)
 
 
 async def _stream_amie(database: Database, found: RuleBank) -> AsyncIterator[bytes]:
-    async for batch in rule_banks.read_rules(database, found):
+    async for batch in stored_rules.read_rules(database, found):
         yield "".join(f"{amie.line(rule)}\n" for rule in batch).encode()
 
 
@@ -148,5 +151,5 @@ async def _stream_json(database: Database, found: RuleBank) -> AsyncIterator[byt
         graph_hash=found.graph_hash, limits=msgspec.convert(found.limits, StoredMining) if found.limits else None,
     )  # fmt: skip
     yield rule_files.format_line(header)
-    async for batch in rule_banks.read_rules(database, found):
+    async for batch in stored_rules.read_rules(database, found):
         yield b"".join(map(rule_files.format_line, batch))

@@ -14,9 +14,9 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.fields import WHOLE, Stored
 from shared.contracts.rules import Rule
 from shared.runtime.mining import BankRequest, mine, parse_mining
-from shared.storage import pages, rule_bank_details, rule_banks, rule_list
-from shared.storage.rule_banks import RuleBank
-from shared.storage.rule_list import Order, RuleSelection
+from shared.storage import database
+from shared.storage import rules as stored_rules
+from shared.storage.rules import Order, RuleBank, RuleSelection
 
 router = APIRouter(prefix="/v1/rules", tags=["rules"])
 
@@ -83,7 +83,7 @@ class RuleFilters(BaseModel):
     order: Annotated[Order, Field(description="Order of the list; `confidence` puts the most certain rules first.")] = (
         "bank"
     )
-    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
+    limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     cursor: str | None = None
 
     def make_selection(self) -> RuleSelection:
@@ -120,16 +120,16 @@ async def create(request: MiningRequest, deps: RequestDeps, caller: RequestCalle
 
 @route(
     router, "GET", "", Scope.READ, "List rule banks",
-    answers(pages.Page[RuleBank], {"data": [EXAMPLE], "next_cursor": None}),
+    answers(database.Page[RuleBank], {"data": [EXAMPLE], "next_cursor": None}),
     name="listed",
 )  # fmt: skip
-async def list_rule_banks(deps: RequestDeps, limit: Limit = pages.DEFAULT, cursor: str | None = None) -> Response:
+async def list_rule_banks(deps: RequestDeps, limit: Limit = database.DEFAULT, cursor: str | None = None) -> Response:
     """Lists the rule banks, newest first."""
-    return json(await rule_banks.list_banks(deps.database, limit, cursor))
+    return json(await stored_rules.list_banks(deps.database, limit, cursor))
 
 
 @route(
-    router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(rule_bank_details.RuleBankDetails, DETAILS),
+    router, "GET", "/{name}", Scope.READ, "Get a rule bank", answers(stored_rules.RuleBankDetails, DETAILS),
     refuses=(404,),
 )  # fmt: skip
 async def get(deps: RequestDeps, name: str) -> Response:
@@ -137,12 +137,12 @@ async def get(deps: RequestDeps, name: str) -> Response:
     the newest jobs that use it.
     """
     async with deps.database.transaction() as connection:
-        return json(await rule_bank_details.load_details(connection, name))
+        return json(await stored_rules.load_details(connection, name))
 
 
 @route(
     router, "GET", "/{name}/rules", Scope.READ, "List a bank's rules",
-    answers(pages.Page[Rule], {"data": [RULE], "next_cursor": None}), refuses=(404,),
+    answers(database.Page[Rule], {"data": [RULE], "next_cursor": None}), refuses=(404,),
 )  # fmt: skip
 async def rules(
     deps: RequestDeps,
@@ -154,7 +154,7 @@ async def rules(
     """
     async with deps.database.transaction() as connection:
         return json(
-            await rule_list.list_rules(connection, name, filters.make_selection(), filters.limit, filters.cursor)
+            await stored_rules.list_rules(connection, name, filters.make_selection(), filters.limit, filters.cursor)
         )
 
 
@@ -163,4 +163,4 @@ async def delete(deps: RequestDeps, name: str) -> Response:
     """Deletes a bank with its rules, permanently. Answers 409 while it is mined (cancel its job first) or while a
     running job uses it.
     """
-    return json(await rule_banks.delete(deps.database, name))
+    return json(await stored_rules.delete(deps.database, name))

@@ -16,9 +16,8 @@ from shared.contracts.provenance import Provenance
 from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Strategy
 from shared.rag.taxonomy import Ending
-from shared.storage import jobs, pages, provenance, samples
-from shared.storage import results as stored
-from shared.storage.sample_filters import SampleSelection
+from shared.storage import database, jobs, provenance, samples
+from shared.storage.samples import SampleSelection
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -90,7 +89,7 @@ class SampleFilters(BaseModel):
     """Only samples on which the two graders disagree."""
     wrong: bool = False
     """Only samples with a wrong answer."""
-    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
+    limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     """Upper bound of the rows on a page."""
     cursor: str | None = None
 
@@ -101,7 +100,7 @@ class SampleFilters(BaseModel):
 
 @route(
     router, "GET", "/{job}/results", Scope.READ, "Stream results",
-    formats.add_other_formats(answers(stored.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
+    formats.add_other_formats(answers(provenance.ResultRow, RESULT, media="application/x-ndjson")), refuses=(404, 409),
 )  # fmt: skip
 async def results(
     job: str,
@@ -122,13 +121,13 @@ async def results(
     # `job` has resolved, so it is an id or a name and needs no quoting.
     headers = {"Content-Disposition": f'attachment; filename="{job}.{name}"', "Vary": "Accept"}
     return StreamingResponse(
-        write(stored.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
+        write(provenance.stream_results(deps.database, row, prompts=prompts)), media_type=media, headers=headers
     )
 
 
 @route(
     router, "GET", "/{job}/samples", Scope.READ, "List samples",
-    answers(pages.Page[SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
+    answers(database.Page[SampleRow], {"data": [SAMPLE], "next_cursor": None}), refuses=(404, 409),
 )  # fmt: skip
 async def sample_page(
     job: str,

@@ -22,14 +22,13 @@ from shared.contracts.params import Params
 from shared.contracts.samples import Candidate, Decision, Item, Trace
 from shared.errors import Unavailable
 from shared.rag.rule_rqp import score_document
-from shared.runtime import thresholds
-from shared.runtime.duplicates import exclude_duplicates
-from shared.runtime.models import pin_reranker
+from shared.runtime import pins
+from shared.runtime.advance import Replay, exclude_duplicates
 from shared.runtime.parameters import check_read_by, parse_params
-from shared.runtime.replay import Replay
-from shared.storage import configurations, documents
+from shared.runtime.pins import pin_reranker
+from shared.storage import configurations, corpora
 from shared.storage.configurations import Configuration
-from shared.storage.unknown import make_not_found
+from shared.storage.database import make_not_found
 
 router = APIRouter(prefix="/v1", tags=["search"])
 MOST = 100
@@ -91,7 +90,7 @@ class SearchRequest(BaseModel):
     """
 
 
-class SearchHit(documents.Shown, frozen=True, kw_only=True):
+class SearchHit(corpora.Shown, frozen=True, kw_only=True):
     """A document that was found."""
 
     rank: int
@@ -168,14 +167,14 @@ async def run_search(request: SearchRequest, deps: Deps) -> SearchAnswer:
         params = choose_params(request, await configurations.find_newest(connection))
         indexes = await _find_indexes(connection, request.corpus)
         if request.crag:
-            crag = await thresholds.pin_thresholds(connection, params.crag, request.corpus)
+            crag = await pins.pin_thresholds(connection, params.crag, request.corpus)
             params = msgspec.structs.replace(params, crag=crag)
         reranker = (await pin_reranker(connection)).hash
     answering = CallAnswerer(deps, indexes, reranker)
     trace = await _trace(answering, request, params)
     candidates = trace.candidates[: request.k]
     async with deps.database.transaction() as connection:
-        texts = await documents.load_documents(
+        texts = await corpora.load_documents(
             connection, request.corpus, [candidate.document for candidate in candidates]
         )
     fused = fusion(params, trace.decisions, request.mode) if request.mode == "hybrid" or request.enhance else None
@@ -255,7 +254,7 @@ async def _find_indexes(connection: AsyncConnection, corpus: str) -> dict[str, i
 
 
 def _make_hit(
-    candidate: Candidate, shown: documents.Shown, fused: SearchFusion | None, scored: Document | None
+    candidate: Candidate, shown: corpora.Shown, fused: SearchFusion | None, scored: Document | None
 ) -> SearchHit:
     """Return a hit; `scored` is the whole document, needed if its quality is requested."""
     quality = score_document(scored) if scored else None

@@ -6,13 +6,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
 from shared.contracts.params import MOST_REPEATS
-from shared.runtime.job_amendment import Amendment
+from shared.runtime.lifecycle import Amendment
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
-from shared.runtime.submission import Submission
-from shared.storage import pages
+from shared.runtime.submit import Submission
+from shared.storage import database
 from shared.storage.configurations import SHIPPED, Configuration
-from shared.storage.job_list import JobSelection, Sort
-from shared.storage.names import PATTERN, check_name
+from shared.storage.database import PATTERN, check_name
+from shared.storage.jobs import JobSelection, Sort
 
 EXAMPLE: dict[str, Any] = {
     "name": "first", "dataset": "math-500", "corpus": "math", "pipeline": "mathrag-gate", "repeats": 1,
@@ -110,7 +110,7 @@ class JobFilters(BaseModel):
     """Name of the key that submitted the job."""
     sort: Sort = "newest"
     """Order of the list; `state` puts running jobs first, then those that did not end well."""
-    limit: Annotated[int, Field(ge=1, le=pages.LARGEST), WHOLE] = pages.DEFAULT
+    limit: Annotated[int, Field(ge=1, le=database.LARGEST), WHOLE] = database.DEFAULT
     cursor: str | None = None
 
     def make_selection(self) -> JobSelection:

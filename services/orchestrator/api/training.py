@@ -24,12 +24,12 @@ from shared.questions.training import Form, Known, TrainingQuestion, lines
 from shared.rag.rule_sentences import write_rule
 from shared.rules import times
 from shared.rules.sentences import phrase
-from shared.storage import bank_rules, datasets, graphs, led_questions, rule_banks
+from shared.storage import datasets, graphs
+from shared.storage import rules as stored_rules
 from shared.storage.database import Database
-from shared.storage.datasets import Dataset
+from shared.storage.datasets import Dataset, LedQuestion
 from shared.storage.graphs import GraphFacts, StoredGraph
-from shared.storage.led_questions import LedQuestion
-from shared.storage.rule_banks import RuleBank
+from shared.storage.rules import RuleBank
 
 router = APIRouter(prefix="/v1/datasets", tags=["datasets"])
 
@@ -101,8 +101,8 @@ async def _load_source(database: Database, name: str, rules: str, graph: str | N
     """
     dataset = await datasets.get(database, name)
     async with database.transaction() as connection:
-        bank = await rule_banks.get_bank(connection, rules)
-        summary = await led_questions.count_questions(connection, dataset.id)
+        bank = await stored_rules.get_bank(connection, rules)
+        summary = await datasets.count_questions(connection, dataset.id)
     _check(name, bank, summary)
     wanted = bank.graph if graph is None else graph
     if wanted is None:
@@ -114,7 +114,7 @@ async def _load_source(database: Database, name: str, rules: str, graph: str | N
     return ExportSource(dataset, bank, stored, content, neighbours)
 
 
-def _check(name: str, bank: RuleBank, summary: led_questions.GraphQuestionCounts) -> None:
+def _check(name: str, bank: RuleBank, summary: datasets.GraphQuestionCounts) -> None:
     made = f"make one with: mathrag dataset from-graph NAME --graph G --facts FILE --rules {bank.name}"
     if not summary.queries:
         raise Invalid(f"dataset {name!r} has no questions about a graph", hint=made)
@@ -127,7 +127,7 @@ def _check(name: str, bank: RuleBank, summary: led_questions.GraphQuestionCounts
 async def _choose_places(database: Database, dataset: int, limit: int | None, seed: int) -> list[int]:
     """Return the positions of the questions, in order."""
     async with database.transaction() as connection:
-        places = await led_questions.list_ordinals(connection, dataset)
+        places = await datasets.list_ordinals(connection, dataset)
     if limit is None or limit >= len(places):
         return places
     drawn: list[int] = np.random.default_rng(seed).choice(places, limit, replace=False).tolist()
@@ -139,11 +139,11 @@ async def _stream_lines(
 ) -> AsyncIterator[bytes]:
     for first in range(0, len(places), BATCH):
         async with database.transaction() as connection:
-            batch = await led_questions.load_questions(connection, source.dataset.id, places[first : first + BATCH])
+            batch = await datasets.load_questions(connection, source.dataset.id, places[first : first + BATCH])
             numbers = {lead.rule for each in batch for lead in each.query.leads}
-            rules = await bank_rules.find_rules_by_number(connection, source.bank.id, numbers)
+            rules = await stored_rules.find_rules_by_number(connection, source.bank.id, numbers)
             questions = await to_thread.run_sync(_draw_questions, source, batch, options.seed)
-            texts = await led_questions.load_texts(connection, source.graph.corpus, _collect_documents(questions))
+            texts = await datasets.load_texts(connection, source.graph.corpus, _collect_documents(questions))
         known = _read_known(source, {number: found.rule for number, found in rules.items()}, texts)
         yield await to_thread.run_sync(_write_lines, questions, known, options)
 

@@ -11,7 +11,7 @@ from services.orchestrator.api.submissions import EXAMPLE as SUBMISSION
 from services.orchestrator.deps import Deps
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from shared.pipelines import registry
-from shared.storage import jobs, pages
+from shared.storage import database, jobs
 
 _ID = "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11"
 _PARAMS: dict[str, Any] = {
@@ -89,9 +89,9 @@ async def load_accuracies(deps: Deps, found: Sequence[jobs.Job]) -> dict[uuid.UU
     return await to_thread.run_sync(lambda: {job: compute_accuracy(items) for job, items in graded.items()})
 
 
-async def page(deps: Deps, found: pages.Page[jobs.Job]) -> pages.Page[JobView]:
+async def page(deps: Deps, found: database.Page[jobs.Job]) -> database.Page[JobView]:
     """Return every job of a page with its links and, if it has ended, its accuracy."""
     known = await load_accuracies(deps, found.data)
-    return pages.Page(
+    return database.Page(
         data=[make_view(job, found=known.get(job.id)) for job in found.data], next_cursor=found.next_cursor
     )

@@ -22,7 +22,7 @@ from services.orchestrator.scheduling import needs
 from shared.contracts.calls import Lane
 from shared.contracts.requests import DocumentRef, Request
 from shared.pipelines.binding import Bound
-from shared.runtime.jobs import JobSpec
+from shared.runtime.advance import JobSpec
 
 _REQUEST = msgspec.json.Decoder(Request)
 

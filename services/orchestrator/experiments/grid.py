@@ -20,7 +20,7 @@ from shared.contracts.params import Params
 from shared.errors import Invalid, TooLarge
 from shared.pipelines import registry
 from shared.runtime.parameters import check_read, parse_params
-from shared.runtime.submission import Submission
+from shared.runtime.submit import Submission
 from shared.storage.configurations import Configuration, Tree, merge
 
 WITHOUT_RATIO = "`rrf_weight` and `quality_weight` are both 0, so they define no order"

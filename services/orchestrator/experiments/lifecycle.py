@@ -13,13 +13,12 @@ from services.orchestrator.experiments.grid import Grid, expand
 from shared.contracts.experiments import Experiment
 from shared.contracts.replies import INFRASTRUCTURE
 from shared.errors import MathragError
-from shared.runtime.cancel import cancel_all
-from shared.runtime.drafting import Draft, Drafting
-from shared.runtime.requeue import repeat_submissions
-from shared.runtime.submission import Submission
-from shared.runtime.submit import insert
+from shared.runtime.lifecycle import cancel_all
+from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions
 from shared.settings import Settings
-from shared.storage import cells, configurations, experiments, idempotency
+from shared.storage import configurations
+from shared.storage import database as storage
+from shared.storage import experiments as stored_experiments
 from shared.storage.database import Database
 
 PASSING = sorted(kind.value for kind in INFRASTRUCTURE)
@@ -40,7 +39,7 @@ async def submit_once(
     settings: Settings,
     asked: Experiment,
     submitted_by: str | None,
-    keyed: idempotency.KeyedRequest | None,
+    keyed: storage.KeyedRequest | None,
 ) -> SubmittedExperiment:
     """Create all jobs of a new experiment in one transaction, or return the experiment that the same request created
     before. `submitted_by` is the name of the caller's key.
@@ -56,16 +55,18 @@ async def submit_once(
     grid = await expand_in_thread(database, settings, asked)
 
     async def make() -> uuid.UUID:
-        number = await cells.insert_experiment(connection, asked.name, asked.model_dump())
+        number = await stored_experiments.insert_experiment(connection, asked.name, asked.model_dump())
         submissions = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in grid.jobs]
         drafts = await draft_jobs(connection, settings, submissions)
         jobs = await insert(connection, settings, drafts)
-        await cells.insert_cells(connection, number, _make_rows(grid, jobs))
+        await stored_experiments.insert_cells(connection, number, _make_rows(grid, jobs))
         return jobs[0]
 
     async with database.transaction() as connection:
-        accepted = await idempotency.run_once(connection, keyed, make)
-        return SubmittedExperiment(await cells.find_experiment_of_job(connection, accepted.job), accepted.replayed)
+        accepted = await storage.run_once(connection, keyed, make)
+        return SubmittedExperiment(
+            await stored_experiments.find_experiment_of_job(connection, accepted.job), accepted.replayed
+        )
 
 
 async def expand_in_thread(database: Database, settings: Settings, asked: Experiment) -> Grid:
@@ -116,8 +117,8 @@ async def cancel(database: Database, reference: str) -> int:
         NotFound: there is no such experiment.
     """
     async with database.snapshot() as connection:
-        number = await experiments.resolve(connection, reference)
-        found = await experiments.view(connection, number)
+        number = await stored_experiments.resolve(connection, reference)
+        found = await stored_experiments.view(connection, number)
     await cancel_all(database, sorted({cell.job for cell in found.grid if cell.job}))
     return number
 
@@ -133,11 +134,15 @@ async def resume(database: Database, settings: Settings, reference: str, submitt
         TooLarge, TooMany: a limit of the operator is exceeded.
     """
     async with database.transaction() as connection:
-        number = await experiments.resolve(connection, reference)
-        await cells.lock_cells(connection, number)
-        submissions = await repeat_submissions(connection, await cells.list_undone_jobs(connection, number, PASSING))
+        number = await stored_experiments.resolve(connection, reference)
+        await stored_experiments.lock_cells(connection, number)
+        submissions = await repeat_submissions(
+            connection, await stored_experiments.list_undone_jobs(connection, number, PASSING)
+        )
         if submissions:
             again = [msgspec.structs.replace(job, experiment=number, submitted_by=submitted_by) for job in submissions]
             jobs = await insert(connection, settings, await draft_jobs(connection, settings, again))
-            await cells.replace_jobs(connection, number, [each.requeued_from for each in submissions], jobs)
+            await stored_experiments.replace_jobs(
+                connection, number, [each.requeued_from for each in submissions], jobs
+            )
     return number

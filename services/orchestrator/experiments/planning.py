@@ -17,7 +17,7 @@ from services.orchestrator.scheduling.live import merge_needs
 from services.orchestrator.scheduling.needs import Needs
 from shared.contracts.experiments import Experiment
 from shared.plurals import format_count
-from shared.runtime.drafting import Draft
+from shared.runtime.submit import Draft
 
 DOCUMENTS = text("SELECT id, documents FROM corpora WHERE id = ANY(:corpora)")
 UPPER = (

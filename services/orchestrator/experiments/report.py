@@ -16,9 +16,9 @@ from shared.contracts.measures import Measure
 from shared.plurals import format_count
 from shared.statistics.shares import Graded
 from shared.statistics.significance import Mean
-from shared.storage import experiments, jobs, verdicts
-from shared.storage.costs import Costs, load_costs
+from shared.storage import experiments, jobs
 from shared.storage.database import Database
+from shared.storage.jobs import Costs, load_costs
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +81,10 @@ async def report(database: Database, reference: str, measure: Measure = BY_VERDI
         members = await experiments.load_members(connection, number)
         found = await experiments.load_standing(connection, number, members)
         cost = await load_costs(connection, list(members))
-        graded = await verdicts.count_verdicts(connection, list(members))
+        graded = await jobs.count_verdicts(connection, list(members))
         check_scores(measure, (await load_facts(connection, members)).values())
-        readings = await verdicts.load_values(connection, list(members), measure)
-        measured = await verdicts.count_shares(connection, readings)
+        readings = await jobs.load_values(connection, list(members), measure)
+        measured = await jobs.count_shares(connection, readings)
     # In a thread: the first interval imports scipy, which takes a second.
     results = await to_thread.run_sync(_make_results, members, cost, graded, measured, readings)
     compared = await compare_systems(database, found, members, measure)
@@ -107,7 +107,7 @@ def _make_results(
     cost: Costs,
     graded: Mapping[int, Graded],
     measured: Mapping[int, Graded],
-    readings: verdicts.SampleValues,
+    readings: jobs.SampleValues,
 ) -> dict[uuid.UUID, Answered]:
     """Return the results by the jobs' public ids."""
     return {

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.metrics.metric_values import MetricValues
-from shared.storage.decoding import try_decode
+from shared.storage.database import try_decode
 
 SOME = b'"decisions":[{'
 """Bytes to find in an outcome. It is canonical JSON, in which text cannot look like a field, because its quotes are

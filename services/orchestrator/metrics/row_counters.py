@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.metrics import decisions
 from services.orchestrator.metrics.metric_values import BOUNDS, MetricValues
 from services.orchestrator.metrics.window import Window, horizon
-from shared.storage.states import SampleState
+from shared.storage.database import SampleState
 
 ATTEMPTS, SAMPLES, JOBS = 10_000, 1_000, 1_000
 """Most rows per read, about 10 ms of the database's time; the next reads count the rest."""

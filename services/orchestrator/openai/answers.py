@@ -16,10 +16,9 @@ from shared.contracts.samples import Outcome, Texts
 from shared.errors import Invalid
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
-from shared.storage import documents
-from shared.storage.decoding import try_decode, try_decode_params
+from shared.storage import corpora
+from shared.storage.database import sql, try_decode, try_decode_params
 from shared.storage.provenance import find_answering_text, find_extractor
-from shared.storage.sql import sql
 
 REPLIES = sql("""
     SELECT t.sample_id, a.reply, a.prompt_tokens, a.completion_tokens
@@ -29,7 +28,7 @@ REPLIES = sql("""
 _REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 _TEXTS = msgspec.json.Decoder(Texts)
 
-Cited = Mapping[tuple[str | None, str], documents.Shown]
+Cited = Mapping[tuple[str | None, str], corpora.Shown]
 """Documents by corpus and hash."""
 
 
@@ -76,7 +75,7 @@ async def _read_documents(
     return {
         (corpus, hash_): document
         for corpus, of_corpus in hashes.items()
-        for hash_, document in (await documents.load_documents(connection, corpus, sorted(of_corpus))).items()
+        for hash_, document in (await corpora.load_documents(connection, corpus, sorted(of_corpus))).items()
     }
 
 

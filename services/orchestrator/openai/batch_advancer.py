@@ -13,8 +13,7 @@ from services.orchestrator.scheduling.routine import Routine
 from shared.settings import Settings
 from shared.storage import batches, files
 from shared.storage.batches import StoredBatch
-from shared.storage.database import Database
-from shared.storage.outages import is_passing
+from shared.storage.database import Database, is_passing
 
 LOOK_S = 1.0
 AGAIN_S = 30.0

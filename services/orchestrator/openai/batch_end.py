@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.openai.identifiers import BATCH, format_id
 from services.orchestrator.openai.results import Result, read_results
-from shared.runtime.cancel import cancel_all
+from shared.runtime.lifecycle import cancel_all
 from shared.storage import batches, files
 from shared.storage.batches import Ended, StoredBatch
 from shared.storage.database import Database

@@ -20,15 +20,13 @@ from shared.contracts.calls import Decoding
 from shared.contracts.datasets import DatasetItem
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
-from shared.runtime.drafting import Draft, Drafting
 from shared.runtime.parameters import parse_params
-from shared.runtime.submission import Submission
-from shared.runtime.submit import insert
+from shared.runtime.submit import Draft, Drafting, Submission, insert
 from shared.settings import Settings
 from shared.storage import datasets
 from shared.storage.batches import StoredBatch
 from shared.storage.configurations import Configuration
-from shared.storage.copying import copy
+from shared.storage.database import copy
 
 INSERT_DATASET = text("INSERT INTO datasets (name, hash, items, online) VALUES (:name, '', 0, true) RETURNING id")
 INSERT_JOB = text("""
@@ -89,7 +87,7 @@ class BatchJobs:
             if line.asked is not None:
                 inputs.append((group.job, ordinal, 0, canonical.encode(line.asked)))
         for table, columns, rows in (
-            ("items", datasets.ITEMS, items), ("given", GIVEN, inputs), ("batch_lines", LINES, places),
+            ("items", datasets.ITEM_COLUMNS, items), ("given", GIVEN, inputs), ("batch_lines", LINES, places),
         ):  # fmt: skip
             await copy(self._connection, table, columns, rows)
 

@@ -16,7 +16,7 @@ from services.orchestrator.openai.lines import Endpoint
 from services.orchestrator.openai.uploads import ExpiresAfter
 from shared.contracts.api_keys import Scope
 from shared.errors import Invalid, NotFound
-from shared.runtime.cancel import cancel_all
+from shared.runtime.lifecycle import cancel_all
 from shared.storage import batches, files
 
 router = APIRouter(prefix="/batches")

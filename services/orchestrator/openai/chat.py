@@ -17,7 +17,7 @@ from services.orchestrator.openai.names import find_model
 from shared.access.refusals import encode_openai_error
 from shared.contracts.api_keys import Scope
 from shared.errors import MathragError
-from shared.runtime import online
+from shared.runtime import submit
 
 router = APIRouter(prefix="/chat")
 LONGEST_WAIT_S = 600.0
@@ -37,15 +37,15 @@ async def create(request: ChatCompletionRequest, deps: RequestDeps, caller: Requ
     if request.stream:
         include_usage = request.stream_options is not None and request.stream_options.include_usage
         return StreamingResponse(_stream(deps, pending, include_usage=include_usage), media_type="text/event-stream")
-    await online.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
+    await submit.wait_for_job(deps.database, pending.job, LONGEST_WAIT_S)
     return json((await read_answer(deps, pending)).body())
 
 
 async def _stream(deps: Deps, asked: PendingJob, *, include_usage: bool) -> AsyncIterator[bytes]:
     deadline = time.monotonic() + LONGEST_WAIT_S
-    while not await online.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
+    while not await submit.has_ended(deps.database, asked.job) and time.monotonic() < deadline:
         yield COMMENT
-        await online.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
+        await submit.wait_for_job(deps.database, asked.job, KEEP_ALIVE_S)
     try:
         for chunk in (await read_answer(deps, asked)).chunks(include_usage=include_usage):
             yield chunk

@@ -13,13 +13,11 @@ from services.orchestrator.openai.names import NamedModel
 from shared.contracts.replies import FailureKind
 from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
-from shared.runtime import online
-from shared.runtime.conversations import question_for, submit_conversations
+from shared.runtime import submit as submitting
 from shared.runtime.parameters import parse_params
-from shared.runtime.submission import Submission
-from shared.runtime.submit import submit
+from shared.runtime.submit import Submission, question_for, submit, submit_conversations
 from shared.storage import configurations, jobs
-from shared.storage.sql import sql
+from shared.storage.database import sql
 
 USAGE = sql("""
     SELECT a.prompt_tokens, a.completion_tokens, a.finish_reason
@@ -58,11 +56,11 @@ async def submit_chat_job(
     params = msgspec.structs.replace(params, generate=msgspec.structs.replace(params.generate, **decoding))
     conversation = request.make_conversation(params.generate) if model.pipeline is None else None
     question = request.question() if conversation is None else question_for(conversation)
-    await online.provide_dataset(deps.database, question)
+    await submitting.provide_dataset(deps.database, question)
     submission = Submission(
-        name="chat", dataset=online.dataset_name(question), corpus=model.corpus,
+        name="chat", dataset=submitting.dataset_name(question), corpus=model.corpus,
         pipeline=model.pipeline or CONVERSATION, params=params, configuration=holding.version,
-        models={} if conversation is None else {"generate": model.id}, rank=online.RANK, online=True,
+        models={} if conversation is None else {"generate": model.id}, rank=submitting.RANK, online=True,
         submitted_by=submitted_by,
     )  # fmt: skip
     if conversation is None:

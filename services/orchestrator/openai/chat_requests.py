@@ -12,7 +12,7 @@ from shared.contracts.calls import MAX_QUESTION, Decoding
 from shared.contracts.prompts import Message
 from shared.contracts.samples import Conversation
 from shared.errors import Invalid
-from shared.runtime.conversations import choose_draw
+from shared.runtime.submit import choose_draw
 
 MOST_MESSAGES = 1000
 LARGEST_SEED = 2**63 - 1

@@ -14,7 +14,7 @@ from services.orchestrator.openai.names import ModelNotFound, NamedModel, find_n
 from shared.contracts.calls import MAX_QUESTION, Decoding
 from shared.contracts.samples import Conversation, Texts
 from shared.errors import Invalid, MathragError
-from shared.runtime.conversations import question_for
+from shared.runtime.submit import question_for
 
 Endpoint = Literal["/v1/chat/completions", "/v1/embeddings"]
 EMBEDDINGS: Endpoint = "/v1/embeddings"

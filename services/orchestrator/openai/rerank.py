@@ -16,7 +16,7 @@ from shared.contracts.calls import MAX_QUESTION
 from shared.contracts.replies import Failure, FailureKind
 from shared.errors import Invalid, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
-from shared.runtime.models import pin_reranker
+from shared.runtime.pins import pin_reranker
 
 router = APIRouter()
 MOST_DOCUMENTS = 1000

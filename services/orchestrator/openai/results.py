@@ -14,7 +14,7 @@ from services.orchestrator.openai.lines import EMBEDDINGS
 from shared.access.refusals import encode_openai_error
 from shared.errors import MathragError
 from shared.storage.batches import StoredBatch
-from shared.storage.states import SampleState
+from shared.storage.database import SampleState
 
 PAGE = 200
 """Number of lines whose answers are in memory at a time."""

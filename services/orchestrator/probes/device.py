@@ -13,7 +13,7 @@ from shared.lease.policy import retry_wait_s
 from shared.lease.residencies import ResidencyRow
 from shared.models import known_versions
 from shared.plurals import format_count
-from shared.runtime.configured_memory import estimate_all
+from shared.runtime.price import estimate_all
 from shared.storage import devices
 
 SERVED = text("""

@@ -7,7 +7,7 @@ from services.orchestrator.probes.probe import Probe
 from services.orchestrator.probes.remote_checks import ask_check
 from shared.checks import models
 from shared.checks.check import advise_setting
-from shared.runtime.placement import settings_for_device
+from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 
 

@@ -8,7 +8,7 @@ from shared.checks.check import RESTART, NotReady
 from shared.contracts.plugins import State
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
-from shared.storage import awaited_outages
+from shared.storage import jobs
 
 MEND = {
     State.SHIPPED: "pip uninstall {distribution}",
@@ -30,7 +30,7 @@ async def check_usable(deps: Deps) -> str:
 async def check_needed(deps: Deps) -> str:
     """Check that no job waits for a plug-in."""
     async with deps.database.transaction() as connection:
-        lacking = await awaited_outages.list_lacking_plugins(connection)
+        lacking = await jobs.list_lacking_plugins(connection)
     if lacking:
         first = lacking[0]
         again = f"pip install {first.pin.distribution}=={first.pin.version}, then {RESTART}"

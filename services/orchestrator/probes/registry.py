@@ -21,7 +21,7 @@ from services.orchestrator.probes import (
 from services.orchestrator.probes.probe import Probe, Run
 from shared.checks.check import EDITED, RESTART
 from shared.contracts.calls import Lane
-from shared.runtime.placement import settings_for_device
+from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 
 

@@ -4,13 +4,13 @@ import shlex
 
 from services.orchestrator.deps import Deps
 from shared.checks.check import RESTART, NotReady
-from shared.storage import unserved_models
+from shared.storage import jobs as stored_jobs
 
 
 async def check_models(deps: Deps) -> str:
     """Check that no job waits for a model that no guard serves any more."""
     async with deps.database.transaction() as connection:
-        found = await unserved_models.list_unserved(connection)
+        found = await stored_jobs.list_unserved(connection)
     if not found:
         return "none waits for a model that is not served"
     jobs = sorted({job for row in found for job in row.jobs})

@@ -25,10 +25,9 @@ from shared.statistics.bootstrap import bootstrap
 from shared.statistics.pairs import PairComparison
 from shared.statistics.repeats import measure_spread
 from shared.statistics.shares import Graded, Table
-from shared.storage import jobs, samples, verdicts
-from shared.storage.database import Database
-from shared.storage.decoding import try_decode_params
-from shared.storage.states import TERMINAL
+from shared.storage import jobs as stored_jobs
+from shared.storage import samples as stored_samples
+from shared.storage.database import TERMINAL, Database, try_decode_params
 
 APART = "items that only one side has a value for are left out of the pair; see `left_only` and `right_only`"
 CORRECTED = (
@@ -57,7 +56,7 @@ class _Read(NamedTuple):
     """What was read from the database, by jobs.id."""
 
     facts: Mapping[int, Any]
-    readings: verdicts.SampleValues
+    readings: stored_jobs.SampleValues
     accuracy: Mapping[int, Graded]
     shares: Mapping[int, Graded]
     repeats: Mapping[int, Mapping[int, tuple[float, int]]]
@@ -94,16 +93,16 @@ async def compare(
     async with database.snapshot() as connection:
         found = await load_facts(connection, rows)
         check_scores(measure, found.values())
-        values = await verdicts.load_values(connection, rows, measure)
-        measured = await verdicts.count_shares(connection, values)
+        values = await stored_jobs.load_values(connection, rows, measure)
+        measured = await stored_jobs.count_shares(connection, values)
         read = _Read(
             facts=found,
             readings=values,
-            accuracy=measured if measure == BY_VERDICT else await verdicts.count_verdicts(connection, rows),
+            accuracy=measured if measure == BY_VERDICT else await stored_jobs.count_verdicts(connection, rows),
             shares=measured,
-            repeats=await verdicts.sum_repeats(connection, values),
-            questions=await verdicts.count_questions(connection, values),
-            common=await verdicts.count_common(
+            repeats=await stored_jobs.sum_repeats(connection, values),
+            questions=await stored_jobs.count_questions(connection, values),
+            common=await stored_jobs.count_common(
                 connection, values, [both for pair in wanted for both in _match_jobs(*pair)]
             ),
             endings=ended,
@@ -123,7 +122,7 @@ async def compare_jobs(
     """
     async with database.transaction() as connection:
         all_references = [each for each in (baseline, *references) if each is not None]
-        rows = [await jobs.resolve(connection, each) for each in all_references]
+        rows = [await stored_jobs.resolve(connection, each) for each in all_references]
         known = await load_facts(connection, rows)
     if len(known) < 2:
         raise Invalid("a comparison needs at least two jobs", hint="mathrag job list")
@@ -162,7 +161,7 @@ def _list_pairs(
 
 async def _load_endings(database: Database, job: int) -> _Ended:
     counted, found = Endings(), ByContent()
-    async for batch in samples.stream_with_outcomes(database, job):
+    async for batch in stored_samples.stream_with_outcomes(database, job):
         counted.add(batch)
         found |= index_by_content(batch)
     return _Ended(counted.counts(), found)

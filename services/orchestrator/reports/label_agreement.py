@@ -9,8 +9,7 @@ import msgspec
 from shared.contracts.labels import FEWEST, KINDS, Value, What, find_position
 from shared.plurals import format_count
 from shared.statistics.agreement import Coefficient, estimate_cohens_kappa, estimate_krippendorffs_alpha
-from shared.storage.label_sets import LabelSet
-from shared.storage.labels import CountedLabels
+from shared.storage.labels import CountedLabels, LabelSet
 
 MOST = 20
 """Number of disagreements that are listed."""

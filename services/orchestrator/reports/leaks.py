@@ -10,8 +10,7 @@ from sqlalchemy import text
 from shared.rag.duplicates import has_answer
 from shared.rag.twins import QuestionIndex
 from shared.storage import corpora
-from shared.storage.database import Database
-from shared.storage.unknown import make_not_found
+from shared.storage.database import Database, make_not_found
 
 DATASET = text("SELECT id FROM datasets WHERE name = :name")
 ITEMS = text("""

@@ -10,7 +10,7 @@ from shared.rag.graders import GRADERS, grader_of_results
 from shared.statistics import shares, significance
 from shared.statistics.shares import Graded
 from shared.statistics.significance import Mean
-from shared.storage.decoding import try_decode_params
+from shared.storage.database import try_decode_params
 
 _ANSWER = (
     "its searches were not checked for gold answers: it searches nothing, its grader ({}) is not one of"

@@ -20,7 +20,7 @@ from shared.contracts.requests import Request
 from shared.statistics.agreement import compute_weighted_kappa
 from shared.statistics.intervals import Interval, wilson
 from shared.storage import jobs
-from shared.storage.sql import sql
+from shared.storage.database import sql
 
 RATINGS = 5
 CALLS = sql("""

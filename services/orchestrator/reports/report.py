@@ -31,9 +31,9 @@ from shared.pipelines.binding import Pin
 from shared.plurals import format_count
 from shared.statistics.intervals import Interval
 from shared.statistics.repeats import Repeats
-from shared.storage import gold, jobs, samples
-from shared.storage.database import Database
-from shared.storage.decoding import try_decode
+from shared.storage import jobs
+from shared.storage import samples as stored_samples
+from shared.storage.database import Database, try_decode
 
 PINNED = text("""
     SELECT j.pins, j.prepared, j.code -> 'imported' -> 'matched' AS matched,
@@ -173,14 +173,16 @@ class _Counts:
 
     async def add_all(self, database: Database, job: int, *, has_gold: bool) -> None:
         """Count every sample of a job."""
-        async for batch in samples.stream_with_outcomes(database, job):
+        async for batch in stored_samples.stream_with_outcomes(database, job):
             for part in (
                 self.tally, self.endings, self.contaminated, self.disagreements, self.scores, self.guiding,
                 self.answers,
             ):  # fmt: skip
                 part.add(batch)
             if has_gold:
-                relevant = await gold.load_gold_documents(database, job, batch[0][0].index, batch[-1][0].index)
+                relevant = await stored_samples.load_gold_documents(
+                    database, job, batch[0][0].index, batch[-1][0].index
+                )
                 await to_thread.run_sync(self.findings.add, batch, relevant)
 
     def figures(self, grader: str) -> dict[str, Any]:
@@ -233,7 +235,7 @@ async def _load_facts(database: Database, reference: str, configured: Mapping[st
             cost=await compute_cost(connection, row, configured),
             pinned=pinned,
             models=await _load_models(connection, pinned.pins),
-            has_gold=await gold.has_gold_documents(connection, row),
+            has_gold=await stored_samples.has_gold_documents(connection, row),
             repeatability=await load_repeatability(connection, row, job),
         )
 

@@ -10,8 +10,7 @@ from shared.contracts.samples import Candidate, Outcome
 from shared.rag import metrics
 from shared.statistics import significance
 from shared.statistics.significance import Difference, Mean
-from shared.storage.gold import ABSENT
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.samples import ABSENT, SampleWithOutcome
 
 RANKED = ("nDCG@10", "Recall@10", "Precision@10", "F1@10", "MAP", "MRR")
 """Measures of the ranked candidates; a list is never longer than the job requested."""

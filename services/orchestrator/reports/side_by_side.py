@@ -6,7 +6,7 @@ from anyio import to_thread
 from services.orchestrator.reports.prompt_difference import PromptDifference, compare_prompts
 from shared.contracts.provenance import Provenance
 from shared.contracts.replies import Generated
-from shared.storage import changed_samples
+from shared.storage import samples
 from shared.storage.database import Database
 from shared.storage.provenance import load_provenance
 
@@ -33,7 +33,7 @@ async def load_side_by_side(database: Database, left: str, right: str, index: in
         Conflict: a reference is ambiguous.
         Invalid: both references name the same job.
     """
-    found = await changed_samples.find_match(database, left, right, index, repeat)
+    found = await samples.find_match(database, left, right, index, repeat)
     one = await load_provenance(database, left, index, repeat, prompts=True)
     two = await load_provenance(database, right, found.right_index, repeat, prompts=True)
     asked, of_other = find_prompt(one), find_prompt(two)

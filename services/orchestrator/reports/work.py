@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts.calls import CALL_KINDS
 from shared.contracts.provenance import Residency
-from shared.storage.residencies import load_residencies
-from shared.storage.sql import sql
+from shared.storage.database import sql
+from shared.storage.provenance import load_residencies
 
 # A job's distinct calls; `made` means that one of the job's own steps put the call into the queue.
 MINE = """

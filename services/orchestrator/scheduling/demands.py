@@ -11,11 +11,9 @@ from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds
 from shared.contracts.architecture import MIB
 from shared.contracts.calls import Lane
 from shared.device_settings import Device
-from shared.lease import learned_memory, residencies
-from shared.lease.demand import Demand, Room
-from shared.lease.estimates import Estimate
-from shared.lease.hardware import Hardware
-from shared.lease.memory import LearnedMemory, read_context
+from shared.lease import memory, residencies
+from shared.lease.memory import Estimate, Hardware, LearnedMemory, read_context
+from shared.lease.plan import Demand, Room
 from shared.model_settings import Model
 
 MODELS = text("""
@@ -55,8 +53,7 @@ async def load_demands(
     """
     rows = (await connection.execute(MODELS, {"ids": list(wanted)})).all()
     learned = {
-        device: await learned_memory.find_learned(connection, device)
-        for device in sorted({str(row.device) for row in rows})
+        device: await memory.find_learned(connection, device) for device in sorted({str(row.device) for row in rows})
     }
     return [
         _make_demand(
@@ -94,7 +91,7 @@ def _make_demand(
         model_id=row.id,
         name=row.name,
         lane=wanted.lane,
-        memory=learned_memory.estimate_row(row, slots, learned),
+        memory=memory.estimate_row(row, slots, learned),
         parallel=slots,
         context=model.context if model else read_context(row.options),
         calls=wanted.calls,

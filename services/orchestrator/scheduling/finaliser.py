@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable
 
 from services.orchestrator.scheduling.routine import Routine
-from shared.runtime import ending
-from shared.runtime.ending import DueJob
-from shared.runtime.finalising import EndStep
-from shared.storage.database import Database
-from shared.storage.outages import is_passing
+from shared.runtime import lifecycle
+from shared.runtime.lifecycle import DueJob, EndStep
+from shared.storage.database import Database, is_passing
 
 LOOK_S = 1.0
 """Seconds to wait while no job can be advanced."""
@@ -38,14 +36,14 @@ class Finaliser(Routine):
 
     async def run_once(self) -> float:
         """Take one step of every job that is due."""
-        steps = [await self._advance(due) for due in await ending.list_due_jobs(self._database)]
+        steps = [await self._advance(due) for due in await lifecycle.list_due_jobs(self._database)]
         return 0.0 if EndStep.MOVED in steps else LOOK_S
 
     async def _advance(self, due: DueJob) -> EndStep:
         if time.monotonic() < self._not_before.get(due.job, float("-inf")):
             return EndStep.WAITS
         try:
-            taken = await ending.end_job_step(self._database, due)
+            taken = await lifecycle.end_job_step(self._database, due)
         except Exception as error:
             if is_passing(error):
                 raise
@@ -62,4 +60,4 @@ class Finaliser(Routine):
         pause_s = POSTPONED_S[min(failures, len(POSTPONED_S)) - 1]
         self._not_before[job] = time.monotonic() + pause_s
         _log.error("job %d cannot be brought to its end, trying again in %.0f s", job, pause_s, exc_info=error)
-        await ending.record_reason(self._database, job, error)
+        await lifecycle.record_reason(self._database, job, error)

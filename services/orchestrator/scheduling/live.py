@@ -13,13 +13,12 @@ from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsRea
 from services.orchestrator.scheduling.needs import Needs
 from shared.contracts.calls import Lane
 from shared.errors import Unreadable
-from shared.lease.demand import Room
-from shared.lease.plan import Plan, plan
+from shared.lease.plan import Plan, Room, plan
 from shared.lease.policy import ModelGroup
 from shared.redaction import redact
-from shared.runtime.jobs import Jobs, JobSpec, require_readable
+from shared.runtime.advance import Jobs, JobSpec, require_readable
 from shared.settings import Settings
-from shared.storage.sql import sql
+from shared.storage.database import sql
 
 TRUSTED_S = 5.0
 """Seconds for which a plan of the same jobs is reused: counting what is left reads all their samples."""

@@ -17,9 +17,9 @@ from shared.contracts.calls import Lane
 from shared.contracts.params import Params
 from shared.contracts.samples import Item
 from shared.pipelines.binding import Bound
-from shared.runtime.jobs import JobSpec
+from shared.runtime.advance import JobSpec
 from shared.runtime.price import MadeUpLibrary, dry_rounds
-from shared.storage.sql import sql
+from shared.storage.database import sql
 
 Calls = Counter[tuple[int, Lane]]
 """Number of calls by model and lane."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shared.statistics.intervals import poisson_interval
-from shared.storage.lanes import LaneWork
+from shared.storage.jobs import LaneWork
 
 FEWEST = 5
 """Number of calls that must have ended in the window before their pace predicts when the others will."""

@@ -27,7 +27,7 @@ from shared.lease.policy import (
     group_singly,
 )
 from shared.queue import Ticker, celery_app
-from shared.runtime.readiness import find_complete_samples, mark_ready_among
+from shared.runtime.queue import find_complete_samples, mark_ready_among
 from shared.settings import Settings
 from shared.storage import devices
 from shared.storage.database import Database

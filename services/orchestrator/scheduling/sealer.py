@@ -4,9 +4,8 @@ import logging
 import time
 
 from services.orchestrator.scheduling.routine import Routine
-from shared.runtime import sealing
-from shared.storage.database import Database
-from shared.storage.outages import is_passing
+from shared.runtime import mining
+from shared.storage.database import Database, is_passing
 
 LOOK_S = 1.0
 AGAIN_S = 30.0
@@ -26,14 +25,14 @@ class Sealer(Routine):
 
     async def run_once(self) -> float:
         """Seal every bank whose job has ended."""
-        for bank in await sealing.list_due_banks(self._database):
+        for bank in await mining.list_due_banks(self._database):
             if time.monotonic() >= self._not_before.get(bank, 0.0):
                 await self._seal(bank)
         return LOOK_S
 
     async def _seal(self, bank: str) -> None:
         try:
-            await sealing.seal_bank(self._database, bank)
+            await mining.seal_bank(self._database, bank)
         except Exception as error:
             if is_passing(error):
                 raise

@@ -13,8 +13,8 @@ from shared.device_settings import Device
 from shared.lease import residencies
 from shared.lease.policy import DeviceResidency, FlipRules, ModelLoad, WorkloadSnapshot, stands_idle
 from shared.plugins.loading import encode_usable_pins
-from shared.runtime.sweeper import any_ready
-from shared.storage.sql import sql
+from shared.runtime.queue import any_ready
+from shared.storage.database import sql
 
 STARVED_S = 60.0
 """Longest pause in seconds between two searches for starving jobs, which read the whole queue."""

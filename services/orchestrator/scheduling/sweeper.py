@@ -4,8 +4,8 @@ from redis.asyncio import Redis
 
 from services.orchestrator.scheduling.routine import Routine
 from shared.queue import Ticker, celery_app
-from shared.runtime import outages
-from shared.runtime.sweeper import sweep
+from shared.runtime import queue
+from shared.runtime.queue import sweep
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -22,7 +22,7 @@ class Sweeper(Routine):
 
     async def run_once(self) -> float:
         """Repair, then tick every lane that has work."""
-        await outages.sweep_outages(self._database, "sweeper", self._outage_s)
+        await queue.sweep_outages(self._database, "sweeper", self._outage_s)
         for lane in await sweep(self._database, "sweeper"):
             await self._ticker.tick(lane)
         return self._sweep_s

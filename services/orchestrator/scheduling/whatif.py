@@ -15,10 +15,8 @@ from shared.contracts.calls import Lane
 from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.lease.demand import Demand, RetrievalDemand, Room
-from shared.lease.estimates import Estimate, MemoryEstimate
-from shared.lease.hardware import Hardware
-from shared.lease.memory import F16_BYTES, Q8_BYTES, estimate_memory
+from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, MemoryEstimate, estimate_memory
+from shared.lease.plan import Demand, RetrievalDemand, Room
 from shared.models.presets import PRESETS
 
 MOST_MODELS = 4

@@ -11,8 +11,8 @@ from shared.contracts.documents import Document
 from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved, Scored
 from shared.errors import MathragError, TooLarge, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
-from shared.runtime.models import NO_RERANKER, NOT_CONFIGURED
-from shared.storage.library import LibraryCache, list_mentioned_documents
+from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
+from shared.storage.provenance import LibraryCache, list_mentioned_documents
 
 
 class CallAnswerer:

@@ -10,7 +10,7 @@ from services.orchestrator.web.changed_samples import ContextDocument, documents
 from services.orchestrator.web.page import Visit, Visitor, page
 from shared.contracts.provenance import Provenance
 from shared.pages.pages import format_query
-from shared.storage import changed_samples
+from shared.storage import samples
 from shared.storage.provenance import load_provenance
 
 router = APIRouter()
@@ -81,7 +81,7 @@ def write_headline(both: tuple[Case, Case]) -> str:
 
 async def _load_both(visit: Visit, deps: Deps) -> tuple[Cases, tuple[Case, Case]]:
     query = visit.query(Cases)
-    names = await changed_samples.find_names(deps.database, query.left, query.right)
+    names = await samples.find_names(deps.database, query.left, query.right)
     left = await load_provenance(deps.database, query.left, query.left_index, query.left_repeat)
     right = await load_provenance(deps.database, query.right, query.right_index, query.right_repeat)
     one = Case(names[0], query.left, left, documents(left))

@@ -14,7 +14,7 @@ from shared.contracts.documents import Document
 from shared.contracts.provenance import Provenance
 from shared.contracts.samples import Candidate
 from shared.pages.pages import format_query
-from shared.storage import changed_samples
+from shared.storage import samples
 
 router = APIRouter()
 KINDS = {"changed": "all that changed", "gained": "gained", "lost": "lost"}
@@ -45,7 +45,7 @@ class ContextDocument(NamedTuple):
 async def list_changed(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists the changed samples in the order of the left job's dataset."""
     query = visit.query(ChangedQuery)
-    found = await changed_samples.list_changed_samples(deps.database, **query.model_dump())
+    found = await samples.list_changed_samples(deps.database, **query.model_dump())
     stays = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
     return visit.show(
         "compare/changed.html", title="Changed samples", json=f"/v1/comparison/samples{format_query(stays)}",

@@ -20,7 +20,8 @@ from shared.errors import Invalid
 from shared.pages.charts.whiskers import draw_whisker
 from shared.pages.pages import format_query
 from shared.rag.taxonomy import Ending
-from shared.storage import datasets, job_list, jobs, pages
+from shared.storage import database, datasets
+from shared.storage import jobs as stored_jobs
 
 router = APIRouter()
 FEWEST, MOST = 2, 8
@@ -146,15 +147,15 @@ def describe_verdict(pair: Versus | None) -> str:
 
 
 async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
-    recent = await job_list.list_jobs(deps.database, RECENT, None, job_list.JobSelection(state="completed"))
+    recent = await stored_jobs.list_jobs(deps.database, RECENT, None, stored_jobs.JobSelection(state="completed"))
     counts = Counter(job.dataset for job in recent.data)
     often = [name for name, count in counts.items() if count >= FEWEST]
     chosen_dataset = dataset or next(iter([*often, *counts]), None)
-    known = [each.name for each in (await datasets.list_datasets(deps.database, pages.LARGEST)).data]
-    found: list[jobs.Job] = []
+    known = [each.name for each in (await datasets.list_datasets(deps.database, database.LARGEST)).data]
+    found: list[stored_jobs.Job] = []
     if chosen_dataset is not None:
-        filters = job_list.JobSelection(state="completed", dataset=chosen_dataset)
-        found = (await job_list.list_jobs(deps.database, RECENT, None, filters)).data
+        filters = stored_jobs.JobSelection(state="completed", dataset=chosen_dataset)
+        found = (await stored_jobs.list_jobs(deps.database, RECENT, None, filters)).data
     return visit.show(
         "compare/choose.html", title="Compare",
         json=f"/v1/jobs{format_query({'state': 'completed', 'dataset': chosen_dataset})}",
@@ -162,7 +163,7 @@ async def _choose(visit: Visit, deps: Deps, dataset: str | None) -> Response:
     )  # fmt: skip
 
 
-def _make_reference(job: jobs.Job, among: list[jobs.Job]) -> tuple[str, jobs.Job]:
+def _make_reference(job: stored_jobs.Job, among: list[stored_jobs.Job]) -> tuple[str, stored_jobs.Job]:
     """Return the job's name or, if an earlier release let another job use the same name, its id; with the job."""
     alone = sum(each.name == job.name for each in among) == 1
     return (job.name if alone else str(job.id)), job

@@ -15,12 +15,13 @@ from shared.contracts.fields import WHOLE
 from shared.contracts.params import Params
 from shared.pages.differences import compare_trees, flatten_tree
 from shared.pages.pages import format_query
-from shared.storage import configurations, pages
+from shared.storage import configurations
+from shared.storage import database as storage
 from shared.storage.database import Database
 
 router = APIRouter()
-Version = Annotated[int, Field(ge=0, le=pages.LARGEST_KEY), WHOLE]
-FormVersion = Annotated[int, Form(ge=0, le=pages.LARGEST_KEY)]
+Version = Annotated[int, Field(ge=0, le=storage.LARGEST_KEY), WHOLE]
+FormVersion = Annotated[int, Form(ge=0, le=storage.LARGEST_KEY)]
 ROWS = 20
 DEFAULTS = flatten_tree(msgspec.to_builtins(Params()))
 

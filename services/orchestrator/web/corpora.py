@@ -8,7 +8,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import leaks
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.pages import format_query
-from shared.storage import corpora, corpus_details, datasets, job_list, pages, previews
+from shared.storage import corpora, database, datasets, jobs
 
 router = APIRouter()
 ROWS = 10
@@ -36,7 +36,7 @@ class ContaminationQuery(BaseModel):
 async def list_corpora(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists the corpora, newest first."""
     query = visit.query(DocumentsQuery)
-    found = await corpora.list_corpora(deps.database, pages.DEFAULT, query.cursor)
+    found = await corpora.list_corpora(deps.database, database.DEFAULT, query.cursor)
     return visit.show(
         "corpora/list.html", title="Corpora", json=f"/v1/corpora{format_query(query.model_dump())}",
         found=as_json(found),
@@ -48,9 +48,9 @@ async def list_corpora(visit: Visitor, deps: RequestDeps) -> Response:
 async def show_corpus(name: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows a corpus with its indexes, its documents page by page, and the newest jobs that searched it."""
     query = visit.query(DocumentsQuery)
-    found = await corpus_details.load_details(deps.database, name)
-    documents = await previews.list_documents_of(deps.database, found, ROWS, query.cursor)
-    newest = await job_list.list_jobs(deps.database, JOBS, None, job_list.JobSelection(corpus=name))
+    found = await corpora.load_details(deps.database, name)
+    documents = await datasets.list_documents_of(deps.database, found, ROWS, query.cursor)
+    newest = await jobs.list_jobs(deps.database, JOBS, None, jobs.JobSelection(corpus=name))
     return visit.show(
         "corpora/one.html", title=name, json=f"/v1/corpora/{name}", corpus=as_json(found),
         documents=as_json(documents), jobs=as_json(newest), first=query.cursor is not None,
@@ -60,7 +60,7 @@ async def show_corpus(name: str, visit: Visitor, deps: RequestDeps) -> Response:
 @page(router, "/corpora/{name}/documents/{document}")
 async def document(name: str, document: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows one document in full."""
-    found = as_json(await corpus_details.load_document(deps.database, name, document))
+    found = as_json(await corpora.load_document(deps.database, name, document))
     return visit.show(
         "corpora/document.html", title=found["places"][0]["id"], json=f"/v1/corpora/{name}/documents/{document}",
         corpus=name, document=found,
@@ -74,7 +74,7 @@ async def contamination(name: str, visit: Visitor, deps: RequestDeps) -> Respons
     """
     query = visit.query(ContaminationQuery)
     corpus = await corpora.get(deps.database, name)
-    known = await datasets.list_datasets(deps.database, pages.DEFAULT)
+    known = await datasets.list_datasets(deps.database, database.DEFAULT)
     found = await leaks.scan(deps.database, name, query.dataset) if query.dataset else None
     json = f"/v1/corpora/{name}/contamination{format_query(query.model_dump())}" if found else f"/v1/corpora/{name}"
     return visit.show(

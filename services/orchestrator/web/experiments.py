@@ -27,7 +27,7 @@ from shared.pages.charts.heat import HeatCell, draw_heat_table
 from shared.pages.charts.points import MAX_SERIES as MOST_LINES
 from shared.pages.charts.points import IntervalPoint, draw_points
 from shared.pages.pages import format_query
-from shared.storage import experiments, pages
+from shared.storage import database, experiments
 
 router = APIRouter()
 MOST_PICTURES = 12
@@ -40,7 +40,7 @@ class ListQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: Annotated[int, Field(ge=1, le=pages.LARGEST)] = pages.DEFAULT
+    limit: Annotated[int, Field(ge=1, le=database.LARGEST)] = database.DEFAULT
     cursor: str | None = None
 
 

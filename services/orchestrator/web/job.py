@@ -14,7 +14,7 @@ from shared.contracts.api_keys import Scope
 from shared.contracts.changed_params import list_changes
 from shared.pages.texts import format_json
 from shared.pipelines import registry
-from shared.storage import jobs
+from shared.storage import jobs as stored_jobs
 from shared.storage.jobs import Job
 
 router = APIRouter()
@@ -36,7 +36,7 @@ async def show(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 @page(router, "/live/jobs/{job}")
 async def stream_changes(deps: RequestDeps, job: str) -> Response:
     """Streams the job's state and progress whenever they change."""
-    known = await jobs.resolve_public_id(deps.database, job)
+    known = await stored_jobs.resolve_public_id(deps.database, job)
 
     async def draw() -> Fragment:
         found = await load_progress(deps, str(known))

@@ -13,8 +13,10 @@ from shared.docstrings import read_docstrings
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.runtime.parameters import parse_params
-from shared.runtime.submission import Submission
-from shared.storage import configurations, corpora, datasets, pages
+from shared.runtime.submit import Submission
+from shared.storage import configurations, database
+from shared.storage import corpora as stored_corpora
+from shared.storage import datasets as stored_datasets
 
 _SCHEMA: dict[str, Any] = JobRequest.model_json_schema()["properties"]
 _TEXTS = read_docstrings(JobRequest)
@@ -51,8 +53,8 @@ class Choices(NamedTuple):
 
 async def load_choices(deps: Deps) -> Choices:
     """Return the names that the form offers."""
-    there = await datasets.list_datasets(deps.database, pages.LARGEST)
-    searched = await corpora.list_corpora(deps.database, pages.LARGEST)
+    there = await stored_datasets.list_datasets(deps.database, database.LARGEST)
+    searched = await stored_corpora.list_corpora(deps.database, database.LARGEST)
     return Choices(
         datasets=[each.name for each in there.data], corpora=[each.name for each in searched.data],
         pipelines=registry.list_offered(), models=sorted(deps.settings.models),

@@ -13,9 +13,9 @@ from shared.contracts.samples import GateDecision
 from shared.pages import formatting
 from shared.pages.charts import bars, gate
 from shared.statistics.shares import Graded
-from shared.storage import costs, decisions, jobs, verdicts
+from shared.storage import jobs as stored_jobs
+from shared.storage.database import RUNNABLE, TERMINAL
 from shared.storage.jobs import Job
-from shared.storage.states import RUNNABLE, TERMINAL
 
 PAUSABLE = RUNNABLE
 RESUMABLE = frozenset({"paused"})
@@ -62,17 +62,17 @@ async def load_progress(deps: Deps, reference: str) -> JobProgress:
         Conflict: there are several.
     """
     async with deps.database.statement() as connection:
-        row = await jobs.resolve(connection, reference)
-        ended = await jobs.has_ended(connection, row)
+        row = await stored_jobs.resolve(connection, reference)
+        ended = await stored_jobs.has_ended(connection, row)
     return await _load_ended(deps, reference, row) if ended else await _load_running(deps, row)
 
 
 async def _load_running(deps: Deps, row: int) -> JobProgress:
     """Read everything in one snapshot of the database."""
     async with deps.database.snapshot() as connection:
-        job = await jobs.view(connection, row)
-        graded = await verdicts.count_verdicts(connection, [row])
-        extraction = await verdicts.count_extractions(connection, [row])
+        job = await stored_jobs.view(connection, row)
+        graded = await stored_jobs.count_verdicts(connection, [row])
+        extraction = await stored_jobs.count_extractions(connection, [row])
         return await _make_progress(connection, row, job, graded.get(row, {}), extraction.get(row, {}))
 
 
@@ -88,8 +88,8 @@ async def _load_ended(deps: Deps, reference: str, row: int) -> JobProgress:
 async def _make_progress(
     connection: AsyncConnection, row: int, job: Job, graded: Graded, extraction: Mapping[str, int]
 ) -> JobProgress:
-    failures = await costs.count_failures(connection, [row]) if job.request_counts.failed else {}
-    decision = await decisions.load_decision(connection, row) if job.gate else None
+    failures = await stored_jobs.count_failures(connection, [row]) if job.request_counts.failed else {}
+    decision = await stored_jobs.load_decision(connection, row) if job.gate else None
     # In a thread: the first interval imports scipy, which takes a second.
     accuracy = await to_thread.run_sync(compute_accuracy, graded)
     return JobProgress(job, accuracy, extraction, failures.get(row, {}), decision)

@@ -13,7 +13,7 @@ from services.orchestrator.web.page import Visitor, as_json, make_environment, p
 from shared.pages.charts import bars
 from shared.pages.formatting import format_share
 from shared.pages.pages import format_query
-from shared.storage.job_list import Sort
+from shared.storage.jobs import Sort
 
 router = APIRouter()
 

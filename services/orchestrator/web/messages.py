@@ -10,7 +10,7 @@ from services.orchestrator.api.problems import list_field_messages, make_problem
 from shared.errors import MathragError
 
 _NOTHING_CALLED = re.compile(r"no (\w+) ['\"]")
-"""How `shared.storage.unknown` begins the message about a name that does not exist."""
+"""How `shared.storage.database` begins the message about a name that does not exist."""
 _FIELD = re.compile(r"`([^`]+)`: ")
 MOST_CHECKS = 20
 """Upper bound of the checks of one form; each takes time that grows with its fields."""

@@ -9,7 +9,7 @@ from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages.differences import flatten_tree
 from shared.pipelines.registry import AFTERWARDS
 from shared.pipelines.switches import covers
-from shared.storage import configurations, job_list
+from shared.storage import configurations, jobs
 
 router = APIRouter()
 DOING = {
@@ -40,7 +40,7 @@ async def show_pipeline(name: str, visit: Visitor, deps: RequestDeps) -> Respons
     """Shows a pipeline step by step, with the parameters that it reads and the newest jobs that use it."""
     found = as_json(await get_details(name))
     holding = await configurations.load_newest(deps.database)
-    newest = await job_list.list_jobs(deps.database, JOBS, None, job_list.JobSelection(pipeline=name))
+    newest = await jobs.list_jobs(deps.database, JOBS, None, jobs.JobSelection(pipeline=name))
     return visit.show(
         "pipelines/one.html", title=name, json=f"/v1/pipelines/{name}", pipeline=found, doing=DOING,
         jobs=as_json(newest), configured=flatten_tree(holding.params),

@@ -13,7 +13,7 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.job_form import MODELS, load_choices, select_sections
 from services.orchestrator.web.messages import FormResult, try_form
 from services.orchestrator.web.page import Visitor, page, parse_as
-from shared.lease.options import Option
+from shared.lease.plan import Option
 from shared.models.presets import PRESETS
 from shared.pages import formatting
 from shared.pages.charts.memory import draw_memory

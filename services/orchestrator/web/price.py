@@ -16,7 +16,7 @@ from services.orchestrator.web.page import Visitor, page
 from shared.errors import Invalid
 from shared.pages.formatting import format_duration_range
 from shared.pipelines import registry
-from shared.runtime.requeue import copy_submission
+from shared.runtime.submit import copy_submission
 from shared.storage import jobs
 
 router = APIRouter()

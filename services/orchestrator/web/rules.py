@@ -8,7 +8,8 @@ from services.orchestrator.web.corpora import DocumentsQuery
 from services.orchestrator.web.page import Visitor, as_json, page
 from shared.pages import rule_lines
 from shared.pages.pages import format_query
-from shared.storage import pages, rule_bank_details, rule_banks, rule_list
+from shared.storage import database
+from shared.storage import rules as stored_rules
 
 router = APIRouter()
 
@@ -16,14 +17,14 @@ router = APIRouter()
 class ShownRules(RuleFilters):
     """Filters as in the API, but sorted by confidence unless the bank's order is requested."""
 
-    order: rule_list.Order = "confidence"
+    order: stored_rules.Order = "confidence"
 
 
 @page(router, "/rules")
 async def list_banks(visit: Visitor, deps: RequestDeps) -> Response:
     """Lists the rule banks, newest first."""
     query = visit.query(DocumentsQuery)
-    found = await rule_banks.list_banks(deps.database, pages.DEFAULT, query.cursor)
+    found = await stored_rules.list_banks(deps.database, database.DEFAULT, query.cursor)
     return visit.show(
         "rules/list.html", title="Rule banks", json=f"/v1/rules{format_query(query.model_dump())}",
         found=as_json(found),
@@ -36,8 +37,8 @@ async def show_bank(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
     """Shows a bank and the rules that match the filters."""
     query = visit.query(ShownRules)
     async with deps.database.transaction() as connection:
-        found = await rule_bank_details.load_details(connection, bank)
-        rules = await rule_list.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
+        found = await stored_rules.load_details(connection, bank)
+        rules = await stored_rules.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
     filters = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
     drawn = [
         {**each, "body": rule_lines.format_body(each), "head": rule_lines.format_atom(each["head"])}

@@ -19,12 +19,11 @@ from shared.pages.guiding_rules import name_rules
 from shared.pages.pages import format_query
 from shared.pages.replies import summarise_reply
 from shared.rag.candidates import sort_as_found
-from shared.storage import documents
-from shared.storage.documents import Shown
+from shared.storage import corpora
+from shared.storage.corpora import Shown
 from shared.storage.jobs import Job
-from shared.storage.neighbours import neighbours
 from shared.storage.provenance import load_provenance
-from shared.storage.samples import Place
+from shared.storage.samples import Place, neighbours
 
 router = APIRouter()
 MOST_DOCUMENTS = 50
@@ -105,7 +104,7 @@ async def _load_candidates(deps: Deps, job: Job, found: Provenance) -> list[Cand
     ranks = {each.document: rank for rank, each in enumerate(sort_as_found(candidates), 1)}
     first = sorted(candidates, key=lambda each: each.rank)[:MOST_DOCUMENTS]
     async with deps.database.statement() as connection:
-        texts = await documents.load_documents(connection, job.corpus, [each.document for each in first])
+        texts = await corpora.load_documents(connection, job.corpus, [each.document for each in first])
     return [
         CandidateRow(
             each, ranks[each.document], _name(each, texts.get(each.document)), texts.get(each.document),

@@ -11,9 +11,9 @@ from services.orchestrator.web.page import Visitor, page
 from shared.contracts.samples import Strategy
 from shared.pages.pages import format_query
 from shared.rag.taxonomy import Ending
-from shared.storage import samples, subjects
-from shared.storage.states import SampleState
-from shared.storage.subjects import Subjects
+from shared.storage import jobs, samples
+from shared.storage.database import SampleState
+from shared.storage.jobs import Subjects
 
 router = APIRouter()
 CACHE_SIZE = 256
@@ -41,7 +41,7 @@ async def list_samples(visit: Visitor, deps: RequestDeps, job: str) -> Response:
 
 async def _load_subjects(deps: Deps, job: uuid.UUID) -> Subjects:
     if job not in _subjects:
-        _subjects[job] = await subjects.load_subjects(deps.database, str(job))
+        _subjects[job] = await jobs.load_subjects(deps.database, str(job))
         while len(_subjects) > CACHE_SIZE:
             _subjects.popitem(last=False)
     return _subjects[job]

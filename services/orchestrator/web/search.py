@@ -18,7 +18,7 @@ from shared.pipelines.switches import covers
 from shared.rag.dictionary import is_generic
 from shared.retrieval_settings import Retrieval
 from shared.runtime.parameters import parse_params
-from shared.storage import configurations, corpora, pages
+from shared.storage import configurations, corpora, database
 
 router = APIRouter()
 NAMES = {"q": "question", "method": "mode"}
@@ -38,7 +38,7 @@ class ListRank(NamedTuple):
 async def playground(visit: Visitor, deps: RequestDeps) -> Response:
     """Shows the form and the documents found."""
     query = {name: value for name, value in visit.request.query_params.items() if value}
-    listed = await corpora.list_corpora(deps.database, pages.LARGEST)
+    listed = await corpora.list_corpora(deps.database, database.LARGEST)
     configured = parse_params({}, (await configurations.load_newest(deps.database)).params)
     sections = parameters.list_sections(_is_read, configured)
     searched = await try_form(partial(_answer, query, deps)) if "q" in query else FormResult(None, {})

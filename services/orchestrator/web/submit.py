@@ -21,8 +21,9 @@ from services.orchestrator.web.page import Visit, Visitor, go_to, page, parse_as
 from services.orchestrator.web.plan import make_plan_values
 from shared.contracts.api_keys import Scope
 from shared.errors import IdempotencyMismatch, Invalid
-from shared.runtime.requeue import copy_submission
-from shared.storage import configurations, jobs
+from shared.runtime.submit import copy_submission
+from shared.storage import configurations
+from shared.storage import jobs as stored_jobs
 
 router = APIRouter()
 FIELDS = frozenset(JobRequest.model_fields) - {"params"}
@@ -119,5 +120,5 @@ async def _read_fields(request: Request) -> dict[str, str]:
 
 
 async def _load_like(deps: Deps, reference: str) -> dict[str, str]:
-    submission = await copy_submission(deps.database, await jobs.resolve_public_id(deps.database, reference))
+    submission = await copy_submission(deps.database, await stored_jobs.resolve_public_id(deps.database, reference))
     return job_form.format_submission(submission, await job_form.load_default_params(deps))

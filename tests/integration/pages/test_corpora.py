@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.documents import CorpusRecord, Document
-from shared.storage import corpora, corpus_details
+from shared.storage import corpora
 from shared.storage.database import Database
 from tests.integration import mining
 from tests.integration.api import Api, serving
@@ -134,7 +134,7 @@ async def scene_corpus(database: Database) -> None:
 async def test_a_page_of_a_large_corpus_costs_no_more_than_of_a_small_one(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_details, "SAMPLED", 3)
+    monkeypatch.setattr(corpora, "SAMPLED", 3)
     await store(database, "long", *(Document(text="x" * at) for at in range(1, 9)))
     texts = (await api.get("/v1/corpora/long"))["texts"]
     assert texts == {"sampled": 3, "mean_bytes": 2.0, "longest_bytes": 3, "problems": 0}

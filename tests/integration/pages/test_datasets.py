@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.storage import dataset_details
+from shared.storage import datasets
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, text, without_time
@@ -52,7 +52,7 @@ async def test_a_dataset_without_gold_answers_says_that_nothing_is_graded(api: A
 async def test_a_large_dataset_is_counted_up_to_a_bound(
     api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dataset_details, "COUNTED", 2)
+    monkeypatch.setattr(datasets, "COUNTED", 2)
     await api.upload("datasets", "varied", VARIED)
     assert (await api.get("/v1/datasets/varied"))["counts"]["counted"] == 2
     assert "the first 2 items" in await text(api, "/datasets/varied")

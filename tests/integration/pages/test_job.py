@@ -8,8 +8,8 @@ import pytest
 from shared.contracts import canonical
 from shared.contracts.api_keys import Scope
 from shared.contracts.samples import GateDecision, Strategy
-from shared.runtime import outages
-from shared.runtime.ending import finish_due_jobs
+from shared.runtime import queue
+from shared.runtime.lifecycle import finish_due_jobs
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving
@@ -204,7 +204,7 @@ async def test_what_the_job_waits_for_is_said_with_what_to_do(api: Api, database
     await scene.advance(database)
     await scene.run_sql(database, "UPDATE models SET served = false WHERE name = 'a-generator'")
     async with database.transaction() as connection:
-        await outages.note_outage(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE)
+        await queue.note_outage(connection, [await scene.model(database)], "Ollama at 127.0.0.1", HOSTILE)
     page = await text(api, "/jobs/a-job")
     assert "No guard serves a-generator as it was when the job was submitted." in words(page)
     assert "Waits for Ollama at 127.0.0.1, unavailable since" in words(page)

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import text
 
 from shared.contracts.api_keys import Scope
-from shared.storage import devices, lanes
+from shared.storage import devices, jobs
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api
@@ -46,7 +46,7 @@ async def test_calls_are_counted_by_lane_and_model_with_their_pace(api: Api, dat
     await api.job("dense")
     await scene.drain(database, scene.ScriptedExecutor())
     async with database.statement() as connection:
-        work = await lanes.load_work(connection)
+        work = await jobs.load_work(connection)
     ended = {each.model: each.ended for each in work}
     assert ended["dense"] == 5
     assert ended["a-generator"] == 5

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from shared.contracts.rules import Atom, Rule, Term
-from shared.storage import rule_banks
+from shared.storage import rules
 from shared.storage.database import Database
-from shared.storage.rule_banks import ImportOrigin
+from shared.storage.rules import ImportOrigin
 from tests.integration import mining
 from tests.integration.api import Api, serving
 from tests.integration.pages.browsing import look, next_page, rows, text
@@ -27,7 +27,7 @@ async def store(database: Database, name: str, *found: Rule) -> None:
     async def batches() -> AsyncIterator[Sequence[Rule]]:
         yield found
 
-    await rule_banks.create_imported(database, name, ImportOrigin("amie"), batches())
+    await rules.create_imported(database, name, ImportOrigin("amie"), batches())
 
 
 async def test_without_a_bank_the_page_says_how_to_mine_one(database: Database, redis_url: str) -> None:

@@ -21,11 +21,8 @@ from mathrag.stack.postgres import Postgres, _find_binary
 from shared.contracts.calls import Lane
 from shared.contracts.replies import Failure, FailureKind, Generated, Reply
 from shared.contracts.requests import Request
-from shared.runtime.answers import AnsweredCall, Receipt
-from shared.runtime.cancel import cancel
-from shared.runtime.claims import Claims
-from shared.runtime.ending import finish_due_jobs
-from shared.runtime.replies import RETRIES
+from shared.runtime.lifecycle import cancel, finish_due_jobs
+from shared.runtime.queue import RETRIES, AnsweredCall, Claims, Receipt
 from shared.storage.database import Database
 from tests import servers
 from tests.integration.scene import (

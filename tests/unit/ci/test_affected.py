@@ -17,8 +17,8 @@ for importer, imported in (
     ("tests.integration.test_labels_api", "shared.storage.labels"),
     ("services.orchestrator.reports.results", "shared.storage.labels"),
     ("tests.unit.services.orchestrator.reports.test_report", "services.orchestrator.reports.results"),
-    ("tests.integration.test_audit", "shared.storage.records"),
-    ("tests.unit.shared.rag.test_fusion", "shared.storage.records"),
+    ("tests.integration.test_audit", "shared.storage.provenance"),
+    ("tests.unit.shared.rag.test_fusion", "shared.storage.provenance"),
 ):
     GRAPH.add_import(importer=importer, imported=imported)
 
@@ -49,7 +49,7 @@ def test_the_nearest_tests_are_those_fewest_imports_away_from_each_changed_file(
 
 def test_integration_tests_are_the_nearest_where_no_unit_test_is_as_near() -> None:
     assert find_nearest_tests("shared/storage/labels.py") == ["tests/integration/test_labels_api.py"]
-    assert find_nearest_tests("shared/storage/records.py") == ["tests/unit/shared/rag/test_fusion.py"]
+    assert find_nearest_tests("shared/storage/provenance.py") == ["tests/unit/shared/rag/test_fusion.py"]
 
 
 def test_a_command_has_the_tests_that_are_named_after_it() -> None:

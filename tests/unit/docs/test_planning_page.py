@@ -9,8 +9,7 @@ from bench import groupings
 from bench.plans import CARDS, QUANTISATIONS, planned, table
 from services.orchestrator.api.plans import PlanView
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, make_demands, make_rooms
-from shared.lease.hardware import Hardware
-from shared.lease.memory import ASSUMED_MARGIN, FAR_MIB, FAR_RATIO, LEARNED_MARGIN
+from shared.lease.memory import ASSUMED_MARGIN, FAR_MIB, FAR_RATIO, LEARNED_MARGIN, Hardware
 from shared.lease.plan import plan
 from shared.models.presets import PRESETS
 from shared.settings import REPOSITORY

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from mathrag.client import stack_state
-from shared.lease.flip import FlipState
+from shared.lease.policy import FlipState
 from tests.faults import real
 from tests.faults.leftovers import stack_repaired
 from tests.faults.processes import until

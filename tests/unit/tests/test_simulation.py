@@ -15,7 +15,7 @@ from sqlalchemy import TextClause
 
 from shared.contracts.calls import Lane
 from shared.lease.lease import TTL_S, Phase, RedisLease
-from shared.runtime import chunks, worker
+from shared.runtime import worker as worker_runtime
 from tests.faults.vocabulary import Subject, drop
 from tests.simulation import clock
 from tests.simulation.actor import CURRENT, Actor, Killed
@@ -133,11 +133,11 @@ def test_our_modules_read_the_virtual_clocks_until_they_are_given_back(loop: Vir
     undo = clock.install(WallClock(loop))
     try:
         loop.run_until_complete(asyncio.sleep(100))
-        assert worker.time.monotonic() == pytest.approx(100)
-        assert chunks.datetime.now(chunks.UTC).timestamp() == pytest.approx(EPOCH_S + 100)
+        assert worker_runtime.time.monotonic() == pytest.approx(100)
+        assert worker_runtime.datetime.now(worker_runtime.UTC).timestamp() == pytest.approx(EPOCH_S + 100)
     finally:
         undo()
-    assert worker.time is time
+    assert worker_runtime.time is time
 
 
 # Processes.

@@ -42,7 +42,7 @@ def test_a_file_is_sent_as_it_is(asked: list[httpx2.Request], tmp_path: Path) ->
     ended = run("import", "mine", "--from", file, "--graph", "g")
     assert (ended.exit_code, ended.stdout) == (0, "rule bank mine: 2 rules of amie\n  next: mathrag rules show mine\n")
     assert asked[0].content == file.read_bytes()
-    assert dict(asked[0].url.params) == {"name": "mine", "graph": "g"}
+    assert dict(asked[0].url.params) == {"name": "mine", "format": "auto", "graph": "g"}
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from shared.contracts.requests import Request
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
 from shared.models.static_embeddings import StaticEmbedder
 from shared.models.weights import digest
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.models import BUILT_IN, ESTIMATOR, WEIGHTS
+from shared.runtime.pins import BUILT_IN, ESTIMATOR, WEIGHTS
+from shared.runtime.queue import ClaimedCall
 
 pytestmark = pytest.mark.anyio
 

@@ -13,10 +13,9 @@ from shared.pipelines.binding import Binding, Pin, bind
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.processes.grading_pool import GradingPool
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import Wait
-from shared.runtime.models import grader_identity
+from shared.runtime.pins import grader_identity
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import Wait
 from tests import plugins
 from tests.plugins import marking, restart
 

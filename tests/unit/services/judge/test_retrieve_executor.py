@@ -15,9 +15,8 @@ from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved
 from shared.contracts.requests import Request
 from shared.models.retriever_client import RetrieverClient
 from shared.retrieval_settings import Retrieval
-from shared.runtime.answers import AnsweredCall
-from shared.runtime.claims import ClaimedCall
-from shared.runtime.execution import CallEnd, Wait
+from shared.runtime.queue import AnsweredCall, ClaimedCall
+from shared.runtime.worker import CallEnd, Wait
 from shared.settings import Settings
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,8 @@ from services.judge.verify_executor import VerifyExecutor
 from shared.contracts.grading import Rules
 from shared.contracts.replies import Failure, Graded, Reply, Verified
 from shared.contracts.requests import DocumentRef, Request
-from shared.runtime.claims import ClaimedCall
-from shared.storage import library
+from shared.runtime.queue import ClaimedCall
+from shared.storage import provenance
 
 pytestmark = pytest.mark.anyio
 
@@ -95,7 +95,7 @@ async def test_an_executor_that_is_closed_early_leaves_no_task(what: str) -> Non
 
 
 async def test_chunks_side_by_side_do_not_lose_each_others_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library.LibraryCache.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(provenance.LibraryCache.__init__, "__defaults__", (2,))
     pool: Any = Patient()
     database: Any = Documents()
     executor = VerifyExecutor(database, pool)

@@ -15,7 +15,7 @@ from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_
 from shared.contracts.replies import Failure, FailureKind, Scored
 from shared.models.ports import ModelFailed
 from shared.retrieval_settings import Reranker
-from shared.runtime.models import NO_RERANKER
+from shared.runtime.pins import NO_RERANKER
 from tests.doubles import bert_file
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from services.retriever.layouts import Flat
 from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.retrieval_settings import Dense, Retrieval
-from shared.runtime.placement import settings_for_device
+from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 

@@ -11,7 +11,7 @@ from shared.contracts import canonical
 from shared.contracts.records import CallRecord, JobRecord, NamedContent, SampleRecord, chain_records, genesis
 from shared.device_settings import Device
 from shared.model_settings import Model, TokenPrice
-from shared.runtime.acceptance import DECIDING, configuration_hash
+from shared.runtime.submit import DECIDING, configuration_hash
 from shared.settings import Settings
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ from shared.contracts.mining import TemporalSimple
 from shared.contracts.rules import Atom, Rule
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import rule_files
-from shared.ingest.fields import LONGEST_NAME
+from shared.ingest.fields import MAX_NAME_CHARS
 from shared.ingest.rule_files import Incoming, RuleFileLimits
 
 HEADER = rule_files.Header(
@@ -114,7 +114,7 @@ def test_a_rule_that_comes_twice_is_refused(raw: bytes) -> None:
         (gzip.compress(AMIE * 99, mtime=0)[:-20], "FILE, line 1: the gzip file is truncated or damaged"),
         (b"\x1f\x8b" + AMIE, "the gzip file is truncated or damaged"),
         (FILE.replace(b'"q"', b'"q\\u0000"'), "line 2: a name holds the character \\u0000; remove it"),
-        (AMIE.replace(b"r", b"r" * (LONGEST_NAME + 1), 1), "has 1001 characters, more than 1000; shorten it"),
+        (AMIE.replace(b"r", b"r" * (MAX_NAME_CHARS + 1), 1), "has 1001 characters, more than 1000; shorten it"),
         (b"<!DOCTYPE html>\n" + AMIE, "line 1: is a web page, not the data"),
         (AMIE + b"\xff", "line 2: is not UTF-8 (byte 0)"),
         (AMIE + b"a\0b\n", "line 2: holds a NUL character"),

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from shared.lease.flip import STEPS, Effect, FlipEvent, FlipMachine, FlipState
+from shared.lease.policy import STEPS, Effect, FlipEvent, FlipMachine, FlipState
 
 S, E, F = FlipState, FlipEvent, Effect
 Asked = tuple[Effect, ...]

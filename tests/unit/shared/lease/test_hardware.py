@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.lease.hardware import Hardware
+from shared.lease.memory import Hardware
 
 
 def test_a_load_reads_the_weights_and_verifies() -> None:

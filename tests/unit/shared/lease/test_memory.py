@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.contracts.architecture import Architecture
-from shared.lease.estimates import MemoryEstimate
 from shared.lease.memory import (
     ASSUMED_MARGIN,
     FAR_MIB,
     FAR_RATIO,
     LEARNED_MARGIN,
     LearnedMemory,
+    MemoryEstimate,
     assume_memory,
     estimate_memory,
 )

@@ -7,11 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease import options as module
-from shared.lease.demand import Demand, RetrievalDemand, Room
-from shared.lease.estimates import Estimate, MemoryEstimate
-from shared.lease.options import Option, list_assignments, list_options
-from shared.lease.plan import plan
+from shared.lease import plan as plan_module
+from shared.lease.memory import Estimate, MemoryEstimate
+from shared.lease.plan import Demand, Option, RetrievalDemand, Room, list_assignments, list_options, plan
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3
 NAMES = {JUDGE: "judge", GENERATOR: "generator", REWRITER: "rewriter"}
@@ -157,7 +155,7 @@ def test_a_pin_leaves_no_choice() -> None:
 
 
 def test_of_too_many_halvings_one_slot_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_CHOICES", 3)
+    monkeypatch.setattr(plan_module, "MAX_CHOICES", 3)
     option = found(TWO, room(5400))["together, fewer slots"]
     assert option.refused is None
     assert {model.parallel for model in option.residencies[0].models} == {1}

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shared.contracts.calls import Lane
-from shared.lease.demand import Demand, RetrievalDemand, Room
-from shared.lease.estimates import Estimate, MemoryEstimate
-from shared.lease.plan import Plan, plan
+from shared.lease.memory import Estimate, MemoryEstimate
+from shared.lease.plan import Demand, Plan, RetrievalDemand, Room, plan
 from shared.lease.policy import ModelGroup
 
 JUDGE, GENERATOR, REWRITER = 1, 2, 3

@@ -16,7 +16,7 @@ from services.judge.difficulty.problems import MathProblem
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
 from shared.models.static_embeddings import StaticEmbedder
-from shared.runtime.models import WEIGHTS
+from shared.runtime.pins import WEIGHTS
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 
 EVALUATION = msgspec.json.decode((WEIGHTS.parent / "evaluation.json").read_bytes(), type=ClassifierEvaluation)

@@ -11,7 +11,7 @@ from shared.contracts.replies import Generated, Marked, Reply, Retrieved
 from shared.contracts.samples import Item, Library, Outcome, Steps
 from shared.pipelines.grading import run_and_grade
 from shared.rag.provenance import make_outcome, make_single_trace
-from shared.runtime.replay import Replay
+from shared.runtime.advance import Replay
 
 ITEM = Item(ordinal=0, question="Who visits Kenya?", gold="Barack Obama")
 DOCUMENTS = [Document(text="Kenya host a summit."), Document(text="Barack Obama visit Kenya.")]

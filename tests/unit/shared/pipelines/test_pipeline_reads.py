@@ -18,7 +18,7 @@ from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.pipelines.switches import SWITCHES, Switch, covers, get_values
 from shared.rag.graders import GRADERS
-from shared.runtime.jobs import JobSpec
+from shared.runtime.advance import JobSpec
 from shared.runtime.parameters import check_grading, check_read, parse_params
 from shared.runtime.price import dry_run
 from shared.storage.configurations import SHIPPED, merge

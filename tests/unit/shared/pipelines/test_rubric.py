@@ -15,7 +15,7 @@ from shared.pipelines.binding import Binding, Pin, bind
 from shared.pipelines.grading import run_and_grade
 from shared.rag.parsing import parse_grade
 from shared.rag.provenance import make_outcome
-from shared.runtime.replay import Replay
+from shared.runtime.advance import Replay
 
 RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
 ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))

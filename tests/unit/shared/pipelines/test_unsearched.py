@@ -10,7 +10,7 @@ from shared.contracts.params import CriticParams, Params
 from shared.contracts.replies import Failure, FailureKind, Generated, Rated, Reply, Retrieved
 from shared.contracts.samples import Item, Outcome, Sample
 from shared.pipelines import registry
-from shared.runtime.replay import Replay
+from shared.runtime.advance import Replay
 
 WORDS = Document(problem="๑ บวก ๑ คืออะไร", text="so \\boxed{2}")
 LIBRARY = {WORDS.hash: WORDS}

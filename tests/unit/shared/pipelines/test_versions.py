@@ -46,9 +46,8 @@ from shared.contracts.samples import Item
 from shared.pipelines import registry
 from shared.pipelines.binding import SampleBinder
 from shared.rag.self_rag import RETRIEVAL
-from shared.runtime.jobs import JobSpec
+from shared.runtime.advance import JobSpec, Replay
 from shared.runtime.price import make_placeholder_job
-from shared.runtime.replay import Replay
 from tests import golden
 from tests.unit.shared.pipelines.test_pipeline_reads import VARIANTS
 

@@ -37,7 +37,7 @@ SAID = {
     ),
     "other": (State.REFUSED, "TypeError: its decorator says `@pipeline('another-name')`, its entry point 'other'"),
     "nonsense": (State.REFUSED, "a dry run of it fails: TypeError: "),
-    "endless": (State.REFUSED, "a dry run of it fails: shared.runtime.replay.TooManyCalls: "),
+    "endless": (State.REFUSED, "a dry run of it fails: shared.runtime.advance.TooManyCalls: "),
     "absent": (State.FAILED, "AttributeError: module 'plugin_absent' has no attribute 'nowhere'"),
     "dense": (State.SHIPPED, "pipeline 'dense' is shipped with this program: give the plug-in another name"),
     "Upper": (State.REFUSED, "'Upper' is not a valid name"),

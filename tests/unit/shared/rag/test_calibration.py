@@ -14,7 +14,7 @@ from shared.contracts.sample_rows import SampleRow
 from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.rag import calibration
 from shared.rag.calibration import MIN_OBSERVATIONS, TooFewObservations, calibrate
-from shared.runtime.crag_calibration import gold_labels, observations
+from shared.runtime.pins import gold_labels, observations
 
 SCORE = st.integers(0, 20).map(lambda score: score / 20)
 PAIRS = st.tuples(

@@ -9,8 +9,7 @@ from shared.contracts.calls import Duplicates, Estimate, Retrieve
 from shared.contracts.params import Params, decode_params
 from shared.contracts.replies import Retrieved
 from shared.contracts.samples import Item
-from shared.runtime.duplicates import exclude_duplicates
-from shared.runtime.replay import Replay
+from shared.runtime.advance import Replay, exclude_duplicates
 
 ITEM = Item(ordinal=0, question="What is 2+3?", gold="5")
 OTHER = Item(ordinal=1, question="What is 3+4?", gold="7")

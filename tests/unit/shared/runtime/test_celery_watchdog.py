@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.runtime.celery_watchdog import LOOKS, TickWatch
+from shared.runtime.process import LOOKS, TickWatch
 
 BUSY, IDLE = True, False
 

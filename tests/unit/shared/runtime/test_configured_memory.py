@@ -7,7 +7,7 @@ from pathlib import Path
 from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
 from shared.model_settings import Model
-from shared.runtime.configured_memory import estimate_all, estimate_one
+from shared.runtime.price import estimate_all, estimate_one
 from shared.settings import REPOSITORY
 
 JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shared.runtime.group_commit import GroupCommit
+from shared.runtime.queue import GroupCommit
 
 pytestmark = pytest.mark.anyio
 

@@ -5,9 +5,9 @@ import uuid
 import pytest
 
 from shared.errors import BadRequest, Invalid
-from shared.runtime.job_names import make_next_name
-from shared.storage import jobs, pages
-from shared.storage.names import check_name
+from shared.runtime.lifecycle import make_next_name
+from shared.storage import database, jobs
+from shared.storage.database import check_name
 
 ID = uuid.UUID("6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11")
 
@@ -49,12 +49,12 @@ def test_a_name_that_would_need_quoting_is_refused(name: str) -> None:
         check_name(name)
 
 
-SCOPE = pages.cursor_scope("jobs", state=None, name="first")
+SCOPE = database.cursor_scope("jobs", state=None, name="first")
 
 
-@pytest.mark.parametrize("key", [(7,), (-1, 0), (pages.LARGEST_KEY, 3)])
+@pytest.mark.parametrize("key", [(7,), (-1, 0), (database.LARGEST_KEY, 3)])
 def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
-    assert pages.decode_cursor(pages.encode_cursor(SCOPE, *key), SCOPE, len(key)) == key
+    assert database.decode_cursor(database.encode_cursor(SCOPE, *key), SCOPE, len(key)) == key
 
 
 @pytest.mark.parametrize(
@@ -65,48 +65,52 @@ def test_a_cursor_gives_back_its_key(key: tuple[int, ...]) -> None:
         "%%%",
         "é",
         "\0",
-        pages.encode_cursor(SCOPE, 1, 2),
-        pages.encode_cursor(SCOPE, 1 << 31),
+        database.encode_cursor(SCOPE, 1, 2),
+        database.encode_cursor(SCOPE, 1 << 31),
         "WyJhIl0",
         "WyJhIixbMV0sM10",
     ],
 )
 def test_a_cursor_that_is_not_ours_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest, match="cursor"):
-        pages.decode_cursor(cursor, SCOPE, 1)
+        database.decode_cursor(cursor, SCOPE, 1)
 
 
 def test_a_cursor_gives_back_the_text_that_rows_are_sorted_by() -> None:
-    assert pages.decode_sorted_cursor(pages.encode_cursor(SCOPE, 7, sorted_by="näme"), SCOPE) == ("näme", 7)
+    assert database.decode_sorted_cursor(database.encode_cursor(SCOPE, 7, sorted_by="näme"), SCOPE) == ("näme", 7)
 
 
-@pytest.mark.parametrize("cursor", [pages.encode_cursor(SCOPE, 7, sorted_by="a\0"), pages.encode_cursor(SCOPE, 1, 2)])
+@pytest.mark.parametrize(
+    "cursor", [database.encode_cursor(SCOPE, 7, sorted_by="a\0"), database.encode_cursor(SCOPE, 1, 2)]
+)
 def test_a_forged_text_to_sort_by_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest, match="cursor"):
-        pages.decode_sorted_cursor(cursor, SCOPE)
+        database.decode_sorted_cursor(cursor, SCOPE)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pages.cursor_scope("jobs", state="running", name="first"),
-        pages.cursor_scope("jobs", state=None, name="second"),
-        pages.cursor_scope("corpora", state=None, name="first"),
+        database.cursor_scope("jobs", state="running", name="first"),
+        database.cursor_scope("jobs", state=None, name="second"),
+        database.cursor_scope("corpora", state=None, name="first"),
     ],
 )
 def test_a_cursor_is_refused_where_it_would_leave_rows_out(other: str) -> None:
     with pytest.raises(BadRequest, match="other filters") as raised:
-        pages.decode_cursor(pages.encode_cursor(SCOPE, 7), other, 1)
+        database.decode_cursor(database.encode_cursor(SCOPE, 7), other, 1)
     assert "filters" in str(raised.value.hint)
 
 
 def test_the_order_of_filters_does_not_matter() -> None:
-    assert pages.cursor_scope("jobs", name="first", state=None) == SCOPE
+    assert database.cursor_scope("jobs", name="first", state=None) == SCOPE
 
 
 def test_a_page_knows_whether_there_is_another() -> None:
-    assert pages.make_page([3, 2, 1], 2, SCOPE, 2) == pages.Page(data=[3, 2], next_cursor=pages.encode_cursor(SCOPE, 2))
-    assert pages.make_page([3, 2], 2, SCOPE, 2).next_cursor is None
+    assert database.make_page([3, 2, 1], 2, SCOPE, 2) == database.Page(
+        data=[3, 2], next_cursor=database.encode_cursor(SCOPE, 2)
+    )
+    assert database.make_page([3, 2], 2, SCOPE, 2).next_cursor is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shared.device_settings import Device
 from shared.errors import Invalid
 from shared.model_settings import Model
-from shared.runtime.placement import find_problems, place_models, settings_for_device
+from shared.runtime.price import find_problems, place_models, settings_for_device
 from shared.settings import REPOSITORY, Settings
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}

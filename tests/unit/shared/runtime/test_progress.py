@@ -10,9 +10,7 @@ from shared.contracts.calls import Generate, Judge
 from shared.contracts.params import Params
 from shared.contracts.replies import Generated
 from shared.pipelines.binding import Binding, Pin
-from shared.runtime.jobs import JobSpec
-from shared.runtime.progress import SampleProgress, StoredAnswer, decode_answer
-from shared.runtime.replay import Replay
+from shared.runtime.advance import JobSpec, Replay, SampleProgress, StoredAnswer, decode_answer
 
 JOB = JobSpec(
     id=1,

@@ -12,8 +12,8 @@ from shared.contracts.calls import Generate, Grade
 from shared.contracts.replies import Failure, FailureKind, Generated, Graded, require
 from shared.contracts.samples import Extraction, Item, Outcome, Steps
 from shared.pipelines.grading import run_and_grade, with_verdict
-from shared.runtime import replay as replays
-from shared.runtime.replay import Replay
+from shared.runtime import advance
+from shared.runtime.advance import Replay
 
 A, B = (Generate(template="cot", question=question) for question in "ab")
 REPLY, OTHER = Generated(text="one"), Generated(text="two")
@@ -193,7 +193,7 @@ def _match_slowly() -> None:
 def test_a_step_that_does_not_end_fails_its_sample(
     endless: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replays, "STEP_S", 0.05)
+    monkeypatch.setattr(advance, "STEP_S", 0.05)
 
     def steps() -> Generator[Any, Any, Any]:
         yield A

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.runtime.time_batches import batch_by_time
+from shared.runtime.worker import batch_by_time
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from shared.storage.database import Database
-from shared.storage.outages import PAUSES_S, concerns_rows, is_passing, retry_through_outage
+from shared.storage.database import PAUSES_S, Database, concerns_rows, is_passing, retry_through_outage
 from tests.faults.proxy import HOST
 
 pytestmark = pytest.mark.anyio

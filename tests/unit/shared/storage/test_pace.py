@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.storage.pace import FEWEST, estimate_bounds, estimate_seconds
+from shared.storage.jobs import FEWEST, estimate_bounds, estimate_seconds
 
 FIRST = datetime(2026, 11, 21, 8, tzinfo=UTC)
 

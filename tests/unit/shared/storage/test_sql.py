@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from shared.storage.sql import NAMES, fill_names
+from shared.storage.database import NAMES, fill_names
 
 REPOSITORY = Path(__file__).parents[4]
 SOURCES = sorted(
     file
     for folder in ("shared", "services", "mathrag", "world", "bench")
     for file in (REPOSITORY / folder).rglob("*.py")
-    if file != REPOSITORY / "shared/storage/sql.py"
+    if file != REPOSITORY / "shared/storage/database.py"
 )
 NUMBERED = re.compile(r"\bstate\s*(=|<>|!=|<=?|>=?|(NOT )?IN\s*\(|WHEN|= CASE [^)]*? THEN)\s*\d")
 ACCEPTED = re.compile(r"(?<!NOT )\b\w+\.accepted AND\b|\bAND \w+\.accepted\b")

@@ -12,7 +12,7 @@ import pytest
 from services.orchestrator.api import parquet as parquet_module
 from services.orchestrator.api.formats import FORMATS, choose_format, format_cell
 from services.orchestrator.api.parquet import Outlet
-from shared.storage.results import ResultRow
+from shared.storage.provenance import ResultRow
 
 ENDED = datetime(2026, 11, 21, 8, 0, 0, 123456, tzinfo=UTC)
 

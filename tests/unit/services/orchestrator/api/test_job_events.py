@@ -10,8 +10,7 @@ import pytest
 from services.orchestrator.api.events import StreamPosition, list_messages, parse_event_id
 from shared.contracts.params import Params
 from shared.errors import BadRequest
-from shared.storage.events import JobSnapshot, JobStateChange
-from shared.storage.jobs import Gate, Job, StageCount, count_requests
+from shared.storage.jobs import Gate, Job, JobSnapshot, JobStateChange, StageCount, count_requests
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 GATE = Gate(strategy="judge", reason="", tau=0.45, rho=0.1, low=0.0, high=0.2, pairs=5, asked=5, unparsed=0)

@@ -6,8 +6,7 @@ import pytest
 
 from services.orchestrator.reports.label_agreement import LabelAgreement, compute_agreement
 from shared.contracts.labels import FEWEST, KINDS, Value, What
-from shared.storage.label_sets import LabelSet
-from shared.storage.labels import CountedLabels, SystemRating
+from shared.storage.labels import CountedLabels, LabelSet, SystemRating
 
 Votes = dict[int, dict[str, Value | None]]
 

@@ -7,8 +7,7 @@ import pytest
 from services.orchestrator.reports.retrieval import Findings, Retrieval
 from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.significance import Difference
-from shared.storage.gold import ABSENT
-from shared.storage.samples import SampleWithOutcome
+from shared.storage.samples import ABSENT, SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample
 
 GOLD = {0: {"a": 2}, 1: {"b": 1, "c": 1}}

@@ -10,7 +10,7 @@ from shared.contracts.calls import Lane
 from shared.contracts.params import GateParams, GradingParams, HydeParams, Params, RerankParams
 from shared.contracts.samples import GateDecision, Strategy
 from shared.pipelines.binding import Binding, Pin
-from shared.runtime.jobs import JobSpec
+from shared.runtime.advance import JobSpec
 
 JUDGE, GENERATOR, DENSE, SPARSE, GRADER, RERANKER = range(1, 7)
 PINS = {

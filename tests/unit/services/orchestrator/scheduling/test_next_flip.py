@@ -4,7 +4,7 @@ import pytest
 
 from services.orchestrator.scheduling.next_flip import predict_next_flip
 from shared.contracts.calls import Lane
-from shared.storage.lanes import LaneWork
+from shared.storage.jobs import LaneWork
 
 
 def lane(model: str, queued: int = 0, ended: int = 0, device: str | None = "cpu:0") -> LaneWork:

@@ -2,9 +2,8 @@
 
 from services.orchestrator.scheduling.whatif import ModelWanted, make_demands
 from shared.contracts.calls import Lane
-from shared.lease.demand import Room
-from shared.lease.hardware import Hardware
-from shared.lease.plan import Plan, plan
+from shared.lease.memory import Hardware
+from shared.lease.plan import Plan, Room, plan
 
 ROOM = Room(device="gpu:0", budget_mib=11_700)
 LARGE, SMALL = "qwen2.5-7b", "qwen2.5-0.5b"

@@ -13,7 +13,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved, Scored
 from shared.contracts.samples import Trace
 from shared.errors import Invalid
-from shared.runtime.replay import Replay
+from shared.runtime.advance import Replay
 from shared.storage.configurations import SHIPPED, Configuration, merge
 from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values, watched
 

@@ -13,7 +13,7 @@ from shared.contracts.params import Params
 from shared.contracts.replies import Failure, FailureKind, Generated, Reply, Retrieved, Scored
 from shared.contracts.samples import Item, Sample, Trace
 from shared.pipelines import registry
-from shared.runtime.replay import Replay
+from shared.runtime.advance import Replay
 
 DOCUMENTS = {
     document.hash: document

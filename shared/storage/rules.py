@@ -1,7 +1,8 @@
-"""Store rule banks: named, ordered lists of rules. A sealed bank is final and identified by its content's hash."""
+"""Rows of rule banks and their rules."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from array import array
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -10,41 +11,59 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.contracts import canonical
+from shared.contracts.graphs import Phrase
 from shared.contracts.mining import Mining, StoredMining
+from shared.contracts.replies import NumberedRule
 from shared.contracts.rules import Miner, Rule
 from shared.errors import Conflict, Invalid, NotFound
-from shared.storage import pages
-from shared.storage.copying import copy
-from shared.storage.database import Database
-from shared.storage.names import check_name
-from shared.storage.unknown import make_not_found
+from shared.storage import database, devices
+from shared.storage import database as storage
+from shared.storage.database import Database, check_name, copy, make_not_found
+from shared.storage.devices import ModelJob
+
+# Store rule banks: named, ordered lists of rules. A sealed bank is final and identified by its content's hash.
 
 State = Literal["mining", "ready", "failed", "cancelled"]
+
 FROM = """
     SELECT b.id, b.name, b.state, encode(b.hash, 'hex') AS hash, g.name AS graph,
         encode(b.graph_hash, 'hex') AS graph_hash, b.miner, b.limits, b.relations, b.rules,
         j.public_id::text AS job, b.reason, b.created_at, b.sealed_at
     FROM rule_banks b LEFT JOIN graphs g ON g.id = b.graph_id LEFT JOIN jobs j ON j.id = b.job_id"""
+
 ONE = text(f"{FROM} WHERE b.name = :name")
+
 LIST = text(f"{FROM} WHERE b.id < :before ORDER BY b.id DESC LIMIT :n")
-SCOPE = pages.cursor_scope("rules")
+
+SCOPE = storage.cursor_scope("rules")
+
 LOCK = text("SELECT pg_advisory_xact_lock(hashtext('mathrag rule banks'))")
+
 INSERT = text("""
     INSERT INTO rule_banks (name, state, graph_id, graph_hash, miner, limits, relations, job_id)
     VALUES (:name, 'mining', :graph, :graph_hash, :miner, CAST(:limits AS json), :relations, :job) RETURNING id""")
+
 AGAIN = text("UPDATE rule_banks SET state = 'mining', job_id = :job, reason = NULL WHERE name = :name AND hash IS NULL")
+
 COLUMNS = ("bank_id", "ordinal", "head", "certainty", "rule")
+
 SEAL = text("""
     UPDATE rule_banks SET state = 'ready', hash = :hash, rules = :rules, reason = NULL, sealed_at = clock_timestamp()
     WHERE id = :bank AND hash IS NULL""")
+
 END = text("UPDATE rule_banks SET state = :state, reason = :reason WHERE id = :bank AND hash IS NULL")
+
 RULES = text("""
     SELECT rule FROM rules WHERE bank_id = :bank AND ordinal >= :first AND ordinal < :beyond ORDER BY ordinal""")
+
 PINNED_BY = text("""
     SELECT j.name FROM jobs j JOIN models m ON m.id = CAST(j.pins -> 'rules' ->> 'model_id' AS integer)
     WHERE j.ended_at IS NULL AND m.backend = 'rules' AND m.digest = :hash ORDER BY j.id LIMIT 5""")
+
 DELETE = text("DELETE FROM rule_banks WHERE id = :bank")
+
 BATCH = 1000
+
 """Rules read per round trip."""
 
 
@@ -124,13 +143,13 @@ async def find_bank(connection: AsyncConnection, name: str) -> RuleBank | None:
     return None if row is None else _bank(row)
 
 
-async def list_banks(database: Database, limit: int, cursor: str | None = None) -> pages.Page[RuleBank]:
+async def list_banks(database: Database, limit: int, cursor: str | None = None) -> storage.Page[RuleBank]:
     """List banks, newest first."""
-    before = pages.decode_cursor(cursor, SCOPE, 1)[0] if cursor else pages.LARGEST_KEY
+    before = storage.decode_cursor(cursor, SCOPE, 1)[0] if cursor else storage.LARGEST_KEY
     async with database.transaction() as connection:
         rows = (await connection.execute(LIST, {"before": before, "n": limit + 1})).mappings()
         found = [_bank(row) for row in rows]
-    return pages.make_page(found, limit, SCOPE, *(bank.id for bank in found[:limit][-1:]))
+    return storage.make_page(found, limit, SCOPE, *(bank.id for bank in found[:limit][-1:]))
 
 
 async def get_sealed_hash(connection: AsyncConnection, name: str) -> str:
@@ -265,3 +284,180 @@ def miner_of(mining: Mining) -> str:
 
 def _bank(row: RowMapping) -> RuleBank:
     return RuleBank(**row)
+
+
+# Look up rules of a sealed bank, by head relation or by number.
+
+BANK = text("""
+    SELECT m.digest AS hash, b.id, b.miner FROM models m JOIN rule_banks b ON encode(b.hash, 'hex') = m.digest
+    WHERE m.id = :model ORDER BY b.id LIMIT 1""")
+
+# A rule's bytes are JSON: the relations of its body and its support have no columns.
+RELATIONS = text("""
+    SELECT relation, bool_or(is_head) AS is_head FROM rules r CROSS JOIN LATERAL (
+        SELECT r.head AS relation, true AS is_head
+        UNION ALL SELECT atom ->> 0, false
+        FROM json_array_elements(CAST(convert_from(r.rule, 'UTF8') AS json) -> 'body') b(atom)) named
+    WHERE bank_id = :bank GROUP BY relation ORDER BY relation""")
+
+OF_HEADS = text("""
+    SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND head = ANY(:heads) AND certainty >= :least""")
+
+NUMBERS = text("""
+    SELECT ordinal FROM rules WHERE bank_id = :bank AND certainty >= :least
+        AND CAST(CAST(convert_from(rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support ORDER BY ordinal""")
+
+BY_NUMBER = text("SELECT ordinal, rule FROM rules WHERE bank_id = :bank AND ordinal = ANY(:numbers)")
+
+PHRASES = text("SELECT phrases FROM graphs WHERE phrases_hash = :hash ORDER BY id LIMIT 1")
+
+
+class PinnedBank(NamedTuple):
+    """The bank to which a job is pinned."""
+
+    hash: str
+    id: int
+    miner: Miner
+
+
+async def find_pinned_bank(connection: AsyncConnection, model: int) -> PinnedBank | None:
+    """Find the bank of a model row, the first one if several are equal; None if it was deleted."""
+    row = (await connection.execute(BANK, {"model": model})).first()
+    return None if row is None else PinnedBank(hash=row.hash, id=row.id, miner=row.miner)
+
+
+async def list_relations(connection: AsyncConnection, bank: int) -> dict[str, bool]:
+    """List the relations in the bank's rules, sorted by name, with whether a rule leads to the relation."""
+    return {row.relation: row.is_head for row in await connection.execute(RELATIONS, {"bank": bank})}
+
+
+async def stream_rules_for_heads(
+    connection: AsyncConnection, bank: int, relations: Collection[str], least: float
+) -> AsyncIterator[list[NumberedRule]]:
+    """Yield batches of rules that lead to one of the relations with at least this certainty, in no order."""
+    values = {"bank": bank, "heads": sorted(relations), "least": least}
+    async with connection.stream(OF_HEADS, values, execution_options={"yield_per": BATCH}) as found:
+        async for rows in found.partitions(BATCH):
+            yield [_rule(row.ordinal, row.rule) for row in rows]
+
+
+async def list_rule_numbers(connection: AsyncConnection, bank: int, least: float, support: int) -> Sequence[int]:
+    """List the numbers of all rules with at least this certainty and support, in order."""
+    values = {"bank": bank, "least": least, "support": support}
+    return array("i", (await connection.execute(NUMBERS, values)).scalars().all())
+
+
+async def find_rules_by_number(
+    connection: AsyncConnection, bank: int, wanted: Collection[int]
+) -> dict[int, NumberedRule]:
+    """Find the rules with these numbers; missing numbers are left out."""
+    rows = await connection.execute(BY_NUMBER, {"bank": bank, "numbers": sorted(wanted)})
+    return {row.ordinal: _rule(row.ordinal, row.rule) for row in rows}
+
+
+async def find_phrases(connection: AsyncConnection, hash_: str) -> Mapping[str, Phrase] | None:
+    """Find the relation phrases with this hash (hex); None if no graph has them any more."""
+    found = (await connection.execute(PHRASES, {"hash": bytes.fromhex(hash_)})).scalar()
+    return None if found is None else msgspec.convert(found, dict[str, Phrase])
+
+
+def _rule(number: int, raw: bytes) -> NumberedRule:
+    return NumberedRule(number, msgspec.json.decode(raw, type=Rule))
+
+
+# Details of a rule bank: the relations that its rules lead to, and the jobs that use it.
+
+HEADS = text("""
+    SELECT head AS relation, count(*) AS rules, max(certainty) AS best FROM rules WHERE bank_id = :bank
+    GROUP BY head ORDER BY count(*) DESC, head LIMIT 500""")
+
+ROWS = text("SELECT id FROM models WHERE backend = 'rules' AND digest = :hash")
+
+
+class HeadRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of rules that lead to a relation."""
+
+    relation: str
+    rules: int
+    best: float
+    """Certainty of the most certain rule."""
+
+
+class RuleBankDetails(RuleBank, frozen=True, kw_only=True):
+    """A bank with its head relations and jobs."""
+
+    heads: list[HeadRules]
+    """The 500 relations with the most rules."""
+    followed_by: list[ModelJob]
+    """The newest jobs pinned to its content."""
+
+
+async def load_details(connection: AsyncConnection, name: str) -> RuleBankDetails:
+    """Load the bank called `name` with its details.
+
+    Raises:
+        NotFound: there is none.
+    """
+    bank = await get_bank(connection, name)
+    heads = (await connection.execute(HEADS, {"bank": bank.id})).mappings()
+    ids = (await connection.execute(ROWS, {"hash": bank.hash})).scalars().all() if bank.hash else []
+    return RuleBankDetails(
+        heads=[HeadRules(**row) for row in heads],
+        followed_by=await devices.list_jobs_naming(connection, ids) if ids else [],
+        **msgspec.structs.asdict(bank),
+    )
+
+
+# List the rules of a bank, filtered and sorted, page by page.
+
+Order = Literal["bank", "confidence"]
+
+"""`bank` is the bank's own order; `confidence` lists the most certain rules first."""
+
+# Support has no column of its own: it is part of the rule's JSON.
+CHOSEN = """
+    r.bank_id = :bank AND r.head = COALESCE(CAST(:head AS text), r.head) AND r.certainty >= :least
+        AND (CAST(:support AS bigint) <= 1
+            OR CAST(CAST(convert_from(r.rule, 'UTF8') AS json) ->> 'support' AS bigint) >= :support)"""
+
+NUMBERED = "SELECT r.ordinal, r.rule FROM rules r"
+
+IN_ORDER = text(f"{NUMBERED} WHERE {CHOSEN} AND r.ordinal > :after ORDER BY r.ordinal LIMIT :n")
+
+BY_CERTAINTY = text(f"""{NUMBERED} LEFT JOIN rules a ON a.bank_id = r.bank_id AND a.ordinal = :after
+    WHERE {CHOSEN} AND (a.ordinal IS NULL OR (r.certainty, -r.ordinal) < (a.certainty, -a.ordinal))
+    ORDER BY r.certainty DESC, r.ordinal LIMIT :n""")
+
+
+class RuleSelection(NamedTuple):
+    """Filters and order of a list of rules."""
+
+    head: str | None = None
+    """Only rules that lead to this relation; None lists all."""
+    least: float = 0.0
+    """Lowest certainty: PCA confidence if there is one, otherwise standard confidence."""
+    support: int = 1
+    order: Order = "bank"
+
+
+async def list_rules(
+    connection: AsyncConnection, name: str, chosen: RuleSelection, limit: int, cursor: str | None
+) -> database.Page[Rule]:
+    """List the selected rules of the bank.
+
+    Raises:
+        BadRequest: the cursor belongs to another list.
+        NotFound: there is no such bank.
+    """
+    filters = {name: None if value is None else str(value) for name, value in chosen._asdict().items()}
+    scope = database.cursor_scope("rules of", bank=name, **filters)
+    after = database.decode_cursor(cursor, scope, 1)[0] if cursor else -1
+    values = {
+        "bank": (await get_bank(connection, name)).id, "after": after, "head": chosen.head,
+        "least": chosen.least, "support": chosen.support,
+        "n": limit + 1,
+    }  # fmt: skip
+    statement = BY_CERTAINTY if chosen.order == "confidence" else IN_ORDER
+    rows = (await connection.execute(statement, values)).all()
+    found = [msgspec.json.decode(row.rule, type=Rule) for row in rows]
+    return database.make_page(found, limit, scope, *(row.ordinal for row in rows[:limit][-1:]))

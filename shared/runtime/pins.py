@@ -1,0 +1,691 @@
+"""What a job is pinned to: models, plug-ins, and the calibrations of thresholds, judges and rules."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+from importlib.metadata import version
+from statistics import fmean
+from typing import Any
+from unicodedata import unidata_version
+
+import msgspec
+from anyio import to_thread
+from msgspec.structs import replace
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared import suggestions
+from shared.contracts import canonical
+from shared.contracts.architecture import Architecture
+from shared.contracts.grading import MATHEMATICAL
+from shared.contracts.labels import FEWEST, KINDS
+from shared.contracts.params import CragParams, GradingParams, JudgeCalibration, Limits, Params
+from shared.contracts.plugins import Kind, PluginPin
+from shared.contracts.replies import Failure, FailureKind
+from shared.contracts.requests import Request
+from shared.contracts.rule_params import RuleragParams
+from shared.contracts.samples import Decision, Outcome
+from shared.errors import Conflict, Invalid, Unavailable, Unreadable
+from shared.lease.memory import estimate_memory, read_context
+from shared.mathtext import mathematics, verification
+from shared.models import weights
+from shared.models.static_embeddings import StaticEmbedder
+from shared.pipelines import source
+from shared.pipelines.binding import Bound, Pin
+from shared.pipelines.registry import Registered
+from shared.plugins.loading import explain_unusable, get_usable
+from shared.plurals import format_count
+from shared.rag.calibration import Calibration, TooFewObservations, calibrate
+from shared.rag.crag import SHIPPED_VECTORS, ListAction
+from shared.rag.graders import get_grader
+from shared.rag.prompts import make_template_reference, template
+from shared.retrieval_settings import MODELS
+from shared.runtime.parameters import check_thresholds
+from shared.statistics.monotone import fit_monotone
+from shared.storage import jobs, rules
+from shared.storage import labels as stored_labels
+from shared.storage import samples as stored_samples
+from shared.storage.database import try_decode_params
+from shared.storage.labels import CountedLabels, LabelSet
+from shared.storage.samples import SampleWithOutcome
+
+# Rows of models: what answers calls. A row's identity never changes; a changed model is another row.
+
+REGISTER = text("""
+    INSERT INTO models (name, backend, digest, version, options, hash, device, needs_lease, footprint_mib, estimated,
+                        architecture)
+    VALUES (:name, :backend, :digest, :version, CAST(:options AS jsonb), :hash, :device, :needs_lease, :footprint_mib,
+            :estimated, CAST(:architecture AS jsonb))
+    ON CONFLICT (hash) DO UPDATE SET registered_at = clock_timestamp(), device = EXCLUDED.device,
+        footprint_mib = EXCLUDED.footprint_mib, estimated = EXCLUDED.estimated, architecture = EXCLUDED.architecture,
+        served = true
+    RETURNING id""")
+
+BY_HASH = text("SELECT id, hash FROM models WHERE hash = ANY(:hashes)")
+
+LATEST = text("SELECT id, hash, digest FROM models WHERE name = :name AND served ORDER BY registered_at DESC LIMIT 1")
+
+SERVED = text("SELECT DISTINCT name FROM models WHERE served AND device IS NOT NULL")
+
+RETIRE = text("""
+    UPDATE models SET served = false
+    WHERE device = :device AND served AND (CAST(:name AS text) IS NULL OR name = :name)""")
+
+OF_INDEX = text("""
+    SELECT i.kind, m.id, m.hash FROM corpora c
+    JOIN indexes i ON i.id IN (c.dense_index, c.sparse_index) AND i.state = 'ready'
+    JOIN models m ON m.id = i.model_id WHERE c.id = :corpus""")
+
+
+class ModelIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a model that changes its replies, and where it runs."""
+
+    name: str
+    backend: str
+    digest: str | None
+    """None if the backend has none; replies are then reused inside one job only."""
+    version: str = ""
+    options: dict[str, Any] = {}
+    device: str | None = None
+    needs_lease: bool = False
+    footprint_mib: int = 0
+
+    @property
+    def hash(self) -> bytes:
+        """SHA-256 of name, backend, digest, version, options, and whether the model needs the lease."""
+        return canonical.digest([self.name, self.backend, self.digest, self.version, self.options, self.needs_lease])
+
+
+GRADER = ModelIdentity(
+    name="grader", backend="grader", digest=mathematics.digest(), version=f"{version('math-verify')}/{version('sympy')}"
+)
+
+"""The grader of mathematics and the strict rules as one model; a new version of either grades again."""
+
+VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.digest(), version=version("sympy"))
+
+WEIGHTS = MODELS / "difficulty" / "weights.json"
+
+ESTIMATOR = ModelIdentity(
+    name="difficulty", backend="logistic-regression", digest=weights.digest(WEIGHTS) if WEIGHTS.exists() else "none"
+)
+
+"""The difficulty classifier. Its file names the embedder that it was fitted to, so one digest covers both."""
+
+
+def grader_identity(name: str) -> ModelIdentity:
+    """Return the identity of a grader; text graders depend on Python's version of Unicode, others on their code."""
+    if name == "math":
+        return GRADER
+    if name in MATHEMATICAL:
+        return msgspec.structs.replace(GRADER, name=f"grader-{name}")
+    if (plugin := get_grader(name).plugin) is not None:
+        version = f"{plugin.distribution} {plugin.version}"
+        return ModelIdentity(name=f"grader-{name}", backend="grader", digest=plugin.hash, version=version)
+    return ModelIdentity(name=f"grader-{name}", backend="grader", digest=name, version=f"{unidata_version}/1")
+
+
+MINERS = canonical.digest(sorted(source.read_packages(["shared.rules"]).items())).hex()
+
+"""SHA-256 of the sources of all miners, as this process imported them; another version mines again."""
+
+
+def miner_identity(graph: str) -> ModelIdentity:
+    """Return the identity of the miners over the graph with this hash, so that equal requests are mined once."""
+    return ModelIdentity(name="miner", backend="miner", digest=graph, version=MINERS)
+
+
+def bank_identity(bank: str) -> ModelIdentity:
+    """Return the identity of the rule bank with this hash, to which jobs are pinned."""
+    return ModelIdentity(name="rules", backend="rules", digest=bank)
+
+
+def embedder_identity(signature: str) -> ModelIdentity:
+    """Return the model of the embedder whose vectors this signature determines."""
+    return ModelIdentity(name=EMBEDDER, backend="embedder", digest=signature)
+
+
+BUILT_IN: Mapping[str, ModelIdentity] = {"grade": GRADER, "verify": VERIFIER, "estimate": ESTIMATOR}
+
+"""By role, what the code itself answers with. Another digest or version makes another call."""
+
+EMBEDDER = "embedder"
+
+"""Name of the row that stands for what the retriever embeds with."""
+
+NO_RERANKER = ModelIdentity(name="reranker", backend="none", digest="none")
+
+"""Stands for the reranker while none is configured."""
+
+NOT_CONFIGURED = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker is configured (`retrieval.reranker`)")
+
+"""The reply to every call of `NO_RERANKER`."""
+
+
+async def register(
+    connection: AsyncConnection, identity: ModelIdentity, architecture: Architecture | None = None
+) -> int:
+    """Register the model and return its row id; jobs get the newest registration of a name.
+
+    A footprint that is not declared is estimated from the architecture, where there is one.
+    """
+    slots = identity.options.get("parallel", 1)
+    memory = estimate_memory(
+        declared_mib=identity.footprint_mib,
+        architecture=architecture,
+        context=read_context(identity.options),
+        parallel=slots,
+        on_gpu=not (identity.device or "cpu").startswith("cpu"),
+    )
+    values = {**msgspec.structs.asdict(identity), "hash": identity.hash}
+    values["options"] = canonical.encode(identity.options).decode()
+    values["architecture"] = canonical.encode(architecture).decode() if architecture else None
+    values |= {"footprint_mib": memory.at(slots), "estimated": memory.source == "assumed"}
+    return int((await connection.execute(REGISTER, values)).scalar_one())
+
+
+async def retire(connection: AsyncConnection, device: str, name: str | None = None) -> None:
+    """Mark the device's models, or those with this name, as no longer served; its guard registers what it serves."""
+    await connection.execute(RETIRE, {"device": device, "name": name})
+
+
+async def pin(connection: AsyncConnection, role: str, name: str) -> Pin:
+    """Pin the newest row of the model called `name`.
+
+    Raises:
+        Invalid: no guard has registered such a model.
+    """
+    row = (await connection.execute(LATEST, {"name": name})).first()
+    if row is None:
+        served = (await connection.execute(SERVED)).scalars()
+        hint = suggestions.make_hint(name, served, "`mathrag model list` shows all; is the guard up?")
+        raise Invalid(f"`models.{role}`: no guard serves a model {name!r}", hint=hint)
+    return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
+
+
+async def pin_built_in(connection: AsyncConnection) -> dict[str, Pin]:
+    """Pin `BUILT_IN`. Rows are written once only, because submissions that write them would wait for each other."""
+    hashes = [identity.hash for identity in BUILT_IN.values()]
+    found = {row.hash: row.id for row in await connection.execute(BY_HASH, {"hashes": hashes})}
+    return {
+        role: Pin(model_id=found.get(own.hash) or await register(connection, own), hash=own.hash.hex())
+        for role, own in BUILT_IN.items()
+    }
+
+
+async def pin_grader(connection: AsyncConnection, name: str) -> Pin:
+    """Pin the grader of the job's answers."""
+    return await pin_identity(connection, grader_identity(name))
+
+
+async def pin_identity(connection: AsyncConnection, own: ModelIdentity) -> Pin:
+    """Pin an identity of the program itself; its row is written once only, as in `pin_built_in`."""
+    found = (await connection.execute(BY_HASH, {"hashes": [own.hash]})).first()
+    return Pin(model_id=found.id if found else await register(connection, own), hash=own.hash.hex())
+
+
+async def pin_reranker(connection: AsyncConnection) -> Pin:
+    """Pin the newest row of the reranker. The retriever registers it when it starts, even if none is configured."""
+    row = (await connection.execute(LATEST, {"name": NO_RERANKER.name})).first()
+    if row is None:
+        return Pin(model_id=await register(connection, NO_RERANKER), hash=NO_RERANKER.hash.hex())
+    return Pin(model_id=row.id, hash=row.hash.hex(), pinned=row.digest is not None)
+
+
+async def pin_embedder(connection: AsyncConnection) -> Pin:
+    """Pin the newest row of the embedder.
+
+    Raises:
+        Unavailable: the retriever has not registered one yet.
+    """
+    row = (await connection.execute(LATEST, {"name": EMBEDDER})).first()
+    if row is None:
+        raise Unavailable("the retriever has not said yet what it embeds with", hint="see its log")
+    return Pin(model_id=row.id, hash=row.hash.hex())
+
+
+async def pin_indexes(connection: AsyncConnection, corpus: int, name: str) -> dict[str, Pin]:
+    """Pin the corpus's current index builds by kind.
+
+    Raises:
+        Unavailable: its indexes are not built yet.
+    """
+    rows = (await connection.execute(OF_INDEX, {"corpus": corpus})).all()
+    if len(rows) < 2:
+        raise Unavailable(f"the indexes of corpus {name!r} are not ready", hint="wait until it is indexed")
+    return {row.kind: Pin(model_id=row.id, hash=row.hash.hex()) for row in rows}
+
+
+# What a job uses of plug-ins, and of the operator's prompts and rubrics: checked and pinned at its submission.
+
+ANSWER_SLOTS = frozenset({"question", "context"})
+
+_REQUEST = msgspec.json.Decoder(Request)
+
+
+def pins_of(pipeline: Registered, params: Params, calls: Iterable[Bound]) -> list[PluginPin]:
+    """List the plug-ins that a job's replays need; `calls` are those of its dry run."""
+    used = (pipeline.plugin, get_grader(params.grading.grader).plugin)
+    return [*(plugin for plugin in used if plugin is not None), *_templates(calls)]
+
+
+def _templates(calls: Iterable[Bound]) -> list[PluginPin]:
+    """List the operator's templates that these calls are rendered with, each once."""
+    named = sorted({_REQUEST.decode(bound.body).template.partition("@")[0] for bound in calls})
+    found = (get_usable(Kind.TEMPLATE, name) for name in named if name)
+    return [plugin.pin for plugin in found if plugin is not None]
+
+
+def check_prompt(name: str) -> None:
+    """Return if the operator's prompt of this name can ask for an answer; "" is the shipped one.
+
+    Raises:
+        Invalid: there is none, it cannot be used, or it needs something else than an answer is asked for with.
+    """
+    if not name:
+        return
+    if get_usable(Kind.TEMPLATE, name) is None:
+        problem = explain_unusable(Kind.TEMPLATE, name) or f"no prompt {name!r} is in the folder `plugins.templates`"
+        raise Invalid(f"`params.generate.template`: {problem}", hint="mathrag plugin list")
+    if strange := sorted(set(template(name).required) - ANSWER_SLOTS):
+        problem = f"prompt {name!r} needs {strange}, and answers are asked for with `question` and `context`"
+        raise Invalid(f"`params.generate.template`: {problem}", hint="correct the file, then restart the stack")
+
+
+def with_rubric(grading: GradingParams) -> GradingParams:
+    """Replace `@NAME` by the text of that rubric, so that the job keeps what its replies are rated by.
+
+    Raises:
+        Invalid: there is no such rubric, or it cannot be used.
+    """
+    if not grading.rubric.startswith("@"):
+        return grading
+    name = grading.rubric[1:]
+    found = get_usable(Kind.RUBRIC, name)
+    if found is None:
+        problem = explain_unusable(Kind.RUBRIC, name) or f"no rubric {name!r} is in the folder `plugins.rubrics`"
+        raise Invalid(f"`params.grading.rubric`: {problem}", hint="mathrag plugin list")
+    return msgspec.structs.replace(grading, rubric=next(iter(found.texts.values())))
+
+
+# Compute thresholds for `crag` from a job whose result lists have labels.
+#
+# Labels come from the dataset's gold documents, or from the judge's verdicts in another `crag` job on the same
+# questions.
+
+PIPELINE = "crag"
+
+"""Only this pipeline's decisions hold the evaluator's confidence."""
+
+TRUST = 0.9
+
+"""Default share of lists that must be as the thresholds say."""
+
+EXAMPLE = {
+    "id": "6b0c1e9e-5f0f-4c0e-9a55-3d0f4f0f6a11", "name": "first", "evaluator": "judge", "skipped": 2,
+    "calibration": {
+        "trust": 0.9, "observations": 210, "relevant": 120,
+        "upper": {"value": 0.75, "low": 0.75, "high": 1.0, "met": 1.0},
+        "lower": {"value": 0.25, "low": 0.25, "high": 0.5, "met": 0.98},
+    },
+}  # fmt: skip
+
+
+class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+    """Thresholds of one evaluator, from one job."""
+
+    id: uuid.UUID
+    name: str
+    evaluator: str
+    skipped: int
+    """Answered items that have a label but no confidence from the evaluator."""
+    calibration: Calibration
+
+
+async def calibrate_crag(
+    connection: AsyncConnection, reference: str, trust: float = TRUST, judged_by: str | None = None
+) -> Calibrated:
+    """Compute thresholds from each item's first confidence and from whether its first list holds a relevant document.
+
+    The dataset's gold documents tell what is relevant, or, with `judged_by`, the judge of another job. Repeats of an
+    item add no information and are left out.
+
+    Raises:
+        NotFound: no such job.
+        Conflict: a job has another pipeline, dataset or corpus, or there are too few items of either kind.
+    """
+    row, job = await _find_job(connection, reference)
+    judged = None if judged_by is None else await _labels_from_judge(connection, job, judged_by)
+    pairs: list[tuple[float, bool]] = []
+    skipped = 0
+    async for batch in stored_samples.stream_with_outcomes_in(connection, row):
+        labels = await _gold_labels(connection, row, batch) if judged is None else judged
+        found = observations(batch, labels, job.evaluator)
+        pairs += [pair for pair in found if pair is not None]
+        skipped += found.count(None)
+    try:
+        calibration = await to_thread.run_sync(calibrate, pairs, trust)
+    except TooFewObservations as few:
+        hint = (
+            "the dataset's items need `gold_documents` ({} says that nothing is relevant), or another job judged them"
+        )
+        raise Conflict(f"job {job.name!r}: {few}", hint=hint) from few
+    return Calibrated(id=job.id, name=job.name, evaluator=job.evaluator, skipped=skipped, calibration=calibration)
+
+
+class _Job(msgspec.Struct, frozen=True, kw_only=True):
+    id: uuid.UUID
+    name: str
+    evaluator: str
+    searched: tuple[str, str | None]
+    """(dataset, corpus)"""
+
+
+async def _find_job(connection: AsyncConnection, reference: str) -> tuple[int, _Job]:
+    """Return the row id and the description of a job of `crag`."""
+    row = await jobs.resolve(connection, reference)
+    job = await jobs.view(connection, row)
+    if job.pipeline != PIPELINE:
+        hint = f"name a job of `{PIPELINE}`: only that pipeline records how sure its evaluator was"
+        raise Conflict(f"job {job.name!r} runs `{job.pipeline}`, which cannot give thresholds", hint=hint)
+    if job.params is None:
+        raise Unreadable(f"job {job.name!r}: {job.unreadable}", hint="ask the release that ran it")
+    searched = (job.dataset, job.corpus)
+    return row, _Job(id=job.id, name=job.name, evaluator=job.params.crag.evaluator, searched=searched)
+
+
+async def _labels_from_judge(connection: AsyncConnection, job: _Job, reference: str) -> dict[int, bool]:
+    """Return, by item, whether the judge of another job called its first list correct."""
+    row, judge = await _find_job(connection, reference)
+    if judge.evaluator != "judge" or judge.searched != job.searched:
+        raise Conflict(
+            f"job {judge.name!r} evaluates {judge.searched} by {judge.evaluator}: it cannot label {job.searched}",
+            hint="name a job with `crag.evaluator=judge` over the same dataset and corpus",
+        )
+    labels: dict[int, bool] = {}
+    async for batch in stored_samples.stream_with_outcomes_in(connection, row):
+        for index, first in _list_first_decisions(batch, judge.evaluator):
+            if first is not None:
+                labels[index] = first.action == ListAction.CORRECT
+    return labels
+
+
+async def _gold_labels(connection: AsyncConnection, job: int, batch: Collection[SampleWithOutcome]) -> dict[int, bool]:
+    """Return, for each labelled item of the batch, whether its first list holds a gold document."""
+    indexes = [row.index for row, _ in batch]
+    known = await stored_samples.list_labelled_items(connection, job, min(indexes), max(indexes))
+    relevant = await stored_samples.read_gold_documents(connection, job, min(indexes), max(indexes))
+    return gold_labels(batch, known, relevant)
+
+
+def gold_labels(
+    batch: Collection[SampleWithOutcome], known: Collection[int], relevant: Mapping[int, Mapping[str, int]]
+) -> dict[int, bool]:
+    """Return, for each item in `known` (those with labels), whether its first list holds a relevant document."""
+    return {
+        row.index: bool(_collect_first_list(outcome) & relevant.get(row.index, {}).keys())
+        for row, outcome in batch
+        if outcome and row.index in known and row.repeat == 0
+    }
+
+
+def observations(
+    batch: Collection[SampleWithOutcome], labels: Mapping[int, bool], evaluator: str
+) -> list[tuple[float, bool] | None]:
+    """Return (confidence, relevant) of each answered item with a label; None if it has no confidence."""
+    found = [(index, first) for index, first in _list_first_decisions(batch, evaluator) if index in labels]
+    confidences = [(first.detail.get("confidence") if first else None, labels[index]) for index, first in found]
+    return [(confidence, label) if isinstance(confidence, float) else None for confidence, label in confidences]
+
+
+def _list_first_decisions(batch: Collection[SampleWithOutcome], evaluator: str) -> list[tuple[int, Decision | None]]:
+    """Return (item, the evaluator's first decision) for each answered item."""
+    return [
+        (row.index, _find_own_decision(outcome, evaluator)) for row, outcome in batch if outcome and row.repeat == 0
+    ]
+
+
+def _find_own_decision(outcome: Outcome, evaluator: str) -> Decision | None:
+    first = next((each for each in outcome.trace.decisions if each.stage == PIPELINE), None)
+    return first if first and first.fallback is None and first.detail.get("evaluator") == evaluator else None
+
+
+def _collect_first_list(outcome: Outcome) -> set[str]:
+    return {each.document for each in outcome.trace.candidates if each.dense_rank or each.sparse_rank}
+
+
+# Pin `crag`'s thresholds at submission, so that replays and audits depend on nothing that is learnt later.
+
+SELECT_EMBEDDER = text("""
+    SELECT i.params ->> 'embedder' FROM corpora c JOIN indexes i ON i.id = c.dense_index WHERE c.name = :corpus""")
+
+EMBEDDER_OF_JOB = text("""
+    SELECT i.params ->> 'embedder' FROM jobs j
+    JOIN indexes i ON i.model_id = CAST(j.pins -> 'dense' ->> 'model_id' AS integer) WHERE j.public_id = :job""")
+
+
+async def pin_thresholds(connection: AsyncConnection, params: CragParams, corpus: str) -> CragParams:
+    """Add the thresholds of the corpus's embedder to the parameters, and the calibrated ones if requested.
+
+    Thresholds that are already there stay: the repeated job pinned them.
+
+    Raises:
+        Invalid: no calibrating job is named, it cannot calibrate this one, or its thresholds contradict given ones.
+        NotFound, Conflict: see `calibrated`.
+    """
+    embedder = (await connection.execute(SELECT_EMBEDDER, {"corpus": corpus})).scalar()
+    if params.similarity is None and embedder == await to_thread.run_sync(get_shipped_signature):
+        params = replace(params, similarity=SHIPPED_VECTORS)
+    if params.thresholds == "fixed" or params.calibrated is not None:
+        return params
+    if not params.calibrated_by:
+        hint = "such as `mathrag job calibrate` takes: a completed job of `crag` over labelled or judged items"
+        raise Invalid("`params.crag.calibrated_by`: calibrated thresholds need the job that gives them", hint=hint)
+    found = await calibrate_crag(connection, params.calibrated_by, judged_by=params.judged_by or None)
+    if found.evaluator != params.evaluator:
+        raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} evaluates by {found.evaluator}")
+    if found.evaluator == "similarity":
+        await _check_embedder(connection, found, embedder)
+    limits = Limits(upper=found.calibration.upper.value, lower=found.calibration.lower.value)
+    pinned = replace(params, calibrated_by=str(found.id), calibrated=limits)
+    check_thresholds(pinned)
+    return pinned
+
+
+async def _check_embedder(connection: AsyncConnection, found: Calibrated, embedder: str | None) -> None:
+    """Raise Invalid unless the calibrating job used the same embedder, because thresholds apply to its cosines."""
+    other = (await connection.execute(EMBEDDER_OF_JOB, {"job": found.id})).scalar()
+    if other != embedder:
+        raise Invalid(f"`params.crag.calibrated_by`: {found.name!r} searched by the vectors of another embedder")
+
+
+@cache
+def get_shipped_signature() -> str:
+    """Return the signature of the shipped embedder."""
+    return StaticEmbedder(MODELS / "static-embeddings").signature
+
+
+# Calibrate a judge by people's labels: a monotone map from its ratings 1 to 5 to the labels' scale.
+
+JUDGE = text("""
+    SELECT m.name, encode(m.hash, 'hex') AS hash, j.params, substring(
+            convert_from(c.request, 'UTF8') FROM '"template":"(' || :rubric || '@[0-9a-f]+)"') AS rubric
+    FROM label_sets l JOIN jobs j ON j.id = l.job_id JOIN samples s ON s.job_id = j.id
+    JOIN steps t ON t.sample_id = s.id JOIN calls c ON c.id = t.call_id JOIN models m ON m.id = c.model_id
+    WHERE l.id = :set AND c.role = 'judge' AND convert_from(c.request, 'UTF8') LIKE '%"' || :rubric || '@%' LIMIT 1""")
+
+(RUBRIC,) = KINDS["documents"].rubrics
+
+
+class RatingJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """What identifies the judge whose ratings are calibrated."""
+
+    model: str
+    """Hash of the model (hex)."""
+    rubric: str
+    """`id@hash` of the rubric."""
+    anchors: Mapping[str, str]
+
+
+class RatingWorth(msgspec.Struct, frozen=True, kw_only=True):
+    """One rating of the judge."""
+
+    rating: int
+    tasks: int
+    """That the judge gave it, and people labelled blindly."""
+    mean: float | None
+    """Of people's labels; null: they labelled none of these."""
+    worth: float
+    """The same, made to grow with the rating."""
+
+
+class LabelCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """A calibration as it is now: another label makes another one."""
+
+    set: str
+    hash: str
+    """The identity of the calibrated judge: a job that takes `gate.labels` has it in `gate.calibrated.hash`."""
+    judge: str
+    """Name of the model."""
+    judge_hash: str
+    tasks: int
+    ratings: tuple[RatingWorth, ...]
+
+
+async def pin_judge_calibration(connection: AsyncConnection, params: Params, pin: Pin | None) -> Params:
+    """Add the judge's calibration to the parameters, if they name a label set.
+
+    A calibration that is already there stays: the repeated job pinned it.
+
+    Args:
+        connection: an open transaction.
+        params: the requested parameters.
+        pin: the job's judge.
+
+    Raises:
+        NotFound: there is no such set.
+        Conflict: see `calibrate_judge`.
+        Invalid: the set holds ratings of another judge, by another rubric or between other anchors.
+    """
+    if not params.gate.labels or params.gate.calibrated is not None:
+        return params
+    found, judge = await _calibrate(connection, params.gate.labels)
+    if pin is None or judge != RatingJudge(
+        model=pin.hash, rubric=make_template_reference(RUBRIC), anchors=params.anchors
+    ):
+        raise Invalid(
+            f"`params.gate.labels`: {found.set!r} holds labels of what another judge rated: model {found.judge!r}"
+            f" ({judge.model[:12]}), its rubric and anchors",
+            hint="label documents of a job with this job's judge",
+        )
+    worth = tuple(each.worth for each in found.ratings)
+    return replace(params, gate=replace(params.gate, calibrated=JudgeCalibration(hash=found.hash, ratings=worth)))
+
+
+async def calibrate_judge(connection: AsyncConnection, name: str) -> LabelCalibration:
+    """Calibrate the judge by the blind labels of the set called `name`.
+
+    Each task counts once, with the mean of its labellers' last labels; abstentions are ignored.
+
+    Raises:
+        NotFound: there is no such set.
+        Conflict: its tasks are not documents, its job was purged, or too few tasks have a label.
+    """
+    found, _ = await _calibrate(connection, name)
+    return found
+
+
+async def _calibrate(connection: AsyncConnection, name: str) -> tuple[LabelCalibration, RatingJudge]:
+    of = await stored_labels.get_set(connection, name)
+    model, judge = await _find_judge(connection, of)
+    counted = await stored_labels.count_labels(connection, of, blind=True)
+    by_rating = _group_by_rating(counted)
+    tasks = sum(map(len, by_rating.values()))
+    if tasks < FEWEST:
+        labelled = format_count(tasks, "task has", "tasks have")
+        message = f"label set {name!r}: {labelled} a blind label, and a calibration needs {FEWEST}"
+        raise Conflict(message, hint=f"mathrag label next {name}")
+    means = [fmean(by_rating[rating]) if rating in by_rating else None for rating in range(1, 6)]
+    weights = [len(by_rating.get(rating, ())) for rating in range(1, 6)]
+    worth = await to_thread.run_sync(fit_monotone, means, weights)
+    ratings = tuple(
+        RatingWorth(rating=rating, tasks=weights[rating - 1], mean=means[rating - 1], worth=worth[rating - 1])
+        for rating in range(1, 6)
+    )
+    identity = canonical.digest([judge, of.hash, _sort_votes(counted), worth]).hex()
+    return LabelCalibration(
+        set=name, hash=identity, judge=model, judge_hash=judge.model, tasks=tasks, ratings=ratings
+    ), judge
+
+
+async def _find_judge(connection: AsyncConnection, of: LabelSet) -> tuple[str, RatingJudge]:
+    """Return the name and the identity of the judge that rated the set's documents."""
+    if of.what != "documents":
+        raise Conflict(f"label set {of.name!r} is one of {of.what}", hint="a calibration needs one of `documents`")
+    row = (await connection.execute(JUDGE, {"set": of.id, "rubric": RUBRIC})).first()
+    params, _ = try_decode_params(row.params if row else None, "")
+    if row is None or params is None:
+        raise Conflict(f"label set {of.name!r}: its job was purged, so the judge of its ratings is unknown")
+    return row.name, RatingJudge(model=row.hash, rubric=row.rubric, anchors=params.anchors)
+
+
+def _group_by_rating(counted: CountedLabels) -> dict[Any, list[float]]:
+    """Group the mean label of each labelled task by the judge's rating."""
+    found: defaultdict[Any, list[float]] = defaultdict(list)
+    for task in counted.tasks:
+        given = [float(value) for value in counted.labels.get(task.number, {}).values() if value is not None]
+        if given:
+            found[task.value].append(fmean(given))
+    return found
+
+
+def _sort_votes(counted: CountedLabels) -> list[Any]:
+    """Return all labels that count, in a fixed order."""
+    votes = ((number, *vote) for number, said in counted.labels.items() for vote in said.items())
+    return sorted(vote for vote in votes if vote[-1] is not None)
+
+
+# Pin what a rule-guided job needs at submission, and check which rule banks it may follow.
+
+GRAPH = text("""
+    SELECT name, encode(hash, 'hex') AS hash, encode(phrases_hash, 'hex') AS phrases FROM graphs
+    WHERE corpus_id = :corpus ORDER BY id LIMIT 1""")
+
+
+async def pin_rulerag(
+    connection: AsyncConnection,
+    params: Params,
+    corpus: int | None,
+    has_judge: bool,  # noqa: FBT001 - looked up by position
+) -> RuleragParams:
+    """Add the phrases of the corpus's graph to the parameters; without a judge model, none is asked for a relation.
+
+    A corpus that belongs to no graph is accepted, and so is a bank whose graph is unknown.
+
+    Raises:
+        Invalid: no bank is named, it was mined from another graph, or rewritten queries lack a judge model.
+        NotFound, Conflict: see `rule_banks.get_sealed_hash`.
+    """
+    rulerag = params.rulerag
+    if rulerag.most and not params.rules:
+        hint = "mathrag rules list, then --set rules=NAME"
+        raise Invalid("`params.rules`: pipeline 'rulerag' needs a rule bank, or `rulerag.most` 0", hint=hint)
+    if rulerag.query == "rewritten" and not has_judge:
+        hint = "name one with --model judge=NAME, configure `roles.judge`, or take `joined`"
+        raise Invalid("`params.rulerag.query`: `rewritten` needs a judge model, and there is none", hint=hint)
+    graph = (await connection.execute(GRAPH, {"corpus": corpus})).first()
+    if graph is not None and params.rules:
+        await _check_graph(connection, params.rules, graph.name, graph.hash)
+    phrases = (graph and graph.phrases) or ""
+    return replace(rulerag, phrases=phrases, ask=rulerag.ask and has_judge)
+
+
+async def _check_graph(connection: AsyncConnection, name: str, graph: str, hash_: str) -> None:
+    bank = await rules.get_bank(connection, name)
+    if bank.graph_hash in (None, hash_):
+        return
+    mined = f"{bank.graph!r}" if bank.graph else f"with the hash {str(bank.graph_hash)[:12]}"
+    hint = f"mathrag rules mine --graph {graph} --name NAME" + (f", or --corpus {bank.graph}" if bank.graph else "")
+    message = f"`params.rules`: rule bank {name!r} was mined from graph {mined}, and the corpus holds graph {graph!r}"
+    raise Invalid(message, hint=hint)

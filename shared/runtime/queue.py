@@ -1,0 +1,911 @@
+"""The queue of model calls: claim calls, answer them, give them back, retry and park them, and find what is ready."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from sqlalchemy import Row, TextClause, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from shared.contracts import canonical
+from shared.contracts.calls import Lane
+from shared.contracts.replies import BOUNDS, INFRASTRUCTURE, Failure, FailureKind, Reply
+from shared.lease import residencies
+from shared.lease.lease import RedisLease
+from shared.plugins.loading import encode_usable_pins
+from shared.redaction import redact
+from shared.storage.database import (
+    Database,
+    SampleState,
+    concerns_rows,
+    fill_names,
+    is_passing,
+    retry_through_outage,
+    sql,
+)
+
+# Mark samples ready: write, commit, then derive readiness, never inside the transaction that may have caused it.
+#
+# Every statement here is idempotent, so the sweeper runs the same ones without a filter. Each runs in a transaction of
+# its own: of two writers that cannot see each other's uncommitted rows, the one that commits last sees both.
+
+# A sample is locked only if it has all replies in a snapshot that is younger than the commit before this statement, so
+# the last of several replies finds it, whatever the others saw. Comparing the position prevents a decision about a
+# later wait of the same sample after the lock had to be waited for.
+# OFFSET 0 and ANY keep the planner on the samples' key; otherwise it scans all waiting samples for each one.
+MARK_READY = fill_names("""
+    , complete AS MATERIALIZED (
+        SELECT w.id, w.position FROM waiting w, LATERAL (
+            SELECT 1 FROM samples s WHERE s.id = w.id AND s.position = w.position AND s.state = {WAITING} OFFSET 0) s
+        WHERE NOT EXISTS (
+            SELECT 1 FROM steps t WHERE t.sample_id = w.id AND t.position = w.position - 1
+            AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))),
+    ready AS MATERIALIZED (
+        SELECT s.id FROM samples s WHERE s.id = ANY(ARRAY(SELECT id FROM complete)) AND s.state = {WAITING}
+            AND EXISTS (SELECT 1 FROM complete c WHERE c.id = s.id AND c.position = s.position)
+        ORDER BY s.id FOR NO KEY UPDATE)
+    UPDATE samples s SET state = {READY} FROM ready WHERE s.id = ready.id RETURNING s.id""")
+
+LOOK = text(f"""
+    WITH waiting AS MATERIALIZED (
+        SELECT DISTINCT sample_id AS id, position + 1 AS position FROM steps
+        WHERE call_id = ANY(:calls)){MARK_READY}""")  # noqa: S608 - constants
+
+LOOK_AT = text(f"""
+    WITH waiting AS MATERIALIZED (
+        SELECT id, position FROM samples WHERE id = ANY(:ids) AND state = {SampleState.WAITING}){MARK_READY}""")  # noqa: S608
+
+COMPLETE = sql("""
+    SELECT s.id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
+    WHERE j.state IN {RUNNABLE} AND NOT EXISTS (
+        SELECT 1 FROM steps t WHERE {AWAITED_BY_SAMPLE}
+        AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id))
+    ORDER BY s.id LIMIT 1000""")
+
+# A call without a queue row and without an accepted attempt was parked; a live waiter revives it. Lapses are counted
+# from the attempts, so parking does not clear the record of a suspect.
+REVIVE = sql("""
+    INSERT INTO queue (lane, model_id, place, call_id, lapses)
+    SELECT c.lane, c.model_id, w.place, c.id,
+           (SELECT count(*) FROM attempts a WHERE a.call_id = c.id AND NOT a.accepted AND a.outcome = 'lapsed')
+    FROM calls c, LATERAL (
+        SELECT min({PLACE}) AS place
+        FROM steps t JOIN samples s ON {WAITS_FOR_STEP}
+        JOIN jobs j ON j.id = s.job_id AND j.state IN {RUNNABLE} WHERE t.call_id = c.id) w
+    WHERE c.id = ANY(:calls) AND NOT c.failed AND w.place IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} c.id)
+      AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = c.id)
+    ORDER BY c.id
+    ON CONFLICT (call_id) DO NOTHING RETURNING call_id""")
+
+ORPHANS = sql("""
+    SELECT DISTINCT t.call_id FROM jobs j JOIN samples s ON s.job_id = j.id AND s.state = {WAITING}
+    JOIN steps t ON {AWAITED_BY_SAMPLE}
+    WHERE j.state IN {RUNNABLE}
+      AND NOT EXISTS (SELECT 1 FROM queue q WHERE q.call_id = t.call_id)
+      AND NOT EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} t.call_id)
+    ORDER BY 1 LIMIT 1000""")
+
+
+async def mark_ready_samples(database: Database, calls: Sequence[int]) -> list[int]:
+    """Mark the samples ready that wait for any of `calls` and have all replies; return their ids."""
+    async with database.statement() as connection:
+        return list((await connection.execute(LOOK, {"calls": sorted(calls)})).scalars())
+
+
+async def mark_ready_among(database: Database, samples: Sequence[int]) -> list[int]:
+    """Mark those of `samples` ready that have all replies, after an advance has recorded what they wait for."""
+    async with database.statement() as connection:
+        return list((await connection.execute(LOOK_AT, {"ids": sorted(samples)})).scalars())
+
+
+async def find_complete_samples(connection: AsyncConnection) -> list[int]:
+    """Return samples, at most 1,000, that have all replies and are not marked ready yet: a process is about to mark
+    them, or died before it did.
+    """
+    return list((await connection.execute(COMPLETE)).scalars())
+
+
+async def mark_all_ready_samples(database: Database) -> None:
+    """Mark samples ready whose last reply was committed by a process that died before it marked them."""
+    async with database.transaction() as connection:
+        complete = await find_complete_samples(connection)
+    if complete:
+        await mark_ready_among(database, complete)
+
+
+async def revive_calls(database: Database, calls: Sequence[int]) -> list[int]:
+    """Queue those of `calls` again that are parked although a live sample waits for them, in its place."""
+    if not calls:
+        return []
+    async with database.transaction() as connection:
+        return list((await connection.execute(REVIVE, {"calls": sorted(calls)})).scalars())
+
+
+async def revive_all_calls(database: Database) -> list[int]:
+    """Queue all parked calls again that a live sample waits for."""
+    async with database.transaction() as connection:
+        orphans = list((await connection.execute(ORPHANS)).scalars())
+    return await revive_calls(database, orphans)
+
+
+# Outages of shared services: a search engine, a model server, a device that cannot be loaded.
+#
+# An outage belongs to a model, never to a call. The model's calls wait in the queue without a charge, and one call at a
+# time probes whether the server is back. A call fails as `unavailable` after waiting for `workers.outage_s`.
+
+LONGEST_PAUSE_S = 30.0
+
+"""Longest pause between two probes, and the longest time that others wait for a probe to end."""
+
+OUTAGES_AT_ONCE = 1000
+
+"""Calls failed in one transaction."""
+
+# The pause is a quarter of the outage's duration, between one second and the longest pause.
+NOTE = text(f"""
+    INSERT INTO outages AS o (model_id, what, said, tried_at, next_try)
+    SELECT u.id, :what, :said, now(), now() + make_interval(secs => COALESCE(CAST(:pause AS float), 1))
+    FROM unnest(CAST(:models AS integer[])) u(id) ORDER BY u.id
+    ON CONFLICT (model_id) DO UPDATE SET what = excluded.what, said = excluded.said, tried_at = now(),
+        next_try = now() + COALESCE(make_interval(secs => CAST(:pause AS float)),
+            LEAST(GREATEST((now() - o.since) / 4, interval '1 s'), interval '{LONGEST_PAUSE_S} s'))""")  # noqa: S608 - a constant
+
+HASTEN = text("UPDATE outages SET next_try = now() WHERE model_id = ANY(:models) AND next_try > now()")
+
+END = text("DELETE FROM outages WHERE model_id = ANY(:models)")
+
+FORGET = text("""
+    DELETE FROM outages o WHERE NOT EXISTS (
+        SELECT 1 FROM unnest(CAST(:lanes AS text[])) l(lane)
+        JOIN queue q ON q.lane = l.lane AND q.model_id = o.model_id)""")
+
+OVERDUE = text("""
+    SELECT q.call_id, o.what, o.said, GREATEST(o.since, q.queued_at) AS since, o.tried_at
+    FROM outages o CROSS JOIN unnest(CAST(:lanes AS text[])) l(lane)
+    JOIN queue q ON q.lane = l.lane AND q.model_id = o.model_id AND q.token IS NULL
+    WHERE o.tried_at >= o.since + make_interval(secs => :outage)
+      AND o.tried_at >= q.queued_at + make_interval(secs => :outage)
+    ORDER BY q.call_id LIMIT :n FOR UPDATE OF q SKIP LOCKED""")
+
+# A revival that raced with the reply can leave a queue row of an answered call, which is not charged.
+FAIL = text("""
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, started_at, ended_at)
+    SELECT u.call_id, true, :token, :outcome, u.reply, :worker, u.started, u.ended
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:replies AS bytea[]), CAST(:started AS timestamptz[]),
+                CAST(:ended AS timestamptz[])) u(call_id, reply, started, ended)
+    ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
+
+ENDED_OUTAGE = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
+
+FAILED_OF_MODEL = text("UPDATE calls SET failed = true WHERE id = ANY(:calls)")
+
+
+async def note_outage(
+    connection: AsyncConnection, models: Sequence[int], what: str, said: str, pause_s: float | None = None
+) -> None:
+    """Record an outage of what these models need. `pause_s` is the time until the next probe; None uses the rule."""
+    values = {"models": sorted(models), "what": redact(what), "said": redact(said)[:500], "pause": pause_s}
+    await connection.execute(NOTE, values)
+
+
+async def retry_device(database: Database, lease: RedisLease, device: str) -> bool:
+    """Have a quarantined device tried again at once; false if it is not quarantined.
+
+    Its failures in a row still count, so the pause after another failure is not shorter.
+
+    Raises:
+        RedisError: Redis does not answer; no flip would begin either.
+    """
+    async with database.transaction() as connection:
+        newest = await residencies.find_newest(connection, device)
+        if newest is None or newest.state != "quarantined":
+            return False
+        await connection.execute(HASTEN, {"models": sorted(newest.models)})
+    await lease.request_retry(newest.epoch)
+    return True
+
+
+async def end_outages(connection: AsyncConnection, models: Sequence[int]) -> None:
+    """Record that the outage of these models is over, so that their calls may be claimed."""
+    await connection.execute(END, {"models": sorted(models)})
+
+
+async def sweep_outages(database: Database, worker: str, outage_s: float) -> list[int]:
+    """Fail calls that waited for too long and forget outages without waiting calls; return the failed calls."""
+    lanes = [lane.value for lane in Lane]
+    failed = await _fail_overdue(database, worker, lanes, outage_s)
+    async with database.transaction() as connection:
+        await connection.execute(FORGET, {"lanes": lanes})
+    return failed
+
+
+async def _fail_overdue(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
+    """Fail the calls that had waited for `outage_s` at the last failed probe of their server."""
+    failed: list[int] = []
+    while calls := await _fail_some(database, worker, lanes, outage_s):
+        await mark_ready_samples(database, calls)
+        failed += calls
+    return failed
+
+
+async def _fail_some(database: Database, worker: str, lanes: Sequence[str], outage_s: float) -> list[int]:
+    async with database.transaction() as connection:
+        values = {"lanes": list(lanes), "outage": outage_s, "n": OUTAGES_AT_ONCE}
+        rows = (await connection.execute(OVERDUE, values)).all()
+        if not rows:
+            return []
+        calls = [row.call_id for row in rows]
+        attempts = {
+            "calls": calls,
+            "token": uuid.uuid4(),  # this transaction claims and answers them
+            "outcome": FailureKind.UNAVAILABLE.value,
+            "replies": [canonical.encode(_failure(row)) for row in rows],
+            "worker": worker,
+            "started": [row.since for row in rows],
+            "ended": [row.tried_at for row in rows],
+        }
+        failed = list((await connection.execute(FAIL, attempts)).scalars())
+        await connection.execute(ENDED_OUTAGE, {"calls": calls})
+        await connection.execute(FAILED_OF_MODEL, {"calls": sorted(failed)})
+    return calls
+
+
+def _failure(row: Row[tuple[int, str, str, datetime, datetime]]) -> Failure:
+    waited_s = (row.tried_at - row.since).total_seconds()
+    since = row.since.astimezone(UTC).strftime("%H:%M:%S")
+    message = f"waited {waited_s:.0f} s for {row.what}, since {since} UTC: {row.said}"
+    return Failure(kind=FailureKind.UNAVAILABLE, detail=message[:500])
+
+
+# What a worker submits for a call: the reply, and the receipt that tells where and when it was made.
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when a call ran; for model calls stamped by the guard alone."""
+
+    started_at: datetime
+    ended_at: datetime
+    device: str | None = None
+    epoch: int | None = None
+    concurrency: int | None = None
+    prompt_hash: bytes | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish_reason: str | None = None
+    prompt_ms: float | None = None
+    completion_ms: float | None = None
+    trace_id: str | None = None
+
+
+class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call's reply as a worker submits it."""
+
+    call_id: int
+    reply: Reply
+    receipt: Receipt
+
+    @property
+    def is_infrastructure(self) -> bool:
+        """Whether the call was not answered at all, so that it is tried again."""
+        return isinstance(self.reply, Failure) and self.reply.kind in INFRASTRUCTURE
+
+
+def outcome_name(reply: Reply) -> str:
+    """Return what `attempts.outcome` holds for the reply: "value", or the kind of its failure."""
+    return reply.kind.value if isinstance(reply, Failure) else "value"
+
+
+def fail_unstorable(answer: AnsweredCall, error: Exception) -> AnsweredCall:
+    """Replace an answer that the database cannot store by a failure of the same call."""
+    message = redact(f"{type(error).__name__}: {error}".partition("\n")[0])
+    failure = Failure(kind=FailureKind.BACKEND_ERROR, detail=f"the reply cannot be stored: {message}"[:500])
+    receipt = Receipt(started_at=answer.receipt.started_at, ended_at=answer.receipt.ended_at)
+    return AnsweredCall(call_id=answer.call_id, reply=failure, receipt=receipt)
+
+
+def to_columns(answers: Sequence[AnsweredCall]) -> dict[str, object]:
+    """Convert answers to the array parameters of one SQL statement."""
+    receipts = [answer.receipt for answer in answers]
+    return {
+        "calls": [answer.call_id for answer in answers],
+        "outcomes": [outcome_name(answer.reply) for answer in answers],
+        "replies": [canonical.encode(answer.reply) for answer in answers],
+        "devices": [receipt.device for receipt in receipts],
+        "epochs": [receipt.epoch for receipt in receipts],
+        "started": [receipt.started_at for receipt in receipts],
+        "ended": [receipt.ended_at for receipt in receipts],
+        "concurrency": [receipt.concurrency for receipt in receipts],
+        "prompt_hashes": [receipt.prompt_hash for receipt in receipts],
+        "prompt_tokens": [receipt.prompt_tokens for receipt in receipts],
+        "completion_tokens": [receipt.completion_tokens for receipt in receipts],
+        "finish_reasons": [receipt.finish_reason for receipt in receipts],
+        "prompt_ms": [receipt.prompt_ms for receipt in receipts],
+        "completion_ms": [receipt.completion_ms for receipt in receipts],
+        "trace_ids": [receipt.trace_id for receipt in receipts],
+    }
+
+
+# Group commit: items that arrive during a run are processed together by the next run.
+
+T = TypeVar("T")
+
+R = TypeVar("R")
+
+
+class _Waiting(NamedTuple, Generic[T, R]):
+    item: T
+    result: "asyncio.Future[R]"
+
+
+class GroupCommit(Generic[T, R]):
+    """Calls `run`, which returns one result per item in order, one run at a time and without a timer."""
+
+    def __init__(self, run: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._run = run
+        self._waiting: list[_Waiting[T, R]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def submit(self, item: T) -> R:
+        """Return the item's result or raise the error of its run. A cancelled caller does not stop the run."""
+        waiting = _Waiting(item, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._serve())
+        result: R = await waiting.result
+        return result
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            together, self._waiting = self._waiting, []
+            try:
+                results = await self._run([each.item for each in together])
+            except Exception as error:  # noqa: BLE001 - every waiting caller gets the error
+                for each in together:
+                    if not each.result.done():
+                        each.result.set_exception(error)
+            else:
+                for each, result in zip(together, results, strict=True):
+                    if not each.result.done():
+                        each.result.set_result(result)
+
+
+# Commit replies under their claims: accept values, and charge and retry infrastructure failures.
+
+RETRIES = 3
+
+"""Number of infrastructure failures after which a call fails for good."""
+
+BACKOFF_S = (2.0, 15.0)
+
+"""Pause before the second and the third attempt, longer than a service takes to restart."""
+
+ACCEPT = text("""
+    WITH locked AS MATERIALIZED (
+        SELECT q.call_id, q.token FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
+        JOIN queue q ON q.call_id = u.call_id AND q.token = u.token ORDER BY q.call_id FOR UPDATE OF q),
+    gone AS (DELETE FROM queue q USING locked l WHERE q.call_id = l.call_id)
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at,
+                          concurrency, prompt_hash, prompt_tokens, completion_tokens, finish_reason, prompt_ms,
+                          completion_ms, trace_id)
+    SELECT l.call_id, true, l.token, u.outcome, u.reply, :worker, u.device, u.epoch, u.started_at, u.ended_at,
+           u.concurrency, u.prompt_hash, u.prompt_tokens, u.completion_tokens, u.finish_reason,
+           u.prompt_ms, u.completion_ms, u.trace_id
+    FROM locked l JOIN unnest(
+        CAST(:calls AS bigint[]), CAST(:outcomes AS text[]), CAST(:replies AS bytea[]), CAST(:devices AS text[]),
+        CAST(:epochs AS bigint[]), CAST(:started AS timestamptz[]), CAST(:ended AS timestamptz[]),
+        CAST(:concurrency AS smallint[]), CAST(:prompt_hashes AS bytea[]), CAST(:prompt_tokens AS integer[]),
+        CAST(:completion_tokens AS integer[]), CAST(:finish_reasons AS text[]), CAST(:prompt_ms AS real[]),
+        CAST(:completion_ms AS real[]), CAST(:trace_ids AS text[]))
+        u(call_id, outcome, reply, device, epoch, started_at, ended_at, concurrency, prompt_hash, prompt_tokens,
+          completion_tokens, finish_reason, prompt_ms, completion_ms, trace_id) ON u.call_id = l.call_id
+    ON CONFLICT (call_id) WHERE accepted DO NOTHING RETURNING call_id""")
+
+ACCEPTED = sql("""
+    SELECT a.call_id FROM unnest(CAST(:calls AS bigint[]), CAST(:tokens AS uuid[])) u(call_id, token)
+    JOIN attempts a ON {ACCEPTED_FOR} u.call_id AND a.token = u.token""")
+
+LOCK = text(
+    "SELECT call_id, tries FROM queue WHERE call_id = ANY(:calls) AND token = :token ORDER BY call_id FOR UPDATE"
+)
+
+REJECT = text("""
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker, device, epoch, started_at, ended_at)
+    VALUES (:call, :accepted, :token, :outcome, :reply, :worker, :device, :epoch, :started, :ended)""")
+
+RETRY = text("""
+    UPDATE queue SET token = NULL, claim_until = NULL, tries = tries + 1,
+        not_before = now() + make_interval(secs => :backoff) WHERE call_id = :call""")
+
+DELETE_CALL = text("DELETE FROM queue WHERE call_id = :call")
+
+FAILED = text("UPDATE calls SET failed = true WHERE id = :call")
+
+_log = logging.getLogger(__name__)
+
+
+class Committed(NamedTuple):
+    """Result of committing answers."""
+
+    calls: list[int]
+    """Calls whose claim was still held."""
+    ready: int
+    """Samples that became ready by the whole group commit."""
+
+
+class PendingAnswers(NamedTuple):
+    """Answers that wait for a group commit."""
+
+    token: uuid.UUID
+    answers: Sequence[AnsweredCall]
+
+
+class ReplyStore:
+    """Commits the replies of one worker."""
+
+    def __init__(self, database: Database, worker: str, ttl_s: float) -> None:
+        self._database = database
+        self._worker = worker
+        self._ttl = ttl_s
+
+    async def store(self, together: Sequence[PendingAnswers]) -> list[Committed]:
+        """Commit these answers as a group; return their results in order."""
+        whole = [(each.token, reply) for each in together for reply in each.answers if not reply.is_infrastructure]
+        done, refused = await self._accept_each(whole) if whole else ([], [])
+        charged: list[int] = []
+        for token, answers in together:
+            broken = [answer for answer in answers if answer.is_infrastructure]
+            broken += [answer for claimed, answer in refused if claimed == token]
+            if broken:
+                charged += await retry_through_outage(partial(self._retry, token, broken), self._ttl)
+        ready = (
+            await retry_through_outage(lambda: mark_ready_samples(self._database, done + charged), self._ttl)
+            if done or charged
+            else []
+        )
+        kept = {*done, *charged}
+        return [
+            Committed([answer.call_id for answer in answers if answer.call_id in kept], len(ready))
+            for _, answers in together
+        ]
+
+    async def _accept_each(
+        self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]
+    ) -> tuple[list[int], list[tuple[uuid.UUID, AnsweredCall]]]:
+        """Store replies; return the calls still held, and a failure for each reply that cannot be stored."""
+        try:
+            return await self._accept(answers), []
+        except Exception as error:
+            if not concerns_rows(error):
+                raise
+            if len(answers) == 1:
+                _log.exception("the reply to call %d cannot be stored", answers[0][1].call_id)
+                return [], [(answers[0][0], fail_unstorable(answers[0][1], error))]
+        middle = len(answers) // 2
+        first, refused = await self._accept_each(answers[:middle])
+        second, others = await self._accept_each(answers[middle:])
+        return first + second, refused + others
+
+    async def _accept(self, answers: Sequence[tuple[uuid.UUID, AnsweredCall]]) -> list[int]:
+        answers = sorted(answers, key=lambda pair: pair[1].call_id)
+        tokens = [token for token, _ in answers]
+        values = {"tokens": tokens, "worker": self._worker, **to_columns([answer for _, answer in answers])}
+        try:
+            return await self._database.column(ACCEPT, values)
+        except SQLAlchemyError as error:
+            if not is_passing(error):
+                raise
+        # The commit's result is unknown: repeat it, and count what either attempt has stored.
+        await retry_through_outage(lambda: self._database.column(ACCEPT, values), self._ttl)
+        stored = {"calls": values["calls"], "tokens": tokens}
+        return await retry_through_outage(lambda: self._database.column(ACCEPTED, stored), self._ttl)
+
+    async def _retry(self, token: uuid.UUID, answers: Sequence[AnsweredCall]) -> list[int]:
+        """Charge infrastructure failures; return the charged calls."""
+        by_call = {answer.call_id: answer for answer in answers}
+        async with self._database.transaction() as connection:
+            rows = (await connection.execute(LOCK, {"calls": sorted(by_call), "token": token})).all()
+            for row in rows:
+                answer = by_call[row.call_id]
+                final = row.tries + 1 >= RETRIES or _exceeds_bounds(answer)
+                await connection.execute(REJECT, self._rejection(token, answer, final=final))
+                if final:
+                    await connection.execute(DELETE_CALL, {"call": row.call_id})
+                    await connection.execute(FAILED, {"call": row.call_id})
+                else:
+                    await connection.execute(RETRY, {"call": row.call_id, "backoff": BACKOFF_S[row.tries]})
+        return [row.call_id for row in rows]
+
+    def _rejection(self, token: uuid.UUID, answer: AnsweredCall, *, final: bool) -> dict[str, object]:
+        return {
+            "call": answer.call_id,
+            "accepted": final,
+            "token": token,
+            "outcome": outcome_name(answer.reply),
+            "reply": canonical.encode(answer.reply),
+            "worker": self._worker,
+            "device": answer.receipt.device,
+            "epoch": answer.receipt.epoch,
+            "started": answer.receipt.started_at,
+            "ended": answer.receipt.ended_at,
+        }
+
+
+def _exceeds_bounds(answer: AnsweredCall) -> bool:
+    return isinstance(answer.reply, Failure) and answer.reply.kind in BOUNDS
+
+
+# Park calls that no live sample waits for: they leave the queue until `readiness.revive_calls` queues them again.
+
+# Whether a live sample waits for call u.id. OFFSET 0 keeps the planner on the indexes, whatever its statistics are.
+WANTED = fill_names("""EXISTS (
+        SELECT 1 FROM steps t,
+            LATERAL (SELECT s.job_id FROM samples s
+                     WHERE {WAITS_FOR_STEP} OFFSET 0) s,
+            LATERAL (SELECT 1 FROM jobs j WHERE j.id = s.job_id AND j.state IN {RUNNABLE} OFFSET 0) j
+        WHERE t.call_id = u.id)""")
+
+PARK = text(f"""
+    DELETE FROM queue q USING unnest(CAST(:calls AS bigint[])) u(id)
+    WHERE q.call_id = u.id AND q.token IS NULL AND NOT {WANTED} RETURNING q.call_id""")  # noqa: S608 - constants
+
+# Calls for which samples of a cancelling job waited, and for which samples of a paused job wait.
+PENDING = sql("""
+    SELECT q.call_id FROM samples s
+    JOIN jobs j ON j.id = s.job_id AND j.ended_at IS NULL
+        AND s.state = CASE j.state WHEN 'paused' THEN {WAITING} WHEN 'cancelling' THEN {CANCELLED} END
+    JOIN steps t ON {AWAITED_BY_SAMPLE}
+    JOIN queue q ON q.call_id = t.call_id AND q.token IS NULL
+    WHERE s.id = ANY(:samples) ORDER BY q.call_id FOR UPDATE OF q SKIP LOCKED""")
+
+IDLE = text("SELECT id FROM jobs WHERE ended_at IS NULL AND state IN ('cancelling', 'paused') ORDER BY id")
+
+# Follows the index of the samples' key, so that a job of any size is scanned once.
+WALK = text("""
+    SELECT id, kind, ordinal, repeat FROM samples
+    WHERE job_id = :job AND (kind, ordinal, repeat) > (:kind, :ordinal, :repeat)
+    ORDER BY kind, ordinal, repeat LIMIT :n""")
+
+BATCH = 2000
+
+"""Samples whose calls are parked in one transaction."""
+
+
+async def park_idle(database: Database) -> None:
+    """Park the pending calls of paused and cancelling jobs, except those that a live sample waits for."""
+    async with database.statement() as connection:
+        jobs = list((await connection.execute(IDLE)).scalars())
+    for job in jobs:
+        await park_job(database, job)
+
+
+async def park_job(database: Database, job: int) -> None:
+    """Park the pending calls of one job in batches, each in a transaction of its own."""
+    values = {"job": job, "kind": "", "ordinal": -1, "repeat": -1, "n": BATCH}
+    rows = await _walk(database, values)
+    while rows:
+        await park(database, [row.id for row in rows])
+        values |= {"kind": rows[-1].kind, "ordinal": rows[-1].ordinal, "repeat": rows[-1].repeat}
+        rows = await _walk(database, values) if len(rows) == BATCH else []
+
+
+async def park(database: Database, samples: Sequence[int]) -> None:
+    """Park the pending calls of these samples."""
+    async with database.transaction() as connection:
+        pending = list((await connection.execute(PENDING, {"samples": sorted(samples)})).scalars())
+        parked = list((await connection.execute(PARK, {"calls": pending})).scalars()) if pending else []
+    # A sample may have started to wait for a call while it was being parked, so check after the commit.
+    await revive_calls(database, parked)
+
+
+async def _walk(database: Database, values: Mapping[str, object]) -> Sequence[Row[Any]]:
+    async with database.statement() as connection:
+        return (await connection.execute(WALK, values)).all()
+
+
+# Claim, answer and release calls: the worker's side of the queue.
+#
+# A claim is a token on a queue row. Every change of the row requires the token, so a worker that was frozen while its
+# claim lapsed changes nothing when it resumes. Queue rows are always locked in call order.
+
+LAPSES = 3
+
+"""Number of lapsed claims after which a call counts as poison."""
+
+LONGEST_S = 600
+
+"""Longest life of a claim in seconds, longer than any pause. A later deadline was written before the database's clock
+was set back, so it is ignored."""
+
+SUSPECT_LOCK = 7331
+
+"""Advisory lock class: ordinary claims of a model share it, a suspect's claim holds it exclusively."""
+
+SHARE = text("SELECT pg_advisory_xact_lock_shared(:class, :model)")
+
+EXCLUDE = text("SELECT pg_advisory_xact_lock(:class, :model)")
+
+# During an outage of the model's server, one claimed call probes for all others, which wait for the result.
+# Picked rows that no live sample waits for leave the queue instead of being claimed.
+TAKE = f"""
+    , seen AS MATERIALIZED (SELECT u.*, {WANTED} AS wanted FROM picked u),
+    claimed AS (
+        UPDATE queue q SET token = :token, claim_until = now() + make_interval(secs => :ttl) FROM seen p
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND p.wanted),
+    parked AS (
+        DELETE FROM queue q USING seen p
+        WHERE q.lane = p.lane AND q.model_id = p.model_id AND q.place = p.place AND q.seq = p.seq AND NOT p.wanted),
+    trying AS (
+        UPDATE outages SET next_try = now() + make_interval(secs => {LONGEST_PAUSE_S})
+        WHERE model_id = :model AND EXISTS (SELECT 1 FROM seen p WHERE p.wanted) RETURNING model_id)
+    SELECT c.id, c.key, c.role, c.model_id, m.device, c.request, p.wanted, EXISTS (SELECT 1 FROM trying) AS tries
+    FROM seen p JOIN calls c ON c.id = p.id JOIN models m ON m.id = c.model_id ORDER BY c.id"""  # noqa: S608 - constants
+
+PICK = f"""
+    SELECT q.lane, q.model_id, q.place, q.seq, q.call_id AS id FROM queue q
+    WHERE q.lane = :lane AND q.model_id = :model AND q.token IS NULL
+      AND (q.not_before IS NULL OR q.not_before <= now()
+           OR q.not_before > now() + make_interval(secs => {LONGEST_S}))"""  # noqa: S608 - a constant
+
+BESIDE_OTHERS = f"""{PICK} AND q.lapses = 0
+          AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.lapses > 0
+                          AND s.token IS NOT NULL)"""  # noqa: S608 - constants
+
+DUE = f"o.next_try <= now() OR o.next_try > now() + make_interval(secs => {LONGEST_S})"
+
+CLAIM = text(f"""
+    WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
+          AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model)
+        ORDER BY q.place, q.seq LIMIT :n FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608 - constants
+
+# Each probe takes another call, because a single call may itself be the cause.
+CLAIM_TRY = text(f"""
+    WITH picked AS MATERIALIZED ({BESIDE_OTHERS}
+          AND EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND ({DUE}))
+        ORDER BY q.not_before NULLS FIRST, q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
+
+CLAIM_SUSPECT = text(f"""
+    WITH picked AS MATERIALIZED ({PICK} AND q.lapses > 0
+          AND NOT EXISTS (SELECT 1 FROM queue s WHERE s.lane = :lane AND s.model_id = :model AND s.token IS NOT NULL)
+          AND NOT EXISTS (SELECT 1 FROM outages o WHERE o.model_id = :model AND NOT ({DUE}))
+        ORDER BY q.place, q.seq LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED){TAKE}""")  # noqa: S608
+
+RELEASE = text("""
+    UPDATE queue SET token = NULL, claim_until = NULL, not_before = now() + make_interval(secs => :pause)
+    WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
+
+RENEW = text("""
+    UPDATE queue SET claim_until = now() + make_interval(secs => :ttl)
+    WHERE call_id = ANY(:calls) AND token = :token RETURNING call_id""")
+
+
+class ClaimedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that this worker has claimed."""
+
+    id: int
+    key: bytes
+    role: str
+    model_id: int
+    device: str | None = None
+    """Device whose guard reaches the model; None if no guard is needed."""
+    request: bytes
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls claimed under one token."""
+
+    token: uuid.UUID
+    calls: tuple[ClaimedCall, ...]
+    tries: bool = False
+    """Whether this claim probes, for all other calls of the model, if an outage is over."""
+
+
+class Claims:
+    """The queue as one worker uses it."""
+
+    def __init__(self, database: Database, worker: str, ttl_s: float) -> None:
+        self._database = database
+        self._worker = worker
+        self._ttl = ttl_s
+        self._replies = GroupCommit(ReplyStore(database, worker, ttl_s).store)
+
+    async def claim(self, lane: Lane, model_id: int, limit: int, *, away: bool = False) -> Claim | None:
+        """Claim up to `limit` calls of one model, or a single suspect if nothing else is pending or in flight.
+
+        During an outage (`away`), claim a single call when the next probe is due.
+        """
+        ordinary = CLAIM_TRY if away else CLAIM
+        return await self._claim(ordinary, SHARE, lane, model_id, limit) or await self._claim(
+            CLAIM_SUSPECT, EXCLUDE, lane, model_id, 1
+        )
+
+    async def _claim(
+        self, statement: TextClause, lock: TextClause, lane: Lane, model_id: int, limit: int
+    ) -> Claim | None:
+        token = uuid.uuid4()
+        values = {"lane": lane.value, "model": model_id, "token": token, "ttl": self._ttl}
+        values |= {"n": limit} if statement is CLAIM else {}
+        rows = await self._take(statement, lock, values)
+        # A sample may have started to wait for a call while it was being parked, so check after the commit.
+        unwanted = [row.id for row in rows if not row.wanted]
+        await retry_through_outage(lambda: revive_calls(self._database, unwanted), self._ttl)
+        kept = tuple(
+            ClaimedCall(
+                id=row.id, key=row.key, role=row.role, model_id=row.model_id, device=row.device, request=row.request
+            )
+            for row in rows
+            if row.wanted
+        )
+        if kept or not rows:
+            return Claim(token=token, calls=kept, tries=any(row.tries for row in rows)) if kept else None
+        return await self._claim(statement, lock, lane, model_id, limit)
+
+    async def _take(self, statement: TextClause, lock: TextClause, values: dict[str, Any]) -> Sequence[Row[Any]]:
+        """Return the claimed rows. If the commit's acknowledgement is lost, the token tells whether it happened."""
+        rows: Sequence[Row[Any]] = ()
+        try:
+            async with self._database.transaction() as connection:
+                await connection.execute(lock, {"class": SUSPECT_LOCK, "model": values["model"]})
+                rows = (await connection.execute(statement, values)).all()
+        except SQLAlchemyError as error:
+            if not (rows and is_passing(error)):
+                raise
+            calls = [row.id for row in rows]
+            ours = set(await retry_through_outage(lambda: self.renew(values["token"], calls), self._ttl))
+            if not ours:
+                raise
+            return [row for row in rows if row.id in ours or not row.wanted]
+        return rows
+
+    async def answer(self, token: uuid.UUID, answers: Sequence[AnsweredCall]) -> Committed:
+        """Commit replies, grouped with those of other chunks, then mark the samples ready that have all replies."""
+        return await self._replies.submit(PendingAnswers(token, answers))
+
+    async def release(self, token: uuid.UUID, calls: Sequence[int], pause_s: float = 0.2) -> None:
+        """Release calls without charging them, because they were not sent."""
+        values = {"calls": sorted(calls), "token": token, "pause": pause_s}
+        await retry_through_outage(lambda: self._database.column(RELEASE, values), self._ttl)
+
+    async def wait(self, token: uuid.UUID, calls: Sequence[int], model_id: int, what: str, said: str) -> None:
+        """Record an outage of what the model needs and release the calls without charging them."""
+
+        async def note() -> None:
+            async with self._database.transaction() as connection:
+                await note_outage(connection, [model_id], what, said)
+
+        await retry_through_outage(note, self._ttl)
+        await self.release(token, calls)
+
+    async def end_outage(self, model_id: int) -> None:
+        """Record that the model's outage is over, so that all its calls may be claimed."""
+
+        async def end() -> None:
+            async with self._database.transaction() as connection:
+                await end_outages(connection, [model_id])
+
+        await retry_through_outage(end, self._ttl)
+
+    async def renew(self, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
+        """Extend a claim by its time to live; return the calls that this worker still holds."""
+        return await self._database.column(RENEW, {"calls": sorted(calls), "token": token, "ttl": self._ttl})
+
+
+# Lapse claims whose worker is gone: the call becomes a suspect, and after the third lapse poison.
+
+# SKIP LOCKED: a transaction that holds the row is answering the call.
+EXPIRED = text(f"""
+    SELECT call_id, lapses, token FROM queue
+    WHERE token IS NOT NULL AND (claim_until < now() OR claim_until > now() + make_interval(secs => {LONGEST_S}))
+    ORDER BY call_id LIMIT 1000 FOR UPDATE SKIP LOCKED""")  # noqa: S608 - a constant
+
+# A revival that raced with the reply can leave a queue row of an answered call: drop it without a charge.
+DROP_ANSWERED = sql("""
+    DELETE FROM queue q WHERE q.call_id = ANY(:calls)
+        AND EXISTS (SELECT 1 FROM attempts a WHERE {ACCEPTED_FOR} q.call_id) RETURNING q.call_id""")
+
+HELD = text("""
+    SELECT call_id, lapses, token FROM queue WHERE call_id = ANY(:calls) AND token = :token
+    ORDER BY call_id FOR UPDATE""")
+
+CHARGE = text("""
+    UPDATE queue SET token = NULL, claim_until = NULL, lapses = lapses + 1 WHERE call_id = ANY(:calls)""")
+
+DELETE_CALLS = text("DELETE FROM queue WHERE call_id = ANY(:calls)")
+
+RECORD = text("""
+    INSERT INTO attempts (call_id, accepted, token, outcome, reply, worker)
+    SELECT u.call_id, u.accepted, u.token, u.outcome, u.reply, :worker
+    FROM unnest(CAST(:calls AS bigint[]), CAST(:accepted AS boolean[]), CAST(:tokens AS uuid[]),
+                CAST(:outcomes AS text[]), CAST(:replies AS bytea[])) u(call_id, accepted, token, outcome, reply)""")
+
+
+async def lapse_expired(database: Database, worker: str) -> list[int]:
+    """Charge every claim past its deadline (by the database's clock); return the calls that became poison."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(EXPIRED)).all()
+        poisoned = await _charge(connection, rows, worker) if rows else []
+    if poisoned:
+        await mark_ready_samples(database, poisoned)
+    return poisoned
+
+
+async def lapse(database: Database, worker: str, token: uuid.UUID, calls: Sequence[int]) -> list[int]:
+    """Charge calls whose model server or guard died while they ran; return those that became poison."""
+    async with database.transaction() as connection:
+        rows = (await connection.execute(HELD, {"calls": sorted(calls), "token": token})).all()
+        poisoned = await _charge(connection, rows, worker) if rows else []
+    if poisoned:
+        await mark_ready_samples(database, poisoned)
+    return poisoned
+
+
+async def _charge(
+    connection: AsyncConnection, locked: Sequence[Row[tuple[int, int, uuid.UUID]]], worker: str
+) -> list[int]:
+    answered = set((await connection.execute(DROP_ANSWERED, {"calls": [row.call_id for row in locked]})).scalars())
+    rows = [row for row in locked if row.call_id not in answered]
+    poisoned = [row.call_id for row in rows if row.lapses + 1 >= LAPSES]
+    await connection.execute(
+        RECORD,
+        {
+            "calls": [row.call_id for row in rows],
+            "accepted": [row.call_id in poisoned for row in rows],
+            "tokens": [row.token for row in rows],
+            "outcomes": [FailureKind.POISONED if row.call_id in poisoned else "lapsed" for row in rows],
+            "replies": [_lapse_reply(row.lapses + 1) for row in rows],
+            "worker": worker,
+        },
+    )
+    await connection.execute(CHARGE, {"calls": [row.call_id for row in rows if row.call_id not in poisoned]})
+    await connection.execute(DELETE_CALLS, {"calls": poisoned})
+    return poisoned
+
+
+def _lapse_reply(lapses: int) -> bytes:
+    """Encode the failure of an attempt after `lapses` lapsed claims of its call."""
+    claims = f"{lapses} claim{'s' if lapses > 1 else ''} of this call lapsed"
+    left = "" if lapses >= LAPSES else f"; after {LAPSES} it fails as {FailureKind.POISONED}"
+    return canonical.encode(Failure(kind=FailureKind.POISONED, detail=claims + left))
+
+
+# The sweeper: complete whatever a crash or a lost message may have left undone, found from the rows alone.
+
+PENDING_LANES = text("SELECT DISTINCT lane FROM queue WHERE token IS NULL")
+
+# An ended calibration is work, too: its job's samples must be inserted.
+# Starts from live jobs, because a paused or cancelled job may have hundreds of thousands of ready samples.
+READY = sql("""
+    SELECT EXISTS (SELECT 1 FROM jobs j WHERE j.ended_at IS NULL AND j.state IN {RUNNABLE} AND {HAS_PLUGINS}
+                   AND EXISTS (SELECT 1 FROM samples s WHERE s.job_id = j.id AND s.state = {READY} OFFSET 0))
+        OR EXISTS (SELECT 1 FROM jobs j JOIN samples s ON s.job_id = j.id AND s.kind = 'prepare' AND s.state IN {DONE}
+                   WHERE j.state = 'preparing')""")
+
+
+async def any_ready(connection: AsyncConnection) -> bool:
+    """Tell whether a sample can be advanced, or a job's samples are about to come."""
+    return bool((await connection.execute(READY, {"plugins": encode_usable_pins()})).scalar())
+
+
+async def sweep(database: Database, worker: str) -> set[Lane]:
+    """Lapse dead claims, mark complete samples ready, and park and revive calls as needed.
+
+    Returns the lanes that need a tick.
+    """
+    await lapse_expired(database, worker)
+    await mark_all_ready_samples(database)
+    await park_idle(database)
+    await revive_all_calls(database)
+    return await lanes_with_work(database)
+
+
+async def lanes_with_work(database: Database) -> set[Lane]:
+    """Return the lanes with pending calls; a ready sample counts for the judge's lane, whose worker advances it."""
+    async with database.transaction() as connection:
+        lanes = {Lane(lane) for lane in (await connection.execute(PENDING_LANES)).scalars()}
+        return lanes | ({Lane.JUDGE} if await any_ready(connection) else set())
