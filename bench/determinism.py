@@ -24,9 +24,8 @@ from bench.orders import Prompt
 from bench.running import ENDED, Stack, seconds_of, stack
 from mathrag.client import stack_state
 from services.guard.drivers.process import ProcessDriver
-from shared.model_settings import Model
 from shared.models.chat import ChatFailed
-from shared.settings import Settings
+from shared.settings import Model, Settings
 from shared.storage.database import Database, sql
 
 KILLS = {"judge": ("judge", (0.2, 0.5, 0.8)), "generate": ("generator", (0.2, 0.5, 0.8))}

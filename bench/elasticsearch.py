@@ -33,9 +33,8 @@ from services.retriever.texts import make_indexed_text
 from services.retriever.words import PAIRS
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
-from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval_settings import Dense, Elasticsearch
-from shared.settings import Settings
+from shared.models.embedding import StaticEmbedder
+from shared.settings import Dense, Elasticsearch, Settings
 
 BATCH = 1000
 """Documents per batch of a build."""

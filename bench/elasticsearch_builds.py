@@ -19,9 +19,8 @@ from services.retriever.elasticsearch import dense, sparse
 from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.ports import Batch
 from services.retriever.words import PAIRS
-from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval_settings import Dense, Elasticsearch
-from shared.settings import Settings
+from shared.models.embedding import StaticEmbedder
+from shared.settings import Dense, Elasticsearch, Settings
 
 CHUNK = 500
 THREADS = (1, 2, 4)

@@ -11,7 +11,7 @@ from itertools import product
 from math import inf
 
 from bench.plans import CARDS
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.memory import Hardware, MemoryEstimate
 from shared.lease.plan import Demand, Room, plan
 

@@ -12,8 +12,8 @@ from services.retriever.layouts import Flat, Hnsw, Ivf, VectorLayout
 from services.retriever.texts import make_indexed_text
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
-from shared.models.static_embeddings import StaticEmbedder
-from shared.retrieval_settings import MODELS, Dense
+from shared.models.embedding import StaticEmbedder
+from shared.settings import MODELS, Dense
 
 K = 10
 DENSE = Dense()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.graphs import FB15K_237, make_graph
-from shared.contracts.mining import Amie
+from shared.calls import Amie
 from shared.rules.graph import Graph
 from shared.rules.miners import memory_bytes, mine
 

@@ -29,10 +29,10 @@ from bench.uploads import connected, database, server
 from mathrag.stack import postgres as pg
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
-from shared.contracts import canonical
-from shared.contracts.params import Params
-from shared.contracts.replies import Generated, Graded
-from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
+from shared import canonical
+from shared.params import Params
+from shared.replies import Generated, Graded
+from shared.samples import Candidate, Extraction, Outcome, Trace
 from shared.settings import Settings
 from shared.storage.database import Database, fill_names
 

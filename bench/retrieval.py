@@ -20,7 +20,7 @@ from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset
 from shared.ingest.lines import EmptyText
 from shared.ingest.paths import corpus_lines, dataset_lines
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
 from shared.rag.fusion import rrf
 
 MEASURE = nDCG @ 10

@@ -23,13 +23,11 @@ from bench.comparison import MATH, parts
 from bench.running import Stack, stack
 from services.judge.difficulty.figures import measure_area
 from services.judge.difficulty.problems import HARD
-from shared.contracts.params import RouteParams
 from shared.pages.figures import Figure, write_figure
 from shared.pages.figures import pareto as pareto_figure
-from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval, wilson
-from shared.statistics.pairs import PairComparison, compare_pair, describe_pair
-from shared.statistics.significance import correct_family
+from shared.params import RouteParams
+from shared.statistics.intervals import Interval, bootstrap, wilson
+from shared.statistics.significance import PairComparison, compare_pair, correct_family, describe_pair
 
 DEFAULT = RouteParams().threshold
 TENTHS = range(11)

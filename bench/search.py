@@ -24,11 +24,11 @@ from bench.running import Stack, stack
 from services.retriever import tokens
 from services.retriever.sparse import K1, METHOD, B
 from services.retriever.texts import make_indexed_text
-from shared.contracts.replies import Retrieved
 from shared.ingest.corpora import read_corpus_line
 from shared.ingest.datasets import read_dataset_line
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
 from shared.rag.fusion import rrf
+from shared.replies import Retrieved
 from shared.settings import Settings
 from shared.storage.database import Database
 

@@ -23,7 +23,7 @@ from bench import orders
 from bench.floor import PARAMS, furnish, system
 from bench.running import ENDED, Stack, seconds_of, stack
 from services.guard.app import make_driver
-from shared.contracts.guard import ModelCall
+from shared.calls import ModelCall
 from shared.lease.lease import GuardClient
 from shared.settings import Settings
 from shared.storage.database import Database

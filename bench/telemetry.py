@@ -23,8 +23,7 @@ from bench.running import Stack
 from bench.throughput import PARAMS, furnish, throughput_stack
 from services.guard import guard
 from services.guard.drivers.scripted import ScriptedServer
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelCall
+from shared.calls import Decoding, ModelCall
 from shared.telemetry import logs
 from tests.doubles.collector import run_collector
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from shared.pages.computed_blocks import rewrite_blocks
+from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY
 from world import origin
 

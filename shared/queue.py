@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.trace_headers import trace_headers
 
 DRAIN = "mathrag.drain"

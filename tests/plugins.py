@@ -16,8 +16,8 @@ from shared.settings import Plugins
 LIMIT_S = 60.0
 """Of an import that ends."""
 ASKING = '''
-from shared.contracts.calls import Generate
-from shared.contracts.replies import require
+from shared.calls import Generate
+from shared.replies import require
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import make_outcome
 
@@ -30,7 +30,7 @@ def run(sample, params, library):
 
 
 MARKING = """
-from shared.contracts.replies import Marked
+from shared.replies import Marked
 from shared.rag.graders import EXTRACTS, Grader, InvalidGold
 
 def mark(answer, gold, rules):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from shared.contracts import documents as served
+from shared import replies
 from shared.rag.language import localised
 from shared.rag.prompts import render, template
 from world.problems import (
@@ -158,7 +158,7 @@ def _write_document(rng: Random, split: Split, operator: Operator, kind: Kind, l
 
 def prompt(asked: str, shown: Sequence[Document]) -> str:
     """Render the served template in the question's language."""
-    documents = [served.Document(problem=each.problem, text=each.text) for each in shown]
+    documents = [replies.Document(problem=each.problem, text=each.text) for each in shown]
     return render(template(localised("cot", asked)), {"question": asked, "context": documents})
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Literal
 
-from shared.contracts.documents import Document
 from shared.rag.prompts import Value, render, template
+from shared.replies import Document
 from world.problems import (
     KINDS,
     Kind,

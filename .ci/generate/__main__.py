@@ -17,8 +17,8 @@ import settings_example
 import tables
 
 from mathrag.cli import config
-from shared.contracts import experiments
-from shared.pages import computed_blocks
+from shared import params
+from shared.pages import pages
 from shared.settings import REPOSITORY
 
 PYTHON = REPOSITORY / "docs" / "reference" / "python.md"
@@ -28,13 +28,13 @@ GUIDE = REPOSITORY / "docs" / "how-to" / "add-a-pipeline.md"
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that is generated, with the text that it should have."""
     yield REPOSITORY / "config-schema.json", config.schema() + "\n"
-    yield REPOSITORY / "experiment-schema.json", experiments.schema() + "\n"
+    yield REPOSITORY / "experiment-schema.json", params.schema() + "\n"
     yield REPOSITORY / "mathrag.example.yaml", settings_example.example()
     yield REPOSITORY / "mathrag" / "client" / "answers.py", answers.answers()
     for name, text in reference.pages():
         yield REPOSITORY / "docs" / name, text
-    yield PYTHON, computed_blocks.rewrite_blocks(PYTHON.read_text("utf-8"), {"operations": operations.operations()})
-    yield GUIDE, computed_blocks.rewrite_blocks(GUIDE.read_text("utf-8"), {"guide": tables.guide()})
+    yield PYTHON, pages.rewrite_blocks(PYTHON.read_text("utf-8"), {"operations": operations.operations()})
+    yield GUIDE, pages.rewrite_blocks(GUIDE.read_text("utf-8"), {"guide": tables.guide()})
 
 
 def main(arguments: list[str]) -> int:

@@ -15,12 +15,10 @@ from services.orchestrator.access.scopes import get_declared_scope
 from services.orchestrator.api.problems import RETRY_AFTER_S
 from services.orchestrator.app import build
 from shared import errors
-from shared.contracts.field_texts import add_choices, describe_field, find_group
-from shared.contracts.params import Params
 from shared.docstrings import read_docstrings
-from shared.model_settings import Model
+from shared.params import Params, add_choices, describe_field, find_group
 from shared.pipelines import registry
-from shared.settings import REPOSITORY, Settings
+from shared.settings import REPOSITORY, Model, Settings
 
 GUIDE = REPOSITORY / "shared" / "pipelines" / "self_consistency.py"
 Row = tuple[str, ...]

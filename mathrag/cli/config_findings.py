@@ -8,9 +8,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from shared.places import config_file
 from shared.runtime.price import find_problems
-from shared.settings import Settings
+from shared.settings import Settings, config_file
 from shared.suggestions import find_nearest
 
 REFUSALS = (ValidationError, SettingsError, yaml.YAMLError)

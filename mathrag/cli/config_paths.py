@@ -6,8 +6,7 @@ from pathlib import Path
 
 from mathrag.cli.config_findings import ConfigFinding, locate
 from shared import suggestions
-from shared.places import config_file
-from shared.settings import Settings
+from shared.settings import Settings, config_file
 
 VARIABLE = "MATHRAG_CONFIG"
 RETRIEVAL_FILES = {"embeddings": ("static", "gguf"), "reranker": ("gguf",)}

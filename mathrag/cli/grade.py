@@ -13,11 +13,11 @@ from mathrag.cli.failures import report_errors
 from mathrag.cli.grade_lines import AnswerLine, open_source, read_answers
 from mathrag.cli.output import AsJson
 from mathrag.client.errors import Failed
-from shared.contracts.grading import Rules
-from shared.contracts.replies import Failure, Graded
+from shared.calls import Rules
 from shared.extras import find_missing_package
 from shared.processes.grading_pool import DEADLINE_S, GradingPool, Verdict
 from shared.rag.graders import get_grader
+from shared.replies import Failure, Graded
 
 AHEAD = 16
 """Answers that are read ahead of the one that is printed next, for each process."""

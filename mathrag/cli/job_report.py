@@ -6,7 +6,7 @@ import typer
 
 from mathrag.cli.output import print_facts, print_table
 from shared.pages.formatting import format_accuracy
-from shared.pages.report_lines import GRADERS, build_lines
+from shared.pages.lines import GRADERS, build_lines
 
 
 def print_report(found: Any) -> None:

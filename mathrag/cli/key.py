@@ -14,10 +14,10 @@ from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.cli.references import DataDir
 from mathrag.client.errors import Failed
 from mathrag.stack.addresses import find_database_url
-from shared.access.binding import keys_required
-from shared.contracts.api_keys import Scope, parse_duration
+from shared.access.filters import keys_required
 from shared.errors import Invalid
 from shared.settings import load
+from shared.shapes import Scope, parse_duration
 from shared.storage import keys
 from shared.storage.database import LOCAL, Database
 

@@ -16,8 +16,8 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.labels import LabelSet, Task
 from mathrag.client.request import MOST_OF_A_PAGE
-from shared.contracts.labels import KINDS
 from shared.plurals import format_count
+from shared.shapes import KINDS
 
 label = typer.Typer()
 

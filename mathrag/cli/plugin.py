@@ -15,7 +15,7 @@ from mathrag.cli.output import AsJson, print_json, print_table
 from mathrag.client import catalog
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from shared.contracts.plugins import Kind
+from shared.shapes import Kind
 
 plugin = typer.Typer()
 

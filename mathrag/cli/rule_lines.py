@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.pages.rule_lines import format_atom, format_body
+from shared.pages.lines import format_atom, format_body
 
 
 def format_rule(rule: Any) -> str:

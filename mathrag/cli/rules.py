@@ -22,7 +22,7 @@ from mathrag.client.client import Client
 from mathrag.client.errors import Failed
 from mathrag.client.request import MOST_OF_A_PAGE, Json
 from mathrag.client.rules import RuleBank
-from shared.contracts.mining import Amie, TLogic
+from shared.calls import Amie, TLogic
 from shared.plurals import format_count
 
 MINERS = {str(miner.__struct_config__.tag): miner for miner in (Amie, TLogic)}

@@ -13,7 +13,7 @@ from mathrag.client import jobs
 from mathrag.client.audits import summarise_audit
 from mathrag.client.client import Client
 from mathrag.client.request import MOST_OF_A_PAGE
-from shared.pages.guiding_rules import describe_rules, name_rules
+from shared.pages.lines import describe_rules, name_rules
 
 SHOWN_ROWS = 5
 """Rows of a violation that are printed; --json has all."""

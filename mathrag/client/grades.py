@@ -9,9 +9,7 @@ import msgspec
 from mathrag.client.answers import ResultRow
 from mathrag.client.errors import Invalid
 from mathrag.client.packages import require
-from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval
-from shared.statistics.shares import Values, estimate_share
+from shared.statistics.intervals import Interval, Values, bootstrap, estimate_share
 
 Grader = Callable[[ResultRow], bool | float | None]
 """Returns the grade of an answer: True, False, a number from 0 to 1, or None if it cannot decide."""

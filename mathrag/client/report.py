@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from mathrag.client import answers
-from shared.pages import report_lines
+from shared.pages import lines as lines_module
 from shared.pages.formatting import format_accuracy, format_headline
 
 BAR = (
@@ -24,7 +24,7 @@ class Report(answers.Report, frozen=True, kw_only=True):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Name and value of each figure that the report has, as `mathrag job report` prints them."""
-        for name, value in report_lines.build_lines(self._to_json()):
+        for name, value in lines_module.build_lines(self._to_json()):
             if value not in (None, ""):
                 yield name, str(value)
 

@@ -13,9 +13,9 @@ from mathrag.report.commands import submit_again_command
 from mathrag.report.drilldown import prepare_sample
 from mathrag.report.figure_data import FigureData
 from mathrag.report.source import JobFiles, ReportSample
+from shared.pages.formatting import format_json
+from shared.pages.lines import build_lines
 from shared.pages.pages import Pages, format_time
-from shared.pages.report_lines import build_lines
-from shared.pages.texts import format_json
 
 SIZE = 200
 """Samples per page: a few megabytes, which a browser filters and sorts at once."""

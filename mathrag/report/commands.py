@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.changed_params import list_changes
-from shared.contracts.records import JobRecord
+from shared.params import list_changes
 from shared.pipelines import registry
+from shared.records import JobRecord
 
 
 def submit_again_command(job: Any, record: JobRecord, models: dict[str, str]) -> str:

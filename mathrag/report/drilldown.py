@@ -6,14 +6,12 @@ from datetime import datetime
 import msgspec
 
 from mathrag.report.source import ReportSample
-from shared.contracts.records import CallRecord
-from shared.contracts.replies import Generated, Reply
-from shared.contracts.requests import Request
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Candidate
-from shared.pages.guiding_rules import describe_rules, name_rules
-from shared.pages.replies import summarise_reply
+from shared.calls import Request
+from shared.pages.lines import describe_rules, name_rules, summarise_reply
 from shared.rag.candidates import sort_as_found
+from shared.records import CallRecord
+from shared.replies import Generated, Reply
+from shared.samples import Candidate, SampleRow
 
 _REPLY = msgspec.json.Decoder(Reply)
 _REQUEST = msgspec.json.Decoder(Request)

@@ -9,10 +9,10 @@ import msgspec
 
 from mathrag.report.drilldown import call_role, compute_fused_ranks, queue_seconds, run_seconds
 from mathrag.report.source import ReportSample
-from shared.contracts.calls import CALL_KINDS
-from shared.contracts.provenance import Residency
-from shared.contracts.samples import Candidate, GateDecision, Truth
+from shared.calls import CALL_KINDS
 from shared.pages.figures import Figure, calibration, latency, memory, ranks, rho, roc
+from shared.records import Residency
+from shared.samples import Candidate, GateDecision, Truth
 
 VERIFIER = "the verifier: no equation refuted"
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.provenance_lines import EndLine, JobLine, SampleLine, Texts
-from shared.contracts.records import JobRecord, SampleRecord
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Outcome
 from shared.errors import Invalid
+from shared.records import EndLine, JobLine, JobRecord, SampleLine, SampleRecord, Texts
+from shared.samples import Outcome, SampleRow
 
 _LINE = msgspec.json.Decoder(JobLine | SampleLine | EndLine)
 _ROW = msgspec.json.Decoder(SampleRow)

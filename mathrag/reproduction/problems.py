@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from shared.contracts.datasets import DatasetItem
 from shared.errors import Invalid, NotFound
 from shared.ingest import paths
 from shared.ingest.datasets import read_dataset
 from shared.ingest.strata import draw_stratified
+from shared.samples import DatasetItem
 
 CORPUS = ("train.jsonl", "train.parquet", "train-00000-of-00001.parquet", "train")
 """Names of the training set in order of preference; the last one is a folder of the original archive."""

@@ -9,8 +9,7 @@ from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords
 from mathrag.stack.postgres import Postgres
 from mathrag.stack.redis import Redis
-from shared.device_settings import Device
-from shared.settings import Settings, load
+from shared.settings import Device, Settings, load
 
 ADDRESSES = ("database_url", "redis_url", "retriever_url", "guard_url", "service_key")
 HTTP = {"retriever": "retriever_url", "guard": "guard_url"}

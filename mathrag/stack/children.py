@@ -23,10 +23,9 @@ from mathrag.stack.readiness import (
 )
 from mathrag.stack.rotation import rotate
 from mathrag.stack.supervisor import LOGS, Chore, StartupTask
-from shared.contracts.calls import Lane
-from shared.device_settings import Device
+from shared.calls import Lane
 from shared.runtime import purge
-from shared.settings import Settings
+from shared.settings import Device, Settings
 
 ROTATION_S = 5.0
 """Seconds between two checks of the logs' sizes."""

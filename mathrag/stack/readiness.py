@@ -10,7 +10,7 @@ import psutil
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.runtime import process
 
 PATIENCE_S = 2.0

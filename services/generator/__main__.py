@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.runtime.process import Tools, serve
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.worker import Executor

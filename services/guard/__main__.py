@@ -5,8 +5,8 @@ import os
 
 from services.guard.app import create_app
 from shared import telemetry
-from shared.access import binding
-from shared.access.serving import serve
+from shared.access import filters
+from shared.access.connections import serve
 from shared.errors import Invalid
 from shared.runtime.price import settings_for_device
 from shared.settings import load
@@ -24,7 +24,7 @@ def main() -> None:
         settings = settings_for_device(settings, options.device or settings.device.id)
     except Invalid as error:
         parser.error(error.message)
-    if refusal := binding.explain_refusal(settings, options.host):
+    if refusal := filters.explain_refusal(settings, options.host):
         parser.error(refusal)
     _restrict_to_gpu(settings.device.id)
     telemetry.start("guard", settings)

@@ -26,17 +26,15 @@ from services.guard.drivers.vllm_sleep import VllmSleepDriver
 from services.guard.guard import Guard, ServedModel, StaleEpoch
 from services.guard.reconciler import Reconciler
 from services.guard.warmer import Warmer
-from shared.access import internal
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Lane
-from shared.contracts.guard import Completion, RunRequest
+from shared.access import filters
+from shared.calls import Completion, Lane, RunRequest
 from shared.lease.lease import RENEW_S, Phase, RedisLease
 from shared.lease.policy import FlipState
-from shared.model_settings import Model
-from shared.models import known_versions
+from shared.models import commands
 from shared.queue import Ticker, celery_app
 from shared.runtime import pins, queue
-from shared.settings import Settings
+from shared.settings import Model, Settings
+from shared.shapes import Architecture
 from shared.storage.database import Database
 from shared.telemetry import traces
 
@@ -144,7 +142,7 @@ class Service:
         async with self.database.transaction() as connection:
             await pins.retire(connection, self.settings.device.id, name)
             model_id = await pins.register(connection, identity, architecture)
-        if flaw := known_versions.find_warning(identity.backend, identity.version):
+        if flaw := commands.find_warning(identity.backend, identity.version):
             _log.warning("model %r: %s", name, flaw)
         if not identity.needs_lease:
             model, server = self.settings.models[name], await self.drivers[name].start()
@@ -274,7 +272,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.service = service
     app.include_router(router)
     app.add_exception_handler(StaleEpoch, _answer_stale_epoch)
-    internal.protect(app, settings, most=MAX_BODY)
+    filters.protect(app, settings, most=MAX_BODY)
     return app
 
 

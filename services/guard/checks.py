@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from sqlalchemy import text
 
 from services.guard.drivers.ports import Driver, DriverError
-from shared.checks import models
-from shared.checks.check import RESTART, Check, NotReady, advise_setting
-from shared.checks.run_check import run_check
+from shared import checks
+from shared.checks import RESTART, Check, NotReady, advise_setting, run_check
 from shared.settings import Settings
 from shared.storage.database import Database
 
@@ -28,7 +27,7 @@ async def _describe_model(name: str, settings: Settings, drivers: Mapping[str, D
         raise NotReady(
             f"model {name!r} is missing in the settings that the guard of {settings.device.id} runs with", fix=RESTART
         )
-    summary = await models.check_model(name, settings)
+    summary = await checks.check_model(name, settings)
     try:
         now = await drivers[name].identify()
     except DriverError as error:

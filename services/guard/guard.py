@@ -11,11 +11,11 @@ import msgspec
 
 from services.guard.clock import GuardClock
 from services.guard.drivers.ports import ModelServer
-from shared.contracts.guard import Completion, End, ModelAnswer, ModelCall, RunRequest
-from shared.contracts.replies import FailureKind
+from shared.calls import Completion, End, ModelAnswer, ModelCall, RunRequest
 from shared.errors import Conflict
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
-from shared.telemetry import model_calls, traces
+from shared.replies import FailureKind
+from shared.telemetry import traces as traces_module
 
 RELEASED = ModelAnswer(end=End.RELEASED)
 """The answer for a call that reached no model server or was aborted: it goes back to the queue uncharged."""
@@ -176,13 +176,13 @@ class Guard:
 
 
 async def _answer_traced(resident: ServedModel, call: ModelCall) -> ModelAnswer:
-    if not traces.is_on():
+    if not traces_module.is_on():
         return await _answer(resident, call)
-    with model_calls.open_span(
+    with traces_module.open_span(
         call, model=resident.name, backend=resident.driver, concurrency=resident.running
     ) as span:
         answer = await _answer(resident, call)
-        model_calls.record_answer(span, call, answer)
+        traces_module.record_answer(span, call, answer)
         return answer
 
 

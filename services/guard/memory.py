@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import psutil
 
-from shared.device_settings import Device
+from shared.settings import Device
 
 MIB = 1 << 20
 

@@ -13,14 +13,13 @@ from services.guard.drivers.ports import Driver, DriverError, ModelServer, count
 from services.guard.guard import Guard, ServedModel
 from services.guard.memory import MemoryMeter, NotMeasured, make_meter
 from services.guard.verification import Sleep, Verification
-from shared.device_settings import Device
 from shared.lease import memory as memory_module
 from shared.lease import policy, residencies
 from shared.lease.lease import Phase
 from shared.lease.policy import Effect, FlipEvent, FlipMachine, FlipState
 from shared.lease.residencies import ResidencyRow
-from shared.model_settings import Model
 from shared.runtime import queue
+from shared.settings import Device, Model
 from shared.storage.database import Database, retry_through_outage
 from shared.telemetry import logs, traces
 

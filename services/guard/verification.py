@@ -9,7 +9,7 @@ from services.guard import memory
 from services.guard.clock import GuardClock
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import MemoryMeter, MemoryReading
-from shared.device_settings import Device
+from shared.settings import Device
 
 POLL_S = 0.2
 MIN_READINGS = 3

@@ -15,7 +15,7 @@ from services.judge.rules_executor import RulesExecutor
 from services.judge.unconfigured_executor import UnconfiguredExecutor
 from services.judge.verification_pool import VerificationPool
 from services.judge.verify_executor import VerifyExecutor
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.processes.grading_pool import GradingPool
 from shared.runtime.pins import WEIGHTS
 from shared.runtime.process import Tools, serve

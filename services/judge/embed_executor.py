@@ -7,9 +7,9 @@ import msgspec
 
 from services.judge import retriever_outages
 from services.judge.retrieve_executor import UNANSWERED
-from shared.contracts.replies import Embedded, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.models.retriever_client import NoReply
+from shared.replies import Embedded, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd
 from shared.settings import Settings

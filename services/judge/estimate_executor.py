@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 from anyio import CapacityLimiter, to_thread
 
-from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
+from shared.replies import Estimated, Failure, FailureKind, Reply
 from shared.runtime.pins import ESTIMATOR, WEIGHTS
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 

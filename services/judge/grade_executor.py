@@ -7,17 +7,16 @@ from datetime import UTC, datetime
 import msgspec
 
 from services.judge.tasks import as_completed
-from shared.contracts.grading import MATH, Rules
-from shared.contracts.plugins import Kind, PluginPin
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import MATH, Request, Rules
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.processes.grading_pool import GradingPool
 from shared.rag.graders import GRADERS
+from shared.replies import Failure, FailureKind, Reply
 from shared.runtime.pins import grader_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import Wait
+from shared.shapes import Kind, PluginPin
 
 _REQUEST = msgspec.json.Decoder(Request)
 

@@ -16,9 +16,8 @@ from sqlalchemy import text
 
 from services.judge import graph_files
 from services.judge.mining_pool import MiningPool
-from shared.contracts.mining import TemporalSimple
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request, TemporalSimple
+from shared.replies import Failure, FailureKind, Reply
 from shared.runtime.pins import miner_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import Release

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from shared.contracts.mining import Mining
-from shared.contracts.replies import Failure, FailureKind, Mined
-from shared.contracts.rules import Rule
-from shared.processes.child_pool import ChildPool
+from shared.calls import Mining
+from shared.processes.children import ChildPool
+from shared.replies import Failure, FailureKind, Mined, Rule
 
 MIB = 1 << 20
 MAX_BYTES = 256 * MIB

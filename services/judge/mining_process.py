@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.mining import Mining
-from shared.contracts.replies import FailureKind
-from shared.processes.child_process import serve
+from shared.calls import Mining
+from shared.processes.children import serve
+from shared.replies import FailureKind
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Variables that limit each process to one thread: more would take other cores and address space."""

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from services.judge import retriever_outages
-from shared.contracts.documents import Document
-from shared.contracts.replies import Failure, FailureKind, Reply, Scored
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.models.retriever_client import NoReply
 from shared.rag.rendering import list_references
+from shared.replies import Document, Failure, FailureKind, Reply, Scored
 from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd

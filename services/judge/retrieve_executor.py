@@ -7,9 +7,9 @@ import msgspec
 from sqlalchemy import text
 
 from services.judge import retriever_outages
-from shared.contracts.replies import FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.models.retriever_client import NoReply
+from shared.replies import FailureKind, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd
 from shared.settings import Settings

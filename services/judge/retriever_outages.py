@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import httpx2
 
-from shared.bearer import authorization
-from shared.contracts.replies import Failure, FailureKind
+from shared.access.filters import authorization
 from shared.errors import Refused, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
 from shared.redaction import redact
+from shared.replies import Failure, FailureKind
 from shared.runtime.worker import Wait
 from shared.settings import Settings
 from shared.trace_headers import add_trace_headers

@@ -8,15 +8,14 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import RuleChoice
-from shared.contracts.graphs import Phrase
-from shared.contracts.replies import Failure, FailureKind, FoundRules, NumberedRule, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request, RuleChoice
 from shared.rag.relation_names import RelationNames
 from shared.rag.rule_choice import RuleRequest, choose, draw
 from shared.recent import LruCache
+from shared.replies import Failure, FailureKind, FoundRules, NumberedRule, Reply
 from shared.rules.sentences import phrase
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
+from shared.samples import Phrase
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
-from shared.contracts.replies import Failure, FailureKind
+from shared.replies import Failure, FailureKind
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 
 

@@ -1,7 +1,7 @@
 """Verify documents in processes that can be killed, since SymPy has no time limit."""
 
-from shared.contracts.replies import Failure, FailureKind, Verified
-from shared.processes.child_pool import ChildPool
+from shared.processes.children import ChildPool
+from shared.replies import Failure, FailureKind, Verified
 
 
 class VerificationPool(ChildPool):

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from shared.processes.child_process import serve
+from shared.processes.children import serve
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:

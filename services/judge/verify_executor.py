@@ -8,10 +8,9 @@ import msgspec
 
 from services.judge.tasks import as_completed
 from services.judge.verification_pool import VerificationPool
-from shared.contracts.documents import Document
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.rag.rendering import list_references
+from shared.replies import Document, Failure, FailureKind, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.storage.database import Database
 from shared.storage.provenance import LibraryCache

@@ -4,8 +4,8 @@ import argparse
 
 from services.orchestrator.app import create_app
 from shared import settings, telemetry
-from shared.access import binding
-from shared.access.serving import serve
+from shared.access import filters
+from shared.access.connections import serve
 from shared.runtime.advance import read_code
 
 STOP_S = 5
@@ -21,7 +21,7 @@ def main() -> None:
     arguments = parser.parse_args()
     loaded = loaded.model_copy(update={"host": arguments.host})
     telemetry.start("orchestrator", loaded)
-    binding.log_exposure(loaded)
+    filters.log_exposure(loaded)
     read_code(loaded.plugins)
     host = arguments.bind or arguments.host
     serve(create_app(loaded), loaded.limits, host=host, port=arguments.port, stop_s=STOP_S)

@@ -65,10 +65,7 @@ from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sealer import Sealer
 from services.orchestrator.scheduling.sweeper import Sweeper
 from services.orchestrator.web import site
-from shared.access.binding import keys_required
-from shared.access.body_limit import BodyLimit
-from shared.access.browser_filter import BrowserFilter
-from shared.bearer import authorization
+from shared.access.filters import BodyLimit, BrowserFilter, authorization, keys_required
 from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 from shared.storage.database import Database

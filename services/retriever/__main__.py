@@ -4,8 +4,8 @@ import argparse
 
 from services.retriever.app import create_app
 from shared import settings, telemetry
-from shared.access import binding
-from shared.access.serving import serve
+from shared.access import filters
+from shared.access.connections import serve
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     arguments = parser.parse_args()
     loaded = settings.load()
-    if refusal := binding.explain_refusal(loaded, arguments.host):
+    if refusal := filters.explain_refusal(loaded, arguments.host):
         parser.error(refusal)
     telemetry.start("retriever", loaded)
     serve(create_app(loaded), loaded.limits, host=arguments.host, port=arguments.port)

@@ -19,12 +19,12 @@ from services.retriever.questions import QuestionVectors
 from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
 from services.retriever.searches import IndexSearch, Searcher
 from services.retriever.shelf import DocumentCache, IndexCache
-from shared.access import internal
-from shared.access.serving import finish_while_connected
-from shared.contracts.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
+from shared.access import filters
+from shared.access.connections import finish_while_connected
+from shared.calls import MAX_QUESTION, RELEASE_0_1, Duplicates
 from shared.errors import Invalid, MathragError, TooLarge, Unavailable
-from shared.models import retrieval_models
-from shared.models.ports import Embedder
+from shared.models import servers
+from shared.models.embedding import Embedder
 from shared.settings import Settings
 from shared.storage.database import Database
 from shared.telemetry import traces
@@ -117,8 +117,8 @@ def create_app(settings: Settings) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             retrieval = settings.retrieval
-            embedder = await _open_model(stack, retrieval_models.open_embedder(retrieval.embeddings))
-            reranker = await _open_model(stack, retrieval_models.open_reranker(retrieval.reranker))
+            embedder = await _open_model(stack, servers.open_embedder(retrieval.embeddings))
+            reranker = await _open_model(stack, servers.open_reranker(retrieval.reranker))
             reranks = PinnedReranker(await to_thread.run_sync(identify_reranker, retrieval.reranker), reranker)
             database = Database(settings.database_url, pinned=False)
             stack.push_async_callback(database.close)
@@ -130,7 +130,7 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="MathRAG-Gate retriever", lifespan=lifespan, openapi_url=None, telemetry=traces.make_server_options()
     )
-    internal.protect(app, settings, most=MAX_BODY)
+    filters.protect(app, settings, most=MAX_BODY)
     app.add_exception_handler(MathragError, _answer_problem)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.get("/healthz")(health)

@@ -6,8 +6,8 @@ from services.retriever.layouts import Hnsw, Ivf, VectorLayout
 from services.retriever.ports import Backend, SearchIndex
 from services.retriever.sparse import Bm25
 from services.retriever.words import TermCutter
-from shared.models.ports import Embedder
-from shared.retrieval_settings import Dense, Retrieval
+from shared.models.embedding import Embedder
+from shared.settings import Dense, Retrieval
 
 
 def make_backends(retrieval: Retrieval, embedder: Embedder) -> list[Backend[SearchIndex]]:

@@ -18,7 +18,7 @@ from services.retriever import files
 from services.retriever.build_queue import BuildQueue
 from services.retriever.ports import Backend, Batch, SearchIndex
 from services.retriever.texts import FIELDS, make_indexed_text
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Conflict, NotFound
 from shared.storage.database import Database
 

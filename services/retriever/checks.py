@@ -18,12 +18,10 @@ from services.retriever.elasticsearch.failures import MAJOR, MAKE_KEY, URL
 from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.files import UnsoundIndex
 from services.retriever.ports import Backend, SearchIndex
-from shared import settings
-from shared.checks import retrieval
-from shared.checks.check import Check, NotReady, advise_setting
-from shared.checks.run_check import run_check
+from shared import checks, settings
+from shared.checks import Check, NotReady, advise_setting, run_check
 from shared.errors import NotFound
-from shared.retrieval_settings import Retrieval
+from shared.settings import Retrieval
 from shared.storage.database import Database
 
 NAMES = ("embeddings", "reranker", "elasticsearch")
@@ -49,7 +47,7 @@ async def check_part(name: str, chosen: Retrieval, kept: ServedIndexes | None = 
     """
     match name:
         case "embeddings" | "reranker":
-            found = to_thread.run_sync(retrieval.check_retrieval_model, name, chosen)
+            found = to_thread.run_sync(checks.check_retrieval_model, name, chosen)
         case "elasticsearch":
             found = _check_elasticsearch(chosen, kept)
         case _:
@@ -61,7 +59,7 @@ async def _check_elasticsearch(chosen: Retrieval, kept: ServedIndexes | None) ->
     """Check that the server is an Elasticsearch of `MAJOR`, lets us do what we need to, and holds, complete, every
     index that a corpus uses.
     """
-    once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": retrieval.TIMEOUT_S})
+    once = chosen.elasticsearch.model_copy(update={"retries": 0, "timeout_s": checks.TIMEOUT_S})
     server = ElasticsearchServer(once)
     if missing := await to_thread.run_sync(server.list_missing_privileges):
         raise NotReady(

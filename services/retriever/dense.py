@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from services.retriever import hashes
 from services.retriever.layouts import Flat, VectorLayout
 from services.retriever.ports import UNSIGNED, Batch, FolderBackend, IndexMatch
-from shared.models.ports import Embedder
+from shared.models.embedding import Embedder
 
 FILE = "vectors.faiss"
 MARGIN = 16

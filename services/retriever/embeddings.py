@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from services.retriever.questions import QuestionVectors
 from shared.errors import Conflict, Unavailable
-from shared.models.ports import Embedder
+from shared.models.embedding import Embedder
 from shared.models.retriever_client import EmbeddedTexts
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity, embedder_identity

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from services.retriever.ports import SearchIndex
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Refused, Unavailable
 
 MANIFEST = "manifest.json"

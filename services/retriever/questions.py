@@ -7,7 +7,7 @@ import numpy as np
 from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
 
-from shared.models.ports import Embedder
+from shared.models.embedding import Embedder
 from shared.recent import LruCache
 
 Vector = NDArray[np.float32]

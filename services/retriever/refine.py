@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from shared.models.static_embeddings import MAX_TOKENS
+from shared.models.embedding import MAX_TOKENS
 
 EPOCHS = 5
 BATCH = 256

@@ -8,16 +8,16 @@ import msgspec
 from anyio import CapacityLimiter, to_thread
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.contracts.plugins import Kind
-from shared.contracts.replies import Failure, FailureKind, Scored
 from shared.errors import Unavailable
-from shared.models import weights
-from shared.models.plugin_models import identity_of
-from shared.models.ports import ModelFailed, Reranker
-from shared.plugins.opening import find_usable
-from shared.retrieval_settings import Reranker as Settings
+from shared.models import files
+from shared.models.embedding import ModelFailed, Reranker
+from shared.models.servers import identity_of
+from shared.plugins.loading import find_usable
+from shared.replies import Failure, FailureKind, Scored
 from shared.runtime import pins
 from shared.runtime.pins import NO_RERANKER, ModelIdentity
+from shared.settings import Reranker as Settings
+from shared.shapes import Kind
 from shared.storage.database import Database, retry_through_outage
 
 AT_ONCE = 4
@@ -115,5 +115,5 @@ def _identify_plugin(settings: Settings) -> ModelIdentity:
 def _compute_digest(settings: Settings) -> str | None:
     """Return the digest or revision of the weights; None if nothing identifies the version of the model."""
     if settings.path is not None and not settings.model:
-        return weights.digest(settings.path)
+        return files.digest(settings.path)
     return settings.revision or None

@@ -12,11 +12,10 @@ from anyio import to_thread
 from services.retriever.ports import DenseIndex, IndexMatch, SearchIndex
 from services.retriever.questions import QuestionVectors, Vector, compute_mean_direction
 from services.retriever.shelf import DocumentCache, IndexCache
-from shared.contracts.calls import RELEASE_0_1, Duplicates
-from shared.contracts.documents import Document, Hit
-from shared.contracts.replies import Retrieved
+from shared.calls import RELEASE_0_1, Duplicates
 from shared.errors import Invalid
 from shared.rag.duplicates import is_left_out
+from shared.replies import Document, Hit, Retrieved
 
 NO_VECTOR = "the embedder knows no token of the question, which therefore has no vector"
 SPARE = 10

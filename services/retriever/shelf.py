@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from services.retriever import builds, files
 from services.retriever.ports import Backend, SearchIndex
-from shared.contracts.documents import Document
 from shared.recent import LruCache
+from shared.replies import Document
 from shared.storage.database import Database
 
 INDEXES = 8

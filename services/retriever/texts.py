@@ -1,6 +1,6 @@
 """Choose the text of a document that is indexed."""
 
-from shared.contracts.documents import Document
+from shared.replies import Document
 
 FIELDS = r"problem \n text"
 """The fields that are indexed, as every index's signature has them."""

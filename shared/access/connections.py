@@ -1,32 +1,45 @@
-"""Bounds of a connection before its request is authenticated.
-
-uvicorn bounds neither the size of a header nor the time in which header and body arrive, and it accepts any number of
-connections. `Connection` is uvicorn's protocol with these bounds; a client that breaks one is told which, and
-disconnected.
-"""
+"""Connections of a server: how many it takes, from whom, and how long they may be idle."""
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import httptools
+import uvicorn
+from anyio import CancelScope
+from starlette.requests import Request
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from shared.access.refusals import HEADERS, MEDIA_TYPE, encode_problem
+from shared.access.filters import HEADERS, MEDIA_TYPE, encode_problem
 from shared.errors import BadRequest, HeaderTooLarge, MathragError, TimedOut, TooMany, Unavailable
-from shared.limits import Limits
+from shared.settings import Limits
+
+# Bounds of a connection before its request is authenticated.
+#
+# uvicorn bounds neither the size of a header nor the time in which header and body arrive, and it accepts any number of
+# connections. `Connection` is uvicorn's protocol with these bounds; a client that breaks one is told which, and
+# disconnected.
 
 LINGER_S = 2.0
+
 """How long a refused client may go on sending: if closed at once, it would be reset before it has read the reason."""
+
 LINGER_BYTES = 1 << 20
+
 """Upper bound of what is read from it meanwhile."""
+
 MAX_PIPELINED = 16
+
 """Requests that a client may send ahead of their answers."""
+
 BODY_PERIODS = 2
+
 """Length of the periods over which the speed of a body is measured, in multiples of `limits.idle_s`."""
+
 FIELD_SEPARATORS = len(": \r\n")
 
 
@@ -309,3 +322,45 @@ def _encode_response(error: MathragError) -> bytes:
 def bound_connections(limits: Limits) -> Any:
     """Return the value of uvicorn's option `http` that makes a `Connection` for each client."""
     return partial(Connection, limits=limits)
+
+
+# Serve the HTTP applications of orchestrator, guard and retriever with bounded connections.
+
+T = TypeVar("T")
+
+
+def serve(app: ASGIApp, limits: Limits, *, host: str, port: int, stop_s: int | None = None) -> None:
+    """Serve until the process is told to stop, which open requests may then delay by `stop_s` seconds."""
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        http=bound_connections(limits),
+        ws="none",
+        log_level="warning",
+        log_config=None,
+        timeout_graceful_shutdown=stop_s,
+    )
+
+
+async def finish_while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, which is cancelled when the client closes the connection.
+
+    The body of `request` must have been read.
+
+    Raises:
+        BadRequest: the client has closed the connection, so that nobody reads the answer.
+    """
+    with CancelScope() as scope:
+        watching = asyncio.create_task(_cancel_without_client(request, scope))
+        try:
+            return await work
+        finally:
+            watching.cancel()
+    raise BadRequest("the client closed the connection before the answer", hint="send the request again, and wait")
+
+
+async def _cancel_without_client(request: Request, scope: CancelScope) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()

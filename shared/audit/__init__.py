@@ -13,9 +13,8 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from shared.audit import calls, events, protection, records, replays, requests, residencies, samples, sources
-from shared.audit.affected_items import add_items
-from shared.audit.finding import AuditedJob, Violation, report_unchecked
+from shared.audit import replays, rows
+from shared.audit.finding import AuditedJob, Violation, add_items, report_unchecked
 from shared.errors import NotFound
 from shared.pipelines import registry
 from shared.storage.database import Database
@@ -33,23 +32,23 @@ PLANS = text("""
 SAVE, RESTORE = text("SAVEPOINT one_check"), text("ROLLBACK TO SAVEPOINT one_check")
 Check = Callable[[AuditedJob], Awaitable[list[Violation]]]
 CHECKS: tuple[Check, ...] = (
-    residencies.check_no_overlap,
-    residencies.check_epochs_of_calls,
-    calls.check_accepted_replies,
-    residencies.check_memory,
-    residencies.check_loads,
-    residencies.check_causes,
-    samples.check_expansion,
-    samples.check_endings,
-    calls.check_no_calls_after_reply,
-    samples.check_quiet_after_end,
+    rows.check_no_overlap,
+    rows.check_epochs_of_calls,
+    rows.check_accepted_replies,
+    rows.check_memory,
+    rows.check_loads,
+    rows.check_causes,
+    rows.check_expansion,
+    rows.check_endings,
+    rows.check_no_calls_after_reply,
+    rows.check_quiet_after_end,
     replays.check_replays,
-    requests.check_idempotency_keys,
-    requests.check_page_keys,
-    events.check_events,
-    records.check_records,
-    protection.check_protection,
-    sources.check_hashes,
+    rows.check_idempotency_keys,
+    rows.check_page_keys,
+    rows.check_events,
+    rows.check_records,
+    rows.check_protection,
+    replays.check_hashes,
 )
 """The docstring of each check begins with the number of its invariant and is shown to users."""
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from shared.contracts.rules import Atom, Rule, Term
 from shared.errors import Invalid
 from shared.ingest.lines import Defect, locate_defect
 from shared.ingest.text_files import Sound
+from shared.replies import Atom, Rule, Term
 
 COLUMNS = (
     "Rule", "Head Coverage", "Std Confidence", "PCA Confidence", "Positive Examples", "Body size", "PCA Body size",

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
-from shared.contracts.documents import CorpusRecord, Document
 from shared.ingest import fields, lines
 from shared.ingest.lines import Content, Defect, Empty, Fields, Row
 from shared.ingest.reader import Reader
+from shared.replies import CorpusRecord, Document
 
 IDS = ("_id", "id", "unique_id", "doc_id")
 PROBLEMS = ("problem", "question")

@@ -7,9 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from shared import suggestions
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.grading import Expected
+from shared.calls import MAX_QUESTION, Expected
 from shared.ingest import fact_queries, fields, lines
 from shared.ingest.choices import format_question
 from shared.ingest.choices import read as read_choices
@@ -17,6 +15,7 @@ from shared.ingest.golds import GoldReader
 from shared.ingest.lines import Content, Defect, Empty, Fields, Row
 from shared.ingest.reader import Reader
 from shared.mathtext import answers
+from shared.samples import DatasetItem
 
 IDS = ("custom_id", "id", "unique_id", "_id", "qid")
 MAX_RUBRIC = 8000

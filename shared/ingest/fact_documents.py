@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from shared.contracts.documents import CorpusRecord, Document
+from shared.replies import CorpusRecord, Document
 from shared.rules import sentences, times
 from shared.storage.graphs import CHUNK, GraphFacts
 

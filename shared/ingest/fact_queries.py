@@ -2,9 +2,9 @@
 
 import msgspec
 
-from shared.contracts.graphs import FactQuery
 from shared.ingest import fields
 from shared.ingest.lines import Defect, Fields
+from shared.samples import FactQuery
 
 QUERY = "query"
 """Field that holds an object in exported items; any other value is the question's text."""

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.contracts.graphs import Fact, Phrase, TimeUnit
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import fields
 from shared.ingest.fact_rows import FACT, PHRASE, WHAT
@@ -15,6 +14,7 @@ from shared.ingest.lines import Defect, Fields, Row
 from shared.ingest.reader import Reader
 from shared.rules import times
 from shared.rules.graph import Graph
+from shared.samples import Fact, Phrase, TimeUnit
 from shared.storage.graphs import GraphFacts
 
 CONTROLS = "\0\t\n\r"

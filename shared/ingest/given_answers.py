@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shared import suggestions
-from shared.contracts.params import MOST_REPEATS
-from shared.contracts.samples import Given
 from shared.errors import Invalid
 from shared.ingest import fields
 from shared.ingest.lines import Defect, Empty, Fields, name
 from shared.ingest.tables import ColumnNames
+from shared.params import MOST_REPEATS
+from shared.samples import Given
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("custom_id", "id"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shared.contracts.grading import MATHEMATICAL
+from shared.calls import MATHEMATICAL
 from shared.ingest import choices, fields
 from shared.ingest.lines import Defect
 from shared.mathtext.grading import equal_strict

@@ -3,10 +3,10 @@
 from collections.abc import Generator
 from typing import IO
 
-from shared.contracts.plugins import Kind
 from shared.ingest import plugin_rows_process, row_process
 from shared.ingest.lines import Row
-from shared.plugins.opening import find_usable
+from shared.plugins.loading import find_usable
+from shared.shapes import Kind
 
 HINT = "upload it in parts, or raise `limits.decompressed_bytes`"
 

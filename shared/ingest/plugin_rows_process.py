@@ -11,12 +11,12 @@ from typing import IO, Any
 
 import msgspec
 
-from shared.contracts.plugins import Kind
 from shared.errors import InvalidLine, TooLarge
 from shared.ingest import lines
 from shared.ingest.lines import Defect
 from shared.ingest.row_process import write_rows
-from shared.plugins.files import code_hash, read_texts
+from shared.plugins.catalogue import code_hash, read_texts
+from shared.shapes import Kind
 
 MEMORY_BYTES = 1 << 30
 WALL_S = 900

@@ -12,9 +12,8 @@ from typing import IO, Annotated, Literal, NamedTuple
 
 import msgspec
 
-from shared.contracts import canonical
-from shared.contracts.mining import StoredMining
-from shared.contracts.rules import Miner, Rule
+from shared import canonical
+from shared.calls import StoredMining
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import amie, text_files
 from shared.ingest.amie import MOST_ATOMS, MOST_COUNT
@@ -22,6 +21,7 @@ from shared.ingest.fields import MAX_NAME_CHARS
 from shared.ingest.lines import Defect, locate_defect
 from shared.ingest.text_files import Sound
 from shared.plurals import format_count
+from shared.replies import Miner, Rule
 
 FORMAT: Literal["mathrag-rules"] = "mathrag-rules"
 NAMED = 5

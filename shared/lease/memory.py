@@ -9,9 +9,9 @@ import msgspec
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.architecture import MIB, Architecture
 from shared.lease import residencies
 from shared.plurals import format_count
+from shared.shapes import MIB, Architecture
 
 # Estimates that a plan is made from, each with its source. Pure.
 #

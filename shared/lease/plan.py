@@ -6,7 +6,7 @@ from math import prod
 
 import msgspec
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.memory import Estimate, MemoryEstimate
 from shared.lease.policy import ModelGroup
 

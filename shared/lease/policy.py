@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 
 # Decide when to flip, and to what, from a snapshot of the work. Pure.
 #

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
+from shared import canonical
 from shared.redaction import redact
 
 COLUMNS = "epoch, device, previous_epoch, models, cause, state, reason, servers, wanted_at, opened_at, closed_at, plan"

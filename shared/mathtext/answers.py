@@ -3,7 +3,7 @@ r"""Finding the answer in a generated text: the last `\boxed{}`."""
 import re
 from typing import NamedTuple
 
-from shared.contracts.samples import Extraction
+from shared.samples import Extraction
 
 # Escapes are matched, and so skipped, before braces: \{ and \} are characters, not brackets, and \\ is a line break.
 _MARK = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*(?P<open>\{)?|\\.|[{}]", re.DOTALL)

@@ -5,10 +5,10 @@ SymPy knows no limit of time: call it where it can be killed.
 
 from importlib import resources
 
-from shared.contracts import canonical
-from shared.contracts.replies import Graded
+from shared import canonical
 from shared.mathtext.equivalence import compare
 from shared.mathtext.grading import equal_strict
+from shared.replies import Graded
 
 SOURCES = (
     "answer_reading",

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from shared.contracts import canonical
-from shared.contracts.replies import Verified
+from shared import canonical
 from shared.mathtext.approximation import Unsuitable, approximate, constant, same_constant
 from shared.mathtext.equations import Equation, equations, holds, leeway
 from shared.mathtext.expressions import Apply, Expression, Symbol, parts
 from shared.mathtext.symbolic import rational, symbolic
+from shared.replies import Verified
 
 if TYPE_CHECKING:
     from sympy import Expr

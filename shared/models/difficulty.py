@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 
 from shared.errors import Unavailable
-from shared.models.ports import Embedder
+from shared.models.embedding import Embedder
 from shared.rag.language import detect_language
-from shared.retrieval_settings import MODELS
+from shared.settings import MODELS
 
 EMBEDDINGS = MODELS / "static-embeddings"
 """The embeddings to which the shipped weights were fitted, which need not be those of the indexes."""

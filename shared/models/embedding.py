@@ -1,32 +1,153 @@
-"""Embed texts with a model: add prefixes, send batches, check the vectors and scale them to length 1."""
+"""Embedding models: static tables, sentence-transformers, and the normal form of texts."""
 
+import hashlib
 import logging
 import re
+import unicodedata
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 
-from shared.contracts import canonical
-from shared.contracts.replies import FailureKind
+from shared import canonical
 from shared.errors import Refused, TooLarge, Unavailable
-from shared.models.normal_form import NORMAL_FORM, normalise
-from shared.models.ports import Encoder, ModelFailed
-from shared.retrieval_settings import Embeddings
+from shared.extras import not_installed
+from shared.models import files
+from shared.redaction import redact
+from shared.replies import FailureKind
+from shared.settings import Embeddings
+
+# The Unicode normal form in which embedders and the sparse index read texts.
+
+NORMAL_FORM: Final = "NFKC"
+
+"""It maps fullwidth digits and letters and ligatures to ordinary ones. Part of every embedder's signature."""
+
+
+def normalise(text: str) -> str:
+    """Return `text` in the form in which it is passed to a tokenizer."""
+    return unicodedata.normalize(NORMAL_FORM, text)
+
+
+# Interfaces of embedders and rerankers, whose adapters are in the modules beside this one.
+
+
+class ModelFailed(Exception):
+    """An embedder or reranker gave no usable answer; the message holds no secret."""
+
+    def __init__(self, kind: FailureKind, detail: str, what: str = "") -> None:
+        self.kind = kind
+        self.detail = redact(detail)
+        self.what = redact(what)
+        """The server that is away, if `kind` is `unavailable`."""
+        super().__init__(f"{kind.value}: {self.detail}")
+
+
+class Embedder(Protocol):
+    """Embeds texts as vectors."""
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+
+    @property
+    def signature(self) -> str:
+        """Hex digest of everything that determines a vector, and so part of what identifies an index."""
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed questions as vectors [len(texts), dimension] of length 1; zero for a text without a known token.
+
+        Raises:
+            TooLarge: a text is longer than the model can hold.
+            Unavailable: the server behind it gives no vectors, or unusable ones.
+        """
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed documents, which some models treat differently from questions; see `embed_queries`.
+
+        Raises:
+            TooLarge, Unavailable: as `embed_queries`.
+        """
+
+
+class Encoder(Protocol):
+    """A model behind an `Embedder`, with unchecked vectors of any length."""
+
+    def identity(self) -> dict[str, str]:
+        """Return everything about the model that determines a vector, if need be from its server.
+
+        Raises:
+            ModelFailed: the server does not tell.
+        """
+
+    def encode(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
+        """Return one vector per text, in one request. Safe to call from several threads.
+
+        Raises:
+            ModelFailed: there are no vectors; `context_exceeded` if a text is too long.
+        """
+
+    def close(self) -> None:
+        """Free the model or close the connections."""
+
+
+class CrossEncoder(Protocol):
+    """A model that reads question and document together, with unchecked scores."""
+
+    def scores(self, question: str, documents: Sequence[str]) -> Sequence[float]:
+        """Return one score per document, in order, in one request. Safe to call from several threads.
+
+        Raises:
+            ModelFailed: there are no scores; `context_exceeded` if a pair is too long.
+        """
+
+    def close(self) -> None:
+        """Free the model or close the connections."""
+
+
+class Reranker(Protocol):
+    """Estimates how probable it is that a document helps with a question."""
+
+    def score(self, question: str, documents: Sequence[str]) -> list[float]:
+        """Return one score in [0, 1] per document, in order.
+
+        Raises:
+            ModelFailed: there are no scores, or unusable ones.
+        """
+
+
+# Embed texts with a model: add prefixes, send batches, check the vectors and scale them to length 1.
 
 _log = logging.getLogger(__name__)
 
 PROBE = "a"
+
 """Text whose vector tells the dimension."""
+
 TOO_LONG = (
     "set `retrieval.embeddings.too_long: cut`, or `max_chars` to what the model can hold; that makes another index"
 )
+
 _PIECE = re.compile(r"[^\W\u3000-\uffff]+|.", re.DOTALL)
+
 """Matches a word, or a single sign or Chinese character."""
+
 FIRST_PIECES = 256
+
 """Number of such pieces in the first beginning of a text that is tried; many models hold 512 tokens."""
+
 FIX = "see the log of the embedding server, and `retrieval.embeddings` in mathrag.yaml"
 
 
@@ -177,3 +298,296 @@ def _translate_failure(failed: ModelFailed) -> TooLarge | Unavailable:
     if failed.kind is FailureKind.UNAVAILABLE:
         return Unavailable(message, hint=FIX, what=failed.what)
     return Refused(message, hint=FIX)
+
+
+# Models of sentence-transformers in this process, on the CPU; they need the extra `rerank`, which installs torch.
+#
+# A model is loaded at its first use, and truncates texts at its own length, as the library does.
+
+LIBRARY = "sentence-transformers"
+
+MODULE = "sentence_transformers"
+
+DEVICE = "cpu"
+
+"""The CPU, since only the guard may use a GPU's memory."""
+
+
+class SentenceModel:
+    """A model from a folder or the hub, for one thread at a time, since its tokenizer is not thread-safe."""
+
+    def __init__(self, kind: str, path: Path | None, model: str, revision: str) -> None:
+        """Check for the library and the folder without loading the model.
+
+        Raises:
+            NotInstalled: the library is missing.
+            Unavailable: the folder is not there.
+        """
+        if find_spec(MODULE) is None:
+            raise not_installed(LIBRARY, "rerank")
+        if not model and not (path and path.is_dir()):
+            raise Unavailable(f"no model folder at {path}", hint="correct the `path` under `retrieval` in mathrag.yaml")
+        self._kind = kind
+        self._path = None if model else path
+        self._name = model
+        self._revision = revision
+        self._lock = Lock()
+        self._model: Any = None
+
+    def identity(self) -> dict[str, str]:
+        """Return the folder's hash, or name and revision on the hub, with the library's version."""
+        which = {"digest": files.digest(self._path)} if self._path else {"name": self._name, "revision": self._revision}
+        return {"kind": LIBRARY, "version": version(LIBRARY), **which}
+
+    def ask(self, method: str, *given: object, **options: object) -> Any:
+        """Call a method of the model and return its result.
+
+        Raises:
+            ModelFailed: the model cannot be loaded, or the method raised.
+        """
+        with self._lock:
+            try:
+                self._model = self._model or self._load()
+                return getattr(self._model, method)(*given, show_progress_bar=False, **options)
+            except Exception as error:  # torch, the hub and the model's files raise all kinds of exceptions
+                raise ModelFailed(FailureKind.BACKEND_ERROR, f"{LIBRARY}: {error!r}"[:500]) from error
+
+    def close(self) -> None:
+        self._model = None
+
+    def _load(self) -> Any:
+        made = getattr(import_module(MODULE), self._kind)
+        where = self._name or str(self._path)
+        return made(where, device=DEVICE, revision=self._revision or None, local_files_only=self._path is not None)
+
+
+class SentenceEncoder:
+    """An `Encoder` of documents; `queries` encodes questions, which differs for a model with a `Router`."""
+
+    def __init__(self, path: Path | None, model: str, revision: str) -> None:
+        self._model = SentenceModel("SentenceTransformer", path, model, revision)
+        self._method = "encode_document"
+
+    @property
+    def queries(self) -> Self:
+        """Return an encoder of questions that shares this one's model."""
+        other = copy(self)
+        other._method = "encode_query"
+        return other
+
+    def identity(self) -> dict[str, str]:
+        """See `SentenceModel.identity`."""
+        return self._model.identity()
+
+    def encode(self, texts: Sequence[str]) -> list[list[float]]:
+        """See `Encoder`; a prompt in the model's folder is not used, since prefixes are settings."""
+        found: list[list[float]] = self._model.ask(self._method, list(texts), prompt="").tolist()
+        return found
+
+    def close(self) -> None:
+        """Free the model."""
+        self._model.close()
+
+
+class SentenceCrossEncoder:
+    """A `CrossEncoder` whose scores are logits, regardless of the activation that the model's folder names."""
+
+    def __init__(self, path: Path | None, model: str, revision: str) -> None:
+        self._model = SentenceModel("CrossEncoder", path, model, revision)
+
+    def identity(self) -> dict[str, str]:
+        """See `SentenceModel.identity`."""
+        return self._model.identity()
+
+    def scores(self, question: str, documents: Sequence[str]) -> list[float]:
+        """See `CrossEncoder`."""
+        pairs = [(question, document) for document in documents]
+        identity = import_module("torch").nn.Identity()
+        found = self._model.ask("predict", pairs, activation_fn=identity)
+        if found.shape != (len(pairs),):
+            problem = f"the cross-encoder gives {found.shape[-1]} scores per pair; use one that gives a single score"
+            raise ModelFailed(FailureKind.BACKEND_ERROR, problem)
+        scores: list[float] = found.tolist()
+        return scores
+
+    def close(self) -> None:
+        """Free the model."""
+        self._model.close()
+
+
+# Static embeddings (Model2Vec format): a text's vector is the mean of its tokens' vectors from a table.
+
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+
+QUERY_FILE = "query.safetensors"
+
+"""A table for questions, which tuning adds; without it they use the documents' table."""
+
+MAX_TOKENS = 512
+
+"""Longer texts are truncated, as in Model2Vec."""
+
+FIRST_CHARS = 4096
+
+"""Length of the beginning of a longer text that is tokenised first; most texts have `MAX_TOKENS` tokens in it."""
+
+_BATCH = 256
+
+_BLANKS = " \t\n\r\u3000"
+
+_IDEOGRAPHS = "\u4e00-\u9fff"
+
+
+class StaticEmbedder:
+    """The shipped `Embedder`, without a model server or GPU: about 10,000 texts per second and core."""
+
+    def __init__(self, folder: Path) -> None:
+        """Load the tables and the tokenizer in `folder`.
+
+        Raises:
+            Unavailable: one of `FILES` is missing, or a table cannot be used.
+        """
+        missing = [name for name in FILES if not (folder / name).is_file()]
+        if missing:
+            raise Unavailable(
+                f"The embeddings in {str(folder)!r} lack {', '.join(missing)}",
+                hint="Set `retrieval.embeddings.path`, or make them with `python -m services.retriever.distil`",
+            )
+        self.signature = _compute_signature(folder)
+        self._vectors = _read_table(folder / "model.safetensors")
+        self.query_table = _read_query_table(folder / QUERY_FILE, self._vectors)
+        """Token vectors [tokens, dimension] of questions."""
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._unknown = _find_unknown_id(self._tokenizer)
+        self._cuts = _find_cuts(self._tokenizer)
+
+    @property
+    def dimension(self) -> int:
+        """Length of a vector."""
+        return int(self._vectors.shape[1])
+
+    def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Embed questions with their own table if there is one; see `embed_documents`."""
+        return self._embed(texts, self.query_table)
+
+    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return L2-normalised vectors [len(texts), dimension]; a text's vector does not depend on the other texts.
+
+        A text without a known token has the zero vector, which is never searched for and never found.
+        """
+        return self._embed(texts, self._vectors)
+
+    def _embed(self, texts: Sequence[str], table: NDArray[np.float32]) -> NDArray[np.float32]:
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for start in range(0, len(texts), _BATCH):
+            for row, ids in enumerate(self.token_ids(texts[start : start + _BATCH]), start=start):
+                vectors[row] = _normalise_sum(table[ids])
+        return vectors
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text's known tokens, in order.
+
+        Of a long text only the beginning is tokenised, as long as it has fewer than `MAX_TOKENS` tokens a longer one:
+        to tokenise 20 MB takes 20 seconds and 3 GB.
+        """
+        found: list[list[int]] = [[] for _ in texts]
+        pending, chars = list(range(len(texts))), FIRST_CHARS
+        while pending:
+            beginnings = [self._cut(texts[at], chars) for at in pending]
+            encodings = self._tokenizer.encode_batch_fast(list(map(normalise, beginnings)), add_special_tokens=False)
+            short = []
+            for at, beginning, encoding in zip(pending, beginnings, encodings, strict=True):
+                found[at] = [each for each in encoding.ids if each != self._unknown]
+                if len(encoding.ids) < MAX_TOKENS and len(beginning) < len(texts[at]):
+                    short.append(at)
+            pending, chars = short, 4 * chars
+        return found
+
+    def _cut(self, text: str, chars: int) -> str:
+        """Return the shortest beginning of at least `chars` characters that ends where a token ends in any case."""
+        cut = self._cuts.search(text, chars) if len(text) > chars and self._cuts else None
+        return text[: cut.start()] if cut else text
+
+
+def _read_table(file: Path) -> NDArray[np.float32]:
+    """Read token vectors [tokens, dimension]; int8 rows have one `weights` factor each.
+
+    Raises:
+        Unavailable: the file is damaged, or holds no such table.
+    """
+    try:
+        tensors = load_file(file)
+        table: NDArray[np.float32] = tensors["embeddings"].astype(np.float32)
+        if "weights" in tensors:
+            table *= tensors["weights"].astype(np.float32)[:, None]
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise _make_unusable_error(file, f"holds no table of token vectors: {error}") from error
+    if table.ndim != 2 or not np.isfinite(table).all():
+        raise _make_unusable_error(file, "holds no table of token vectors, or one with NaN or infinity")
+    return table
+
+
+def _read_query_table(file: Path, documents: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Read the table in `file`; return the documents' table if there is no file.
+
+    Raises:
+        Unavailable: it cannot be used, or has another shape than the documents' table.
+    """
+    if not file.is_file():
+        return documents
+    table = _read_table(file)
+    if table.shape != documents.shape:
+        sizes = " and ".join(
+            f"{tokens} tokens of {dimension} numbers" for tokens, dimension in (table.shape, documents.shape)
+        )
+        raise _make_unusable_error(file, f"belongs to other embeddings: it and model.safetensors have {sizes}")
+    return table
+
+
+def _make_unusable_error(file: Path, why: str) -> Unavailable:
+    hint = "Copy it again, or make it again: `python -m services.retriever.distil`, for questions `...retriever.tune`"
+    return Unavailable(f"{file} {why}", hint=hint)
+
+
+def _normalise_sum(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sum of vectors [n, dimension] scaled to length 1, or zeros."""
+    total = vectors.sum(axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(total))
+    direction: NDArray[np.float32] = (total / length if length > 0 else total).astype(np.float32)
+    return direction
+
+
+def _find_unknown_id(tokenizer: Tokenizer) -> int | None:
+    """Find the id of the unknown token, which tells nothing about a text."""
+    return tokenizer.token_to_id("[UNK]")
+
+
+def _find_cuts(tokenizer: Tokenizer) -> re.Pattern[str] | None:
+    """Find the characters before which a text can be cut without a change of the tokens before them.
+
+    Those are the blanks and Chinese characters at which the tokenizer splits a text before it looks for tokens. Return
+    None if it does not split texts.
+    """
+    normalizer, splitter = tokenizer.normalizer, tokenizer.pre_tokenizer
+
+    def splits(text: str) -> bool:
+        text = normalise(text)
+        return len(splitter.pre_tokenize_str(normalizer.normalize_str(text) if normalizer else text)) > 1
+
+    if splitter is None:
+        return None
+    characters = "".join(each for each in _BLANKS if splits(f"a{each}b"))
+    if splits("三角") and splits("a三"):
+        characters += _IDEOGRAPHS
+    # A run of blanks is never cut, as some tokenizers have tokens for such runs.
+    return re.compile(rf"(?<=\S)[{characters}]") if characters else None
+
+
+def _compute_signature(folder: Path) -> str:
+    """Compute the SHA-256 over the normal form and the name and SHA-256 of each file."""
+    total = hashlib.sha256(f"{NORMAL_FORM}\n".encode())
+    for name in FILES + ((QUERY_FILE,) if (folder / QUERY_FILE).is_file() else ()):
+        total.update(f"{name} {hashlib.sha256((folder / name).read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest()

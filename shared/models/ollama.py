@@ -1,42 +1,213 @@
-"""A client of Ollama's native API, which sends all options that decide how a model is loaded with every call.
-
-It never uses `/v1`, which ignores `keep_alive`, `num_ctx`, `truncate` and `shift`, so that prompts would be silently
-truncated and models loaded again (ollama#3645, #9355). A call whose runner options or `shift` differ from those of the
-load replaces the runner, so both are in every body.
-"""
+"""Chat models of an Ollama server."""
 
 import re
 import time
-from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
+import psutil
 
-from shared.contracts.calls import Decoding
-from shared.contracts.prompts import Prompt, messages_of
-from shared.contracts.replies import FailureKind
-from shared.models import ollama_answers
-from shared.models.chat import ChatFailed, ServerUnreached
-from shared.models.ollama_answers import PromptTruncated, TimedAnswer
-from shared.models.sampling import OLLAMA
+from shared.calls import Decoding, ModelAnswer, Prompt, messages_of
+from shared.models.chat import (
+    AWAY_STATUSES,
+    CUT,
+    OLLAMA,
+    REPETITION,
+    ChatFailed,
+    ServerAway,
+    ServerUnreached,
+    parse_tokens,
+    read_lines,
+)
+from shared.replies import FailureKind
 from shared.trace_headers import add_trace_headers
 
+# Read Ollama's answer to a prompt: a complete answer, one that the server cut off, or a failure.
+
+SIGNS_OF_LENGTH = ("exceed_context_size", "exceeds the context length", "exceeds the available context")
+
+"""Parts of its runners' messages that a prompt does not fit."""
+
+SIGNS_OF_DEATH = (
+    "error was encountered while running the model", "llama-server process has terminated",
+    "runner process has terminated", "runner has unexpectedly stopped", "out of memory", "CUDA error",
+)  # fmt: skip
+
+"""Parts of its messages that a runner is gone, or that its GPU cannot be used any more (ollama#9782, #11421): the first
+in all versions, the second since 0.30."""
+
+REPEATS = 30
+
+"""Equal pieces in a row, but for blanks, that count as repetition; Ollama stops at one or two more (llm/server.go)."""
+
+SIGN_OF_REPETITION = "token repeat limit reached"
+
+"""Part of the message with which some versions stop; others (0.33.0) just end the stream."""
+
+
+class TimedAnswer(NamedTuple):
+    """An answer, and the seconds for which the call waited for its model."""
+
+    answer: ModelAnswer
+    load_s: float
+    """Milliseconds where the model is loaded, tenths of a second on a busy host; longer where it had to be loaded."""
+
+
+class RunnerDied(ChatFailed):
+    """The process that held the model died, and with it all calls that it was answering."""
+
+
+class ModelRemoved(ChatFailed):
+    """The server has no model of that name any more, though it may still have it loaded."""
+
+
+class PromptTruncated(ChatFailed):
+    """The server answered a truncated prompt."""
+
+
+class _Message(msgspec.Struct, frozen=True):
+    content: str = ""
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of an answer; the last one has the figures, with durations in nanoseconds, or an error."""
+
+    message: _Message = _Message()
+    error: str = ""
+    done: bool = False
+    done_reason: str = ""
+    load_duration: int = 0
+    prompt_eval_count: int | None = None
+    prompt_eval_duration: int | None = None
+    eval_count: int | None = None
+    eval_duration: int | None = None
+    logprobs: Any = None
+
+
+async def read_pieces(response: httpx2.Response) -> list[Piece]:
+    """Read the pieces of an answer.
+
+    Raises:
+        ChatFailed: the server refuses, or sends a malformed answer.
+    """
+    if response.status_code != httpx2.codes.OK:
+        await response.aread()
+        if SIGN_OF_REPETITION not in response.text:
+            raise _translate_refusal(response)
+        return [Piece(error=response.text)]
+    try:
+        found = [msgspec.json.decode(line, type=Piece) async for line in read_lines(response)]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the answer is not Ollama's: {error}") from error
+    if not found:
+        raise ChatFailed(FailureKind.BACKEND_ERROR, "Ollama sent an empty stream")
+    return found
+
+
+def make_answer(found: Sequence[Piece], *, room: int) -> TimedAnswer:
+    """Make the answer from its pieces; one that the server ended early is kept, with the reason of the cut.
+
+    `room` is the tokens of a slot.
+
+    Raises:
+        ChatFailed: it is not an answer of the loaded model to the whole prompt.
+    """
+    last = found[-1]
+    if last.error and SIGN_OF_REPETITION not in last.error:
+        raise _translate_stream_error(last.error)
+    if last.done and last.done_reason not in ("stop", "length"):
+        raise ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended the answer with reason {last.done_reason!r}")
+    if (last.prompt_eval_count or 0) >= room:
+        raise PromptTruncated(
+            FailureKind.CONTEXT_EXCEEDED, f"the prompt was truncated to the {room} tokens of the context"
+        )
+    answer = ModelAnswer(
+        text="".join(piece.message.content for piece in found),
+        finish_reason=last.done_reason if last.done else _find_cut_reason(found),
+        tokens=parse_tokens([entry for piece in found for entry in piece.logprobs or ()]),
+        prompt_tokens=last.prompt_eval_count,
+        completion_tokens=last.eval_count,
+        prompt_ms=_to_milliseconds(last.prompt_eval_duration),
+        completion_ms=_to_milliseconds(last.eval_duration),
+    )
+    return TimedAnswer(answer, last.load_duration / 1e9)
+
+
+def _find_cut_reason(found: Sequence[Piece]) -> str:
+    """Find why the server ended an answer that is not done; it does not report bytes that are not UTF-8."""
+    if found[-1].error:
+        return REPETITION
+    last = [piece.message.content.strip() for piece in found[-REPEATS:]]
+    return REPETITION if len(last) == REPEATS and len(set(last)) == 1 else CUT
+
+
+def _translate_stream_error(message: str) -> ChatFailed:
+    """Translate an error at the end of a stream that had begun."""
+    if any(sign in message for sign in SIGNS_OF_DEATH):
+        return RunnerDied(FailureKind.CONNECTION, message[:500])
+    return ChatFailed(FailureKind.BACKEND_ERROR, f"the server ended its stream with {message[:500]!r}")
+
+
+def _translate_refusal(response: httpx2.Response) -> ChatFailed:
+    """Translate a refusal: only a prompt that does not fit is the call's own failure.
+
+    A runner's death counts as a lost connection, since the call may have caused it.
+    """
+    body = response.text[:500]
+    if response.is_server_error and any(sign in body for sign in SIGNS_OF_DEATH):
+        return RunnerDied(FailureKind.CONNECTION, body)
+    if response.status_code == httpx2.codes.NOT_FOUND:
+        return ModelRemoved(FailureKind.CONNECTION, body)
+    if response.status_code == httpx2.codes.BAD_REQUEST and any(sign in body for sign in SIGNS_OF_LENGTH):
+        return ChatFailed(FailureKind.CONTEXT_EXCEEDED, body)
+    detail = f"HTTP {response.status_code}: {body}"
+    is_away = response.status_code in AWAY_STATUSES
+    return ServerAway(detail) if is_away else ChatFailed(FailureKind.BACKEND_ERROR, detail)
+
+
+def _to_milliseconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6
+
+
+# A client of Ollama's native API, which sends all options that decide how a model is loaded with every call.
+#
+# It never uses `/v1`, which ignores `keep_alive`, `num_ctx`, `truncate` and `shift`, so that prompts would be silently
+# truncated and models loaded again (ollama#3645, #9355). A call whose runner options or `shift` differ from those of
+# the load replaces the runner, so both are in every body.
+
 DEFAULT_URL = "http://127.0.0.1:11434"
+
 """Default address of `ollama serve`."""
+
 OLDEST = (0, 12, 6)
+
 """First version that knows `truncate` and `shift`; older ones ignore them and silently truncate prompts."""
+
 FIXED: dict[str, bool] = {"truncate": False, "shift": False, "think": False}
+
 """Options of every call: refuse a prompt that does not fit, end the answer at a full context, and do not think."""
+
 KEEP_S = 30
+
 """How long a model stays loaded after a call. It is not for ever, because a server with room for one model would then
 hang when a client requests another. To stay loaded, a model is requested again before that."""
+
 PADDING = 256
+
 """A runner rounds its context up to a multiple of this."""
+
 WEIGHTS = re.compile(r"^FROM\s.*?(sha256-[0-9a-f]+)", re.MULTILINE)
+
 """The line of a Modelfile that names the file of the weights."""
+
 ANSWER_S = 120.0
+
 """Default timeout of an answer to one prompt."""
+
 QUERY_S = 5.0
 
 T = TypeVar("T")
@@ -219,14 +390,14 @@ class Ollama:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         try:
             async with self._client.stream("POST", "/api/chat", json=body) as response:
-                found = await ollama_answers.read_pieces(response)
+                found = await read_pieces(response)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise ServerUnreached(repr(error)) from error
         except httpx2.TimeoutException as error:
             raise ChatFailed(FailureKind.TIMEOUT, repr(error)) from error
         except httpx2.TransportError as error:
             raise ChatFailed(FailureKind.CONNECTION, repr(error)) from error
-        return ollama_answers.make_answer(found, room=self._slot_tokens())
+        return make_answer(found, room=self._slot_tokens())
 
     async def truncates_prompts(self, tag: str) -> bool:
         """Tell whether the server answers a prompt of twice the context, which it then has truncated.
@@ -278,3 +449,87 @@ class Ollama:
         if response.status_code != httpx2.codes.OK:
             raise OllamaFailed(f"{self.url}{path}: HTTP {response.status_code}: {response.text[:500]}")
         return response.content
+
+
+# Find the processes of Ollama's runners on this host: of a loaded model, and of a server that was killed.
+#
+# The latter keep their memory even after another server has started.
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+RUNNERS = ("llama-server", "ollama")
+
+"""Programs of runners: the first since 0.30, `ollama runner` before."""
+
+WRAPPED = re.compile(r"\.*(.+?)(-wrap[a-z]*)*")
+
+"""A program's name as NixOS wraps it, maybe twice and then cut to 15 characters: `.ollama-wrapped`, `..ollama-wrappe`.
+"""
+
+BLOBS = "sha256-"
+
+"""Prefix of Ollama's model files, by which its `llama-server` processes differ from those of others."""
+
+MIB = 1 << 20
+
+
+class Orphan(NamedTuple):
+    """A runner whose server has died."""
+
+    pid: int
+    said: str
+    """Description of the runner, with the command that ends it."""
+
+
+def find_orphans(url: str) -> list[Orphan]:
+    """Find runners on this host whose server has died; empty if the server at `url` is on another host."""
+    return [Orphan(process.pid, _describe(process)) for process in _list_runners(url) if not _has_server(process)]
+
+
+def find_runners(url: str, weights: str) -> list[psutil.Process]:
+    """Find the runners on this host that hold this file of weights (`sha256-...`) for a server that is alive.
+
+    Empty if the server at `url` is on another host, or in a container whose processes are not visible here.
+    """
+    return [process for process in _list_runners(url, weights) if _has_server(process)]
+
+
+def is_running(runner: psutil.Process) -> bool:
+    """Tell whether this very process still runs, and not another one that was given its id."""
+    try:
+        return runner.is_running() and runner.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _list_runners(url: str, weights: str = BLOBS) -> list[psutil.Process]:
+    if urlsplit(url).hostname not in LOOPBACK:
+        return []
+    found = psutil.process_iter(["pid", "cmdline", "memory_info"])
+    return [process for process in found if _is_runner(process.info["cmdline"] or [""], weights)]
+
+
+def _is_runner(command: Sequence[str], weights: str) -> bool:
+    return _unwrap(Path(command[0]).name) in RUNNERS and any(weights in argument for argument in command[1:])
+
+
+def _has_server(process: psutil.Process) -> bool:
+    """Tell whether its parent is an Ollama server; true for a process that is just ending."""
+    try:
+        parent = process.parent()
+        return parent is not None and _unwrap(parent.name()) == "ollama"
+    except psutil.Error:
+        return True
+
+
+def _unwrap(program: str) -> str:
+    """Return the program's own name."""
+    found = WRAPPED.fullmatch(program)
+    return found[1] if found else program
+
+
+def _describe(process: psutil.Process) -> str:
+    memory = process.info["memory_info"]
+    held = f"{memory.rss // MIB} MiB" if memory else "its memory"
+    name = Path(process.info["cmdline"][0]).name
+    return f"{name} (pid {process.pid}) of an Ollama that was killed still holds {held}: kill {process.pid}"

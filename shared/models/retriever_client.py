@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored
 from shared.redaction import redact
+from shared.replies import Failure, FailureKind, Retrieved, Scored
 from shared.settings import Settings
 
 BUILD_S = 86_400.0

@@ -1,16 +1,29 @@
-"""Format figures in words, the same on a terminal and on a page."""
+"""Format numbers, texts, differences and highlights for people."""
 
-from collections.abc import Mapping
-from typing import Any
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby, pairwise
+from typing import Any, Literal
 
-from shared.contracts.samples import Extraction
+import msgspec
+from markupsafe import Markup, escape
+
 from shared.plurals import format_count
+from shared.samples import Extraction
+
+# Format figures in words, the same on a terminal and on a page.
 
 SMALL = 0.0001
+
 """The smallest p-value that is printed as it is."""
+
 NOT_FOUND = (Extraction.MISSING, Extraction.UNBALANCED, Extraction.ONLY_REASONING)
+
 """Kinds of extraction that found no final answer. A refusal is not one of them: nothing was to be found."""
+
 ANOTHER_GRADER = "Choose another grader; an import can also give the final answers themselves, as `answer`"
+
 """What to do if most answers hold no final answer."""
 
 
@@ -124,3 +137,180 @@ def format_duration_range(low: float, high: float) -> str:
 
 def _round_short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0")
+
+
+# Show texts of models, corpora and users on a page: all characters are visible, and no markup takes effect.
+
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+"""Control characters, and those that reverse the direction of a text and so can disguise it."""
+
+CODE = re.compile("`([^`]+)`")
+
+MATHEMATICS = re.compile(r"\$[^$]+\$|\\\(|\\\[|\\begin\{|\\boxed\{|\\d?frac\{")
+
+MARKED = re.compile(r"\$|\\\(|\\\[|\\boxed\{")
+
+"""The delimiters at which the browser starts to typeset mathematics."""
+
+COMMAND = re.compile(r"\\[A-Za-z]|\^")
+
+
+def format_json(value: object) -> str:
+    """Return a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+def escape_visible(text: object) -> Markup:
+    """Escape `text` and show its invisible characters as their code points."""
+    shown = escape(str(text))
+    return Markup(HIDDEN.sub(_show_code_point, shown)) if HIDDEN.search(shown) else shown  # noqa: S704 - escaped
+
+
+def mark_math(text: object) -> Markup:
+    """Escape `text` as `escape_visible` does; if it contains mathematics, mark it for typesetting."""
+    shown = escape_visible(text)
+    return Markup('<span class="math">%s</span>') % shown if MATHEMATICS.search(str(text)) else shown
+
+
+def mark_formula(text: object) -> Markup:
+    """Mark an answer or an equation for typesetting, even if it has no delimiters of mathematics."""
+    bare = str(text)
+    return mark_math(f"${bare}$" if COMMAND.search(bare) and not MARKED.search(bare) else bare)
+
+
+def mark_code(text: object) -> Markup:
+    """Escape `text` as `escape_visible` does and set text between backticks as code."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape_visible(text))))  # noqa: S704 - escaped
+
+
+def format_value(value: object) -> Markup:
+    """Show a parameter or setting as on a command line: a text as it is, any other value as JSON."""
+    if value in ("", None):
+        return Markup('<span class="faint">%s</span>') % ("empty" if value == "" else "none")
+    written = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return Markup("<code>%s</code>") % escape_visible(written)
+
+
+def _show_code_point(found: re.Match[str]) -> str:
+    return f'<span class="hidden-character">U+{ord(found[0]):04X}</span>'
+
+
+# List the differences between two trees of values, such as two versions of a configuration.
+
+Tree = Mapping[str, Any]
+
+Path = tuple[str, ...]
+
+
+class ValueDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that differs between two trees, or that only one of them has."""
+
+    name: str
+    """Such as `gate.tau`."""
+    change: Literal["added", "removed", "changed"]
+    """What leads from left to right."""
+    left: Any = None
+    """Null where it was added."""
+    right: Any = None
+    """Null where it was removed."""
+
+
+def compare_trees(left: Tree, right: Tree) -> list[ValueDifference]:
+    """List the changes that turn `left` into `right`, sorted by name."""
+    before, after = dict(_walk_leaves(left)), dict(_walk_leaves(right))
+    return [
+        _make_difference(path, before, after)
+        for path in sorted(before.keys() | after.keys())
+        if path not in before or path not in after or not _is_same(before[path], after[path])
+    ]
+
+
+def flatten_tree(tree: Tree) -> dict[str, Any]:
+    """Return every value of the tree by its dotted name, such as `gate.tau`."""
+    return {".".join(path): value for path, value in sorted(_walk_leaves(tree), key=lambda leaf: leaf[0])}
+
+
+def _walk_leaves(tree: Tree, above: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield each value with its path, as a tuple because a name may contain a dot."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _walk_leaves(value, (*above, name))
+        else:
+            yield (*above, name), value
+
+
+def _is_same(left: object, right: object) -> bool:
+    """Return whether both values are written alike: in Python, True equals 1."""
+    return left == right and isinstance(left, bool) == isinstance(right, bool)
+
+
+def _make_difference(path: Path, before: Mapping[Path, Any], after: Mapping[Path, Any]) -> ValueDifference:
+    name = ".".join(path)
+    if path not in before:
+        return ValueDifference(name=name, change="added", right=after[path])
+    if path not in after:
+        return ValueDifference(name=name, change="removed", left=before[path])
+    return ValueDifference(name=name, change="changed", left=before[path], right=after[path])
+
+
+# Mark the words of a question in a text; formulas stay whole, so that they can be typeset.
+
+_FORMULA = re.compile(
+    r"(\$\$[\s\S]+?\$\$|\\\[[\s\S]+?\\\]|\$[^$\n]+?\$|\\\([\s\S]+?\\\)|\\boxed\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})"
+)
+
+"""The same delimiters as in the script that typesets formulas."""
+
+_CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
+
+_RUN = re.compile(f"[{_CJK}]+")
+
+_WORD = re.compile(rf"(\\[A-Za-z]+|[{_CJK}]+|\d+(?:[.,]\d+)*|[^\W\d_{_CJK}]+)")
+
+
+def extract_terms(text: str) -> frozenset[str]:
+    """Return the words and numbers of `text` in lower case, and each pair of adjacent Chinese characters."""
+    return frozenset(term for found in _WORD.findall(text) for term in _split_terms(found))
+
+
+def highlight(text: str, terms: Collection[str]) -> Markup:
+    """Show `text` as `texts.mark_math` does, with the words of `terms` and the formulas that contain one marked."""
+    parts = _FORMULA.split(text)
+    return Markup("").join(
+        _mark_formula(part, terms) if n % 2 else _mark_prose(part, terms) for n, part in enumerate(parts)
+    )
+
+
+def _mark_formula(part: str, terms: Collection[str]) -> Markup:
+    typeset = Markup('<span class="math">%s</span>') % escape_visible(part)
+    return Markup("<mark>%s</mark>") % typeset if extract_terms(part) & frozenset(terms) else typeset
+
+
+def _mark_prose(part: str, terms: Collection[str]) -> Markup:
+    pieces = (_split_word(piece, terms) if n % 2 else [(piece, False)] for n, piece in enumerate(_WORD.split(part)))
+    return Markup("").join(
+        Markup("<mark>%s</mark>") % escape_visible(piece) if matches else escape_visible(piece)
+        for found in pieces
+        for piece, matches in found
+        if piece
+    )
+
+
+def _split_word(word: str, terms: Collection[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the pieces of a word and whether they match; of Chinese text, what is in a pair of `terms` matches."""
+    if not _RUN.fullmatch(word) or len(word) == 1:
+        yield word, word.casefold() in terms
+        return
+    pairs = [one + other in terms for one, other in pairwise(word)]
+    flags = [before or after for before, after in zip([False, *pairs], [*pairs, False], strict=True)]
+    for matches, piece in groupby(zip(word, flags, strict=True), key=lambda each: each[1]):
+        yield "".join(character for character, _ in piece), matches
+
+
+def _split_terms(word: str) -> list[str]:
+    if _RUN.fullmatch(word) and len(word) > 1:
+        return [one + other for one, other in pairwise(word)]
+    return [word.casefold()]

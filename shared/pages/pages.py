@@ -1,19 +1,134 @@
-"""Render pages from templates: everything is escaped, and the security policy runs only our own scripts."""
+"""Pages from templates: their assets, and blocks that are computed."""
 
 import base64
+import gzip
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import jinja2
 
-from shared.pages import assets, flips, formatting, replies, texts
+from shared.pages import formatting, lines
 from shared.pages.figures import Figure, render_inline, write_figure
+
+# Serve the style sheet, the scripts and the vendored libraries of the pages, under paths with their content's hash.
+
+FOLDER = resources.files(__package__) / "assets"
+
+HTMX, KATEX = "htmx-4.0.1", "katex-0.19.1"
+
+TYPES = {
+    ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+    ".woff2": "font/woff2",
+}  # fmt: skip
+
+"""Media types by suffix; files with another suffix are not served."""
+
+
+class Asset(NamedTuple):
+    """A file with what is needed to send it."""
+
+    body: bytes
+    media: str
+    packed: bytes | None
+    """The body compressed by gzip; None for fonts, which are compressed already."""
+
+
+@cache
+def load_style() -> str:
+    """Return the style sheet: its parts joined in alphabetical order."""
+    return _join_files("style", ".css")
+
+
+@cache
+def load_script() -> str:
+    """Return the pages' own script (keys, tables, mathematics, labels); every page also works without it."""
+    return _join_files("scripts", ".js")
+
+
+@cache
+def load_live_script() -> str:
+    """Return htmx and its extension for server-sent events as one file.
+
+    htmx starts as soon as it is loaded, so its extension must not arrive later.
+    """
+    return "\n".join((FOLDER / "vendor" / HTMX / name).read_text("utf-8") for name in ("htmx.min.js", "hx-sse.min.js"))
+
+
+@cache
+def load_math_scripts() -> list[str]:
+    """Return the scripts that typeset mathematics in a page that is a single file: KaTeX, then its caller."""
+    library = (FOLDER / "vendor" / KATEX / "katex.min.js").read_text("utf-8")
+    return [library, (FOLDER / "scripts" / "2-mathematics.js").read_text("utf-8")]
+
+
+@cache
+def asset_path(name: str) -> str:
+    """Return the path of `style.css`, `pages.js`, `live.js`, or a file such as `katex-0.19.1/katex.min.js`.
+
+    The path contains the hash of the content, so that browsers may cache a file for ever and load a new one at once.
+    """
+    return f"/assets/{hashlib.sha256(_read_content(name)).hexdigest()[:12]}/{name}"
+
+
+def find_asset(path: str) -> Asset | None:
+    """Return the file at a path below `/assets/`, or None if there is none."""
+    _, _, name = path.partition("/")
+    # The version of a library's folder is in its name, so its fonts may be asked for with any hash.
+    return _load_assets().get(name)
+
+
+@cache
+def _load_assets() -> dict[str, Asset]:
+    named = {
+        name: _read_content(name) for name in ("style.css", "pages.js", "live.js", "icon.svg", *_list_katex_files())
+    }
+    return {name: _make_asset(name, body) for name, body in named.items()}
+
+
+def _make_asset(name: str, body: bytes) -> Asset:
+    media = TYPES[name[name.rindex(".") :]]
+    return Asset(body, media, None if media.startswith("font") else gzip.compress(body, 9, mtime=0))
+
+
+def _read_content(name: str) -> bytes:
+    if name == "style.css":
+        return load_style().encode()
+    if name == "pages.js":
+        return load_script().encode()
+    if name == "live.js":
+        return load_live_script().encode()
+    return (FOLDER / name if name == "icon.svg" else FOLDER / "vendor" / name).read_bytes()
+
+
+def _list_katex_files() -> list[str]:
+    """List the files of KaTeX that are served: no licence, no checksums."""
+    return [name for name in _list_files(FOLDER / "vendor" / KATEX, KATEX) if name[name.rfind(".") :] in TYPES]
+
+
+def _list_files(folder: Traversable, path: str) -> list[str]:
+    names: list[str] = []
+    for each in folder.iterdir():
+        inner = f"{path}/{each.name}"
+        names += _list_files(each, inner) if each.is_dir() else [inner]
+    return names
+
+
+def _join_files(folder: str, suffix: str) -> str:
+    parts = sorted(
+        (each for each in (FOLDER / folder).iterdir() if each.name.endswith(suffix)), key=lambda each: each.name
+    )
+    return "\n".join(part.read_text("utf-8") for part in parts)
+
+
+# Render pages from templates: everything is escaped, and the security policy runs only our own scripts.
 
 TEMPLATES = resources.files(__package__) / "templates"
 
@@ -49,14 +164,14 @@ class Pages:
         made.filters.update(
             accuracy=formatting.format_accuracy, duration=formatting.format_duration, pairs=format_pairs,
             number=format_number, verdict=format_verdict, when=format_time,
-            address=format_query, visible=texts.escape_visible, math=texts.mark_math, formula=texts.mark_formula,
-            code=texts.mark_code, value=texts.format_value, finding=formatting.format_headline, why=flips.explain_flip,
-            next_flip=flips.describe_next_flip,
+            address=format_query, visible=formatting.escape_visible, math=formatting.mark_math,
+            formula=formatting.mark_formula, code=formatting.mark_code, value=formatting.format_value,
+            finding=formatting.format_headline, why=lines.explain_flip, next_flip=lines.describe_next_flip,
         )  # fmt: skip
         made.globals.update(
-            policy=make_security_policy, style=assets.load_style(),
+            policy=make_security_policy, style=load_style(),
             filtering=(TEMPLATES / "frozen" / "script.js").read_text("utf-8"),
-            typesetting=assets.load_math_scripts(), asset=assets.asset_path, KATEX=assets.KATEX,
+            typesetting=load_math_scripts(), asset=asset_path, KATEX=KATEX,
         )  # fmt: skip
         return made
 
@@ -101,4 +216,23 @@ def format_time(instant: str | datetime | None) -> str:
 
 def format_verdict(value: bool | None) -> str:  # noqa: FBT001 - a verdict is what is put into words
     """Return "right", "wrong" or "none"."""
-    return replies.WORDS[value]
+    return lines.WORDS[value]
+
+
+# Rewrite the parts of a page that are computed: the text between `<!-- NAME: computed -->` and `<!-- end -->`.
+
+BLOCK = re.compile(r"(<!-- ([a-z]+): computed -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def rewrite_blocks(text: str, blocks: Mapping[str, str]) -> str:
+    """Return the page with the content of every block replaced.
+
+    Raises:
+        KeyError: the page has a block that `blocks` has no content for.
+    """
+    return BLOCK.sub(lambda found: f"{found[1]}\n{blocks[found[2]]}\n\n{found[3]}", text)
+
+
+def find_block_names(text: str) -> list[str]:
+    """Return the names of the blocks of a page, in order."""
+    return [name for _, name, _ in BLOCK.findall(text)]

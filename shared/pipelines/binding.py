@@ -9,12 +9,14 @@ from typing import assert_never
 
 import msgspec
 
-from shared.contracts import canonical
-from shared.contracts.calls import (
+from shared import canonical
+from shared.calls import (
     CALL_KINDS,
+    MATH,
     Call,
     Converse,
     Decoding,
+    DocumentRef,
     Embed,
     Estimate,
     FindRules,
@@ -23,14 +25,15 @@ from shared.contracts.calls import (
     Judge,
     Lane,
     Mine,
+    Request,
     Rerank,
     Retrieve,
+    Rules,
+    SlotValue,
     Verify,
     Write,
 )
-from shared.contracts.grading import MATH, Rules
-from shared.contracts.params import MOST_REPEATS, GradingParams, Params
-from shared.contracts.requests import DocumentRef, Request, SlotValue
+from shared.params import MOST_REPEATS, GradingParams, Params
 from shared.rag.graders import GRADERS, choose_marking_grader
 from shared.rag.language import localised
 from shared.rag.prompts import make_template_reference, template

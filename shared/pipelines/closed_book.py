@@ -1,10 +1,10 @@
 """closed-book: the generator answers without documents, as the baseline that retrieval has to beat."""
 
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import make_generation, make_outcome
+from shared.replies import require
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline("closed-book", reads=("generate",))

@@ -1,12 +1,11 @@
 """conversation: the generator answers the messages that the OpenAI endpoints pass on unchanged."""
 
-from shared.contracts.calls import Converse, Decoding
-from shared.contracts.params import Params
-from shared.contracts.prompts import Message
-from shared.contracts.replies import require
-from shared.contracts.samples import Conversation, Library, Sample, Steps
+from shared.calls import Converse, Decoding, Message
+from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.provenance import make_outcome
+from shared.replies import require
+from shared.samples import Conversation, Library, Sample, Steps
 
 CONVERSATION = "conversation"
 DRY_RUN = Conversation(messages=(Message(role="user", content="?"),), decoding=Decoding())

@@ -3,15 +3,15 @@
 Yan et al. 2024; diversity, rounds and fallbacks are those of seed document 001.
 """
 
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.correction import correct
 from shared.rag.knowledge import combine_pools
 from shared.rag.pool import DocumentPool
 from shared.rag.provenance import make_searches
+from shared.replies import require
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline(

@@ -8,10 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Write, Yielded
-from shared.contracts.params import CriticParams, Params
-from shared.contracts.replies import Failure
-from shared.contracts.samples import Candidate, Decision, Library, Sample, Steps, Trace
+from shared.calls import Write, Yielded
+from shared.params import CriticParams, Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.critic import (
@@ -30,6 +28,8 @@ from shared.rag.language import localised
 from shared.rag.pages import QueryPages
 from shared.rag.paths import gather
 from shared.rag.rewriting import read_rewrite
+from shared.replies import Failure
+from shared.samples import Candidate, Decision, Library, Sample, Steps, Trace
 
 
 @pipeline("critic-loop", reads=("context_size", "critic", "duplicates", *FUSED, "generate", "judge"))

@@ -1,10 +1,10 @@
 """embedding: computes vectors of texts for batches of OpenAI's API. Nothing is generated."""
 
-from shared.contracts.calls import Embed
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps, Texts
+from shared.calls import Embed
+from shared.params import Params
 from shared.pipelines.registry import pipeline
+from shared.replies import require
+from shared.samples import Extraction, Library, Outcome, Sample, Steps, Texts
 
 EMBEDDING = "embedding"
 DRY_RUN = Texts(texts=("?",))

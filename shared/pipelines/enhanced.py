@@ -1,10 +1,10 @@
 """enhanced: searches by several wordings, fuses all lists, reranks and compresses (seed document 001)."""
 
-from shared.contracts.params import Params
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines.registry import ENHANCED, pipeline
 from shared.rag.finishing import finish
 from shared.rag.recall import recall
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline("enhanced", reads=ENHANCED)

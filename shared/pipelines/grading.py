@@ -5,14 +5,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import RELEASE_0_1, Duplicates, Grade, Retrieve, Yielded
-from shared.contracts.params import GradingParams
-from shared.contracts.replies import Failure, Graded, Marked, Rated
-from shared.contracts.samples import Item, Library, Outcome, Steps, WrittenOutcome
+from shared.calls import RELEASE_0_1, Duplicates, Grade, Retrieve, Yielded
+from shared.params import GradingParams
 from shared.rag import rubric
 from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
 from shared.rag.duplicates import note_resembling_documents
 from shared.rag.graders import get_grader
+from shared.replies import Failure, Graded, Marked, Rated
+from shared.samples import Item, Library, Outcome, Steps, WrittenOutcome
 
 Verdict = Graded | Marked
 MATHEMATICS = GradingParams()

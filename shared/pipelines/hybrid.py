@@ -1,11 +1,11 @@
 """hybrid: answers from dense and sparse lists fused by reciprocal rank (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.provenance import FoundLists, choose_context, make_fused_trace, make_searches
+from shared.replies import require
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline("hybrid", reads=("candidates", "context_size", "duplicates", *FUSED, "generate"))

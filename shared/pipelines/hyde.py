@@ -2,13 +2,13 @@
 
 import msgspec
 
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer
 from shared.rag.hyde import draft_hypotheses, read_hypotheses
 from shared.rag.provenance import choose_context, make_search, make_single_trace
+from shared.replies import require
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline("hyde", reads=("candidates", "context_size", "duplicates", "generate", "hyde", "judge.per_repeat"))

@@ -3,8 +3,9 @@
 `mathrag job import` makes its jobs. No model is called unless a grader needs one.
 """
 
-from shared.contracts.params import Params
-from shared.contracts.samples import (
+from shared.params import Params
+from shared.pipelines.registry import pipeline
+from shared.samples import (
     Decision,
     ExtractedBy,
     Extraction,
@@ -16,7 +17,6 @@ from shared.contracts.samples import (
     Trace,
     WrittenOutcome,
 )
-from shared.pipelines.registry import pipeline
 
 IMPORTED = "imported"
 DRY_RUN = Given(answer="?")

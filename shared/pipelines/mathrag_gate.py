@@ -9,10 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Judge, Rerank, Verify, Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, Rated, Verified, require
-from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
+from shared.calls import Judge, Rerank, Verify, Yielded
+from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import answer
 from shared.rag.gate import decide_gate, set_gate
@@ -23,6 +21,8 @@ from shared.rag.rerank import rerank
 from shared.rag.routing import add_route, choose_route, make_estimates
 from shared.rag.rule_rqp import score_document
 from shared.rag.truth import compare_with_truth
+from shared.replies import Failure, Rated, Verified, require
+from shared.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 
 READS = (
     "anchors", "candidates", "context_size", "duplicates", *FUSED, "gate", "generate", "judge", "quality",

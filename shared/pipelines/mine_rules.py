@@ -3,11 +3,11 @@
 `mathrag rules mine` makes its jobs; the bank is assembled from the calls' replies (`shared.runtime.mining`).
 """
 
-from shared.contracts.calls import Mine
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, Mined, SampleFailed, require
-from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
+from shared.calls import Mine
+from shared.params import Params
 from shared.pipelines.registry import pipeline
+from shared.replies import Failure, Mined, SampleFailed, require
+from shared.samples import Extraction, Library, Outcome, Sample, Steps
 
 MINE_RULES = "mine-rules"
 

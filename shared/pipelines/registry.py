@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from shared import pipelines
-from shared.contracts import canonical
-from shared.contracts.params import Params
-from shared.contracts.plugins import PluginPin
-from shared.contracts.samples import Library, Pipeline, Prepare, Sample, Steps
+from shared import canonical, pipelines
+from shared.params import Params
 from shared.pipelines import grading, source
 from shared.pipelines.switches import Switch, covers, find_closed, get_tree_values
 from shared.rag import prompts
+from shared.samples import Library, Pipeline, Prepare, Sample, Steps
+from shared.shapes import PluginPin
 
 AFTERWARDS = ("grading",)
 """Parameters that apply after every pipeline."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Generate, Yielded
-from shared.contracts.params import Params
-from shared.contracts.samples import Item, Library, Sample, Steps, Trace
+from shared.calls import Generate, Yielded
+from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag.answering import Prompt, answer
 from shared.rag.guidance import Guidance, find_guidance
@@ -19,6 +18,7 @@ from shared.rag.provenance import choose_context
 from shared.rag.rule_chains import search_index
 from shared.rag.rule_lists import note_prompt_rules, search_by_rules
 from shared.rag.rule_sentences import write_rule
+from shared.samples import Item, Library, Sample, Steps, Trace
 
 READS = (
     *("candidates", "context_size", "duplicates", *FUSED, "generate.max_tokens", "generate.temperature"),

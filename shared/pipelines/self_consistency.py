@@ -2,10 +2,8 @@
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import Generated, require
-from shared.contracts.samples import Library, Sample, Steps
+from shared.calls import Generate
+from shared.params import Params
 from shared.pipelines.registry import FUSED, pipeline
 from shared.rag import voting
 from shared.rag.answering import PromptDocuments, write
@@ -18,6 +16,8 @@ from shared.rag.provenance import (
     make_outcome,
     make_searches,
 )
+from shared.replies import Generated, require
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline(

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Generated, require
-from shared.contracts.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
+from shared.calls import Generate
+from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.graders import get_grader
 from shared.rag.prompts import template
@@ -27,6 +25,8 @@ from shared.rag.self_rag import (
     retrieval_probability,
     score_passage,
 )
+from shared.replies import Failure, FailureKind, Generated, require
+from shared.samples import Candidate, Decision, Library, Outcome, Sample, Steps, Trace
 
 TEMPLATE = template("self-rag").id
 

@@ -1,11 +1,11 @@
 """sparse: answers from the best documents by BM25, in that order (the MathRAG-Gate paper, section 3.1)."""
 
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines.registry import pipeline
 from shared.rag.answering import answer
 from shared.rag.provenance import choose_context, make_search, make_single_trace
+from shared.replies import require
+from shared.samples import Library, Sample, Steps
 
 
 @pipeline("sparse", reads=("candidates", "context_size", "duplicates", "generate"))

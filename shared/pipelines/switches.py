@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from shared.contracts.params import Params
+from shared.params import Params
 from shared.rag.graders import GRADERS
 
 DEFAULTS = Params()

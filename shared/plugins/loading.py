@@ -1,33 +1,208 @@
-"""The plug-ins of this process: found and tried once at its start, and those that replays need imported.
+"""Find, try and load plug-ins: from installed distributions and from folders."""
 
-A process keeps what it has imported. What is installed, upgraded or uninstalled later is known after a restart.
-"""
-
-from collections.abc import Collection, Sequence
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from importlib import metadata
-from typing import Any, NamedTuple, NoReturn, get_args
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn, get_args
 
 import msgspec
 
-from shared.contracts import canonical
-from shared.contracts.grading import Rules
-from shared.contracts.plugins import Kind, PluginPin, State
-from shared.model_settings import Model
+from shared import canonical
+from shared.calls import Rules
+from shared.errors import Unavailable
 from shared.pipelines import registry
-from shared.plugins.catalogue import FILES, Plugin, find_plugins
-from shared.plugins.files import Texts, UnusableFiles, read_texts
-from shared.plugins.folders import find_in_folder, read_template
-from shared.plugins.trial import TrialResult, try_all
+from shared.plugins.catalogue import FILES, NAME, Plugin, Texts, UnusableFiles, find_plugins, read_texts
 from shared.rag import graders, prompts
-from shared.rag.prompts import list_packaged_ids
-from shared.retrieval_settings import Embeddings, Reranker
-from shared.settings import Plugins
+from shared.rag.prompts import Template, TemplateError, list_packaged_ids
+from shared.redaction import redact
+from shared.settings import Embeddings, Model, Plugins, Reranker, load
+from shared.shapes import Kind, PluginPin, State
+
+# Read the prompt templates and rubrics in the configured folders, once at a process's start.
+
+LONGEST = 65_536
+
+"""Maximum size of a file, in bytes."""
+
+MOST_FILES = 200
+
+"""Maximum number of files in a folder: each query for ready samples lists all prompts."""
+
+SUFFIXES = {Kind.TEMPLATE: ".toml", Kind.RUBRIC: ".txt"}
+
+
+class UnusableFile(ValueError):
+    """A file of such a folder cannot be used; the message says why."""
+
+
+def find_in_folder(kind: Kind, folder: Path | None, shipped: Collection[str]) -> list[Plugin]:
+    """Find every file of the folder with the kind's suffix, sorted by name; the state says what is wrong with one."""
+    if folder is None:
+        return []
+    try:
+        names = sorted(each.name for each in os.scandir(folder) if each.name.endswith(SUFFIXES[kind]))
+    except OSError as error:
+        problem = f"the folder cannot be read: {error.strerror}; correct `plugins.{kind.value}s` in mathrag.yaml"
+        return [_plugin(kind, folder, str(folder.name), {}).with_state(State.REFUSED, problem)]
+    found = list(_read_all(kind, folder, names[:MOST_FILES], shipped))
+    if len(names) > MOST_FILES:
+        problem = f"the folder holds {len(names)} files and may hold {MOST_FILES}: the last ones are left out"
+        found.append(_plugin(kind, folder, names[MOST_FILES].rpartition(".")[0], {}).with_state(State.REFUSED, problem))
+    return found
+
+
+def _read_all(kind: Kind, folder: Path, names: list[str], shipped: Collection[str]) -> Iterator[Plugin]:
+    for name in names:
+        stem = name.removesuffix(SUFFIXES[kind])
+        try:
+            text = _read_file(folder, name)
+            _check(kind, stem, text)
+        except (UnusableFile, OSError) as error:
+            yield _plugin(kind, folder, stem, {}).with_state(State.REFUSED, f"`{folder / name}`: {error}")
+            continue
+        plugin = _plugin(kind, folder, stem, {name: text})
+        if stem in shipped:
+            problem = f"{kind.value} {stem!r} is shipped with this program: give the file another name"
+            plugin = plugin.with_state(State.SHIPPED, problem)
+        yield plugin
+
+
+def _plugin(kind: Kind, folder: Path, name: str, texts: dict[str, str]) -> Plugin:
+    return Plugin(
+        kind=kind, name=name, value=str(folder), distribution=f"plugins.{kind.value}s", version="file", texts=texts
+    )
+
+
+def _read_file(folder: Path, name: str) -> str:
+    if not NAME.fullmatch(name.rpartition(".")[0]):
+        raise UnusableFile("its name is not valid: use up to 41 small letters, digits and hyphens, a letter first")
+    file = (folder / name).resolve()
+    if not file.is_relative_to(folder.resolve()):
+        raise UnusableFile(f"leads to {file}, outside its folder: copy the file into it")
+    if not file.is_file():
+        raise UnusableFile("is no file")
+    with file.open("rb") as opened:
+        content = opened.read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise UnusableFile(f"has more than {LONGEST} bytes: shorten it")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnusableFile("is not UTF-8: save it as UTF-8") from error
+
+
+def _check(kind: Kind, stem: str, text: str) -> None:
+    if kind is Kind.RUBRIC:
+        if not text.strip():
+            raise UnusableFile("is empty: write what a right answer needs")
+        return
+    if (found := read_template(text)).id != stem:
+        raise UnusableFile(f"says `id = {found.id!r}`: use the name of the file")
+
+
+def read_template(text: str) -> Template:
+    """Read the template in a file.
+
+    Raises:
+        UnusableFile: it is none, or uses a placeholder that it does not declare.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(text), Template)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, TemplateError) as error:
+        raise UnusableFile(f"is not a template: {error}; see shared/rag/templates/cot.toml for an example") from error
+
+
+# Try to import a plug-in in a process of its own, which is killed when it takes too long.
+#
+# What an import does cannot be undone, and what hangs in it cannot be stopped: no service imports a plug-in that has
+# not passed here.
+
+PROGRAM = "shared.runtime.plugin_trial"
+
+AT_ONCE = 2
+
+"""Maximum size of a verdict, in bytes."""
+
+LONGEST_DETAIL = 500
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a trial, which its process prints as JSON."""
+
+    state: State
+    detail: str = ""
+    declares: dict[str, str | float | bool | None] = {}
+    """What the plug-in declares about itself, for services that do not import it."""
+
+
+_verdicts: dict[PluginPin, TrialResult] = {}
+
+"""Verdicts by code, so that a process tries each once."""
+
+
+def try_all(plugins: Iterable[Plugin], limit_s: float) -> list[TrialResult]:
+    """Return the verdict on each, in order; at most two run at once, each for up to `limit_s` seconds."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return list(threads.map(lambda plugin: _verdict(plugin, limit_s), plugins))
+
+
+def _verdict(plugin: Plugin, limit_s: float) -> TrialResult:
+    if plugin.pin not in _verdicts:
+        _verdicts[plugin.pin] = _try(plugin, limit_s)
+    return _verdicts[plugin.pin]
+
+
+def _try(plugin: Plugin, limit_s: float) -> TrialResult:
+    words = [sys.executable, "-m", PROGRAM, str(os.getpid()), plugin.kind.value, plugin.name, plugin.value]
+    # A file instead of a pipe: what the import forks may hold a pipe open for ever.
+    with tempfile.TemporaryFile() as said:
+        # What it prints is its own business, and its session is killed whole.
+        child = subprocess.Popen(  # noqa: S603 - the name of an entry point, which is an identifier
+            words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            status = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            detail = f"its import took longer than {limit_s:g} s (`plugins.import_s`): do less while it is imported"
+            return TrialResult(state=State.TIMED_OUT, detail=detail)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        return _read_verdict(said, status)
+
+
+def _read_verdict(said: IO[bytes], status: int) -> TrialResult:
+    said.seek(0)
+    try:
+        verdict = msgspec.json.decode(said.read(LONGEST), type=TrialResult)
+    except ValueError:
+        detail = f"its import ended the process with status {status}: a module must not end what imports it"
+        return TrialResult(state=State.FAILED, detail=detail)
+    words = "".join(char if char.isprintable() else " " for char in redact(verdict.detail))
+    return msgspec.structs.replace(verdict, detail=words[:LONGEST_DETAIL])
+
+
+# The plug-ins of this process: found and tried once at its start, and those that replays need imported.
+#
+# A process keeps what it has imported. What is installed, upgraded or uninstalled later is known after a restart.
 
 REPLAYED = (Kind.PIPELINE, Kind.GRADER, Kind.TEMPLATE, Kind.RUBRIC)
+
 """Kinds that a process needs to advance samples."""
+
 PINNED = (Kind.PIPELINE, Kind.GRADER, Kind.TEMPLATE)
+
 """Kinds whose identity a job stores; of a rubric it stores the text."""
 
 
@@ -200,3 +375,50 @@ def _compare_with_imported(now: Plugin, before: Plugin | None) -> Plugin:
 
 def _mark_uninstalled(plugin: Plugin) -> Plugin:
     return plugin.with_state(State.CHANGED, "it was uninstalled, and runs until the service is restarted")
+
+
+# Open the plug-ins that a setting or a request names, in the process that needs them.
+
+
+def open_plugin(kind: Kind, name: str) -> tuple[Plugin, Any]:
+    """Return the plug-in and the object of its entry point, which is imported once per process, after a trial.
+
+    Raises:
+        Unavailable: there is none, or it cannot be used; the message says why.
+    """
+    plugin = find_usable(kind, name)
+    try:
+        return plugin, _import(kind, name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise Unavailable(f"{_words(plugin)} cannot be imported: {type(error).__name__}: {error}", hint=HINT) from error
+
+
+HINT = "mathrag plugin list"
+
+
+@cache
+def find_usable(kind: Kind, name: str) -> Plugin:
+    """Return the plug-in as it was first found, which is the version that this process runs.
+
+    Raises:
+        Unavailable: as `open_plugin`; what is not usable is looked for again the next time.
+    """
+    settings = load().plugins
+    installed = [each for each in find(settings) if (each.kind, each.name) == (kind, name)]
+    if not installed:
+        raise Unavailable(f"no plug-in is installed that adds the {kind.value} {name!r}", hint=HINT)
+    [plugin] = try_plugins(installed[:1], settings.import_s, [kind])
+    if plugin.state is not State.READY:
+        raise Unavailable(f"{_words(plugin)} cannot be used: {plugin.state}: {plugin.detail}", hint=HINT)
+    return plugin
+
+
+@cache
+def _import(kind: Kind, name: str) -> Any:
+    return import_plugin(find_usable(kind, name))
+
+
+def _words(plugin: Plugin) -> str:
+    return f"plug-in {plugin.name!r} of {plugin.distribution} {plugin.version}"

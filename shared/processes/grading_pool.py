@@ -2,11 +2,11 @@
 
 import msgspec
 
-from shared.contracts.grading import MATH, MATHEMATICAL, Rules
-from shared.contracts.replies import Failure, FailureKind, Graded, Marked
+from shared.calls import MATH, MATHEMATICAL, Rules
 from shared.plugins.catalogue import Plugin
-from shared.processes.child_pool import ChildPool
+from shared.processes.children import ChildPool
 from shared.rag.graders import mark
+from shared.replies import Failure, FailureKind, Graded, Marked
 
 Verdict = Graded | Marked
 

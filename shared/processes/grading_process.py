@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.grading import Rules
-from shared.processes.child_process import serve
+from shared.calls import Rules
+from shared.processes.children import serve
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.grading import Rules
-from shared.contracts.plugins import Kind
-from shared.contracts.replies import Graded, Marked
-from shared.plugins.files import code_hash, read_texts
-from shared.processes.child_process import serve
+from shared.calls import Rules
+from shared.plugins.catalogue import code_hash, read_texts
+from shared.processes.children import serve
 from shared.rag.graders import Grader, InvalidGold, choose_best_verdict
+from shared.replies import Graded, Marked
+from shared.shapes import Kind
 
 LONGEST = 500
 

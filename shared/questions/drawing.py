@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.contracts import canonical
+from shared import canonical
 from shared.questions.held_out import HeldOut, Numbers
 from shared.questions.leads import Side
 

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.contracts.graphs import FactQuery
-from shared.contracts.rules import Atom, Rule, Term
+from shared.replies import Atom, Rule, Term
+from shared.samples import FactQuery
 
 LONGEST = 4
 """Upper bound of a body's atoms: the search grows exponentially with them."""

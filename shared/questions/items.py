@@ -5,11 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
 
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.grading import Expected
-from shared.contracts.graphs import FactQuery, Lead
-from shared.contracts.rules import TEMPORAL, Miner
+from shared.calls import MAX_QUESTION, Expected
 from shared.errors import Invalid
 from shared.plurals import format_count
 from shared.questions.counts import Counts
@@ -19,8 +15,10 @@ from shared.questions.held_out import number
 from shared.questions.leads import DOCUMENTS, RULES, Leads, Numbered, Side
 from shared.questions.names import names_of
 from shared.questions.wording import Wording
+from shared.replies import TEMPORAL, Miner
 from shared.rules import sentences, times
 from shared.rules.graph import Graph
+from shared.samples import DatasetItem, FactQuery, Lead
 
 ANSWERS = 1000
 """Upper bound of a question's answers; a question with more is too general and is left out."""

@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from shared.contracts.graphs import Lead
-from shared.contracts.rules import Rule, Term
 from shared.questions.bodies import BodySearch, NumberedAtom, bind
 from shared.questions.facts import Facts
 from shared.questions.names import GraphNumbers
+from shared.replies import Rule, Term
+from shared.samples import Lead
 
 RULES = 20
 """Upper bound of a question's leads."""

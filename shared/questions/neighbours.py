@@ -5,10 +5,10 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.contracts.graphs import FactQuery
 from shared.questions.facts import ALWAYS
 from shared.questions.names import names_of
 from shared.rules.graph import Graph
+from shared.samples import FactQuery
 
 MOST = 10
 """Upper bound of a question's negatives."""

@@ -8,12 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shared.contracts.documents import Document
-from shared.contracts.graphs import FactQuery, Lead
-from shared.contracts.rules import Rule
 from shared.questions.evidence import Told, evidence
 from shared.rag.prompts import render, template
+from shared.replies import Document, Rule
 from shared.rules.sentences import shown
+from shared.samples import FactQuery, Lead
 
 Form = Literal["pairs", "triplets", "instructions", "messages"]
 RULES = 3

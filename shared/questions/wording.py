@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shared.contracts.graphs import Phrase, TimeUnit
 from shared.questions.leads import Side
 from shared.rules import sentences
+from shared.samples import Phrase, TimeUnit
 
 SLOT = re.compile(r"\{([^{}]*)\}")
 TIMES: Mapping[TimeUnit, str] = {"day": "On {time}, ", "step": "At {time}, "}

@@ -4,10 +4,10 @@ judgements.
 
 from collections.abc import Collection, Sequence
 
-from shared.contracts.params import GradingParams
-from shared.contracts.samples import Candidate, Item, Library
+from shared.params import GradingParams
 from shared.rag.graders import get_grader, split_members
 from shared.rag.wording import join_phrase, normalise_words
+from shared.samples import Candidate, Item, Library
 
 
 def list_answer_phrases(item: Item, grading: GradingParams) -> set[str]:

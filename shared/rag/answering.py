@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from shared.contracts.calls import Generate, Yielded
-from shared.contracts.params import CompressParams
-from shared.contracts.replies import Failure, FailureKind, Generated, require
-from shared.contracts.samples import Decision, Library, Outcome, Trace
+from shared.calls import Generate, Yielded
+from shared.params import CompressParams
 from shared.rag.compression import compress
 from shared.rag.provenance import make_generation, make_outcome
+from shared.replies import Failure, FailureKind, Generated, require
+from shared.samples import Decision, Library, Outcome, Trace
 
 Prompt = Callable[[str, tuple[str, ...], str], Generate]
 """Makes the generator's call from the question, the documents' hashes, and a passage that replaces the documents."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from shared.contracts.replies import FailureKind
-from shared.contracts.samples import Candidate, Outcome, Strategy, Trace
+from shared.replies import FailureKind
+from shared.samples import Candidate, Outcome, Strategy, Trace
 
 
 def sort_as_found(candidates: Sequence[Candidate]) -> list[Candidate]:

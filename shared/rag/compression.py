@@ -10,13 +10,13 @@ and documents keep the format in which prompts show them.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.contracts.documents import Document
-from shared.contracts.params import CompressParams
-from shared.contracts.samples import Decision, Library
+from shared.params import CompressParams
 from shared.rag.prompts import show_documents
 from shared.rag.sentences import estimate_tokens, split_sentences
 from shared.rag.shingles import Shingles, are_alike, make_shingles
 from shared.rag.tfidf import TermWeights, cosine, extract_terms
+from shared.replies import Document
+from shared.samples import Decision, Library
 
 
 class CompressedContext(NamedTuple):

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Judge, Rerank, Retrieve, Write, Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind
-from shared.contracts.samples import Decision, Library
+from shared.calls import Judge, Rerank, Retrieve, Write, Yielded
+from shared.params import Params
 from shared.rag.crag import ListAction, make_decision, needs_refinement
 from shared.rag.language import localised
 from shared.rag.pool import DocumentPool
 from shared.rag.provenance import make_searches
 from shared.rag.rewriting import ask_for_keywords, read_keywords, read_rewrite, rewrite
+from shared.replies import Failure, FailureKind
+from shared.samples import Decision, Library
 
 Part = Generator[Yielded, Any, DocumentPool]
 

@@ -11,9 +11,9 @@ from enum import StrEnum
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from shared.contracts.params import CragParams, Limits
-from shared.contracts.replies import Failure, Retrieved
-from shared.contracts.samples import Decision
+from shared.params import CragParams, Limits
+from shared.replies import Failure, Retrieved
+from shared.samples import Decision
 
 Evaluator = Literal["reranker", "judge", "similarity"]
 Score = float | Failure | None

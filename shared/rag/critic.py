@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Judge, Write
-from shared.contracts.params import CriticParams
-from shared.contracts.replies import Failure, Generated, Rated
-from shared.contracts.samples import Candidate, Decision
+from shared.calls import Judge, Write
+from shared.params import CriticParams
 from shared.rag.language import localised
 from shared.rag.parsing import Critique, parse_critique
+from shared.replies import Failure, Generated, Rated
+from shared.samples import Candidate, Decision
 
 
 class CriticAction(StrEnum):

@@ -4,9 +4,9 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 
-from shared.contracts.documents import Document
-from shared.contracts.samples import Library
 from shared.rag.cleaning import normalise_characters
+from shared.replies import Document
+from shared.samples import Library
 
 
 def drop_duplicates(documents: Sequence[str], library: Library) -> tuple[str, ...]:

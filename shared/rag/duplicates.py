@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
-from shared.contracts import canonical
-from shared.contracts.calls import RELEASE_0_1, Duplicates
-from shared.contracts.documents import Document
-from shared.contracts.params import Params
-from shared.contracts.samples import Decision, Library
+from shared import canonical
+from shared.calls import RELEASE_0_1, Duplicates
 from shared.mathtext.answers import extract
 from shared.mathtext.grading import equal_strict
+from shared.params import Params
 from shared.rag.shingles import Shingles, are_alike, make_shingles
 from shared.rag.spelling import list_problem_tokens, list_tokens
 from shared.rag.tfidf import CJK, extract_terms
+from shared.replies import Document
+from shared.samples import Decision, Library
 
 _NUMBERS = {
     *("zero", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen"),

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from shared.contracts.params import EnhanceParams, FusionParams
-from shared.contracts.samples import Decision
+from shared.params import EnhanceParams, FusionParams
 from shared.rag.cleaning import clean, normalise_characters
 from shared.rag.dictionary import CorrectedQuestion, make_dictionary
 from shared.rag.intent import Intent, choose_weights, classify_intent
 from shared.rag.vagueness import Vagueness, classify_vagueness, find_specific_terms
+from shared.samples import Decision
 
 Detail = dict[str, str | float | bool | list[str] | None]
 

@@ -17,10 +17,10 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from shared.contracts.samples import ExtractedBy, Extraction
 from shared.mathtext import answers
 from shared.mathtext.reasoning_blocks import remove_reasoning
 from shared.rag.wording import contains_words, normalise_words
+from shared.samples import ExtractedBy, Extraction
 
 LETTERS = string.ascii_uppercase
 """Letters of choices."""

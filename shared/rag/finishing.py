@@ -4,12 +4,12 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any
 
-from shared.contracts.calls import Rerank, Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Scored
-from shared.contracts.samples import Library, Steps, Trace
+from shared.calls import Rerank, Yielded
+from shared.params import Params
 from shared.rag.answering import answer, compress_context
 from shared.rag.relevance import Ranking, make_ranked_trace, make_refusal_outcome, rank_by_relevance
+from shared.replies import Scored
+from shared.samples import Library, Steps, Trace
 
 
 def finish(

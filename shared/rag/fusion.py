@@ -4,8 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from shared.contracts import canonical
-from shared.contracts.params import FusionParams
+from shared import canonical
+from shared.params import FusionParams
 from shared.rag.normalise import NORMALISERS, Normaliser, min_max
 
 Ranked = Sequence[tuple[str, float]]

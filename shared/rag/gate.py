@@ -6,10 +6,10 @@ the judge does. Everything the decision rests on is returned with it, so that it
 
 from collections.abc import Sequence
 
-from shared.contracts.params import GateParams
-from shared.contracts.replies import SampleFailed
-from shared.contracts.samples import GateDecision, Strategy
+from shared.params import GateParams
 from shared.rag.correlation import Correlation, correlate
+from shared.replies import SampleFailed
+from shared.samples import GateDecision, Strategy
 
 
 class JudgeUnusable(SampleFailed):

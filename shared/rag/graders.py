@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.contracts.grading import MATHEMATICAL, Rules
-from shared.contracts.plugins import PluginPin
-from shared.contracts.replies import Graded, Marked
+from shared.calls import MATHEMATICAL, Rules
 from shared.mathtext import mathematics
 from shared.rag import extraction
 from shared.rag.extraction import Extract
 from shared.rag.wording import contains_words, normalise_words
+from shared.replies import Graded, Marked
+from shared.shapes import PluginPin
 
 LONGEST_PATTERN = 1000
 """Characters of a regular expression."""

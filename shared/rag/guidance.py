@@ -3,14 +3,14 @@
 from collections.abc import Generator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from shared.contracts import canonical
-from shared.contracts.calls import FindRules, RuleChoice, Write, Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, FoundRules, Generated, NumberedRule, require
-from shared.contracts.samples import Decision, Item
+from shared import canonical
+from shared.calls import FindRules, RuleChoice, Write, Yielded
+from shared.params import Params
 from shared.rag.language import localised
 from shared.rag.relation_names import RelationNames, list_nearest
 from shared.rag.rule_choice import Side
+from shared.replies import Failure, FailureKind, FoundRules, Generated, NumberedRule, require
+from shared.samples import Decision, Item
 
 STAGE = "relation"
 """Of the decision that says how the relation was found: the item `named` it, a `phrase`, the `judge`, or `none`."""

@@ -6,13 +6,13 @@ They are searched with and thrown away: what a model made up is never context.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.contracts.calls import MAX_QUESTION, Write
-from shared.contracts.params import HydeParams
-from shared.contracts.replies import Failure, FailureKind, Generated
-from shared.contracts.samples import Decision
+from shared.calls import MAX_QUESTION, Write
 from shared.mathtext.reasoning_blocks import remove_reasoning
+from shared.params import HydeParams
 from shared.rag.language import localised
 from shared.rag.rewriting import is_refusal, remove_introduction, says_something
+from shared.replies import Failure, FailureKind, Generated
+from shared.samples import Decision
 
 END = "\n\n\n"
 """Where the authors' code stops; here the text is cut instead, which leaves the same."""

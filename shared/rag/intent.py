@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from shared.contracts.params import FusionParams
+from shared.params import FusionParams
 
 Intent = Literal["prove", "compare", "explain", "define", "calculate", "other"]
 

@@ -5,12 +5,12 @@ from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
-from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Decision, Library, Trace
+from shared.params import Params
 from shared.rag.answering import PromptDocuments
 from shared.rag.crag import CragEvaluation, ListAction, merge_passages
 from shared.rag.pool import DocumentPool
 from shared.rag.strips import Strip, choose_strips, cut_strips, score_strips
+from shared.samples import Candidate, Decision, Library, Trace
 
 TOP = 6
 """Strips that stay of documents that are cut (Yan et al. 2024, appendix B.3)."""

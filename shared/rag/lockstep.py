@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
-from shared.contracts.calls import Call
+from shared.calls import Call
 
 T = TypeVar("T")
 Part = Generator[Sequence[Call], Any, T]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from shared.contracts import canonical
+from shared import canonical
 
 
 class Normalised(NamedTuple):

@@ -3,15 +3,14 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from shared.contracts.calls import Retrieve
-from shared.contracts.documents import Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import Retrieved
-from shared.contracts.samples import Candidate, Library
+from shared.calls import Retrieve
+from shared.params import Params
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import fuse
 from shared.rag.paths import ORIGINAL, RecallPath
 from shared.rag.provenance import make_candidate
+from shared.replies import Hit, Retrieved
+from shared.samples import Candidate, Library
 
 Lists = dict[str, dict[str, Hit]]
 """Hits by index and document, in list order."""

@@ -10,8 +10,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from shared.contracts.replies import Failure, FailureKind, Rated
 from shared.mathtext.reasoning_blocks import remove_reasoning
+from shared.replies import Failure, FailureKind, Rated
 
 _DETAIL_CHARACTERS = 120
 _RATING = re.compile(r"([1-5])(?:\.0+)?")

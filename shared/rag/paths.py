@@ -5,15 +5,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Retrieve
-from shared.contracts.documents import Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import CallFailed, Failure, Retrieved
-from shared.contracts.samples import Candidate, Decision, Library, Trace
+from shared.calls import Retrieve
+from shared.params import Params
 from shared.rag.distinct import drop_duplicates
 from shared.rag.duplicates import repeats_question
 from shared.rag.fusion import fuse
 from shared.rag.provenance import index_by_document, make_candidate, make_search, note_unsearched, to_ranked_list
+from shared.replies import CallFailed, Failure, Hit, Retrieved
+from shared.samples import Candidate, Decision, Library, Trace
 
 ORIGINAL = "original"
 """The wording whose ranks are a candidate's dense and sparse ones."""

@@ -5,14 +5,14 @@ from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, Retrieved
-from shared.contracts.samples import Candidate, Decision, Library, Trace
+from shared.params import Params
 from shared.rag.crag import CragEvaluation, Score, make_evaluation, score_or_none
 from shared.rag.diversity import measure_diversity
 from shared.rag.duplicates import repeats_question
 from shared.rag.paths import ORIGINAL, RecallPath
 from shared.rag.provenance import FoundLists, make_candidate, note_unsearched
+from shared.replies import Failure, Retrieved
+from shared.samples import Candidate, Decision, Library, Trace
 
 NOTHING = Retrieved(hits=())
 

@@ -12,8 +12,8 @@ from importlib import resources
 
 import msgspec
 
-from shared.contracts import canonical
-from shared.contracts.documents import Document
+from shared import canonical
+from shared.replies import Document
 
 Value = str | Document | Sequence[Document]
 """What fills a slot: a text, a document, or documents in prompt order."""

@@ -5,15 +5,14 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Generate, Retrieve
-from shared.contracts.documents import Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import Generated, Retrieved
-from shared.contracts.samples import Candidate, Decision, Outcome, Trace, WrittenOutcome
+from shared.calls import Generate, Retrieve
+from shared.params import Params
 from shared.rag.extraction import extract_mathematics
 from shared.rag.fusion import Ranked, fuse
 from shared.rag.language import localised
 from shared.rag.rerank import RerankedCandidate
+from shared.replies import Generated, Hit, Retrieved
+from shared.samples import Candidate, Decision, Outcome, Trace, WrittenOutcome
 
 Index = Literal["dense", "sparse"]
 

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Retrieved
-from shared.contracts.samples import Library, Trace
+from shared.calls import Yielded
+from shared.params import Params
 from shared.rag import wordings
 from shared.rag.enhancement import enhance
 from shared.rag.paths import RecallPath, gather, merge_paths
+from shared.replies import Retrieved
+from shared.samples import Library, Trace
 
 
 class RecallResult(NamedTuple):

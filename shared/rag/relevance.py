@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, Scored
-from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
+from shared.params import Params
+from shared.replies import Failure, Scored
+from shared.samples import Candidate, Decision, Extraction, Outcome, Trace
 
 
 class Ranking(NamedTuple):

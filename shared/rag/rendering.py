@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 
-from shared.contracts.documents import Document
-from shared.contracts.prompts import Prompt
-from shared.contracts.requests import DocumentRef, Request, SlotValue
+from shared.calls import DocumentRef, Prompt, Request, SlotValue
 from shared.rag.prompts import Value, make_template_reference, render, template
+from shared.replies import Document
 
 
 class TemplateChanged(Exception):

@@ -16,14 +16,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shared.contracts.calls import Write
-from shared.contracts.params import EnhanceParams
-from shared.contracts.replies import Failure, FailureKind, Generated
-from shared.contracts.samples import Decision
+from shared.calls import Write
 from shared.mathtext.reasoning_blocks import remove_reasoning
+from shared.params import EnhanceParams
 from shared.rag.dictionary import is_generic
 from shared.rag.language import localised
 from shared.rag.tfidf import extract_terms
+from shared.replies import Failure, FailureKind, Generated
+from shared.samples import Decision
 
 LONGEST = 2
 """A query may be so many times as long as the question, or have `SHORT` characters."""

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Estimate
-from shared.contracts.params import RouteParams
-from shared.contracts.replies import Estimated, Failure
-from shared.contracts.samples import Decision, Strategy, Trace
+from shared.calls import Estimate
+from shared.params import RouteParams
+from shared.replies import Estimated, Failure
+from shared.samples import Decision, Strategy, Trace
 
 
 class Route(NamedTuple):

@@ -1,10 +1,10 @@
 """Grade with the judge model: make the call that rates a reply by a rubric, and the verdict from its rating."""
 
-from shared.contracts.calls import Judge
-from shared.contracts.params import GradingParams
-from shared.contracts.replies import Marked, Rated
-from shared.contracts.samples import Item
+from shared.calls import Judge
+from shared.params import GradingParams
 from shared.rag.language import localised
+from shared.replies import Marked, Rated
+from shared.samples import Item
 
 RUBRIC = "The answer is correct and answers the question. Where there is a reference answer, it says the same."
 """Of a job and items that have none."""

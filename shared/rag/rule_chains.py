@@ -7,17 +7,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.rules import Atom, Rule, Term
-from shared.contracts.samples import Candidate, Item, Library, Trace
+from shared.params import Params
 from shared.rag.interleaving import interleave, keep_first_of_each
 from shared.rag.lockstep import Part, run_in_step
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
 from shared.rag.rule_choice import Side
 from shared.rag.rule_sentences import write_relation
 from shared.rag.wording import contains_words, normalise_words
+from shared.replies import Atom, Rule, Term, require
 from shared.rules.sentences import shown
+from shared.samples import Candidate, Item, Library, Trace
 
 MOST_HOPS = 3
 """Atoms of a body that are searched for; the others of a longer one are not."""

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
-from shared.contracts.calls import RuleChoice
-from shared.contracts.replies import NumberedRule
-from shared.contracts.rules import TEMPORAL, Miner, Rule
+from shared.calls import RuleChoice
+from shared.replies import TEMPORAL, Miner, NumberedRule, Rule
 
 Side = Literal["", "object", "subject"]
 

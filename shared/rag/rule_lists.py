@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from shared.contracts.calls import Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import NumberedRule
-from shared.contracts.samples import Candidate, Decision, Item, Library, Trace
+from shared.calls import Yielded
+from shared.params import Params
 from shared.rag.guidance import Guidance, get_asked_side
 from shared.rag.interleaving import interleave, keep_first_of_each
 from shared.rag.lockstep import Part, run_in_step
 from shared.rag.rule_chains import ChainResult, choose_start, follow_chain, order_hops, search_index
 from shared.rag.rule_queries import RuleQuery, make_rule_queries
 from shared.rag.rule_sentences import write_relation, write_rule
+from shared.replies import NumberedRule
+from shared.samples import Candidate, Decision, Item, Library, Trace
 
 STAGE = "rule"
 """Of the decision of each rule: it guided a `search`, or stands in the `prompt` alone."""

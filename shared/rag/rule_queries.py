@@ -3,13 +3,13 @@
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from shared.contracts.calls import MAX_QUESTION, Write, Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, Generated
+from shared.calls import MAX_QUESTION, Write, Yielded
+from shared.params import Params
 from shared.rag.guidance import Guidance
 from shared.rag.language import localised
 from shared.rag.rewriting import read_rewrite
 from shared.rag.rule_sentences import write_rule
+from shared.replies import Failure, Generated
 
 
 class RuleQuery(NamedTuple):

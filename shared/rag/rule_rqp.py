@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import msgspec
 
-from shared.contracts.documents import Document
+from shared.replies import Document
 
 LOGIC_WEIGHT = 0.3
 STRUCTURE_WEIGHT = 0.3

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shared.contracts.rules import Atom, Rule, Term
+from shared.replies import Atom, Rule, Term
 from shared.rules.sentences import phrase, shown
 
 

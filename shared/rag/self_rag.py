@@ -10,10 +10,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.contracts.documents import Document
-from shared.contracts.params import SelfRagParams
-from shared.contracts.replies import Generated, SampleFailed, Token
+from shared.params import SelfRagParams
 from shared.rag.extraction import Extract, extract_mathematics
+from shared.replies import Document, Generated, SampleFailed, Token
 
 RETRIEVAL, NO_RETRIEVAL = "[Retrieval]", "[No Retrieval]"
 RELEVANT, IRRELEVANT = "[Relevant]", "[Irrelevant]"

@@ -11,7 +11,7 @@ import unicodedata
 from functools import lru_cache
 from itertools import groupby, pairwise
 
-from shared.contracts import canonical
+from shared import canonical
 from shared.rag.tfidf import CJK
 
 _GREEK = "\u0370-\u03ff\u1f00-\u1fff"

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.contracts.replies import FailureKind
-from shared.contracts.samples import Candidate, Extraction
 from shared.rag.candidates import sort_as_found
+from shared.replies import FailureKind
+from shared.samples import Candidate, Extraction
 
 
 class Ending(StrEnum):

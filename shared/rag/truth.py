@@ -6,9 +6,9 @@ hold equations that are wrong, whoever wrote them and however well they read.
 
 from collections.abc import Sequence
 
-from shared.contracts.replies import Failure, Verified
-from shared.contracts.samples import Agreement, Truth
 from shared.rag.correlation import correlate
+from shared.replies import Failure, Verified
+from shared.samples import Agreement, Truth
 
 
 def compare_with_truth(

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, permutations
 from typing import NamedTuple
 
-from shared.contracts.calls import Grade
-from shared.contracts.replies import Failure, Generated, Graded, Marked
-from shared.contracts.samples import Decision
+from shared.calls import Grade
+from shared.replies import Failure, Generated, Graded, Marked
+from shared.samples import Decision
 
 Verdicts = Mapping[tuple[str, str], Graded | Marked | Failure]
 """By (answer in the place of the gold one, answer that is graded); of all `pair_answers`."""

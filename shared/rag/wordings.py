@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shared.contracts.calls import Write
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, Generated
-from shared.contracts.samples import Decision
+from shared.calls import Write
+from shared.params import Params
 from shared.rag.cleaning import normalise_characters
 from shared.rag.enhancement import EnhancedQuestion
 from shared.rag.hyde import draft_hypotheses, read_hypotheses
 from shared.rag.paths import ORIGINAL, RecallPath, search_both, search_by_hypotheses
 from shared.rag.rewriting import decompose, read_rewrite, read_subqueries, rewrite
+from shared.replies import Failure, Generated
+from shared.samples import Decision
 
 
 class Rewordings(NamedTuple):

@@ -24,8 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from shared.contracts.mining import Amie
-from shared.contracts.rules import Atom, Rule, Term
+from shared.calls import Amie
+from shared.replies import Atom, Rule, Term
 from shared.rules.graph import Graph
 
 Ints = NDArray[np.int32]

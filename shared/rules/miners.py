@@ -1,7 +1,7 @@
 """Choose the miner that the limits are for."""
 
-from shared.contracts.mining import Amie, Mining
-from shared.contracts.rules import Rule
+from shared.calls import Amie, Mining
+from shared.replies import Rule
 from shared.rules import amie, tlogic
 from shared.rules.graph import Graph
 

@@ -2,7 +2,7 @@
 
 import re
 
-from shared.contracts.graphs import Phrase
+from shared.samples import Phrase
 
 _SEPARATORS = re.compile(r"[_/.\s]+")
 _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")

@@ -3,7 +3,7 @@
 import re
 from datetime import date
 
-from shared.contracts.graphs import TimeUnit
+from shared.samples import TimeUnit
 
 ADVICE = "write a date (YYYY-MM-DD) or a whole number"
 _STEP = re.compile(r"-?[0-9]{1,18}", re.ASCII)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.contracts.mining import TLogic
-from shared.contracts.rules import Atom, Rule
+from shared.calls import TLogic
+from shared.replies import Atom, Rule
 from shared.rules.graph import Graph, steps
 
 Integers = NDArray[np.int64]

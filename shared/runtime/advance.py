@@ -13,29 +13,26 @@ from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.calls import MOST_SLOTS, RELEASE_0_1, Call, Duplicates, Lane, Retrieve, Yielded
-from shared.contracts.documents import Document
-from shared.contracts.grading import Expected
-from shared.contracts.graphs import FactQuery
-from shared.contracts.params import Params, decode_params
-from shared.contracts.replies import Failure, FailureKind, Reply, SampleFailed
-from shared.contracts.samples import Conversation, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
+from shared import canonical
+from shared.calls import MOST_SLOTS, RELEASE_0_1, Call, Duplicates, Expected, Lane, Retrieve, Yielded
 from shared.errors import Unreadable
+from shared.params import Params, decode_params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
 from shared.pipelines.imported import IMPORTED
 from shared.plugins.loading import encode_usable_pins, load_plugins
-from shared.processes.processor_time import limit_processor_time
+from shared.processes.children import limit_processor_time
 from shared.redaction import redact
 from shared.release import release
+from shared.replies import Document, Failure, FailureKind, Reply, SampleFailed
 from shared.runtime.queue import mark_ready_among, revive_calls
+from shared.samples import Conversation, FactQuery, GateDecision, Given, Item, Library, Outcome, Sample, Stored, Texts
 from shared.settings import Plugins
 from shared.storage.database import Database, SampleState, concerns_rows, fill_names, sql
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
-from shared.telemetry import row_spans, traces
+from shared.telemetry import traces as traces_module
 
 # Replay a pipeline until it waits for missing replies. Pure: no I/O and no clock but the limit on endless steps.
 
@@ -819,8 +816,8 @@ class Advancer:
                     raise
                 raise BatchStopped(rows) from error
         _log_failures(done)
-        if traces.is_on():
-            await row_spans.trace_samples(self._database, [sample for sample, _ in done.ended])
+        if traces_module.is_on():
+            await traces_module.trace_samples(self._database, [sample for sample, _ in done.ended])
         if done.written.attached or any(progress.waits and not progress.steps for progress in done.batch):
             # A reply to a call that was there before may have been committed while this batch was not yet.
             await mark_ready_among(self._database, [progress.sample_id for progress in done.batch if progress.waits])

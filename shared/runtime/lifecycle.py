@@ -13,9 +13,9 @@ import msgspec
 from sqlalchemy import Row, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.records import chain_records, genesis
+from shared import canonical
 from shared.errors import Conflict, InProgress, NotFound, PreconditionFailed
+from shared.records import chain_records, genesis
 from shared.redaction import redact
 from shared.runtime.queue import park, park_job, revive_calls
 from shared.storage import provenance

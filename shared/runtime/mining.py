@@ -10,18 +10,15 @@ import msgspec
 from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared import suggestions
-from shared.contracts import canonical
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.mining import Amie, Mining
-from shared.contracts.params import Params
-from shared.contracts.replies import Mined
-from shared.contracts.rules import Rule
-from shared.contracts.samples import Item
+from shared import canonical, suggestions
+from shared.calls import Amie, Mining
 from shared.errors import Conflict, Invalid, TooLarge
+from shared.params import Params
 from shared.pipelines.mine_rules import MINE_RULES
+from shared.replies import Mined, Rule
 from shared.runtime import lifecycle
 from shared.runtime.submit import Drafting, Submission, insert
+from shared.samples import DatasetItem, Item
 from shared.settings import Settings, Workers
 from shared.storage import graphs, rules
 from shared.storage.database import Database, check_name, sql

@@ -7,16 +7,15 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from shared import suggestions
-from shared.contracts import canonical
-from shared.contracts.params import CragParams, Params, out_of_range
-from shared.contracts.plugins import Kind
+from shared import canonical, suggestions
 from shared.errors import Invalid
+from shared.params import CragParams, Params, out_of_range
 from shared.pipelines import registry
 from shared.pipelines.switches import Switch, covers, find_closed, get_values
 from shared.plugins.loading import explain_unusable
 from shared.rag.crag import choose_thresholds
 from shared.rag.graders import get_grader, grader_names
+from shared.shapes import Kind
 from shared.storage.configurations import Tree, merge
 
 FIELDS = frozenset(Params.__struct_fields__)

@@ -15,22 +15,14 @@ from msgspec.structs import replace
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared import suggestions
-from shared.contracts import canonical
-from shared.contracts.architecture import Architecture
-from shared.contracts.grading import MATHEMATICAL
-from shared.contracts.labels import FEWEST, KINDS
-from shared.contracts.params import CragParams, GradingParams, JudgeCalibration, Limits, Params
-from shared.contracts.plugins import Kind, PluginPin
-from shared.contracts.replies import Failure, FailureKind
-from shared.contracts.requests import Request
-from shared.contracts.rule_params import RuleragParams
-from shared.contracts.samples import Decision, Outcome
+from shared import canonical, suggestions
+from shared.calls import MATHEMATICAL, Request
 from shared.errors import Conflict, Invalid, Unavailable, Unreadable
 from shared.lease.memory import estimate_memory, read_context
 from shared.mathtext import mathematics, verification
-from shared.models import weights
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models import files
+from shared.models.embedding import StaticEmbedder
+from shared.params import CragParams, GradingParams, JudgeCalibration, Limits, Params, RuleragParams
 from shared.pipelines import source
 from shared.pipelines.binding import Bound, Pin
 from shared.pipelines.registry import Registered
@@ -40,9 +32,12 @@ from shared.rag.calibration import Calibration, TooFewObservations, calibrate
 from shared.rag.crag import SHIPPED_VECTORS, ListAction
 from shared.rag.graders import get_grader
 from shared.rag.prompts import make_template_reference, template
-from shared.retrieval_settings import MODELS
+from shared.replies import Failure, FailureKind
 from shared.runtime.parameters import check_thresholds
-from shared.statistics.monotone import fit_monotone
+from shared.samples import Decision, Outcome
+from shared.settings import MODELS
+from shared.shapes import FEWEST, KINDS, Architecture, Kind, PluginPin
+from shared.statistics.intervals import fit_monotone
 from shared.storage import jobs, rules
 from shared.storage import labels as stored_labels
 from shared.storage import samples as stored_samples
@@ -108,7 +103,7 @@ VERIFIER = ModelIdentity(name="verifier", backend="sympy", digest=verification.d
 WEIGHTS = MODELS / "difficulty" / "weights.json"
 
 ESTIMATOR = ModelIdentity(
-    name="difficulty", backend="logistic-regression", digest=weights.digest(WEIGHTS) if WEIGHTS.exists() else "none"
+    name="difficulty", backend="logistic-regression", digest=files.digest(WEIGHTS) if WEIGHTS.exists() else "none"
 )
 
 """The difficulty classifier. Its file names the embedder that it was fitted to, so one digest covers both."""

@@ -1,7 +1,7 @@
 """`python -m shared.runtime.plugin_trial PARENT KIND NAME MODULE:ATTRIBUTE`: import a plug-in, and say how it went.
 
-The process of `shared/plugins/trial.py`. A pipeline is also run dry, so that one that never ends is found here and not
-in a service.
+The process of `shared/plugins/loading.py`. A pipeline is also run dry, so that one that never ends is found here and
+not in a service.
 """
 
 import os
@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.plugins import Kind, PluginPin, State
 from shared.orphans import die_with
-from shared.plugins.trial import TrialResult
-from shared.processes.child_process import MEMORY_BYTES, claim_stdout
+from shared.plugins.loading import TrialResult
+from shared.processes.children import MEMORY_BYTES, claim_stdout
+from shared.shapes import Kind, PluginPin, State
 
 
 def main(parent: int, kind: Kind, name: str, value: str) -> None:
@@ -56,10 +56,10 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _check_pipeline(name: str, found: Any) -> TrialResult:
-    from shared.contracts.params import Params
-    from shared.contracts.samples import Item
+    from shared.params import Params
     from shared.pipelines import registry
     from shared.runtime.price import MadeUpLibrary, dry_rounds, make_placeholder_job
+    from shared.samples import Item
 
     pin = PluginPin(kind=Kind.PIPELINE, name=name, distribution="", version="", hash="")
     registry.adopt(registry.get_declared(name, found), pin, {}, dict)

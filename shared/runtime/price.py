@@ -15,8 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared import suggestions
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import (
+from shared.calls import (
     Call,
     Converse,
     Embed,
@@ -31,36 +30,38 @@ from shared.contracts.calls import (
     Verify,
     Write,
 )
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import (
+from shared.errors import Invalid
+from shared.lease.memory import estimate_memory
+from shared.models import metadata
+from shared.models.metadata import MetadataError
+from shared.models.ollama import DEFAULT_URL
+from shared.params import Params
+from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
+from shared.rag.self_rag import RETRIEVAL
+from shared.replies import (
+    Atom,
+    Document,
     Embedded,
     Estimated,
     FoundRules,
     Generated,
     Graded,
+    Hit,
     Mined,
     NumberedRule,
     Rated,
     Reply,
     Retrieved,
+    Rule,
     Scored,
     Token,
     Verified,
 )
-from shared.contracts.rules import Atom, Rule
-from shared.contracts.samples import Item
-from shared.device_settings import Device
-from shared.errors import Invalid
-from shared.lease.memory import estimate_memory
-from shared.model_settings import Model
-from shared.models.metadata import MetadataError, files
-from shared.models.ollama import DEFAULT_URL
-from shared.pipelines.binding import Binding, Bound, Pin, SampleBinder
-from shared.rag.self_rag import RETRIEVAL
 from shared.runtime.advance import JobSpec, Replay
 from shared.runtime.pins import BUILT_IN
-from shared.settings import Settings
+from shared.samples import Item
+from shared.settings import Device, Model, Settings
+from shared.shapes import Architecture
 
 MOST_ROUNDS = 100
 
@@ -302,7 +303,7 @@ def _architecture(model: Model) -> Architecture | None:
 
 @cache
 def _read(path: Path, _modified_ns: int) -> Architecture:
-    return files.read_architecture(path)
+    return metadata.read_architecture(path)
 
 
 # Place each model on a device; equal configurations and footprints give equal placements in every process.

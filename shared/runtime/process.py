@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from shared import telemetry
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.lease import Guards
 from shared.orphans import die_with
 from shared.pipelines import registry
@@ -31,8 +31,9 @@ from shared.runtime.advance import read_code
 from shared.runtime.worker import Executor, LaneWorker
 from shared.settings import Settings, Workers, load
 from shared.storage.database import Database
-from shared.telemetry import logs, references, traces
-from shared.telemetry.references import SpanRef
+from shared.telemetry import logs
+from shared.telemetry import traces as traces_module
+from shared.telemetry.traces import SpanRef
 
 # Heartbeats: a worker's key in Redis, which readiness, the supervisor and health checks read.
 #
@@ -180,7 +181,7 @@ class ForkedWorker:
 
     def drain(self, tick: SpanRef | None) -> None:
         """Handle one tick; `tick` is the sender's span."""
-        with traces.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
+        with traces_module.span(f"drain {self._lane.value}", kind=SpanKind.CONSUMER, links=[tick], root=True):
             self._loop.run_until_complete(self._drain())
 
     async def _drain(self) -> None:
@@ -257,7 +258,7 @@ def serve(lane: Lane, settings: Settings, executors: Executors, miners: Miners |
 
     @app.task(name=DRAIN, bind=True)  # type: ignore[untyped-decorator]
     def drain(task: Any) -> None:
-        forked.drain(references.parse_traceparent((task.request.headers or {}).get("traceparent")))
+        forked.drain(traces_module.parse_traceparent((task.request.headers or {}).get("traceparent")))
 
     @signals.setup_logging.connect(weak=False)  # type: ignore[untyped-decorator]
     def keep_logging(**_: object) -> None:

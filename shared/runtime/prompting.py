@@ -6,15 +6,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from shared.contracts.documents import Document
-from shared.contracts.guard import Completion, End, ModelCall
-from shared.contracts.prompts import Prompt, text_of
-from shared.contracts.replies import Failure, FailureKind, Generated, Reply
-from shared.contracts.requests import Request, seed_of
+from shared.calls import Completion, End, ModelCall, Prompt, Request, seed_of, text_of
 from shared.lease.lease import Guards
 from shared.models.chat import CUT_REASONS, LENGTH
 from shared.rag.parsing import PARSERS, parse_rating
 from shared.rag.rendering import TemplateChanged, list_references, render_request
+from shared.replies import Document, Failure, FailureKind, Generated, Reply
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt
 from shared.runtime.worker import CallEnd, Lapse, Release, Wait
 from shared.storage.database import Database

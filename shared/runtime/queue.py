@@ -13,13 +13,13 @@ from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.calls import Lane
-from shared.contracts.replies import BOUNDS, INFRASTRUCTURE, Failure, FailureKind, Reply
+from shared import canonical
+from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import RedisLease
 from shared.plugins.loading import encode_usable_pins
 from shared.redaction import redact
+from shared.replies import BOUNDS, INFRASTRUCTURE, Failure, FailureKind, Reply
 from shared.storage.database import (
     Database,
     SampleState,

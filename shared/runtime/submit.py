@@ -16,16 +16,11 @@ from anyio import to_thread
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared import suggestions
-from shared.contracts import canonical
-from shared.contracts.calls import MAX_QUESTION, MOST_SLOTS, Judge
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.params import Params
-from shared.contracts.plugins import Kind
-from shared.contracts.samples import Conversation, Item
+from shared import canonical, suggestions
+from shared.calls import MAX_QUESTION, MOST_SLOTS, Judge
 from shared.errors import Conflict, Invalid, NotFound, TooLarge, TooMany, Unreadable
 from shared.ingest.given_answers import ImportedAnswer, ItemIndex
-from shared.limits import Limits
+from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, bind
 from shared.pipelines.conversation import CONVERSATION
@@ -44,11 +39,13 @@ from shared.runtime.lifecycle import make_next_name
 from shared.runtime.parameters import check_grader, check_grading
 from shared.runtime.pins import check_prompt, pins_of, with_rubric
 from shared.runtime.price import dry_run
-from shared.settings import Settings
+from shared.samples import Conversation, DatasetItem, Item
+from shared.settings import Limits, Settings
+from shared.shapes import Kind
 from shared.storage import database as storage
 from shared.storage import rules
 from shared.storage.database import Database, copy, make_not_found, sql, try_decode_params
-from shared.telemetry import references, traces
+from shared.telemetry import traces as traces_module
 
 # A job as it is requested, before anything that it names is looked up.
 
@@ -586,7 +583,7 @@ async def submit_once(
     async with database.transaction() as connection:
         accepted = await storage.run_once(connection, keyed, make)
     if not accepted.replayed:
-        traces.link(references.make_job_ref(accepted.job))
+        traces_module.link(traces_module.make_job_ref(accepted.job))
         _log.info("job accepted", extra={"job_id": str(accepted.job), "pipeline": submission.pipeline})
     return accepted
 

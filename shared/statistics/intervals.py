@@ -1,6 +1,18 @@
-"""Compute confidence intervals of shares, such as accuracy over items, and of counts."""
+"""Intervals: bootstrap, shares, repeats and monotone fits."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+import statistics
+
+# Compute confidence intervals of shares, such as accuracy over items, and of counts.
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,3 +59,217 @@ def poisson_interval(count: int, confidence: float = 0.95) -> tuple[float, float
     tail = (1 - confidence) / 2
     low = float(stats.chi2.ppf(tail, 2 * count)) / 2 if count else 0.0
     return low, float(stats.chi2.ppf(1 - tail, 2 * count + 2)) / 2
+
+
+# Count items by their values, which is all that a mean over items, its interval and its tests need.
+#
+# The repeats of an item are one observation: the share of its correct answers (clustered by item). There are few
+# distinct shares, so the counts are small however many items there are.
+
+Graded = Mapping[tuple[int, int], int]
+
+"""Number of items by (correct answers, graded answers), without ungraded items. For a score the first
+is the sum of the answers' values, in whole parts of a unit."""
+
+Values = Mapping[Fraction, int]
+
+"""Number of items by value, as exact fractions."""
+
+Table = Mapping[tuple[Fraction, Fraction], int]
+
+"""Number of items by their values in two systems."""
+
+
+def count_values(graded: Graded, unit: int = 1) -> Values:
+    """Count items by their share of correct answers, or by their mean score if `unit` is the value of 1."""
+    found: Counter[Fraction] = Counter()
+    for (right, answers), count in graded.items():
+        found[Fraction(right, answers * unit)] += count
+    return found
+
+
+def count_items(strata: Iterable[Values] | Iterable[Table]) -> int:
+    return sum(sum(stratum.values()) for stratum in strata)
+
+
+def mean_over_items(strata: Sequence[Values]) -> float | None:
+    """Compute the mean over all items with equal weights; None if there are no items."""
+    count = count_items(strata)
+    return float(sum(value * n for stratum in strata for value, n in stratum.items()) / count) if count else None
+
+
+def estimate_share(values: Values) -> Interval:
+    """Estimate the mean over items of their shares of correct answers, with Wilson's 95 % interval over items.
+
+    Wilson's interval needs a whole number of right items. If an item's answers differ, it is that of the nearest whole
+    number, which is half an item away at most; the interval of k of n reaches at least that far to both sides within
+    [0, 1], so it always holds the mean. Without items the value is None, and the interval [0, 1].
+    """
+    count = count_items([values])
+    right = sum(value * n for value, n in values.items())
+    bounds = wilson(round(right), count)
+    return Interval(value=mean_over_items([values]), low=bounds.low, high=bounds.high)
+
+
+def subtract_sides(table: Table) -> Values:
+    """Count items by left minus right."""
+    found: Counter[Fraction] = Counter()
+    for (left, right), count in table.items():
+        found[left - right] += count
+    return found
+
+
+def take_side(table: Table, at: int) -> Values:
+    """Count items by their left (0) or right (1) value."""
+    found: Counter[Fraction] = Counter()
+    for values, count in table.items():
+        found[values[at]] += count
+    return found
+
+
+def merge_strata(strata: Iterable[Values]) -> Values:
+    found: Counter[Fraction] = Counter()
+    for stratum in strata:
+        found.update(stratum)
+    return found
+
+
+# Bootstrap the mean over items within strata (Efron 1979; percentile interval).
+#
+# Drawing n items with replacement and counting the values is one multinomial draw of the values' counts, so 9,999
+# resamples of 100,000 items cost as much as those of 100. `scipy.stats.bootstrap` would hold or make every item of
+# every resample; a test shows that both draw from the same distribution.
+
+RESAMPLES = 9999
+
+"""Number of resamples, here and for tests: scipy's default."""
+
+RESAMPLES_AT_ONCE = 1111
+
+"""Resamples in memory at once; divides `RESAMPLES`."""
+
+SEED = 0
+
+
+def bootstrap(strata: Sequence[Values], confidence: float = 0.95) -> Interval | None:
+    """Estimate the mean over all items and its percentile interval; None if there are no items.
+
+    Items are drawn within each stratum (such as a dataset), which keeps its size. The same counts give the same
+    interval. If all items of every stratum have one value, the interval is that point: use `wilson` then.
+
+    Raises:
+        ValueError: unless 0 < confidence < 1.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"`confidence` must be between 0 and 1, not {confidence}")
+    value = mean_over_items(strata)
+    if value is None:
+        return None
+    import numpy as np  # most processes never need it
+
+    rng = np.random.default_rng(SEED)
+    means = np.sum([_resample_sums(stratum, rng) for stratum in strata if stratum], axis=0) / count_items(strata)
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(value=value, low=float(low), high=float(high))
+
+
+def _resample_sums(stratum: Values, rng: "np.random.Generator") -> "NDArray[np.float64]":
+    """Draw the sum of the values for each resample."""
+    import numpy as np
+
+    values, counts = zip(*sorted(stratum.items()), strict=True)  # however the counts were collected
+    worth, count = np.array([float(value) for value in values]), sum(counts)
+    shares = np.array(counts) / count
+    drawn = [rng.multinomial(count, shares, RESAMPLES_AT_ONCE) @ worth for _ in range(RESAMPLES // RESAMPLES_AT_ONCE)]
+    return np.concatenate(drawn)
+
+
+# Convert one scale to another by means that never fall.
+
+DIGITS = 6
+
+"""Decimals of each value, so that the same labels give the same bytes."""
+
+
+def fit_monotone(means: Sequence[float | None], weights: Sequence[int]) -> tuple[float, ...]:
+    """Fit the values closest to `means` that never fall: isotonic regression by least squares with `weights`.
+
+    scipy pools adjacent violators (Barlow et al. 1972). None in `means` stands for no observation: its value is
+    interpolated between its neighbours, and constant beyond the last one.
+
+    Raises:
+        ValueError: there is no observation at all.
+    """
+    import numpy as np
+    from scipy import optimize  # slow to import, and most processes never need it
+
+    seen = [
+        (place, mean, weight)
+        for place, (mean, weight) in enumerate(zip(means, weights, strict=True))
+        if mean is not None
+    ]
+    if not seen:
+        raise ValueError("nothing was observed")
+    places, known, counts = zip(*seen, strict=True)
+    fitted = optimize.isotonic_regression(known, weights=counts).x
+    return tuple(round(float(value), DIGITS) for value in np.interp(range(len(means)), places, fitted))
+
+
+# Measure the spread between repeats: it shows the effect of sampling, not of the number of items.
+
+SHARED = "repeats shared their replies (greedy decoding): they are one measurement, and std is 0 by construction"
+
+DETERMINISTIC = "greedy decoding is deterministic: std is 0 by construction, unless another stage or the server varies"
+
+JUDGED = (
+    "greedy decoding: repeats differ only where the judge model, asked anew in each, led to another context; std is of"
+    " that alone"
+)
+
+CLUSTERED = "intervals count items, not samples: repeats of one item are not independent"
+
+
+class Repeats(msgspec.Struct, frozen=True, kw_only=True):
+    """Accuracy or another measure by repeat, over the items that have a value in every repeat: else repeats would
+    differ because they asked other items. Its standard deviation is not a confidence interval over items.
+    """
+
+    accuracies: tuple[float | None, ...]
+    """Share of correct answers, or mean of the measure, by repeat; None: the repeat has no value, or no item has a
+    value in every repeat that has any."""
+    items: int
+    """Number of these items."""
+    mean: float | None
+    """Mean over the repeats that have a value."""
+    std: float | None
+    """Sample standard deviation (ddof 1) over these repeats; None for fewer than two."""
+
+
+def explain_repeats(*, greedy: bool, shared: bool, judged: bool = False) -> str:
+    """Return what a reader must know about the repeats.
+
+    Args:
+        greedy: answers were decoded greedily.
+        shared: equal calls of several repeats shared their replies.
+        judged: the judge model was called anew in each repeat.
+    """
+    if greedy and judged:
+        return JUDGED
+    if greedy:
+        return SHARED if shared else DETERMINISTIC
+    return CLUSTERED
+
+
+def measure_spread(counts: Sequence[tuple[float, int]]) -> Repeats:
+    """Measure the spread of (correct, graded) answers by repeat; for a score the first is the sum of its values.
+
+    The answers are those to the items that have a value in every repeat that has any.
+    """
+    accuracies = tuple(right / graded if graded else None for right, graded in counts)
+    known = [each for each in accuracies if each is not None]
+    return Repeats(
+        accuracies=accuracies,
+        items=max((graded for _, graded in counts), default=0),
+        mean=statistics.fmean(known) if known else None,
+        std=statistics.stdev(known) if len(known) > 1 else None,
+    )

@@ -11,9 +11,9 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.params import drop_removed
+from shared import canonical
 from shared.errors import PreconditionFailed
+from shared.params import drop_removed
 from shared.storage import database as storage
 from shared.storage.database import Database
 

@@ -10,8 +10,8 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.documents import CorpusRecord
 from shared.errors import Conflict, Invalid, NotFound
+from shared.replies import CorpusRecord
 from shared.storage import database as storage
 from shared.storage.database import Database, check_name, copy, make_not_found
 

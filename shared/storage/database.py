@@ -20,10 +20,9 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from shared import suggestions
-from shared.contracts import canonical
-from shared.contracts.params import Params, decode_params
+from shared import canonical, suggestions
 from shared.errors import BadRequest, IdempotencyMismatch, InProgress, Invalid, NotFound, OutOfSpace
+from shared.params import Params, decode_params
 from shared.redaction import redact
 
 # States of samples, which the database stores as numbers, and groups of job states.

@@ -9,12 +9,10 @@ import msgspec
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.grading import Expected
-from shared.contracts.graphs import FactQuery
-from shared.contracts.samples import Item
+from shared import canonical
+from shared.calls import Expected
 from shared.errors import Conflict, Invalid
+from shared.samples import DatasetItem, FactQuery, Item
 from shared.storage import corpora
 from shared.storage import database as storage
 from shared.storage.corpora import LONGEST_TEXT, Shown

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Conflict
 from shared.storage import database as storage
 from shared.storage import jobs as stored_jobs

@@ -15,12 +15,12 @@ from sqlalchemy import RowMapping, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.documents import CorpusRecord
-from shared.contracts.graphs import Phrase, TimeUnit
+from shared import canonical
 from shared.errors import Conflict
+from shared.replies import CorpusRecord
 from shared.rules import times
 from shared.rules.graph import Graph
+from shared.samples import Phrase, TimeUnit
 from shared.storage import corpora
 from shared.storage import database as storage
 from shared.storage.database import Database, check_name, copy, make_not_found

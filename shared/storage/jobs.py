@@ -14,15 +14,13 @@ from anyio import to_thread
 from sqlalchemy import Row, RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import CALL_KINDS, Lane
-from shared.contracts.measures import ACCURACY, EXACT, Measure, Measured
-from shared.contracts.params import Params
-from shared.contracts.plugins import PluginPin
-from shared.contracts.samples import GateDecision
+from shared.calls import CALL_KINDS, Lane
 from shared.errors import Conflict
+from shared.params import Params
 from shared.plugins import loading
-from shared.statistics.intervals import poisson_interval
-from shared.statistics.shares import Graded, Table
+from shared.samples import GateDecision
+from shared.shapes import ACCURACY, EXACT, Measure, Measured, PluginPin
+from shared.statistics.intervals import Graded, Table, poisson_interval
 from shared.storage import database as storage
 from shared.storage.database import (
     TERMINAL,

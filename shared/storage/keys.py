@@ -8,9 +8,9 @@ import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import api_keys as keys
-from shared.contracts.api_keys import Scope
+from shared import shapes
 from shared.errors import Conflict, Invalid, NotFound
+from shared.shapes import Scope
 from shared.storage.database import Database, check_name, record_operation
 
 VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
@@ -89,7 +89,7 @@ def check_new_key(name: str, scopes: Collection[Scope]) -> None:
     Raises:
         Invalid: the name cannot be used, or no scope is given.
     """
-    if check_name(name).startswith(keys.PREFIX):
+    if check_name(name).startswith(shapes.PREFIX):
         raise Invalid(f"`name`: {name!r} looks like a key", hint="name it after who will use it")
     if not scopes:
         raise Invalid("`scope`: a key without a scope opens nothing", hint=f"one or more of {', '.join(Scope)}")
@@ -113,7 +113,7 @@ async def rotate_key(database: Database, actor: str, name: str, grace: timedelta
 async def _insert(
     connection: AsyncConnection, actor: str, action: str, name: str, scopes: Collection[str], lifetime: timedelta | None
 ) -> str:
-    issued = keys.issue_key()
+    issued = shapes.issue_key()
     values = {"name": name, "prefix": issued.prefix, "digest": issued.digest}
     await connection.execute(INSERT, {**values, "scopes": list(scopes), "lifetime": lifetime})
     await record_operation(connection, actor, action, name, prefix=issued.prefix, scopes=list(scopes))

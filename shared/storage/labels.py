@@ -9,10 +9,10 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.grading import Expected
-from shared.contracts.labels import KINDS, Content, Value, What, parse_label
+from shared import canonical
+from shared.calls import Expected
 from shared.errors import Conflict, NotFound
+from shared.shapes import KINDS, Content, Value, What, parse_label
 from shared.storage import database as storage
 from shared.storage import jobs
 from shared.storage.database import Database, check_name, copy, make_not_found, sql

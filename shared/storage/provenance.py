@@ -10,23 +10,35 @@ from anyio import to_thread
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.documents import Document
-from shared.contracts.params import Params
-from shared.contracts.prompts import text_of
-from shared.contracts.provenance import Attempt, Equation, Fusion, Place, Provenance, Residency, Sent, Source, Step
-from shared.contracts.records import CallRecord, Interruption, JobRecord, Link, NamedContent, SampleRecord
-from shared.contracts.replies import Generated, Rated, Reply, Retrieved
-from shared.contracts.requests import DocumentRef, Request, seed_of
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Outcome
+from shared.calls import DocumentRef, Request, seed_of, text_of
 from shared.errors import NotFound
 from shared.mathtext.equations import arithmetic
+from shared.params import Params
 from shared.pipelines.imported import IMPORTED
 from shared.rag.candidates import find_scorer
 from shared.rag.extraction import Extract
 from shared.rag.graders import grader_of_results
 from shared.rag.rendering import TemplateChanged, list_references, render_request
 from shared.recent import LruCache
+from shared.records import (
+    Attempt,
+    CallRecord,
+    Equation,
+    Fusion,
+    Interruption,
+    JobRecord,
+    Link,
+    NamedContent,
+    Place,
+    Provenance,
+    Residency,
+    SampleRecord,
+    Sent,
+    Source,
+    Step,
+)
+from shared.replies import Document, Generated, Rated, Reply, Retrieved
+from shared.samples import Outcome, SampleRow
 from shared.storage import jobs, samples
 from shared.storage import samples as stored_samples
 from shared.storage.database import Database, SampleState, sql, try_decode, try_decode_params

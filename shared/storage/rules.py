@@ -10,12 +10,11 @@ import msgspec
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts import canonical
-from shared.contracts.graphs import Phrase
-from shared.contracts.mining import Mining, StoredMining
-from shared.contracts.replies import NumberedRule
-from shared.contracts.rules import Miner, Rule
+from shared import canonical
+from shared.calls import Mining, StoredMining
 from shared.errors import Conflict, Invalid, NotFound
+from shared.replies import Miner, NumberedRule, Rule
+from shared.samples import Phrase
 from shared.storage import database, devices
 from shared.storage import database as storage
 from shared.storage.database import Database, check_name, copy, make_not_found

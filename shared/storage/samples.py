@@ -11,9 +11,6 @@ from msgspec.structs import replace
 from sqlalchemy import RowMapping, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.replies import Marked
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import GateDecision, Outcome, Strategy
 from shared.errors import Invalid, NotFound
 from shared.mathtext.equations import arithmetic
 from shared.pipelines.imported import IMPORTED
@@ -21,6 +18,8 @@ from shared.rag import candidates
 from shared.rag.extraction import Extract
 from shared.rag.graders import get_grader, grader_names
 from shared.rag.taxonomy import EndedSample, Ending, SampleFacts, classify_ending
+from shared.replies import Marked
+from shared.samples import GateDecision, Outcome, SampleRow, Strategy
 from shared.storage import database as storage
 from shared.storage import jobs
 from shared.storage.database import Database, SampleState, fill_names, sql, try_decode, try_decode_params

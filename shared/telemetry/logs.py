@@ -1,7 +1,6 @@
 """One format for all log lines, ours and those of libraries: text for a person, JSON in a container.
 
-A line carries the fields that are bound where it is written: service, device, epoch, chunk, job, and its trace.
-"""
+A line carries the fields that are bound where it is written: service, device, epoch, chunk, job, and its trace."""
 
 import logging
 import os
@@ -18,12 +17,15 @@ from shared.settings import Telemetry
 from shared.telemetry import traces
 
 CONTAINERS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+
 """Files that container engines create."""
+
 QUIET = {
     **dict.fromkeys(("httpx2", "celery", "kombu", "uvicorn", "alembic"), logging.WARNING),
     # It warns at every attempt; the error when a batch is given up is enough.
     "opentelemetry.exporter": logging.ERROR,
 }
+
 """Libraries whose lines below this level are of no use to an operator."""
 
 

@@ -1,37 +1,160 @@
-"""Make spans with OpenTelemetry's API, which does nothing until `shared.telemetry.exporter` installs a tracer."""
+"""Traces: names, references between them, spans of rows and of model calls, and their export."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Link, NonRecordingSpan, NoOpTracer, Span, SpanContext, SpanKind, TraceFlags, Tracer
 from opentelemetry.trace.status import Status, StatusCode
+from sqlalchemy import Row, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.telemetry.conventions import ERROR_TYPE
-from shared.telemetry.references import SpanRef
+from shared.calls import End, ModelAnswer, ModelCall, text_of
+from shared.settings import Telemetry
+from shared.storage.database import Database, SampleState, sql
+
+# Names in spans, by OpenTelemetry's GenAI conventions and OpenInference, which viewers understand.
+#
+# They are written out here because the packages that define them change often and would be needed in every process.
+
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+
+"""Version of OpenTelemetry's semantic conventions, whose GenAI part is still in development."""
+
+ERROR_TYPE = "error.type"
+
+OPERATION = "gen_ai.operation.name"
+
+PROVIDER = "gen_ai.provider.name"
+
+REQUEST_MODEL = "gen_ai.request.model"
+
+REQUEST_TEMPERATURE = "gen_ai.request.temperature"
+
+REQUEST_MAX_TOKENS = "gen_ai.request.max_tokens"
+
+REQUEST_SEED = "gen_ai.request.seed"
+
+RESPONSE_FINISH_REASONS = "gen_ai.response.finish_reasons"
+
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+
+INPUT_MESSAGES = "gen_ai.input.messages"
+
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+
+SPAN_KIND = "openinference.span.kind"
+
+CHAIN, LLM, RETRIEVER, RERANKER = "CHAIN", "LLM", "RETRIEVER", "RERANKER"
+
+EMBEDDING, EVALUATOR = "EMBEDDING", "EVALUATOR"
+
+KINDS_OF_ROLE = {
+    "retrieve": RETRIEVER,
+    "rerank": RERANKER,
+    "embed": EMBEDDING,
+    "grade": EVALUATOR,
+    "verify": EVALUATOR,
+    "estimate": EVALUATOR,
+    "rules": RETRIEVER,
+}
+
+"""OpenInference's kind of span by role, for calls that no model server answers."""
+
+MODEL_NAME = "llm.model_name"
+
+PROMPT_TOKENS = "llm.token_count.prompt"
+
+COMPLETION_TOKENS = "llm.token_count.completion"
+
+INPUT = "input.value"
+
+OUTPUT = "output.value"
+
+
+def document_attribute(rank: int, what: str) -> str:
+    """Return OpenInference's name for a retrieved document's `id` or `score`; `rank` counts from 0."""
+    return f"retrieval.documents.{rank}.document.{what}"
+
+
+# References to spans. Those of jobs and samples follow from their ids, so that any process can link to them.
+
+TRACEPARENT = re.compile(r"[\da-f]{2}-(?P<trace>[\da-f]{32})-(?P<span>[\da-f]{16})-[\da-f]{2}")
+
+
+class SpanRef(NamedTuple):
+    """The two ids of a span."""
+
+    trace: int
+    span: int
+
+    @property
+    def trace_id(self) -> str:
+        """The trace id as 32 hex digits."""
+        return f"{self.trace:032x}"
+
+
+def make_job_ref(public_id: uuid.UUID) -> SpanRef:
+    """Refer to a job's span: its trace has the job's id, and its span the lower half of it."""
+    return SpanRef(public_id.int, public_id.int & (1 << 64) - 1)
+
+
+def make_sample_ref(public_id: uuid.UUID, sample_id: int) -> SpanRef:
+    """Refer to a sample's span, which is in its job's trace and has the id of the sample's row.
+
+    It never equals the job's span id: the lower half of a random UUID begins with a set bit, and row ids do not.
+    """
+    return SpanRef(public_id.int, sample_id)
+
+
+def parse_traceparent(traceparent: str | None) -> SpanRef | None:
+    """Parse a W3C `traceparent`; None if it is missing or malformed."""
+    found = TRACEPARENT.fullmatch(traceparent or "")
+    return SpanRef(int(found["trace"], 16), int(found["span"], 16)) if found else None
+
+
+# Make spans with OpenTelemetry's API, which does nothing until `shared.telemetry.traces` installs a tracer.
 
 UNTRACED = ("/healthz", "/readyz", "/metrics", "/state")
+
 """Paths that machines poll, whose spans would bury the others."""
 
 Attributes = Mapping[str, Any]
+
 """Attributes of a span; those that are None are left out."""
 
 _OFF = NoOpTracer()
+
 _tracer: Tracer = _OFF
-_content = False
+
+_exports_content = False
+
 chosen_ids: ContextVar[SpanRef | None] = ContextVar("given", default=None)
+
 """The ids of the span that is being made, if they were chosen before."""
 
 
 def install_tracer(tracer: Tracer = _OFF, *, content: bool = False) -> None:
     """Trace with `tracer`, by default not at all; `content` allows prompts, answers and questions in spans."""
     global _tracer, _content  # one per process, like the provider behind it
-    _tracer, _content = tracer, content
+    _tracer, _exports_content = tracer, content
 
 
 def is_on() -> bool:
@@ -41,7 +164,7 @@ def is_on() -> bool:
 
 def keeps_content() -> bool:
     """Tell whether spans may contain prompts, answers and questions."""
-    return _content
+    return _exports_content
 
 
 @contextmanager
@@ -143,3 +266,169 @@ def _span_context(ref: SpanRef) -> SpanContext:
 
 def _to_ns(at: datetime) -> int:
     return int(at.timestamp() * 1e9)
+
+
+# Export spans to a collector with OpenTelemetry's SDK; only imported if a collector is named.
+
+TRACES = "/v1/traces"
+
+PATIENCE_S = 2.0
+
+"""Timeout of a batch unless OTEL_EXPORTER_OTLP_TIMEOUT is set; a process that exits waits for it."""
+
+
+class SpanIdGenerator(RandomIdGenerator):
+    """Makes random ids, except for a span whose ids were chosen before it is made."""
+
+    def generate_trace_id(self) -> int:
+        """Return the chosen trace id, or a random one."""
+        given = chosen_ids.get()
+        return given.trace if given else super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        """Return the chosen span id, or a random one."""
+        given = chosen_ids.get()
+        return given.span if given else super().generate_span_id()
+
+
+def install_sdk(service: str, processor: SpanProcessor, *, content: bool = False) -> TracerProvider:
+    """Make the spans of this process with the SDK, and pass each to `processor`."""
+    released = version("mathrag-gate")
+    resource = Resource.create({"service.name": f"mathrag-{service}", "service.version": released})
+    provider = TracerProvider(resource=resource, id_generator=SpanIdGenerator())
+    provider.add_span_processor(processor)
+    install_tracer(provider.get_tracer("mathrag", released, schema_url=SCHEMA_URL), content=content)
+    return provider
+
+
+def start_export(service: str, settings: Telemetry) -> None:
+    """Send spans, including FastAPI's, to the collector that the settings or OpenTelemetry's variables name."""
+    endpoint = settings.otlp_endpoint.rstrip("/") + TRACES if settings.otlp_endpoint else None
+    patience = float(os.environ.get("OTEL_EXPORTER_OTLP_TIMEOUT") or PATIENCE_S)
+    processor = BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint, timeout=patience))
+    provider = install_sdk(service, processor, content=settings.content)
+    trace.set_tracer_provider(provider)
+
+
+# Spans of model calls, by OpenTelemetry's GenAI conventions and OpenInference.
+
+
+def open_span(call: ModelCall, *, model: str, backend: str, concurrency: int) -> AbstractContextManager[Span]:
+    """Open the span around one call; requests inside it carry it to the model server."""
+    attributes = {
+        OPERATION: "chat",
+        PROVIDER: backend,
+        REQUEST_MODEL: model,
+        REQUEST_TEMPERATURE: call.decoding.temperature,
+        REQUEST_MAX_TOKENS: call.decoding.max_tokens,
+        REQUEST_SEED: call.seed,
+        SPAN_KIND: LLM,
+        MODEL_NAME: model,
+        "mathrag.call.id": call.id,
+        "mathrag.concurrency": concurrency,
+    }
+    return span(f"chat {model}", attributes, kind=SpanKind.CLIENT)
+
+
+def record_answer(noted: Span, call: ModelCall, answer: ModelAnswer) -> None:
+    """Add to the call's span what the model server answered."""
+    attributes = {
+        RESPONSE_FINISH_REASONS: [answer.finish_reason] if answer.finish_reason else None,
+        INPUT_TOKENS: answer.prompt_tokens,
+        OUTPUT_TOKENS: answer.completion_tokens,
+        PROMPT_TOKENS: answer.prompt_tokens,
+        COMPLETION_TOKENS: answer.completion_tokens,
+    }
+    noted.set_attributes(drop_none(attributes))
+    if keeps_content():
+        noted.set_attributes(_make_content(text_of(call.prompt), answer.text))
+    failure = answer.failure or (answer.end if answer.end is not End.ANSWERED else None)
+    if failure:
+        fail(noted, failure.value)
+
+
+def _make_content(prompt: str, text: str) -> dict[str, str]:
+    return {
+        INPUT: prompt,
+        OUTPUT: text,
+        INPUT_MESSAGES: _message("user", prompt),
+        OUTPUT_MESSAGES: _message("assistant", text),
+    }
+
+
+def _message(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}], ensure_ascii=False)
+
+
+# Spans of jobs and samples, made from their rows once they have ended.
+#
+# Jobs and samples run for hours across processes, so no process could hold their spans open. Their span ids come from
+# `references`, so that other spans can link to them before they exist.
+
+SAMPLES = sql("""
+    SELECT s.id, s.kind, s.ordinal, s.repeat, s.state, s.failure, s.ended_at, o.answer, o.extraction, o.correct,
+           i.question, j.public_id, j.pipeline, COALESCE(j.running_at, j.created_at) AS begun_at
+    FROM samples s JOIN jobs j ON j.id = s.job_id LEFT JOIN outcomes o ON o.sample_id = s.id
+    LEFT JOIN items i ON {ASKED_BY_SAMPLE} AND s.kind = 'item'
+    WHERE s.id = ANY(:samples) ORDER BY s.id""")
+
+JOB = text("""
+    SELECT id, public_id, name, pipeline, state, total, reuse, created_at, ended_at FROM jobs WHERE id = :job""")
+
+EVENTS = text("SELECT state, at FROM job_events WHERE job_id = :job ORDER BY version")
+
+
+async def trace_samples(database: Database, samples: Sequence[int]) -> None:
+    """Make the spans of these samples, which have ended."""
+    if not samples:
+        return
+    async with database.transaction() as connection:
+        rows = (await connection.execute(SAMPLES, {"samples": list(samples)})).all()
+    for row in rows:
+        job = uuid.UUID(str(row.public_id))
+        add_past_span(
+            f"sample {row.pipeline}" if row.kind == "item" else f"prepare {row.pipeline}",
+            row.begun_at,
+            row.ended_at,
+            _sample_attributes(row),
+            ref=make_sample_ref(job, row.id),
+            parent=make_job_ref(job),
+            failure=row.failure,
+        )
+
+
+async def trace_job(connection: AsyncConnection, job: int) -> None:
+    """Make the span of a job that has ended, with its changes of state as events."""
+    row = (await connection.execute(JOB, {"job": job})).one()
+    public_id = uuid.UUID(str(row.public_id))
+    events = [(event.state, event.at) for event in await connection.execute(EVENTS, {"job": row.id})]
+    add_past_span(
+        f"job {row.pipeline}",
+        row.created_at,
+        row.ended_at,
+        {
+            SPAN_KIND: CHAIN,
+            "mathrag.job.id": str(public_id),
+            "mathrag.job.name": row.name,
+            "mathrag.job.state": row.state,
+            "mathrag.job.samples": row.total,
+            "mathrag.job.reuse": row.reuse,
+        },
+        ref=make_job_ref(public_id),
+        events=events,
+        failure=row.state if row.state == "failed" else None,
+    )
+
+
+def _sample_attributes(row: Row[tuple[object, ...]]) -> Attributes:
+    attributes = {
+        SPAN_KIND: CHAIN,
+        "mathrag.job.id": str(row.public_id),
+        "mathrag.sample.id": row.id,
+        "mathrag.sample.index": row.ordinal,
+        "mathrag.sample.repeat": row.repeat,
+        "mathrag.sample.state": SampleState(row.state).word,
+        "mathrag.sample.extraction": row.extraction,
+        "mathrag.sample.correct": row.correct,
+    }
+    return attributes | {INPUT: row.question, OUTPUT: row.answer} if keeps_content() else attributes

@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from shared.access.connections import bound_connections
-from shared.limits import Limits
+from shared.settings import Limits
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from services.retriever.elasticsearch.dense import ElasticsearchVectors, ServedV
 from services.retriever.elasticsearch.server import ElasticsearchServer
 from services.retriever.elasticsearch.sparse import ElasticsearchTerms, ServedTerms
 from services.retriever.words import PAIRS
-from shared import retrieval_settings
+from shared import settings
 from shared.errors import MathragError, Unavailable
 from tests.unit.retrieval import HashedWords
 
@@ -84,7 +84,7 @@ def main() -> None:
     """Write all exchanges to the standard output."""
     url, *restart = sys.argv[1:]
     recorder = Recorder()
-    server = ElasticsearchServer(retrieval_settings.Elasticsearch(url=url, prefix=PREFIX, retries=0, timeout_s=10))
+    server = ElasticsearchServer(settings.Elasticsearch(url=url, prefix=PREFIX, retries=0, timeout_s=10))
     with recorder.record():
         for name, call in scenario(server, Elasticsearch(url, max_retries=0)):
             recorder.name = name
@@ -104,7 +104,7 @@ def main() -> None:
 def scenario(server: ElasticsearchServer, raw: Elasticsearch) -> Iterator[tuple[str, Any]]:
     """(name, what is called), in the order that the replay keeps to."""
     terms = ElasticsearchTerms(server, PAIRS, k1=1.2, b=0.75)
-    vectors = ElasticsearchVectors(server, HashedWords(), retrieval_settings.Dense())
+    vectors = ElasticsearchVectors(server, HashedWords(), settings.Dense())
 
     def ask(method: str, path: str, headers: Mapping[str, str], body: str | None = None) -> Any:
         return lambda: raw.perform_request(method, path, headers=headers, body=body)

@@ -9,9 +9,9 @@ from itertools import count
 import numpy as np
 
 from services.judge import mining_process
-from shared.contracts.mining import Mining
-from shared.contracts.rules import Atom, Rule
-from shared.processes.child_process import serve
+from shared.calls import Mining
+from shared.processes.children import serve
+from shared.replies import Atom, Rule
 from shared.rules import miners
 from shared.rules.graph import Graph
 

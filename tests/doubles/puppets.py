@@ -4,12 +4,11 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from services.guard.drivers.ports import DriverError
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.replies import FailureKind, Token
+from shared.calls import Decoding, ModelAnswer
 from shared.models.chat import ChatFailed
+from shared.replies import FailureKind, Token
 from shared.runtime.pins import ModelIdentity
+from shared.shapes import Architecture
 
 
 class PuppetServer:

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from shared.access.connections import bound_connections
-from shared.limits import Limits
+from shared.settings import Limits
 
 LONGEST_S = 60.0
 """Upper bound of every wait; what is waited for comes much sooner."""

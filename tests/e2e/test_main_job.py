@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from shared.model_settings import Model
-from shared.settings import REPOSITORY, Settings
+from shared.settings import REPOSITORY, Model, Settings
 from shared.storage.database import Database
 from tests.running import RunningStack, ended, mathrag, running_stack
 

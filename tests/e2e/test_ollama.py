@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings
 from tests.doubles.ollama_server import Ollama, serve_ollama
 from tests.running import DEADLINE_S, RunningStack, ended, mathrag, running_stack
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mathrag.cli.plugin import OBJECTS
-from shared.contracts.plugins import Kind, State
 from shared.runtime.plugin_trial import judge
+from shared.shapes import Kind, State
 from tests.running import REPOSITORY
 from tests.unit.commands import mathrag
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis.asyncio import Redis as AsyncRedis
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.queue import Ticker, celery_app
 from tests.faults.gates import Session, Write, gate
 from tests.faults.processes import resume, until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from kombu import pools
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.queue import DRAIN, KEY_PREFIX, MAX_QUEUED, celery_app
 from tests.faults.processes import judge_worker, until
 from tests.faults.proxied import Proxied, client

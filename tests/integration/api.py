@@ -15,7 +15,7 @@ from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from services.orchestrator.polling.job_view_cache import JobViewCache
 from services.orchestrator.polling.polls import Polls
-from shared.access.binding import keys_required
+from shared.access.filters import keys_required
 from shared.settings import Settings
 from shared.storage.database import Database
 from tests.integration import scene

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from mathrag.stack.migration import migrate
-from shared.models import retrieval_models
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models import servers as servers_module
+from shared.models.embedding import StaticEmbedder
 from shared.settings import REPOSITORY
 from shared.storage.database import Database
 from tests import servers
@@ -56,7 +56,7 @@ def _shipped_embeddings() -> Iterator[None]:
     read = cache(StaticEmbedder)
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(
-            retrieval_models, "StaticEmbedder", lambda path: (read if path == folder else StaticEmbedder)(path)
+            servers_module, "StaticEmbedder", lambda path: (read if path == folder else StaticEmbedder)(path)
         )
         yield
 

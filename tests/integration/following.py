@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 
 from services.judge.rules_executor import RulesExecutor
-from shared.contracts import canonical
-from shared.contracts.graphs import FactQuery, Phrase
-from shared.contracts.rules import Atom, Miner, Rule
+from shared import canonical
+from shared.replies import Atom, Miner, Rule
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import Lapse, Release
+from shared.samples import FactQuery, Phrase
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database
 from tests.integration.scene import Answer, ScriptedExecutor, by_rule, run_sql

@@ -10,9 +10,8 @@ import numpy as np
 from services.judge import mining_process
 from services.judge.mine_executor import MineExecutor
 from services.judge.mining_pool import MiningPool
-from shared.contracts.calls import Lane
-from shared.contracts.documents import CorpusRecord, Document
-from shared.contracts.replies import Failure, FailureKind
+from shared.calls import Lane
+from shared.replies import CorpusRecord, Document, Failure, FailureKind
 from shared.rules import miners
 from shared.rules.graph import Graph
 from shared.runtime import mining

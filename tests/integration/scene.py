@@ -15,30 +15,30 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from shared.contracts import canonical
-from shared.contracts.calls import CALL_KINDS, Generate, Lane
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import (
+from shared import canonical
+from shared.calls import CALL_KINDS, Generate, Lane, Request
+from shared.lease.lease import DeviceLease, Phase
+from shared.params import Params
+from shared.pipelines import registry
+from shared.replies import (
+    Atom,
+    Document,
     Embedded,
     Estimated,
     FoundRules,
     Generated,
     Graded,
+    Hit,
     NumberedRule,
     Rated,
     Reply,
     Retrieved,
+    Rule,
     Scored,
     Token,
     Verified,
     require,
 )
-from shared.contracts.requests import Request
-from shared.contracts.rules import Atom, Rule
-from shared.contracts.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
-from shared.lease.lease import DeviceLease, Phase
-from shared.pipelines import registry
 from shared.runtime import pins
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import finish_due_jobs
@@ -46,6 +46,7 @@ from shared.runtime.pins import ModelIdentity
 from shared.runtime.queue import AnsweredCall, Claim, ClaimedCall, Claims, Receipt, find_complete_samples, sweep
 from shared.runtime.submit import Submission, submit
 from shared.runtime.worker import Executor, LaneWorker, Lapse, Release
+from shared.samples import Extraction, Library, Outcome, Pipeline, Prepare, Sample, Steps
 from shared.settings import Settings, Workers
 from shared.storage.database import Database
 

@@ -10,9 +10,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.audit import Violation, check
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.documents import CorpusRecord
-from shared.contracts.rules import Atom, Rule
+from shared.replies import Atom, CorpusRecord, Rule
+from shared.samples import DatasetItem
 from shared.storage import corpora, datasets
 from shared.storage import labels as stored_labels
 from shared.storage import rules as stored_rules

@@ -8,10 +8,9 @@ import httpx2
 import pytest
 
 from services.orchestrator.openai.batch_advancer import BatchAdvancer
-from shared.contracts.api_keys import Scope, prefix_of
 from shared.errors import Conflict, Invalid, NotFound
-from shared.limits import Limits
-from shared.settings import Access
+from shared.settings import Access, Limits
+from shared.shapes import Scope, prefix_of
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.contracts.calls import Generate, Retrieve
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Generated, require
-from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps
+from shared.calls import Generate, Retrieve
+from shared.params import Params
+from shared.replies import Failure, FailureKind, Generated, require
 from shared.runtime import advance as advance_runtime
 from shared.runtime.advance import Advancer
 from shared.runtime.queue import Claim
+from shared.samples import Extraction, Library, Outcome, Sample, Steps
 from shared.storage.database import Database
 from tests.integration.scene import (
     HeldDatabase,
@@ -256,7 +256,7 @@ async def test_an_outcome_that_cannot_be_stored_ends_its_sample_only(
 async def test_a_failed_reply_that_the_pipeline_requires_ends_the_sample_with_its_kind(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shared.contracts.replies import Failure, FailureKind
+    from shared.replies import Failure, FailureKind
 
     def lenient(sample: Sample, _params: Params, _library: Library) -> Steps:
         reply = yield Generate(template="cot", question=sample.question)
@@ -356,8 +356,8 @@ async def test_items_without_a_gold_answer_are_not_graded(database: Database) ->
 
 
 async def test_verdicts_are_stored_with_the_outcome(database: Database) -> None:
-    from shared.contracts.replies import Graded
-    from shared.contracts.requests import Request
+    from shared.calls import Request
+    from shared.replies import Graded
     from tests.integration.scene import by_rule
 
     def reply(request: Request) -> object:

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import DBAPIError
 
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Failure, FailureKind
+from shared.calls import Lane
 from shared.lease.lease import StreamBroken
+from shared.replies import Failure, FailureKind
 from shared.runtime.advance import Advancer
 from shared.runtime.queue import Claims, lapse_expired, sweep
 from shared.storage.database import Database, is_passing

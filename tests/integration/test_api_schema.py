@@ -20,11 +20,10 @@ from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
 from services.orchestrator.experiments import lifecycle
-from shared.contracts.calls import Lane
-from shared.contracts.documents import Hit
-from shared.contracts.experiments import EXAMPLE as EXPERIMENT
-from shared.contracts.experiments import Experiment
-from shared.contracts.replies import Retrieved
+from shared.calls import Lane
+from shared.params import EXAMPLE as EXPERIMENT
+from shared.params import Experiment
+from shared.replies import Hit, Retrieved
 from shared.runtime import submit
 from shared.settings import Access, Settings
 from shared.storage import labels

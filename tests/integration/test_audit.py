@@ -7,13 +7,12 @@ import pytest
 from sqlalchemy import text
 
 from shared.audit import check
-from shared.contracts.calls import CALL_KINDS, Lane
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import CALL_KINDS, Lane, Request
 from shared.errors import NotFound
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase
 from shared.pipelines import registry
+from shared.replies import Failure, FailureKind, Reply
 from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.runtime.queue import RETRIES, lapse_expired
 from shared.runtime.worker import LaneWorker

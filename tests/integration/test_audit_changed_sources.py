@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Pipeline, Sample, Steps
+from shared.calls import Generate
+from shared.params import Params
 from shared.pipelines import registry
+from shared.replies import require
+from shared.samples import Library, Pipeline, Sample, Steps
 from shared.storage.database import Database
 from tests.integration.api import serving
 from tests.integration.conftest import Plant

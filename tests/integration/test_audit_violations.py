@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from shared import canonical
 from shared.audit import check
-from shared.contracts import canonical
-from shared.contracts.replies import Rated
-from shared.contracts.samples import GateDecision
+from shared.replies import Rated
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, finish_due_jobs
+from shared.samples import GateDecision
 from shared.storage.database import Database
 from tests.integration.conftest import Plant
 from tests.integration.scene import furnish, rows, scalar, submit_job

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from shared.audit import check
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Decision, Library, Sample, Steps
+from shared.calls import Generate
 from shared.lease import residencies
+from shared.params import Params
 from shared.rag.provenance import make_outcome, make_search, make_single_trace
 from shared.rag.relevance import make_refusal_outcome
+from shared.replies import require
 from shared.runtime import submit
+from shared.samples import Decision, Library, Sample, Steps
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

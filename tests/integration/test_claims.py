@@ -6,7 +6,7 @@ import uuid
 import msgspec
 import pytest
 
-from shared.contracts.replies import Failure, FailureKind, Generated
+from shared.replies import Failure, FailureKind, Generated
 from shared.runtime import advance as advance_runtime
 from shared.runtime import queue
 from shared.runtime.advance import Advancer

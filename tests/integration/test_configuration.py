@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from shared.audit import check
-from shared.contracts.params import Params
+from shared.params import Params
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

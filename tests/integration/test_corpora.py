@@ -11,9 +11,9 @@ from sqlalchemy import text
 from starlette.types import Receive, Scope, Send
 
 from services.orchestrator.api import uploads
-from shared.contracts.documents import Document
 from shared.ingest.lines import MAX_LINE_BYTES
-from shared.limits import Limits
+from shared.replies import Document
+from shared.settings import Limits
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.integration.api import Api, serving

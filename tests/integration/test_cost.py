@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.model_settings import Model, TokenPrice
+from shared.settings import Model, TokenPrice
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import finished, serving

@@ -8,17 +8,16 @@ import msgspec
 import pytest
 from sqlalchemy import text
 
+from shared import canonical
 from shared.audit import check
-from shared.contracts import canonical
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Rated, Reply, Retrieved
-from shared.contracts.requests import Request
-from shared.contracts.samples import Decision, Outcome
+from shared.calls import Request
+from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.crag import SHIPPED_VECTORS
+from shared.replies import Document, Failure, FailureKind, Hit, Rated, Reply, Retrieved
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity, get_shipped_signature
+from shared.samples import Decision, Outcome
 from shared.storage.database import Database
 from tests.integration.api import Api, finished, serving
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, by_rule, furnish, install, rows, run_sql, submit_job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from shared.contracts.samples import Item
+from shared.samples import Item
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.scene import furnish, scalar

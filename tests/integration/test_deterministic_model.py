@@ -7,12 +7,9 @@ from contextlib import suppress
 import pytest
 
 from services.guard.drivers.process import LlamaServer, ProcessDriver
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.calls import Decoding, ModelAnswer
 from shared.rag.prompts import render, template
-from shared.settings import REPOSITORY
+from shared.settings import REPOSITORY, Device, Model
 
 pytestmark = pytest.mark.anyio
 

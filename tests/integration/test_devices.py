@@ -15,16 +15,13 @@ from services.guard.app import create_app
 from services.orchestrator.probes.registry import list_readiness_probes
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
-from shared.contracts.calls import Decoding, Lane
-from shared.contracts.guard import ModelCall
-from shared.device_settings import Device
+from shared.calls import Decoding, Lane, ModelCall
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, GuardClient, Guards, NotGranted, Phase, RedisLease
-from shared.model_settings import Model
 from shared.runtime.price import settings_for_device
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.worker import LaneWorker
-from shared.settings import Settings, Workers
+from shared.settings import Device, Model, Settings, Workers
 from shared.storage import devices
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app

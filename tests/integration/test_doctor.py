@@ -16,11 +16,9 @@ from services.guard.drivers.process import ProcessDriver
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, models, unserved_models
 from services.retriever.app import create_app
-from shared.checks.check import Check, NotReady
-from shared.model_settings import Model
-from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
+from shared.checks import Check, NotReady
 from shared.runtime.pins import register
-from shared.settings import Settings
+from shared.settings import Dense, Elasticsearch, Model, Retrieval, Settings, Sparse
 from shared.storage.database import Database
 from tests.doubles.ollama_server import ollama_server
 from tests.doubles.search_server import SearchServer, search_server

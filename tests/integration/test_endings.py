@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Generated, Graded, Reply, Retrieved
-from shared.contracts.requests import Request
-from shared.contracts.samples import Extraction, Library, Outcome, Sample, Steps, Trace
+from shared.calls import Generate, Request
+from shared.params import Params
+from shared.replies import Failure, FailureKind, Generated, Graded, Reply, Retrieved
+from shared.samples import Extraction, Library, Outcome, Sample, Steps, Trace
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

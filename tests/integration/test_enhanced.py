@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from shared.audit import check
-from shared.contracts.replies import Failure, FailureKind, Generated, Reply
-from shared.contracts.requests import Request
-from shared.contracts.samples import Outcome
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Generated, Reply
+from shared.samples import Outcome
 from shared.storage.database import Database
 from tests.integration.scene import ScriptedExecutor, by_rule, furnish, rows, submit_job
 from tests.integration.test_audit import staged

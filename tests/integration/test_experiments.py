@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from services.orchestrator.scheduling import needs
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
-from shared.limits import Limits
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Reply
 from shared.runtime import purge
 from shared.runtime import submit as submitting
 from shared.runtime.lifecycle import finish_due_jobs
+from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.audit import check
-from shared.contracts.replies import Failure, FailureKind
+from shared.replies import Failure, FailureKind
 from shared.runtime import lifecycle
 from shared.runtime.lifecycle import EndStep, cancel, finalise, finish_due_jobs, list_due_jobs
 from shared.storage.database import Database

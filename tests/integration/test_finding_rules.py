@@ -7,11 +7,10 @@ import pytest
 from sqlalchemy import event
 
 from services.judge.rules_executor import NO_BANK, NO_PHRASES, RulesExecutor
-from shared.contracts.calls import FindRules, RuleChoice
-from shared.contracts.params import Params
-from shared.contracts.replies import FoundRules, Reply
-from shared.contracts.rules import Atom
+from shared.calls import FindRules, RuleChoice
+from shared.params import Params
 from shared.pipelines.binding import Binding, Pin, bind
+from shared.replies import Atom, FoundRules, Reply
 from shared.runtime import pins
 from shared.runtime.queue import ClaimedCall
 from shared.storage import rules as stored_rules

@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from services.guard.drivers.process import LlamaServer, ProcessDriver
-from shared.device_settings import Device
 from shared.lease.memory import AssumedMemory, assume_memory
-from shared.model_settings import Model
-from shared.models.metadata import gguf
-from shared.settings import REPOSITORY
+from shared.models import metadata
+from shared.settings import REPOSITORY, Device, Model
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +29,7 @@ async def up(context: int) -> AsyncIterator[LlamaServer]:
 
 
 def computed(context: int) -> AssumedMemory:
-    return assume_memory(gguf.read_architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
+    return assume_memory(metadata.read_gguf_architecture(JUDGE), context=context, parallel=SLOTS, on_gpu=False)
 
 
 async def test_more_context_takes_what_the_formula_says() -> None:

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisDown
 
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.queue import Ticker

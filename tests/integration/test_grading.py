@@ -7,12 +7,10 @@ import pytest
 
 from services.orchestrator.reports.report import report
 from shared.audit import check
-from shared.contracts.calls import Lane
-from shared.contracts.grading import Rules
-from shared.contracts.replies import Generated, Rated, Reply
-from shared.contracts.requests import Request
+from shared.calls import Lane, Request, Rules
 from shared.processes.grading_pool import GradingPool
 from shared.rag.graders import mark
+from shared.replies import Generated, Rated, Reply
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration.api import Api, serving

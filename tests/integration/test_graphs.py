@@ -17,8 +17,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from shared.errors import Conflict
-from shared.limits import Limits
 from shared.runtime import purge as purging
+from shared.settings import Limits
 from shared.storage import graphs
 from shared.storage.database import Database
 from tests.integration.api import Api, serving

@@ -17,14 +17,11 @@ from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.guard.ownership import DeviceTaken
 from services.orchestrator.scheduling.scheduler import Scheduler
-from shared.contracts.calls import Decoding, Lane
-from shared.contracts.guard import End, ModelCall
-from shared.device_settings import Device
+from shared.calls import Decoding, End, Lane, ModelCall
 from shared.lease import residencies
 from shared.lease.lease import ChunkRejected, DeviceLease, GuardClient, NotGranted, Phase, RedisLease, StreamBroken
-from shared.model_settings import Model
 from shared.runtime.pins import ModelIdentity
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply, chat_server

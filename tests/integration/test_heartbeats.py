@@ -11,7 +11,7 @@ from redis import Redis
 
 from mathrag.stack.readiness import make_heartbeat_answer_test
 from shared import probe
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.runtime import process
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from services.orchestrator.api.openapi import EXAMPLES
 from services.orchestrator.experiments import lifecycle
-from shared.contracts.experiments import EXAMPLE as EXPERIMENT
-from shared.contracts.experiments import Experiment
-from shared.contracts.params import Params
+from shared.params import EXAMPLE as EXPERIMENT
+from shared.params import Experiment, Params
 from shared.runtime import submit
 from shared.storage.database import Database
 from tests.api_document import api_document

@@ -11,11 +11,9 @@ import pytest
 from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.guard.drivers.scripted import ScriptedDriver
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import Completion, End, ModelCall, RunRequest
-from shared.model_settings import Model
+from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.runtime.pins import ModelIdentity
-from shared.settings import Settings
+from shared.settings import Model, Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply, Seen, answer, as_json, chat_server

@@ -9,10 +9,10 @@ import httpx2
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from shared.contracts.api_keys import Scope
-from shared.contracts.replies import Rated, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
+from shared.replies import Rated, Reply
 from shared.runtime import purge
+from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from services.orchestrator.scheduling import finaliser
 from services.orchestrator.scheduling.finaliser import POSTPONED_S, Finaliser
 from shared.audit import check
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.runtime import lifecycle
 from shared.runtime import worker as worker_runtime
 from shared.runtime.advance import NOTHING, AdvanceResult

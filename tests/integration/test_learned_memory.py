@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.architecture import Architecture
 from shared.lease import memory, residencies
 from shared.lease.memory import LearnedMemory
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
+from shared.shapes import Architecture
 from shared.storage.database import Database
 from tests.integration.scene import rows
 from tests.integration.test_reconciler import Rig

@@ -7,10 +7,10 @@ import pytest
 from services.orchestrator.scheduling import live
 from services.orchestrator.scheduling.live import LivePlan
 from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
-from shared.device_settings import Device
 from shared.lease.policy import ModelGroup
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device
 from shared.storage.database import Database
 from tests.integration import scene
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.pipelines.binding import Bound
 from shared.runtime import advance as advance_runtime
 from shared.runtime import queue

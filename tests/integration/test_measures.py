@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from shared.audit import check
-from shared.contracts.documents import Hit
-from shared.contracts.grading import Rules
-from shared.contracts.replies import Generated, Reply, Retrieved
-from shared.contracts.requests import Request
+from shared.calls import Request, Rules
 from shared.rag.graders import mark
+from shared.replies import Generated, Hit, Reply, Retrieved
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.conftest import Plant

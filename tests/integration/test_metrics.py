@@ -18,12 +18,11 @@ from services.orchestrator.metrics.metric_values import BOUNDS
 from services.orchestrator.metrics.metrics import Metrics
 from services.orchestrator.metrics.row_counters import ATTEMPTED, PLANS
 from services.orchestrator.metrics.window import Window, horizon
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Reply, require
-from shared.contracts.requests import Request
-from shared.contracts.samples import Decision, Library, Sample, Steps, Trace
+from shared.calls import Generate, Request
+from shared.params import Params
 from shared.rag.relevance import make_refusal_outcome
+from shared.replies import Failure, FailureKind, Reply, require
+from shared.samples import Decision, Library, Sample, Steps, Trace
 from shared.settings import Telemetry
 from shared.storage.database import Database
 from tests.integration import scene

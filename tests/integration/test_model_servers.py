@@ -20,13 +20,11 @@ from services.guard.app import create_app
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
 from services.orchestrator.scheduling.scheduler import Scheduler
-from shared.contracts.calls import Decoding
-from shared.contracts.replies import FailureKind
-from shared.device_settings import Device
+from shared.calls import Decoding
 from shared.lease import residencies
-from shared.model_settings import Model
 from shared.models.chat import ChatFailed
-from shared.settings import REPOSITORY, Settings
+from shared.replies import FailureKind
+from shared.settings import REPOSITORY, Device, Model, Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.integration.scene import rows

@@ -8,9 +8,7 @@ import pytest
 
 from services.guard import app as guard_app
 from services.guard.app import create_app
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import Reply

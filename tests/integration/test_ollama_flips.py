@@ -10,14 +10,12 @@ from services.guard.drivers import confirmation, ollama, ollama_residents
 from services.guard.drivers.ollama import OllamaDriver, list_tags
 from services.guard.guard import Guard, StaleEpoch
 from services.guard.reconciler import Reconciler
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import Completion, End, ModelCall, RunRequest
-from shared.device_settings import Device
+from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.lease import residencies
 from shared.lease.lease import Phase
 from shared.lease.policy import FlipState
-from shared.model_settings import Model
 from shared.runtime import pins
+from shared.settings import Device, Model
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_server import Ollama, ollama_server

@@ -15,11 +15,11 @@ from openai.types import Batch
 from services.orchestrator.openai import batch_advancer, uploads
 from services.orchestrator.openai.batch_advancer import BatchAdvancer
 from shared.audit import check
-from shared.contracts.replies import Failure, FailureKind
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.errors import Conflict
-from shared.limits import Limits
+from shared.replies import Failure, FailureKind
 from shared.runtime import pins, purge
+from shared.settings import Limits
 from shared.storage import batches
 from shared.storage.database import Database
 from tests.integration import scene

@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from shared.audit import check
-from shared.contracts.replies import Failure, FailureKind
+from shared.replies import Failure, FailureKind
 from shared.runtime import submit
 from shared.storage.database import Database
 from tests.integration import scene

@@ -10,10 +10,9 @@ import openai
 import pytest
 
 from services.retriever.app import create_app
-from shared.contracts.replies import Scored
-from shared.retrieval_settings import Embeddings, Reranker, Retrieval
+from shared.replies import Scored
 from shared.runtime import pins
-from shared.settings import REPOSITORY, Settings
+from shared.settings import REPOSITORY, Embeddings, Reranker, Retrieval, Settings
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

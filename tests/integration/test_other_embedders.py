@@ -9,10 +9,9 @@ import httpx2
 import pytest
 
 from services.retriever.app import create_app
-from shared.contracts.documents import Document
-from shared.models import endpoint
-from shared.retrieval_settings import Retrieval
-from shared.settings import Settings
+from shared.models import servers
+from shared.replies import Document
+from shared.settings import Retrieval, Settings
 from shared.storage.database import Database
 from tests.doubles import bert_file
 from tests.doubles.chat_server import chat_server
@@ -56,7 +55,7 @@ async def test_a_gguf_file_makes_vectors_inside_the_retriever(
 async def test_a_server_that_is_away_takes_no_searches_of_words_with_it(
     database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
+    monkeypatch.setattr(servers, "PAUSE_S", 0.0)
     corpus, double = await add_corpus(database, "five", DOCUMENTS), RetrievalServer()
     async with chat_server(double.respond) as server:
         given: dict[str, Any] = {"kind": "openai", "url": server.url, "model": "small"}

@@ -12,8 +12,7 @@ from anyio import to_thread
 
 from services.retriever.app import create_app
 from services.retriever.files import REBUILD
-from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse
-from shared.settings import Settings
+from shared.settings import Dense, Elasticsearch, Retrieval, Settings, Sparse
 from shared.storage.database import Database
 from tests.doubles.search_server import SearchServer, search_server
 from tests.integration.test_retriever import DOCUMENTS, add_corpus, build, rows, search

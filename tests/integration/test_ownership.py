@@ -11,8 +11,7 @@ import pytest
 
 from services.guard import ownership
 from services.guard.ownership import DatabaseLock, DeviceTaken
-from shared.device_settings import Device
-from shared.settings import Settings
+from shared.settings import Device, Settings
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.scene import run_sql, scalar

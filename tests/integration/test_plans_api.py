@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.device_settings import Device
 from shared.lease import residencies
-from shared.model_settings import Model
 from shared.runtime import pins
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device, Model
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.replies import Failure, FailureKind, Reply
 from shared.runtime import lifecycle, pins
 from shared.runtime.pins import ModelIdentity
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

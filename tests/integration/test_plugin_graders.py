@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.plugins import State
-from shared.contracts.replies import Marked, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.plugins import loading
+from shared.replies import Marked, Reply
+from shared.shapes import State
 from shared.storage.database import Database
 from tests import plugins
 from tests.integration.api import finished, serving

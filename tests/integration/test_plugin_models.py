@@ -9,14 +9,12 @@ import pytest
 from services.guard.drivers.plugin import PluginDriver
 from services.guard.drivers.ports import DriverError
 from services.retriever.reranks import identify_reranker
-from shared.contracts.plugins import Kind
 from shared.errors import Unavailable
-from shared.model_settings import Model
-from shared.models import retrieval_models
-from shared.models.ports import ModelFailed
-from shared.plugins import opening
-from shared.retrieval_settings import Embeddings, Reranker
-from shared.settings import Settings
+from shared.models import servers
+from shared.models.embedding import ModelFailed
+from shared.plugins import loading
+from shared.settings import Embeddings, Model, Reranker, Settings
+from shared.shapes import Kind
 from shared.storage.database import Database
 from tests import plugins
 from tests.integration.api import serving
@@ -41,8 +39,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[plugins.Si
 
 
 def forget() -> None:
-    opening.find_usable.cache_clear()
-    opening._import.cache_clear()
+    loading.find_usable.cache_clear()
+    loading._import.cache_clear()
     for module in [name for name in sys.modules if name.startswith("plugin_")]:
         del sys.modules[module]
 
@@ -55,15 +53,15 @@ def embedder(site: plugins.Site, name: str, body: str, version: str = "1.0") -> 
 
 def test_an_embedders_code_is_part_of_its_signature(site: plugins.Site) -> None:
     settings = embedder(site, "letters", "return [[float(len(text)), 1.0] for text in texts]")
-    with retrieval_models.open_embedder(settings) as made:
+    with servers.open_embedder(settings) as made:
         first = made.signature
         assert made.dimension == 2
         assert made.embed_queries(["abc"])[0][0] == pytest.approx(3 / 10**0.5)
-    with retrieval_models.open_embedder(settings.model_copy(update={"options": {"size": 3}})) as made:
+    with servers.open_embedder(settings.model_copy(update={"options": {"size": 3}})) as made:
         assert made.signature != first
     embedder(site, "letters", "return [[float(len(text)), 2.0] for text in texts]", "1.1")
     forget()
-    with retrieval_models.open_embedder(settings) as made:
+    with servers.open_embedder(settings) as made:
         assert made.signature != first
 
 
@@ -73,7 +71,7 @@ def test_an_embedders_code_is_part_of_its_signature(site: plugins.Site) -> None:
 )
 def test_vectors_that_are_none_are_a_failure_in_words(site: plugins.Site, body: str) -> None:
     settings = embedder(site, "bad", body)
-    with retrieval_models.open_embedder(settings) as made, pytest.raises(Exception, match="no embeddings: "):
+    with servers.open_embedder(settings) as made, pytest.raises(Exception, match="no embeddings: "):
         made.embed_queries(["a"])
 
 
@@ -81,15 +79,15 @@ def test_a_rerankers_code_is_its_identity_and_nonsense_is_refused(site: plugins.
     source = MAKING.format(method="scores(self, question, documents)", body="return [0.5 for _ in documents]")
     site.install("half", source, kind="reranker")
     settings = Reranker(kind="plugin", plugin="half", activation="none")
-    with retrieval_models.open_reranker(settings) as made:
+    with servers.open_reranker(settings) as made:
         assert made is not None
         assert made.score("q", ["a", "b"]) == [0.5, 0.5]
     first = identify_reranker(settings)
-    assert (first.digest, first.version) == (opening.find_usable(Kind.RERANKER, "half").pin.hash, "mathrag-half 1.0")
+    assert (first.digest, first.version) == (loading.find_usable(Kind.RERANKER, "half").pin.hash, "mathrag-half 1.0")
     site.install("half", source.replace("0.5", "'x'"), kind="reranker", version="1.1")
     forget()
     assert identify_reranker(settings).hash != first.hash
-    with retrieval_models.open_reranker(settings) as made:
+    with servers.open_reranker(settings) as made:
         assert made is not None
         with pytest.raises(ModelFailed, match="raised ValueError"):
             made.score("q", ["a"])
@@ -97,12 +95,12 @@ def test_a_rerankers_code_is_its_identity_and_nonsense_is_refused(site: plugins.
 
 def test_a_plugin_that_is_not_there_is_named(site: plugins.Site) -> None:
     with pytest.raises(Unavailable, match="no plug-in is installed that adds the embedder 'letters'"):
-        opening.find_usable(Kind.EMBEDDER, "letters")
+        loading.find_usable(Kind.EMBEDDER, "letters")
     settings = embedder(site, "broken", "pass")
     (site.folder / "plugin_broken" / "__init__.py").write_text("raise SystemExit")
     with (
         pytest.raises(Unavailable, match="cannot be used: import failed: SystemExit"),
-        retrieval_models.open_embedder(settings),
+        servers.open_embedder(settings),
     ):
         pass
 
@@ -123,7 +121,7 @@ async def test_a_driver_of_a_plugin_fails_its_own_model_alone(site: plugins.Site
     site.install("fast", source, kind="driver")
     found = await PluginDriver("m", Model(driver="plugin", plugin="fast"), Settings()).identify()
     assert (found.name, found.backend, found.digest) == ("m", "plugin fast", "d")
-    assert found.options["plugin"]["hash"] == opening.find_usable(Kind.DRIVER, "fast").pin.hash
+    assert found.options["plugin"]["hash"] == loading.find_usable(Kind.DRIVER, "fast").pin.hash
 
 
 READERS = {

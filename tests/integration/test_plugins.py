@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from services.orchestrator.probes import plugins as probes
-from shared.checks.check import NotReady
-from shared.contracts.plugins import PluginPin
+from shared.checks import NotReady
 from shared.errors import Invalid
 from shared.pipelines import registry
 from shared.plugins import loading
 from shared.runtime.advance import Advancer
 from shared.runtime.queue import lanes_with_work
+from shared.shapes import PluginPin
 from shared.storage.database import Database
 from tests import plugins
 from tests.integration.api import finished, serving

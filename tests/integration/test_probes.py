@@ -16,8 +16,8 @@ from services.orchestrator.deps import Deps
 from services.orchestrator.probes import device, growth, machine, services
 from services.orchestrator.probes.probe import Probe, checks
 from services.orchestrator.probes.registry import list_readiness_probes
-from shared.checks.check import NotReady
-from shared.contracts.calls import Lane
+from shared.calls import Lane
+from shared.checks import NotReady
 from shared.pipelines import registry
 from shared.storage import devices
 from shared.storage.database import Database

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.provenance import export
+from shared import provenance
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.storage.database import Database
@@ -147,10 +147,10 @@ async def test_what_cannot_be_exported_is_refused_in_words(served: Api, path: st
 
 async def test_a_job_that_is_purged_meanwhile_breaks_the_stream_off(served: Api, database: Database) -> None:
     await completed(served, database, "closed-book")
-    job = await export.read_job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
-    missing = export.JobExport(
+    job = await provenance.read_job(database, await scalar(database, "SELECT id FROM jobs"))  # type: ignore[arg-type]
+    missing = provenance.JobExport(
         job=job.job, ended_at=job.ended_at, record=job.record, texts={}, chain=job.chain, records=job.records + 1
     )
     with pytest.raises(Exception, match="purged"):
-        async for _ in export.read_samples(database, missing):
+        async for _ in provenance.read_samples(database, missing):
             pass

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from shared.contracts.rules import Atom, Rule
+from shared.replies import Atom, Rule
 from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin

@@ -9,14 +9,12 @@ import pytest
 
 from services.guard.guard import Guard, StaleEpoch
 from services.guard.reconciler import Reconciler
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import Completion, End, ModelCall, RunRequest
-from shared.device_settings import Device
+from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.lease import residencies
 from shared.lease.lease import Phase
 from shared.lease.policy import FlipState
-from shared.model_settings import Model
 from shared.runtime import pins
+from shared.settings import Device, Model
 from shared.storage.database import Database
 from tests.doubles.puppets import PuppetDriver, PuppetServer, StepClock
 from tests.integration.scene import rows

@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 
 from mathrag.stack.migration import migrate
 from mathrag.stack.postgres import Postgres
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase
 from shared.runtime.queue import sweep

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Reply
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

@@ -13,17 +13,16 @@ import pytest
 
 from services.judge.rerank_executor import RerankExecutor
 from services.retriever.app import MAX_RERANKED, create_app
-from shared.contracts.replies import Failure, FailureKind, Reply, Scored
-from shared.contracts.requests import DocumentRef, Request
-from shared.models.reranking import sigmoid
+from shared.calls import DocumentRef, Request
 from shared.models.retriever_client import RetrieverClient
+from shared.models.servers import sigmoid
 from shared.pipelines.binding import Pin
-from shared.retrieval_settings import Reranker, Retrieval
+from shared.replies import Failure, FailureKind, Reply, Scored
 from shared.runtime import pins as pins_runtime
 from shared.runtime.pins import NO_RERANKER
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import Lapse, Release, Wait
-from shared.settings import Settings
+from shared.settings import Reranker, Retrieval, Settings
 from shared.storage.database import Database
 from tests.doubles.chat_server import ChatServer, chat_server
 from tests.doubles.retrieval_server import RetrievalServer

@@ -10,9 +10,9 @@ import msgspec
 import pyarrow.parquet
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.replies import Failure, FailureKind, Graded, Rated, Reply
-from shared.contracts.requests import Request
+from shared import canonical
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Graded, Rated, Reply
 from shared.storage import jobs, samples
 from shared.storage.database import Database
 from tests.integration import scene

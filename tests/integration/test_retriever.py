@@ -21,11 +21,10 @@ from services.retriever.build_queue import BuildQueue
 from services.retriever.ports import UNSIGNED, Batch, SearchIndex
 from services.retriever.shelf import IndexCache
 from services.retriever.sparse import Bm25, Bm25Index
-from shared.contracts import canonical
-from shared.contracts.documents import Document
+from shared import canonical
 from shared.errors import Conflict
-from shared.retrieval_settings import Embeddings, Retrieval
-from shared.settings import REPOSITORY, Settings
+from shared.replies import Document
+from shared.settings import REPOSITORY, Embeddings, Retrieval, Settings
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.integration.scene import run_sql

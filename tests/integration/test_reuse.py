@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.requests import Request
+from shared import canonical
+from shared.calls import Request
 from shared.storage.database import Database
 from tests.integration.scene import (
     ScriptedExecutor,

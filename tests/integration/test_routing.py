@@ -10,9 +10,9 @@ import pytest
 from services.judge.estimate_executor import EstimateExecutor
 from services.orchestrator.reports.report import report
 from shared import audit
-from shared.contracts.replies import Estimated, Reply
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
+from shared.replies import Estimated, Reply
 from shared.runtime.pins import ESTIMATOR, WEIGHTS
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import Lapse, Release

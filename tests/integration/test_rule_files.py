@@ -8,13 +8,12 @@ import httpx2
 import numpy as np
 import pytest
 
-from shared.contracts.documents import CorpusRecord, Document
-from shared.contracts.mining import Amie, TemporalSimple
-from shared.contracts.rules import Atom, Rule
+from shared.calls import Amie, TemporalSimple
 from shared.errors import NotFound
 from shared.ingest import amie
-from shared.limits import Limits
+from shared.replies import Atom, CorpusRecord, Document, Rule
 from shared.rules.graph import Graph
+from shared.settings import Limits
 from shared.storage import graphs, rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin, RuleBank

@@ -7,13 +7,12 @@ import msgspec
 import pytest
 
 from shared.audit import check
-from shared.contracts.graphs import FactQuery
-from shared.contracts.params import Params
-from shared.contracts.replies import Generated, Reply
-from shared.contracts.requests import Request
-from shared.contracts.samples import Outcome
+from shared.calls import Request
 from shared.errors import Conflict, Invalid
+from shared.params import Params
+from shared.replies import Generated, Reply
 from shared.runtime.submit import repeat_submission, submit
+from shared.samples import FactQuery, Outcome
 from shared.settings import Settings
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database

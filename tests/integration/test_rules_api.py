@@ -9,16 +9,15 @@ from sqlalchemy.exc import DBAPIError
 
 from services.judge import mine_executor
 from shared.audit import check
-from shared.contracts.calls import Estimate
-from shared.contracts.mining import TemporalSimple
-from shared.contracts.params import Params
-from shared.contracts.rules import Atom, Rule
-from shared.contracts.samples import Library, Sample, Steps
+from shared.calls import Estimate, TemporalSimple
 from shared.errors import Conflict, Invalid
+from shared.params import Params
+from shared.replies import Atom, Rule
 from shared.rules import miners
 from shared.runtime import purge
 from shared.runtime import worker as worker_runtime
 from shared.runtime.mining import BankRequest, mine
+from shared.samples import Library, Sample, Steps
 from shared.settings import Workers
 from shared.storage import rules
 from shared.storage.database import Database

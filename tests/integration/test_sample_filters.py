@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.replies import Failure, FailureKind, Generated, Graded, Reply, Verified
-from shared.contracts.requests import Request
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Generated, Graded, Reply, Verified
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration import scene

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.requests import seed_of
+from shared.calls import seed_of
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration import api

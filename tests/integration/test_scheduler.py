@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sweeper import Sweeper
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import DeviceLease, Phase, RedisLease
 from shared.lease.policy import DeviceResidency, Target, WorkloadSnapshot

@@ -12,15 +12,14 @@ from services.orchestrator.scheduling import measured_seconds as measures
 from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader, load_seconds
 from services.orchestrator.scheduling.scheduler import Scheduler
-from shared.contracts.calls import Generate, Judge, Lane
-from shared.contracts.params import Params
-from shared.contracts.samples import Library, Sample, Steps
-from shared.device_settings import Device
+from shared.calls import Generate, Judge, Lane
 from shared.lease import residencies
 from shared.lease.policy import DeviceResidency, WorkloadSnapshot
+from shared.params import Params
 from shared.queue import Ticker
 from shared.runtime import submit
-from shared.settings import Settings
+from shared.samples import Library, Sample, Steps
+from shared.settings import Device, Settings
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.scene import DOCUMENTS, ScriptedExecutor, furnish, model, rows, scalar, submit_job, worker

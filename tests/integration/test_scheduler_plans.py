@@ -11,10 +11,9 @@ from services.orchestrator.scheduling.demands import ModelCalls
 from services.orchestrator.scheduling.live import merge_needs
 from services.orchestrator.scheduling.needs import Needs
 from services.orchestrator.scheduling.scheduler import Scheduler
-from shared.contracts.calls import Lane
-from shared.device_settings import Device
+from shared.calls import Lane
 from shared.queue import Ticker
-from shared.settings import Settings
+from shared.settings import Device, Settings
 from shared.storage.database import Database
 from tests.integration.scene import furnish, model, run_sql, scalar, submit_job
 from tests.integration.scheduling import advance, hold, wishes

@@ -9,8 +9,8 @@ import pytest
 
 from shared.rag.fusion import rrf
 from shared.rag.rule_rqp import score_document
-from shared.retrieval_settings import Reranker, Retrieval
 from shared.runtime.pins import NO_RERANKER, ModelIdentity, register
+from shared.settings import Reranker, Retrieval
 from shared.storage.corpora import LONGEST_TEXT
 from shared.storage.database import Database
 from tests.integration import scene

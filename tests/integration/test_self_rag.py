@@ -15,14 +15,13 @@ from services.guard import app as guard_app
 from services.guard.app import create_app
 from services.orchestrator.scheduling.scheduler import Scheduler
 from shared.audit import check
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Generated
-from shared.contracts.samples import Outcome
+from shared.calls import Lane
 from shared.lease.lease import Guards, Phase
-from shared.model_settings import Model
+from shared.replies import Generated
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.worker import LaneWorker
-from shared.settings import REPOSITORY, Settings, Workers
+from shared.samples import Outcome
+from shared.settings import REPOSITORY, Model, Settings, Workers
 from shared.storage.database import Database
 from tests.doubles.asgi_server import serve_app
 from tests.doubles.chat_server import ChatServer, chat_server

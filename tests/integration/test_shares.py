@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 
-from shared.contracts.api_keys import Scope
-from shared.limits import Limits
 from shared.runtime.lifecycle import cancel_all
 from shared.runtime.queue import AnsweredCall, Claims, Receipt
-from shared.settings import Access
+from shared.settings import Access, Limits
+from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

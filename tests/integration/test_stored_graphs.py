@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.contracts.documents import CorpusRecord, Document
 from shared.errors import NotFound
+from shared.replies import CorpusRecord, Document
 from shared.rules.graph import Graph
 from shared.storage import graphs as stored_graphs
 from shared.storage.database import Database

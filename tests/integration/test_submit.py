@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.calls import Generate
-from shared.contracts.params import Params
-from shared.contracts.replies import require
-from shared.contracts.samples import Library, Pipeline, Sample, Steps
+from shared.calls import Generate
 from shared.errors import Invalid, MathragError, NotFound, Unavailable
+from shared.params import Params
 from shared.rag.provenance import make_outcome
+from shared.replies import require
 from shared.runtime.pins import ModelIdentity, register
+from shared.samples import Library, Pipeline, Sample, Steps
 from shared.storage.database import Database
 from tests.integration.scene import furnish, install, job_states, rows, run_sql, scalar, submit_job, two_questions
 

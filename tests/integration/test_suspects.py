@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from shared.contracts.replies import Failure, FailureKind
-from shared.contracts.requests import Request
+from shared.calls import Request
+from shared.replies import Failure, FailureKind
 from shared.runtime.queue import LAPSES, AnsweredCall, Claim, ClaimedCall, Claims, lapse, lapse_expired
 from shared.runtime.worker import Lapse, Release
 from shared.storage.database import Database

@@ -2,9 +2,8 @@
 
 import pytest
 
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Failure, FailureKind
-from shared.contracts.requests import Request
+from shared.calls import Lane, Request
+from shared.replies import Failure, FailureKind
 from shared.runtime import lifecycle, queue
 from shared.runtime.queue import Claim, lanes_with_work
 from shared.storage.database import Database

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from shared.audit import Violation, check, protection
+from shared.audit import Violation, check
+from shared.audit import rows as rows_module
 from shared.errors import NotFound
 from shared.storage.database import Database
 from tests.faults.recording import Seen
@@ -195,7 +196,7 @@ async def test_no_column_changes_unseen_as_the_owner(
 
 async def test_the_schema_says_what_the_migrations_made(database: Database) -> None:
     async with database.snapshot() as connection:
-        assert sorted(await protection.read_protection(connection)) == protection.EXPECTED.read_text().splitlines()
+        assert sorted(await rows_module.read_protection(connection)) == rows_module.EXPECTED.read_text().splitlines()
 
 
 NOTHING = "RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$"

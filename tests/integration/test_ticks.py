@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from mathrag.stack.ports import find_free_port
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.queue import COALESCE_S, DRAIN, MAX_QUEUED, Ticker, celery_app
 from tests.faults.proxy import Proxy
 

@@ -6,12 +6,12 @@ import pytest
 from redis.asyncio import Redis
 
 from services.orchestrator.metrics.job_spans import JobSpans
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Failure, FailureKind
+from shared.calls import Lane
+from shared.replies import Failure, FailureKind
 from shared.runtime import worker as worker_runtime
 from shared.runtime.lifecycle import cancel
 from shared.storage.database import Database
-from shared.telemetry import references, traces
+from shared.telemetry import traces as traces_module
 from tests.integration import scene
 from tests.unit.tracing import tracing
 
@@ -34,7 +34,7 @@ async def sample_refs(database: Database, job: uuid.UUID) -> set[tuple[int, int]
     found = await scene.rows(
         database, "SELECT s.id FROM samples s JOIN jobs j ON j.id = s.job_id WHERE public_id = :j", j=job
     )
-    return {tuple(references.make_sample_ref(job, row[0])) for row in found}  # type: ignore[arg-type, misc]
+    return {tuple(traces_module.make_sample_ref(job, row[0])) for row in found}  # type: ignore[arg-type, misc]
 
 
 async def test_off_leaves_the_executors_as_they_are(database: Database) -> None:
@@ -68,7 +68,7 @@ async def test_a_sample_that_ends_is_a_span(database: Database) -> None:
     found = spans.named("sample closed-book")
     assert {(span.context.trace_id, span.context.span_id) for span in found} == await sample_refs(database, job)
     assert {span.attributes["error.type"] for span in found} == {"refused"}
-    assert all(span.parent.span_id == references.make_job_ref(job).span for span in found)
+    assert all(span.parent.span_id == traces_module.make_job_ref(job).span for span in found)
     assert all(span.start_time < span.end_time for span in found)
     assert "private" not in "".join(span.to_json() for span in spans.all())
     assert "What is" not in "".join(span.to_json() for span in spans.all())
@@ -108,7 +108,7 @@ async def test_a_job_that_ends_is_a_span_once(database: Database, redis_url: str
             for follower in followers * 2:
                 await follower.update()
     span = spans.one("job closed-book")
-    assert (span.context.trace_id, span.context.span_id) == references.make_job_ref(job)
+    assert (span.context.trace_id, span.context.span_id) == traces_module.make_job_ref(job)
     assert [event.name for event in span.events][-1] == "completed"
     assert (span.attributes["mathrag.job.name"], span.parent) == ("mine", None)
 
@@ -128,6 +128,6 @@ async def test_a_cancelled_job_is_a_span_that_says_so(database: Database, redis_
 
 async def test_submitting_links_the_request_to_the_job(database: Database) -> None:
     await scene.furnish(database, items=1)
-    with tracing() as spans, traces.span("request"):
+    with tracing() as spans, traces_module.span("request"):
         job = await scene.submit_job(database, "closed-book")
     assert [link.context.trace_id for link in spans.one("request").links] == [job.int]

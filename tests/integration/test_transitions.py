@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from shared.audit import check
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Failure, FailureKind
+from shared.calls import Lane
 from shared.errors import Conflict
+from shared.replies import Failure, FailureKind
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import cancel, pause, resume
 from shared.runtime.queue import Claim, Claims, lapse_expired

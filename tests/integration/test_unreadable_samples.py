@@ -7,13 +7,13 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import MOST_SLOTS, Generate
-from shared.contracts.params import Params
-from shared.contracts.samples import Library, Outcome, Sample, Steps
+from shared.calls import MOST_SLOTS, Generate
+from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime import advance as advance_runtime
 from shared.runtime.advance import Advancer
 from shared.runtime.lifecycle import finish_due_jobs
+from shared.samples import Library, Outcome, Sample, Steps
 from shared.storage.database import Database
 from tests.faults.recording import Seen
 from tests.integration.conftest import Plant

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from services.orchestrator.api import uploads
 from shared.errors import BadRequest
 from shared.ingest.rows import Format
-from shared.limits import Limits
+from shared.settings import Limits
 from shared.storage.database import Database
 from tests.integration.api import Api, serving
 from tests.integration.scene import scalar

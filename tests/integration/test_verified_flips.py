@@ -5,10 +5,10 @@ import pytest
 from services.guard.guard import StaleEpoch
 from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
 from services.guard.reconciler import Reconciler
-from shared.contracts.guard import End
-from shared.device_settings import Device
+from shared.calls import End
 from shared.lease import residencies
 from shared.lease.policy import FlipState
+from shared.settings import Device
 from shared.storage.database import Database
 from tests.integration.scene import rows
 from tests.integration.test_reconciler import MIB, Rig

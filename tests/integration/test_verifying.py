@@ -8,12 +8,12 @@ import pytest
 
 from services.judge.verification_pool import VerificationPool
 from services.judge.verify_executor import VerifyExecutor
-from shared.contracts.replies import Failure, FailureKind, Verified
-from shared.contracts.requests import DocumentRef, Request
-from shared.contracts.samples import GateDecision, Outcome
+from shared.calls import DocumentRef, Request
+from shared.replies import Failure, FailureKind, Verified
 from shared.runtime.pins import VERIFIER
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import Lapse, Release
+from shared.samples import GateDecision, Outcome
 from shared.storage.database import Database
 from tests.integration.scene import ScriptedExecutor, drain, furnish, rows, scalar, submit_job
 

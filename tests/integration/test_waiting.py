@@ -10,9 +10,9 @@ from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.scheduler import Scheduler
 from services.orchestrator.scheduling.sweeper import Sweeper
 from shared.audit import check
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Failure, FailureKind
+from shared.calls import Lane
 from shared.queue import Ticker
+from shared.replies import Failure, FailureKind
 from shared.runtime import queue
 from shared.runtime.queue import Claim, ClaimedCall, Claims
 from shared.runtime.worker import CallEnd, Wait

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.lease import DeviceLease, NotGranted, Phase, StreamBroken
 from shared.runtime import worker as worker_runtime
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Claims, lapse_expired

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from redis.asyncio import Redis
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import lease
 from shared.lease.lease import GuardClient, Guards, NotGranted, Phase, RedisLease
 from shared.queue import celery_app

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from shared.contracts.documents import Document
+from shared.replies import Document
 from tests.running import RunningStack, ended
 
 HOSTILE = (

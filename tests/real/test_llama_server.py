@@ -10,8 +10,7 @@ import pytest
 from services.guard.drivers import trees
 from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.settings import Device, Model
 from tests.integration.test_model_servers import (
     CONTEXT,
     GENERATOR,

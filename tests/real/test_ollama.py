@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.settings import Device, Model
 from tests.faults.gates import Session
 from tests.faults.processes import until
 from tests.faults.real import done

@@ -6,7 +6,7 @@ import pytest
 
 from services.guard.drivers import trees
 from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
-from shared.device_settings import Device
+from shared.settings import Device
 from tests.integration.test_model_servers import (
     test_a_greedy_answer_is_the_same_again_and_among_others,
     test_a_prompt_above_the_context_is_a_content_failure,

@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from shared.model_settings import Model
+from shared.settings import Model
 from tests.real.environments import environment, version
 from tests.running import REPOSITORY
 

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.replies import FailureKind, Token
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.calls import Decoding, ModelAnswer
 from shared.models.chat import ChatFailed, ServerAway
+from shared.replies import FailureKind, Token
 from shared.runtime.pins import ModelIdentity
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings
+from shared.shapes import Architecture
 from tests.faults.vocabulary import Subject
 from tests.simulation.actor import current
 from tests.simulation.pipelines import POISON

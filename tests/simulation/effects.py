@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shared.contracts.replies import FailureKind
+from shared.replies import FailureKind
 from tests.faults.vocabulary import Action, Subject
 from tests.simulation.actor import Actor
 from tests.simulation.device import ModelServer

@@ -3,13 +3,12 @@
 import zlib
 from collections.abc import Sequence
 
-from shared.contracts.calls import Generate, Judge, Retrieve
-from shared.contracts.documents import Document
-from shared.contracts.params import Params
-from shared.contracts.replies import Rated, require
-from shared.contracts.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
+from shared.calls import Generate, Judge, Retrieve
+from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.provenance import make_outcome
+from shared.replies import Document, Rated, require
+from shared.samples import GateDecision, Item, Library, PrepareSteps, Sample, Steps, Strategy
 
 POISON = "kills the server"
 """A model server that is given such a prompt dies of it."""

@@ -17,16 +17,13 @@ from services.guard import memory, reconciler
 from services.guard.guard import StaleEpoch
 from services.orchestrator.scheduling import finaliser, scheduler, sweeper
 from services.orchestrator.scheduling.routine import Routine
-from shared.contracts import canonical
-from shared.contracts.calls import Lane
-from shared.contracts.documents import Hit
-from shared.contracts.guard import Completion, ModelCall, RunRequest
-from shared.contracts.replies import Graded, Retrieved
-from shared.contracts.requests import Request
+from shared import canonical
+from shared.calls import Completion, Lane, ModelCall, Request, RunRequest
 from shared.lease import lease
 from shared.lease.lease import Guards, NotGranted, StreamBroken
 from shared.lease.policy import DeviceResidency, Effect, FlipEvent, FlipMachine, Target, WorkloadSnapshot
 from shared.queue import Ticker
+from shared.replies import Graded, Hit, Retrieved
 from shared.runtime import worker
 from shared.runtime.prompting import PromptExecutor
 from shared.runtime.queue import AnsweredCall, ClaimedCall, Receipt

@@ -8,7 +8,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared import queue
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import lease
 from tests.simulation.actor import current
 

@@ -16,7 +16,7 @@ from mathrag.stack.migration import migrate
 from mathrag.stack.passwords import Passwords
 from mathrag.stack.ports import find_free_port
 from mathrag.stack.postgres import APP, DATABASE, OWNER, STOP_SIGNAL, SUPERUSER, Postgres
-from shared.contracts import canonical
+from shared import canonical
 from shared.runtime.pins import ModelIdentity
 from tests import servers
 from tests.simulation.link import Link, Mode

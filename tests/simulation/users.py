@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from shared.contracts.params import JudgeParams, Params
 from shared.errors import Conflict
+from shared.params import JudgeParams, Params
 from shared.runtime.lifecycle import cancel, pause, resume
 from shared.runtime.submit import Submission, submit
 from tests.faults.vocabulary import Subject

@@ -10,10 +10,8 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from shared.contracts.calls import Lane
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.settings import Settings, Workers
+from shared.calls import Lane
+from shared.settings import Device, Model, Settings, Workers
 from tests.faults.vocabulary import Subject
 from tests.simulation import sessions
 from tests.simulation.actor import Actor

@@ -12,13 +12,21 @@ import msgspec
 from services.orchestrator.api.samples import SAMPLE
 from services.orchestrator.api.views import EXAMPLE as JOB
 from services.orchestrator.reports import EXAMPLE
-from shared.contracts import canonical
-from shared.contracts.provenance_lines import EndLine, JobLine, SampleLine
-from shared.contracts.records import CallRecord, JobRecord, NamedContent, SampleRecord, chain_records, genesis
-from shared.contracts.replies import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
-from shared.contracts.requests import Request
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
+from shared import canonical
+from shared.calls import Request
+from shared.records import (
+    CallRecord,
+    EndLine,
+    JobLine,
+    JobRecord,
+    NamedContent,
+    SampleLine,
+    SampleRecord,
+    chain_records,
+    genesis,
+)
+from shared.replies import Failure, FailureKind, Generated, Graded, Rated, Reply, Retrieved
+from shared.samples import Candidate, Extraction, Outcome, SampleRow, Trace
 
 BEGAN = datetime(2026, 11, 21, 8, tzinfo=UTC)
 MODEL = "ab" * 32

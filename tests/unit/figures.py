@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from shared.contracts.samples import GateDecision, Strategy
 from shared.pages.figures import (
     Figure,
     accuracy,
@@ -22,6 +21,7 @@ from shared.pages.figures import (
     rho,
     roc,
 )
+from shared.samples import GateDecision, Strategy
 
 GOLDEN = Path(__file__).with_name("golden")
 DECISION = GateDecision(

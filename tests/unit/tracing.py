@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from shared.telemetry import exporter, traces
+from shared.telemetry import traces as traces_module
 
 
 class Spans:
@@ -34,9 +34,9 @@ class Spans:
 def tracing(*, content: bool = False) -> Iterator[Spans]:
     """Everything is traced inside the block."""
     memory = InMemorySpanExporter()
-    provider = exporter.install_sdk("test", SimpleSpanProcessor(memory), content=content)
+    provider = traces_module.install_sdk("test", SimpleSpanProcessor(memory), content=content)
     try:
         yield Spans(memory)
     finally:
         provider.shutdown()
-        traces.install_tracer()
+        traces_module.install_tracer()

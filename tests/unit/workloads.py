@@ -1,6 +1,6 @@
 """Pictures of work and devices, as `decide` is shown them."""
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.policy import DeviceResidency, ModelLoad, WorkloadSnapshot
 
 JUDGE, GENERATOR = 1, 2

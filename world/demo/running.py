@@ -18,7 +18,7 @@ from mathrag.client.errors import Failed
 from mathrag.client.sources import Sources
 from mathrag.report import bundle
 from mathrag.stack import lock
-from shared.contracts.calls import CALL_KINDS
+from shared.calls import CALL_KINDS
 from shared.errors import Unavailable
 from shared.ingest import paths
 from shared.ingest.lines import Row

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from shared.contracts.documents import Document
 from shared.rag.prompts import Value, render, template
+from shared.replies import Document
 from world.relations import names, phrasings
 from world.relations.drawing import Kind, Size, ask_again, draw_scene
 from world.relations.names import Vocabulary

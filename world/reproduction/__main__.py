@@ -22,8 +22,8 @@ from mathrag.cli.failures import report_errors
 from mathrag.client import jobs as api
 from mathrag.client.client import Client
 from mathrag.client.errors import Failed
-from shared.pages.computed_blocks import rewrite_blocks
 from shared.pages.figures.figure import write_all
+from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY
 from world import experiments, origin
 from world.reproduction import drawing, tables

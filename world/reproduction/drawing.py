@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from shared.contracts.samples import GateDecision
 from shared.pages.figures import accuracy, endings, heatmap, rho
 from shared.pages.figures.figure import Figure
+from shared.samples import GateDecision
 from world.reproduction import curves, findings
 from world.reproduction.findings import Json, VariantAccuracy
 from world.reproduction.tables import LABELS

@@ -7,7 +7,7 @@ from statistics import stdev
 from typing import Any, NamedTuple
 
 from shared.statistics.intervals import wilson
-from shared.statistics.pairs import compute_p
+from shared.statistics.significance import compute_p
 
 Json = Mapping[str, Any]
 FORCED = ("gate-rules", "gate-judge")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared.contracts import canonical
+from shared import canonical
 from shared.settings import REPOSITORY
 from world import setting as settings
 from world.release import FILES, fingerprint

@@ -20,8 +20,8 @@ import typer
 
 from mathrag.cli.failures import report_errors
 from mathrag.client.errors import Failed
-from shared.pages.computed_blocks import rewrite_blocks
 from shared.pages.figures.figure import write_all
+from shared.pages.pages import rewrite_blocks
 from shared.settings import REPOSITORY
 from world import origin
 from world.release import fingerprint

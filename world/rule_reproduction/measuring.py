@@ -6,7 +6,7 @@ from typing import Any
 from mathrag.client import jobs as api
 from mathrag.client.audits import summarise_audit
 from mathrag.client.client import Client
-from shared.contracts import canonical
+from shared import canonical
 from world import experiments
 from world.rule_reproduction.serving import GENERATORS
 from world.rule_reproduction.setting import MEASURES, Arm, Setting

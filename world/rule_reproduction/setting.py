@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shared.contracts.mining import Mining
-from shared.contracts.params import Params
+from shared.calls import Mining
 from shared.errors import Invalid
+from shared.params import Params
 from shared.storage.configurations import merge
 
 FILE = Path(__file__).with_name("settings.yaml")

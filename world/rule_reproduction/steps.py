@@ -13,7 +13,7 @@ from mathrag.client.client import Client
 from mathrag.client.question_sets import QuestionSet
 from mathrag.client.request import MOST_OF_A_PAGE
 from mathrag.client.sources import Sources
-from shared.contracts import canonical
+from shared import canonical
 from shared.ingest import graph_paths
 from world.experiments import find
 from world.release import fingerprint

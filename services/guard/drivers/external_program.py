@@ -20,20 +20,15 @@ from services.guard.drivers import files, trees, versions
 from services.guard.drivers.ports import DriverError, ModelServer
 from services.guard.drivers.trees import ProcessTree
 from services.guard.page_cache import read_ahead
-from shared.bearer import authorization
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt
-from shared.contracts.replies import FailureKind
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models import command_lines
-from shared.models.chat import ChatFailed
-from shared.models.command_lines import LaunchRequest, Page
-from shared.models.openai_compatible import OpenAICompatible, PromptCut
-from shared.models.sampling import BY_BACKEND
+from shared.access.filters import authorization
+from shared.calls import Decoding, ModelAnswer, Prompt
+from shared.models import commands
+from shared.models.chat import BY_BACKEND, ChatFailed, OpenAICompatible, PromptCut
+from shared.models.commands import LaunchRequest, Page
+from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device, Model
+from shared.shapes import Architecture
 
 POLL_S = 0.1
 ANSWER_S = 5.0
@@ -53,14 +48,14 @@ class ExternalProgramDriver:
         self._device = device
         self._owner = owner
         try:
-            self._program = command_lines.select_program(model)
+            self._program = commands.select_program(model)
         except ValueError as error:
             raise DriverError(f"model {name!r}: {error}") from error
 
     async def identify(self) -> ModelIdentity:
         """Identify the model by the digest of its weights or the hub's commit, by what `--version` prints, and by all
         arguments, named files and environment settings that can change a reply."""
-        command = command_lines.base_command(self._model)
+        command = commands.base_command(self._model)
         options = {"context": self._model.context, "parallel": self._model.parallel, "model": self._model.hub}
         return ModelIdentity(
             name=self._name,
@@ -69,10 +64,10 @@ class ExternalProgramDriver:
             version=await self._read_version(),
             options={
                 **options,
-                **command_lines.deterministic_options(self._model),
+                **commands.deterministic_options(self._model),
                 "arguments": [*command[1:], *self._program.model_first, *self._program.arguments],
                 **await files.digest_named_files(command[1:]),
-                **command_lines.environment_options(trees.inherit_environment()),
+                **commands.environment_options(trees.inherit_environment()),
                 "sampling": dict(BY_BACKEND[self._program.backend]),
             },
             device=self._device.id,
@@ -113,7 +108,7 @@ class ExternalProgramDriver:
     async def _launch_program(self, parallel: int) -> "ExternalProgramServer":
         request = LaunchRequest(self._name, self._model, parallel)
         key, (port, spare) = secrets.token_urlsafe(16), _find_free_ports(2)
-        launch = command_lines.build_launch(request, port=port, spare=spare, key=key)
+        launch = commands.build_launch(request, port=port, spare=spare, key=key)
         weights = await files.watch_weights(self._model.path) if self._model.path else None
         async with AsyncExitStack() as stack:
             tree = await trees.start(launch.arguments, launch.environment, self._owner)
@@ -159,7 +154,7 @@ class ExternalProgramDriver:
             await asyncio.wait((dying, up))
 
     async def _read_version(self) -> str:
-        executable = command_lines.base_command(self._model)[0]
+        executable = commands.base_command(self._model)[0]
         found = shutil.which(executable)
         if found is None:
             raise DriverError(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from services.guard.drivers.ports import DriverError
-from shared.contracts.architecture import Architecture
-from shared.models import weights
+from shared.models import files as files_module
+from shared.models import metadata
 from shared.models.metadata import MetadataError
-from shared.models.metadata import files as metadata
+from shared.shapes import Architecture
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +21,8 @@ async def digest(path: Path) -> str:
         DriverError: the path does not exist.
     """
     try:
-        return await asyncio.to_thread(weights.digest, path)
-    except weights.WeightsMissing as missing:
+        return await asyncio.to_thread(files_module.digest, path)
+    except files_module.WeightsMissing as missing:
         raise DriverError(str(missing)) from missing
 
 
@@ -48,7 +48,7 @@ async def read_architecture(name: str, path: Path) -> Architecture | None:
 class WatchedWeights:
     """Weights that a server was started from, with their digest and signature from before the start."""
 
-    def __init__(self, path: Path, digest_: str, seen: weights.Signature) -> None:
+    def __init__(self, path: Path, digest_: str, seen: files_module.Signature) -> None:
         self._path = path
         self._digest = digest_
         self._seen = seen
@@ -62,7 +62,7 @@ class WatchedWeights:
 
     async def _is_unchanged(self) -> bool:
         try:
-            signature = weights.read_signature(
+            signature = files_module.read_signature(
                 self._path
             )  # a few `stat` calls for each reply: a thread would cost more
             if signature != self._seen and await digest(self._path) != self._digest:
@@ -82,7 +82,7 @@ async def watch_weights(path: Path) -> WatchedWeights:
         DriverError: the path does not exist.
     """
     try:
-        signature = weights.read_signature(path)
-    except weights.WeightsMissing as missing:
+        signature = files_module.read_signature(path)
+    except files_module.WeightsMissing as missing:
         raise DriverError(str(missing)) from missing
     return WatchedWeights(path, await digest(path), signature)

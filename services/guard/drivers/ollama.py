@@ -16,21 +16,28 @@ import psutil
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ollama_residents import MIB, ExpectedModel, inspect_residents, wait_until_gone
 from services.guard.drivers.ports import DriverError
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt
-from shared.contracts.replies import FailureKind
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models.chat import ChatFailed
+from shared.calls import Decoding, ModelAnswer, Prompt
+from shared.models import metadata
+from shared.models.chat import OLLAMA, ChatFailed
 from shared.models.metadata import MetadataError
-from shared.models.metadata import ollama as metadata
-from shared.models.ollama import DEFAULT_URL, FIXED, KEEP_S, LoadedModel, Ollama, OllamaFailed, make_full_tag
-from shared.models.ollama_answers import ModelRemoved, RunnerDied
-from shared.models.ollama_orphans import find_orphans, find_runners, is_running
-from shared.models.sampling import OLLAMA
+from shared.models.ollama import (
+    DEFAULT_URL,
+    FIXED,
+    KEEP_S,
+    LoadedModel,
+    ModelRemoved,
+    Ollama,
+    OllamaFailed,
+    RunnerDied,
+    find_orphans,
+    find_runners,
+    is_running,
+    make_full_tag,
+)
+from shared.replies import FailureKind
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device, Model
+from shared.shapes import Architecture
 
 PROBE_S = 2.0
 """Between two checks of what is resident."""

@@ -3,14 +3,12 @@
 import logging
 
 from services.guard.drivers.ports import Driver, DriverError, ModelServer
-from shared.contracts.architecture import Architecture
-from shared.contracts.plugins import Kind
 from shared.errors import MathragError
-from shared.model_settings import Model
 from shared.plugins.catalogue import Plugin
-from shared.plugins.opening import open_plugin
+from shared.plugins.loading import open_plugin
 from shared.runtime.pins import ModelIdentity
-from shared.settings import Settings
+from shared.settings import Model, Settings
+from shared.shapes import Architecture, Kind
 
 _log = logging.getLogger(__name__)
 

@@ -2,11 +2,9 @@
 
 from typing import Protocol
 
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt
+from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.runtime.pins import ModelIdentity
+from shared.shapes import Architecture
 
 
 class ModelServer(Protocol):

@@ -15,17 +15,13 @@ import psutil
 from services.guard.drivers import files
 from services.guard.drivers.ports import DriverError
 from services.guard.page_cache import read_ahead
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models.command_lines import deterministic_options
-from shared.models.openai_compatible import OpenAICompatible
-from shared.models.sampling import LLAMA
+from shared.calls import Decoding, ModelAnswer, Prompt
+from shared.models.chat import LLAMA, OpenAICompatible
+from shared.models.commands import deterministic_options
 from shared.orphans import die_with
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device, Model
+from shared.shapes import Architecture
 
 STOP_S = 5.0
 

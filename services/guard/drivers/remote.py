@@ -14,17 +14,13 @@ import httpx2
 
 from services.guard.drivers.confirmation import Confirmation
 from services.guard.drivers.ports import DriverError
-from shared.bearer import authorization
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.access.filters import authorization
+from shared.calls import Decoding, ModelAnswer, Prompt
 from shared.models import ollama
-from shared.models.openai_compatible import OpenAICompatible
-from shared.models.sampling import BY_BACKEND
+from shared.models.chat import BY_BACKEND, OpenAICompatible
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device, Model
+from shared.shapes import Architecture
 
 PROBE_S = 5.0
 MAX_CHECKS = 3

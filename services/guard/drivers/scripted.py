@@ -7,14 +7,11 @@ runs agree. Each answer is one token of probability 1.
 import asyncio
 import zlib
 
-from shared.contracts.architecture import Architecture
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt, text_of
-from shared.contracts.replies import Token
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.calls import Decoding, ModelAnswer, Prompt, text_of
+from shared.replies import Token
 from shared.runtime.pins import ModelIdentity
+from shared.settings import Device, Model
+from shared.shapes import Architecture
 
 RATING = "Rating:"
 

@@ -9,7 +9,7 @@ from re import Pattern
 
 from services.guard.drivers import trees
 from services.guard.drivers.ports import DriverError
-from shared.models.command_lines import Program
+from shared.models.commands import Program
 from shared.orphans import die_with
 
 ANSWER_S = 300.0

@@ -16,11 +16,8 @@ import psutil
 
 from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError, ModelServer
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.prompts import Prompt
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.calls import Decoding, ModelAnswer, Prompt
+from shared.settings import Device, Model
 
 SLEEP_S = 120.0
 """For the weights to move to the host's memory."""

@@ -22,7 +22,7 @@ from services.judge.difficulty.figures import (
 from services.judge.difficulty.fit import FittedClassifier
 from services.judge.difficulty.problems import MathProblem
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
 
 RECORDED = 20

@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from services.judge.difficulty.problems import FOLDS, MathProblem
 from shared.models.difficulty import Regression
-from shared.models.ports import Embedder
+from shared.models.embedding import Embedder
 
 STRENGTHS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Inverse strengths of the L2 penalty, of which cross-validation in the fitted part chooses by log loss."""

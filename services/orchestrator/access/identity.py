@@ -12,17 +12,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from services.orchestrator.access.keyring import Keyring
 from services.orchestrator.access.pages import SIGN_IN, is_open, is_page, wants_page
 from services.orchestrator.access.sessions import Sessions
-from shared.access.browser_filter import SAFE
-from shared.access.internal import OPEN
-from shared.access.refusals import refuse
-from shared.bearer import key_of
-from shared.contracts import api_keys as keys
+from shared import shapes
+from shared.access.filters import OPEN, SAFE, key_of, refuse
 from shared.errors import Forbidden, MathragError, Unauthorized
 from shared.storage.database import LOCAL, Database
 from shared.storage.keys import ValidKey
 
 HINT = "send `Authorization: Bearer KEY`, or set MATHRAG_API_KEY; the operator creates one with `mathrag key create`"
-EVERYTHING = (keys.Scope.OPERATE,)
+EVERYTHING = (shapes.Scope.OPERATE,)
 
 
 class Identity:
@@ -106,7 +103,7 @@ class Caller(NamedTuple):
 
     def may_change(self, submitted_by: str | None) -> bool:
         """Return whether the caller may change a job of this key. A job without one is everybody's."""
-        return submitted_by in (None, self.name) or keys.allows(self.scopes, keys.Scope.OPERATE)
+        return submitted_by in (None, self.name) or shapes.allows(self.scopes, shapes.Scope.OPERATE)
 
     def check_owns(self, submitters: Collection[str | None], what: str) -> None:
         """Check that the caller may change jobs of all these keys.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy.exc import SQLAlchemyError
 
 from services.orchestrator.access.sessions import Session
-from shared.contracts import api_keys as api_keys
+from shared import shapes
 from shared.errors import TooMany, Unavailable
 from shared.storage import keys
 from shared.storage.database import Database
@@ -53,9 +53,9 @@ class Keyring:
         Raises:
             Unavailable: the database does not answer, so no caller can be admitted.
         """
-        prefix = api_keys.prefix_of(key)
+        prefix = shapes.prefix_of(key)
         found = None if prefix is None else await self._load_key(database, prefix)
-        if found is None or not api_keys.matches_digest(key, found.digest):
+        if found is None or not shapes.matches_digest(key, found.digest):
             return None
         await self._note_use(database, found)
         return found

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shared.access.refusals import refuse
+from shared.access.filters import refuse
 from shared.errors import MathragError, TooMany, Unavailable
-from shared.limits import Limits
+from shared.settings import Limits
 
 UPLOADS = re.compile(r"/v1/(corpora|datasets|datasets/from-graph|graphs|rules/import|jobs/import)|/openai/v1/files")
 TRAINING = re.compile(r"/v1/datasets/[^/]+/training")

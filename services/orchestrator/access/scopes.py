@@ -5,8 +5,8 @@ from typing import Any
 
 from fastapi import Request
 
-from shared.contracts.api_keys import Scope, allows
 from shared.errors import Forbidden
+from shared.shapes import Scope, allows
 
 Handler = Callable[..., Any]
 

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Query, Response
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
 from shared.runtime.pins import EXAMPLE, TRUST, Calibrated, calibrate_crag
+from shared.shapes import Scope
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 Trust = Annotated[

@@ -14,8 +14,6 @@ from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.search import Name, Question
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports.work import count_work
-from shared.contracts.api_keys import Scope
-from shared.contracts.samples import Decision, Item
 from shared.errors import Invalid
 from shared.lease import residencies
 from shared.pipelines import registry
@@ -25,6 +23,8 @@ from shared.runtime.advance import Jobs
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.price import Price, price_question
 from shared.runtime.submit import Submission, submit
+from shared.samples import Decision, Item
+from shared.shapes import Scope
 from shared.storage import configurations, corpora, jobs, provenance
 from shared.storage.configurations import Configuration
 from shared.storage.database import TERMINAL, sql

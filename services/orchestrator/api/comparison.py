@@ -14,9 +14,8 @@ from services.orchestrator.reports.comparison_example import EXAMPLE
 from services.orchestrator.reports.comparison_views import Comparison
 from services.orchestrator.reports.measure_means import parse_measure
 from services.orchestrator.reports.side_by_side import SideBySide, load_side_by_side
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import WHOLE
-from shared.contracts.measures import ACCURACY, PATTERN
+from shared.params import WHOLE
+from shared.shapes import ACCURACY, PATTERN, Scope
 from shared.storage import database
 from shared.storage import samples as stored_samples
 

@@ -13,12 +13,12 @@ from services.orchestrator.api.etags import UNCHANGED, RequiredVersions, Seen, r
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts import canonical
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import WHOLE
+from shared import canonical
 from shared.errors import NotFound, TooLarge
-from shared.pages.differences import ValueDifference, compare_trees
+from shared.pages.formatting import ValueDifference, compare_trees
+from shared.params import WHOLE
 from shared.runtime.parameters import parse_params
+from shared.shapes import Scope
 from shared.storage import configurations
 from shared.storage import database as storage
 from shared.storage.configurations import Configuration

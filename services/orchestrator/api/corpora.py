@@ -12,10 +12,10 @@ from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.reports import leaks
-from shared.access.serving import finish_while_connected
-from shared.contracts.api_keys import Scope
+from shared.access.connections import finish_while_connected
 from shared.errors import Unavailable
 from shared.models.retriever_client import Indexes, NoReply, RetrieverClient
+from shared.shapes import Scope
 from shared.storage import corpora, database, datasets
 
 router = APIRouter(prefix="/v1/corpora", tags=["corpora"])

@@ -10,9 +10,9 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BODY, Rejected, Uploaded, read_batches, report_rejections
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
 from shared.ingest.datasets import ItemReader
 from shared.runtime.parameters import check_grader
+from shared.shapes import Scope
 from shared.storage import database
 from shared.storage import datasets as stored_datasets
 

@@ -11,12 +11,10 @@ from pydantic.fields import FieldInfo
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.field_texts import describe_field, find_group
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.params import describe_field, find_group
 from shared.redaction import HIDDEN, redact
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings
+from shared.shapes import Scope
 
 router = APIRouter(prefix="/v1/settings", tags=["configuration"])
 

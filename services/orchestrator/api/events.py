@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts import canonical
-from shared.contracts.api_keys import Scope
+from shared import canonical
 from shared.errors import BadRequest
+from shared.shapes import Scope
 from shared.storage import jobs as stored_jobs
 from shared.storage.database import TERMINAL
 from shared.storage.jobs import JobSnapshot, JobStateChange, Waiting

@@ -22,9 +22,8 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.experiments import lifecycle, planning
 from services.orchestrator.experiments.report import ExperimentReport, report
 from services.orchestrator.reports.measure_means import parse_measure
-from shared.contracts.api_keys import Scope
-from shared.contracts.experiments import Experiment
-from shared.contracts.measures import ACCURACY
+from shared.params import Experiment
+from shared.shapes import ACCURACY, Scope
 from shared.storage import database, experiments
 from shared.storage import jobs as stored_jobs
 

@@ -5,7 +5,7 @@ import uuid
 
 from sqlalchemy import text
 
-from shared.models import known_versions
+from shared.models import commands
 from shared.storage.database import Database
 
 USED = text("""
@@ -67,5 +67,5 @@ async def list_version_warnings(
     """Return a warning for each model of the job or experiment whose server has a known flaw in its version."""
     async with database.transaction() as connection:
         rows = (await connection.execute(USED, {"job": job, "experiment": experiment})).all()
-    found = ((row.name, known_versions.find_warning(row.backend, row.version)) for row in rows)
+    found = ((row.name, commands.find_warning(row.backend, row.version)) for row in rows)
     return [f"model {name!r}: {warning}" for name, warning in found if warning]

@@ -14,10 +14,10 @@ from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes.device import TOLERATED
 from shared import suggestions
-from shared.contracts.api_keys import Scope
 from shared.errors import NotFound, Unavailable
 from shared.lease.lease import RedisLease
 from shared.runtime import queue
+from shared.shapes import Scope
 from shared.storage import database, devices
 
 router = APIRouter(prefix="/v1/gpus", tags=["gpus"])

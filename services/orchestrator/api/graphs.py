@@ -14,12 +14,12 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import Deps, RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.documents import CorpusRecord
 from shared.errors import Invalid
 from shared.ingest import fact_documents, fact_rows, facts
 from shared.ingest.lines import Row
-from shared.limits import Limits
+from shared.replies import CorpusRecord
+from shared.settings import Limits
+from shared.shapes import Scope
 from shared.storage import corpora, database, graphs
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])

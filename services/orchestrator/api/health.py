@@ -10,8 +10,8 @@ from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.probes.probe import checks
 from services.orchestrator.probes.registry import list_readiness_probes, probes
-from shared.checks.check import Check
-from shared.contracts.api_keys import Scope
+from shared.checks import Check
+from shared.shapes import Scope
 
 router = APIRouter(tags=["health"])
 

@@ -13,7 +13,6 @@ from services.orchestrator.api.routes import route
 from services.orchestrator.api.uploads import BODY, Uploaded, read_batches
 from services.orchestrator.api.views import EXAMPLE, JobView, make_view
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
 from shared.ingest.given_answers import ImportedAnswer, make_mapping
 from shared.ingest.other_logs import Layout
 from shared.ingest.reader import LISTED, Reader
@@ -21,6 +20,7 @@ from shared.pipelines.imported import IMPORTED
 from shared.plurals import format_count
 from shared.runtime.parameters import parse_params
 from shared.runtime.submit import Submission, Submitted, load_items, submit_imported
+from shared.shapes import Scope
 from shared.storage import configurations, jobs
 from shared.storage.database import check_name
 

@@ -19,12 +19,12 @@ from services.orchestrator.api.submissions import JobChange, JobFilters, JobRequ
 from services.orchestrator.api.views import EXAMPLE, JobView, list_edit_warnings, load_accuracies, make_view, page
 from services.orchestrator.deps import Deps, RequestDeps
 from shared import audit
-from shared.contracts.api_keys import Scope
 from shared.runtime.lifecycle import amend
 from shared.runtime.lifecycle import cancel as cancel_job
 from shared.runtime.lifecycle import pause as pause_job
 from shared.runtime.lifecycle import resume as resume_job
 from shared.runtime.submit import Submission, repeat_submission, submit_once
+from shared.shapes import Scope
 from shared.storage import configurations, database
 from shared.storage import jobs as stored_jobs
 from shared.storage.database import KeyedRequest

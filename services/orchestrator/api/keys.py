@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Header
 
 from services.orchestrator.deps import RequestDeps
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import BadRequest
 from shared.storage.database import KeyedRequest
 

@@ -15,11 +15,10 @@ from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports import label_agreement
 from services.orchestrator.reports.label_agreement import LabelAgreement
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import Stored
-from shared.contracts.labels import KINDS, LONGEST_NOTE, MOST_TASKS, Value, What, parse_label
 from shared.errors import Invalid
+from shared.params import Stored
 from shared.runtime.pins import LabelCalibration, calibrate_judge
+from shared.shapes import KINDS, LONGEST_NOTE, MOST_TASKS, Scope, Value, What, parse_label
 from shared.storage import database as storage
 from shared.storage import labels as stored_labels
 from shared.storage.database import Database

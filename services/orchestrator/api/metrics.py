@@ -8,7 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from services.orchestrator.api.routes import route
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.metrics.metrics import Metrics
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 
 router = APIRouter(tags=["health"])
 

@@ -10,10 +10,10 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from shared import suggestions
-from shared.contracts.api_keys import Scope
 from shared.errors import NotFound
-from shared.models import known_versions
+from shared.models import commands
 from shared.settings import Settings
+from shared.shapes import Scope
 from shared.storage import devices
 
 router = APIRouter(prefix="/v1/models", tags=["catalog"])
@@ -133,7 +133,7 @@ def _make_view(settings: Settings, name: str, row: RowMapping | None) -> ModelVi
         registered=row is not None,
         digest=row["digest"] if row else None,
         version=row["version"] or None if row else None,
-        warning=known_versions.find_warning(row["backend"], row["version"]) if row else None,
+        warning=commands.find_warning(row["backend"], row["version"]) if row else None,
         device=row["device"] if row else None,
         resident=row["resident"] if row else [],
     )

@@ -10,7 +10,7 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.scheduling.next_flip import NextFlip, predict_next_flip
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import jobs
 
 router = APIRouter(prefix="/v1/now", tags=["gpus"])

@@ -11,7 +11,7 @@ from fastapi.routing import iter_route_contexts
 
 from services.orchestrator.api import statuses
 from services.orchestrator.api.problems import Problem, make_problem
-from shared.access.refusals import MEDIA_TYPE
+from shared.access.filters import MEDIA_TYPE
 
 TEMPLATE = "#/components/schemas/{name}"
 Responses = dict[int | str, Any]

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Response
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
 from shared.errors import Unavailable
 from shared.models.retriever_client import NoReply, Orphans, RetrieverClient
+from shared.shapes import Scope
 
 router = APIRouter(prefix="/v1/indexes/orphans", tags=["corpora"])
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from shared.contracts.params import RANGES, Params
 from shared.docstrings import read_docstrings
+from shared.params import RANGES, Params
 from shared.pipelines.switches import covers
 from shared.rag.graders import grader_names
 

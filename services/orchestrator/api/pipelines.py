@@ -14,15 +14,14 @@ from services.orchestrator.api import parameters
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from shared import suggestions
-from shared.contracts.api_keys import Scope
-from shared.contracts.params import Params
-from shared.contracts.plugins import PluginPin
-from shared.contracts.samples import Item
 from shared.errors import NotFound
+from shared.params import Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Bound
 from shared.pipelines.source import Change
 from shared.runtime.price import MadeUpLibrary, dry_rounds, make_placeholder_job
+from shared.samples import Item
+from shared.shapes import PluginPin, Scope
 
 router = APIRouter(prefix="/v1/pipelines", tags=["catalog"])
 

@@ -28,13 +28,13 @@ from services.orchestrator.scheduling.whatif import (
     RetrievalWanted,
     Speed,
 )
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import WHOLE, Stored
 from shared.errors import Invalid
 from shared.lease.memory import Hardware
 from shared.lease.plan import Demand, Option, RetrievalDemand, Room, plan
+from shared.params import WHOLE, Stored
 from shared.runtime.advance import Jobs
 from shared.runtime.submit import Drafting
+from shared.shapes import Scope
 from shared.storage import configurations, jobs
 from shared.storage import devices as stored_devices
 

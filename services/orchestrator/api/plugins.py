@@ -10,10 +10,9 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.probes.plugins import get_fix
-from shared.contracts.api_keys import Scope
-from shared.contracts.plugins import Kind, PluginPin, State
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
+from shared.shapes import Kind, PluginPin, Scope, State
 from shared.storage import jobs as stored_jobs
 
 router = APIRouter(prefix="/v1/plugins", tags=["catalog"])

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from shared import suggestions
-from shared.access.refusals import MEDIA_TYPE, PREFIX, encode_openai_error, is_openai
+from shared.access.filters import MEDIA_TYPE, PREFIX, encode_openai_error, is_openai
 from shared.errors import Invalid, InvalidLine, MathragError, Unavailable
 from shared.redaction import redact
 from shared.storage.database import is_disk_full, is_passing, out_of_space_error

@@ -8,9 +8,9 @@ from fastapi.responses import StreamingResponse
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.provenance_lines import SampleLine
-from shared.provenance import export, lines
+from shared import provenance as provenance_module
+from shared.records import SampleLine
+from shared.shapes import Scope
 from shared.storage import jobs
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -30,5 +30,5 @@ async def provenance(job: str, deps: RequestDeps, format: Literal["jsonl"] = "js
     """
     async with deps.database.transaction() as connection:
         row = await jobs.resolve(connection, job)
-    exported = await export.read_job(deps.database, row)
-    return StreamingResponse(lines.export_lines(deps.database, exported), media_type="application/x-ndjson")
+    exported = await provenance_module.read_job(deps.database, row)
+    return StreamingResponse(provenance_module.export_lines(deps.database, exported), media_type="application/x-ndjson")

@@ -16,16 +16,16 @@ from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.datasets import DatasetItem
 from shared.errors import Conflict, Invalid
 from shared.ingest import facts, question_rows
-from shared.limits import Limits
 from shared.questions.counts import Counts
 from shared.questions.drawing import SIDES
 from shared.questions.items import Bank, Choice, Grader, QuestionSet
 from shared.questions.wording import Wording
 from shared.rules.graph import Graph
+from shared.samples import DatasetItem
+from shared.settings import Limits
+from shared.shapes import Scope
 from shared.storage import datasets, graphs
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database

@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from services.orchestrator.api.routes import route
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 
 router = APIRouter(include_in_schema=False)
 

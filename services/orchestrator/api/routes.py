@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.api.openapi import Responses, refusals
 from services.orchestrator.api.queries import check_query
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import database
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

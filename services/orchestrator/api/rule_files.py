@@ -15,13 +15,13 @@ from services.orchestrator.api.routes import json, route
 from services.orchestrator.api.rules import EXAMPLE, RULE
 from services.orchestrator.api.uploads import BATCH, SOURCE, spool
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.mining import StoredMining
-from shared.contracts.rules import Rule
+from shared.calls import StoredMining
 from shared.errors import Conflict, Invalid
 from shared.ingest import amie, rule_files
 from shared.ingest.rule_files import RuleFileLimits
-from shared.limits import Limits
+from shared.replies import Rule
+from shared.settings import Limits
+from shared.shapes import Scope
 from shared.storage import graphs
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database

@@ -10,10 +10,10 @@ from services.orchestrator.access.identity import RequestCaller
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import Limit, json, route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import WHOLE, Stored
-from shared.contracts.rules import Rule
+from shared.params import WHOLE, Stored
+from shared.replies import Rule
 from shared.runtime.mining import BankRequest, mine, parse_mining
+from shared.shapes import Scope
 from shared.storage import database
 from shared.storage import rules as stored_rules
 from shared.storage.rules import Order, RuleBank, RuleSelection

@@ -10,12 +10,11 @@ from services.orchestrator.api import formats
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import json, route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import WHOLE
-from shared.contracts.provenance import Provenance
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Strategy
+from shared.params import WHOLE
 from shared.rag.taxonomy import Ending
+from shared.records import Provenance
+from shared.samples import SampleRow, Strategy
+from shared.shapes import Scope
 from shared.storage import database, jobs, provenance, samples
 from shared.storage.samples import SampleSelection
 

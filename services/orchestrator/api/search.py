@@ -14,18 +14,17 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.searching.call_answerer import CallAnswerer
 from services.orchestrator.searching.contributions import SearchFusion, contributions, fusion
 from services.orchestrator.searching.steps import SearchOptions, run_steps, verdict
-from shared.contracts.api_keys import Scope
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.documents import Document
-from shared.contracts.fields import WHOLE
-from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Decision, Item, Trace
+from shared.calls import MAX_QUESTION
 from shared.errors import Unavailable
+from shared.params import WHOLE, Params
 from shared.rag.rule_rqp import score_document
+from shared.replies import Document
 from shared.runtime import pins
 from shared.runtime.advance import Replay, exclude_duplicates
 from shared.runtime.parameters import check_read_by, parse_params
 from shared.runtime.pins import pin_reranker
+from shared.samples import Candidate, Decision, Item, Trace
+from shared.shapes import Scope
 from shared.storage import configurations, corpora
 from shared.storage.configurations import Configuration
 from shared.storage.database import make_not_found

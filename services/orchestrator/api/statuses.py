@@ -1,7 +1,7 @@
 """The statuses with which every operation may refuse, and an example of every kind of problem."""
 
 from shared import errors
-from shared.access.internal import OPEN
+from shared.access.filters import OPEN
 from shared.errors import MathragError
 
 ANYWHERE = (400, 403, 408, 413, 422, 431, 500, 503, 507)

@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from shared.contracts.fields import WHOLE, Key, Metadata, Rank, Stored
-from shared.contracts.params import MOST_REPEATS
+from shared.params import MOST_REPEATS, WHOLE, Key, Metadata, Rank, Stored
 from shared.runtime.lifecycle import Amendment
 from shared.runtime.parameters import check_read, list_known_paths, parse_params
 from shared.runtime.submit import Submission

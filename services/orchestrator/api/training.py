@@ -14,16 +14,16 @@ from fastapi.responses import StreamingResponse
 from services.orchestrator.api.openapi import answers
 from services.orchestrator.api.routes import route
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.api_keys import Scope
-from shared.contracts.rules import Rule
 from shared.errors import Conflict, Invalid
 from shared.questions.evidence import Told
 from shared.questions.facts import ALWAYS
 from shared.questions.neighbours import Neighbours
 from shared.questions.training import Form, Known, TrainingQuestion, lines
 from shared.rag.rule_sentences import write_rule
+from shared.replies import Rule
 from shared.rules import times
 from shared.rules.sentences import phrase
+from shared.shapes import Scope
 from shared.storage import datasets, graphs
 from shared.storage import rules as stored_rules
 from shared.storage.database import Database

@@ -16,9 +16,6 @@ from fastapi import Depends, Query, Request
 from starlette.requests import ClientDisconnect
 
 from services.orchestrator.deps import RequestDeps
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.documents import CorpusRecord
-from shared.contracts.plugins import Kind
 from shared.errors import BadRequest, Invalid, OutOfSpace, TooLarge, Unavailable
 from shared.ingest import answer_files, corpora, datasets, log_process, plugin_rows, rows, tables
 from shared.ingest.given_answers import AnswerReader, ColumnMapping, ImportedAnswer, ItemIndex
@@ -26,8 +23,11 @@ from shared.ingest.lines import Fields, Row
 from shared.ingest.other_logs import Layout
 from shared.ingest.reader import OnError, Reader
 from shared.ingest.rows import Format
-from shared.limits import Limits
-from shared.plugins.opening import find_usable
+from shared.plugins.loading import find_usable
+from shared.replies import CorpusRecord
+from shared.samples import DatasetItem
+from shared.settings import Limits
+from shared.shapes import Kind
 
 BATCH = 1000
 BATCH_BYTES = 4 << 20

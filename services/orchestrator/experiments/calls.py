@@ -19,8 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from services.orchestrator.scheduling import needs
-from shared.contracts.calls import Lane
-from shared.contracts.requests import DocumentRef, Request
+from shared.calls import DocumentRef, Lane, Request
 from shared.pipelines.binding import Bound
 from shared.runtime.advance import JobSpec
 

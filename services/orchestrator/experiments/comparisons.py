@@ -12,7 +12,7 @@ import msgspec
 
 from services.orchestrator.reports.comparison import System, compare
 from services.orchestrator.reports.comparison_views import Comparison
-from shared.contracts.measures import Measure
+from shared.shapes import Measure
 from shared.storage.database import Database
 from shared.storage.experiments import Cell, Member, Standing
 

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from shared import suggestions
-from shared.contracts import canonical
-from shared.contracts.experiments import Experiment, ExperimentDataset, Variant
-from shared.contracts.params import Params
+from shared import canonical, suggestions
 from shared.errors import Invalid, TooLarge
+from shared.params import Experiment, ExperimentDataset, Params, Variant
 from shared.pipelines import registry
 from shared.runtime.parameters import check_read, parse_params
 from shared.runtime.submit import Submission

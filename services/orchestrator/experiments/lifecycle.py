@@ -10,9 +10,9 @@ from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.experiments.grid import Grid, expand
-from shared.contracts.experiments import Experiment
-from shared.contracts.replies import INFRASTRUCTURE
 from shared.errors import MathragError
+from shared.params import Experiment
+from shared.replies import INFRASTRUCTURE
 from shared.runtime.lifecycle import cancel_all
 from shared.runtime.submit import Draft, Drafting, Submission, insert, repeat_submissions
 from shared.settings import Settings

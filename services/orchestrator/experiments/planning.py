@@ -15,7 +15,7 @@ from services.orchestrator.scheduling import needs
 from services.orchestrator.scheduling.demands import ModelCalls
 from services.orchestrator.scheduling.live import merge_needs
 from services.orchestrator.scheduling.needs import Needs
-from shared.contracts.experiments import Experiment
+from shared.params import Experiment
 from shared.plurals import format_count
 from shared.runtime.submit import Draft
 

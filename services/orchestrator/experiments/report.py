@@ -12,9 +12,9 @@ from services.orchestrator.reports.comparison import BY_VERDICT
 from services.orchestrator.reports.facts import load_facts
 from services.orchestrator.reports.measure_means import check_scores, compute_mean
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
-from shared.contracts.measures import Measure
 from shared.plurals import format_count
-from shared.statistics.shares import Graded
+from shared.shapes import Measure
+from shared.statistics.intervals import Graded
 from shared.statistics.significance import Mean
 from shared.storage import experiments, jobs
 from shared.storage.database import Database

@@ -11,8 +11,8 @@ from sqlalchemy import QueuePool, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.deps import Deps
-from shared.contracts.calls import Lane
-from shared.places import find_existing_folder
+from shared.calls import Lane
+from shared.settings import find_existing_folder
 
 MIB = 1 << 20
 PATIENCE_S = 0.5

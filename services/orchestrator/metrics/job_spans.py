@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.metrics.window import Window, horizon
 from shared.storage.database import Database
-from shared.telemetry import row_spans
+from shared.telemetry import traces
 
 MOST = 100
 REMEMBERED_S = 3600
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 async def _trace(connection: AsyncConnection, row: Row[tuple[int, uuid.UUID]]) -> None:
     try:
-        await row_spans.trace_job(connection, row.id)
+        await traces.trace_job(connection, row.id)
     except SQLAlchemyError:
         raise
     except Exception:  # noqa: BLE001 - the spans of other jobs, and those to come, must not end with it

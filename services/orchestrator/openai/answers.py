@@ -11,11 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.openai.chat_jobs import ANSWER_FIELDS
 from services.orchestrator.openai.completions import ChatCompletion
 from services.orchestrator.openai.embeddings import check_dimensions, to_body
-from shared.contracts.replies import Embedded, Generated, Reply
-from shared.contracts.samples import Outcome, Texts
 from shared.errors import Invalid
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
+from shared.replies import Embedded, Generated, Reply
+from shared.samples import Outcome, Texts
 from shared.storage import corpora
 from shared.storage.database import sql, try_decode, try_decode_params
 from shared.storage.provenance import find_answering_text, find_extractor

@@ -15,13 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.openai.identifiers import BATCH, format_id
 from services.orchestrator.openai.lines import Line
 from services.orchestrator.openai.names import NamedModel
-from shared.contracts import canonical
-from shared.contracts.calls import Decoding
-from shared.contracts.datasets import DatasetItem
+from shared import canonical
+from shared.calls import Decoding
 from shared.pipelines.conversation import CONVERSATION
 from shared.pipelines.embedding import EMBEDDING
 from shared.runtime.parameters import parse_params
 from shared.runtime.submit import Draft, Drafting, Submission, insert
+from shared.samples import DatasetItem
 from shared.settings import Settings
 from shared.storage import datasets
 from shared.storage.batches import StoredBatch

@@ -14,9 +14,9 @@ from services.orchestrator.openai.files import to_page
 from services.orchestrator.openai.identifiers import BATCH, FILE, format_id, parse_id
 from services.orchestrator.openai.lines import Endpoint
 from services.orchestrator.openai.uploads import ExpiresAfter
-from shared.contracts.api_keys import Scope
 from shared.errors import Invalid, NotFound
 from shared.runtime.lifecycle import cancel_all
+from shared.shapes import Scope
 from shared.storage import batches, files
 
 router = APIRouter(prefix="/batches")

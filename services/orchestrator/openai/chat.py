@@ -14,10 +14,10 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.openai.chat_jobs import PendingJob, read_answer, submit_chat_job
 from services.orchestrator.openai.chat_requests import ChatCompletionRequest
 from services.orchestrator.openai.names import find_model
-from shared.access.refusals import encode_openai_error
-from shared.contracts.api_keys import Scope
+from shared.access.filters import encode_openai_error
 from shared.errors import MathragError
 from shared.runtime import submit
+from shared.shapes import Scope
 
 router = APIRouter(prefix="/chat")
 LONGEST_WAIT_S = 600.0

@@ -10,9 +10,9 @@ from services.orchestrator.deps import Deps
 from services.orchestrator.openai.chat_requests import ChatCompletionRequest
 from services.orchestrator.openai.completions import ChatCompletion
 from services.orchestrator.openai.names import NamedModel
-from shared.contracts.replies import FailureKind
 from shared.errors import Invalid, MathragError, Unavailable
 from shared.pipelines.conversation import CONVERSATION
+from shared.replies import FailureKind
 from shared.runtime import submit as submitting
 from shared.runtime.parameters import parse_params
 from shared.runtime.submit import Submission, question_for, submit, submit_conversations

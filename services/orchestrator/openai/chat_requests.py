@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from services.orchestrator.openai.bodies import NoTexts, Nothing, StrictBody
-from shared.contracts.calls import MAX_QUESTION, Decoding
-from shared.contracts.prompts import Message
-from shared.contracts.samples import Conversation
+from shared.calls import MAX_QUESTION, Decoding, Message
 from shared.errors import Invalid
 from shared.runtime.submit import choose_draw
+from shared.samples import Conversation
 
 MOST_MESSAGES = 1000
 LARGEST_SEED = 2**63 - 1

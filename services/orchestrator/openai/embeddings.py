@@ -15,9 +15,9 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.openai.bodies import StrictBody, put_in_list
 from services.orchestrator.openai.names import find_model
 from services.orchestrator.searching.call_answerer import to_refusal
-from shared.contracts.api_keys import Scope
 from shared.errors import Invalid
 from shared.models.retriever_client import NoReply, RetrieverClient
+from shared.shapes import Scope
 
 router = APIRouter()
 MOST_TEXTS = 2048

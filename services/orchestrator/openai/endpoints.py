@@ -4,7 +4,7 @@ from fastapi import Depends, FastAPI
 
 from services.orchestrator.api.queries import check_query
 from services.orchestrator.openai import batches, chat, embeddings, files, models, rerank
-from shared.access.refusals import OPENAI
+from shared.access.filters import OPENAI
 
 
 def install(app: FastAPI) -> None:

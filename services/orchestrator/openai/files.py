@@ -10,7 +10,7 @@ from services.orchestrator.api.routes import json
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.openai.identifiers import FILE, format_id, parse_id
 from services.orchestrator.openai.uploads import LARGEST, receive_upload
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import files
 
 router = APIRouter(prefix="/files")

@@ -11,10 +11,10 @@ from services.orchestrator.api.problems import make_openai_refusal, make_problem
 from services.orchestrator.openai.chat_requests import ChatCompletionRequest
 from services.orchestrator.openai.embeddings import EmbeddingsRequest
 from services.orchestrator.openai.names import ModelNotFound, NamedModel, find_named
-from shared.contracts.calls import MAX_QUESTION, Decoding
-from shared.contracts.samples import Conversation, Texts
+from shared.calls import MAX_QUESTION, Decoding
 from shared.errors import Invalid, MathragError
 from shared.runtime.submit import question_for
+from shared.samples import Conversation, Texts
 
 Endpoint = Literal["/v1/chat/completions", "/v1/embeddings"]
 EMBEDDINGS: Endpoint = "/v1/embeddings"

@@ -8,7 +8,7 @@ from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.api.routes import json
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.openai.names import NamedModel, find_model, list_all_models
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 
 router = APIRouter(prefix="/models")
 OWNER = "mathrag-gate"

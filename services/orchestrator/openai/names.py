@@ -10,13 +10,12 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from shared import suggestions
-from shared.contracts.params import Params
-from shared.contracts.samples import Item
 from shared.errors import NotFound
+from shared.params import Params
 from shared.pipelines import registry
-from shared.retrieval_settings import Embeddings, Reranker, Retrieval
 from shared.runtime.price import dry_run, make_placeholder_job
-from shared.settings import Settings
+from shared.samples import Item
+from shared.settings import Embeddings, Reranker, Retrieval, Settings
 from shared.storage.database import Database
 
 Kind = Literal["chat", "embedder", "reranker"]

@@ -11,12 +11,12 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.openai.bodies import StrictBody
 from services.orchestrator.openai.names import find_model
 from services.orchestrator.searching.call_answerer import to_refusal
-from shared.contracts.api_keys import Scope
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.replies import Failure, FailureKind
+from shared.calls import MAX_QUESTION
 from shared.errors import Invalid, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
+from shared.replies import Failure, FailureKind
 from shared.runtime.pins import pin_reranker
+from shared.shapes import Scope
 
 router = APIRouter()
 MOST_DOCUMENTS = 1000

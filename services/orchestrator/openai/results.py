@@ -11,7 +11,7 @@ from services.orchestrator.api.problems import make_problem
 from services.orchestrator.openai.answers import Answer, read_answers
 from services.orchestrator.openai.chat_jobs import make_failure
 from services.orchestrator.openai.lines import EMBEDDINGS
-from shared.access.refusals import encode_openai_error
+from shared.access.filters import encode_openai_error
 from shared.errors import MathragError
 from shared.storage.batches import StoredBatch
 from shared.storage.database import SampleState

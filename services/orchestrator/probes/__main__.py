@@ -10,8 +10,8 @@ from redis.asyncio import Redis
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import PATIENCE_S, checks
 from services.orchestrator.probes.registry import probes
-from shared.bearer import authorization
-from shared.checks.check import Check
+from shared.access.filters import authorization
+from shared.checks import Check
 from shared.settings import Settings, load
 from shared.storage.database import Database
 

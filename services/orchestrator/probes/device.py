@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import NotReady
-from shared.device_settings import Device
+from shared.checks import NotReady
 from shared.lease import residencies
 from shared.lease.policy import retry_wait_s
 from shared.lease.residencies import ResidencyRow
-from shared.models import known_versions
+from shared.models import commands
 from shared.plurals import format_count
 from shared.runtime.price import estimate_all
+from shared.settings import Device
 from shared.storage import devices
 
 SERVED = text("""
@@ -57,7 +57,7 @@ async def check_served(deps: Deps) -> str:
     missing = [name for name in names if name not in found]
     if missing:
         raise NotReady(f"no guard serves {', '.join(missing)}")
-    warnings = (known_versions.find_warning(row.backend, row.version) for row in found.values())
+    warnings = (commands.find_warning(row.backend, row.version) for row in found.values())
     return "; ".join([", ".join(names), *(f"warning: {each}" for each in warnings if each)])
 
 

@@ -8,7 +8,7 @@ from redis.exceptions import ResponseError
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import NotReady
+from shared.checks import NotReady
 
 MIB = 1 << 20
 DATABASE = text("SELECT pg_database_size(current_database())")

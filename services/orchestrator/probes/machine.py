@@ -10,8 +10,8 @@ import msgspec
 from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import NotReady
-from shared.places import find_existing_folder
+from shared.checks import NotReady
+from shared.settings import find_existing_folder
 
 GIB = 1 << 30
 LEAST_FREE = GIB

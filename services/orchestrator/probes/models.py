@@ -5,8 +5,8 @@ from functools import partial
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import Probe
 from services.orchestrator.probes.remote_checks import ask_check
-from shared.checks import models
-from shared.checks.check import advise_setting
+from shared import checks
+from shared.checks import advise_setting
 from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 
@@ -26,4 +26,4 @@ async def _look(name: str, deps: Deps) -> str:
         own = settings_for_device(deps.settings, device.id)
         if name in own.models and own.guard_url:
             return await ask_check(deps, own.guard_url, name)
-    return await models.check_model(name, deps.settings)
+    return await checks.check_model(name, deps.settings)

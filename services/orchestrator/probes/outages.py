@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import NotReady
+from shared.checks import NotReady
 from shared.storage import jobs
 
 

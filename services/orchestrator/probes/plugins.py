@@ -4,10 +4,10 @@ import asyncio
 import shlex
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import RESTART, NotReady
-from shared.contracts.plugins import State
+from shared.checks import RESTART, NotReady
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
+from shared.shapes import State
 from shared.storage import jobs
 
 MEND = {

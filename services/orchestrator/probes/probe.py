@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import DEEP_S, Check
-from shared.checks.run_check import run_check
+from shared.checks import DEEP_S, Check, run_check
 
 PATIENCE_S = 3.0
 

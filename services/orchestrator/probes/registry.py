@@ -19,8 +19,8 @@ from services.orchestrator.probes import (
     unserved_models,
 )
 from services.orchestrator.probes.probe import Probe, Run
-from shared.checks.check import EDITED, RESTART
-from shared.contracts.calls import Lane
+from shared.calls import Lane
+from shared.checks import EDITED, RESTART
 from shared.runtime.price import settings_for_device
 from shared.settings import Settings
 

@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import DEEP_S, RESTART, Check, NotReady
+from shared.checks import DEEP_S, RESTART, Check, NotReady
 
 
 async def ask_check(deps: Deps, url: str, name: str) -> str:

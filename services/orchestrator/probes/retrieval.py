@@ -9,8 +9,8 @@ import msgspec
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import Probe
 from services.orchestrator.probes.remote_checks import ask_check
-from shared.checks import retrieval
-from shared.checks.check import Check, NotReady, advise_setting
+from shared import checks
+from shared.checks import Check, NotReady, advise_setting
 from shared.settings import Settings
 
 PROGRAM = "services.retriever.checks"
@@ -36,7 +36,7 @@ async def _look(name: str, deps: Deps) -> str:
         return await ask_check(deps, deps.settings.retriever_url, name)
     if name == "elasticsearch":
         return await _run_program(name)
-    return await asyncio.to_thread(retrieval.check_retrieval_model, name, deps.settings.retrieval)
+    return await asyncio.to_thread(checks.check_retrieval_model, name, deps.settings.retrieval)
 
 
 async def _run_program(name: str) -> str:

@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from services.orchestrator.deps import Deps
 from services.orchestrator.probes.probe import Run
-from shared.checks.check import EDITED, NotReady
-from shared.contracts.calls import Lane
+from shared.calls import Lane
+from shared.checks import EDITED, NotReady
 from shared.pipelines import registry
 from shared.settings import REPOSITORY
 

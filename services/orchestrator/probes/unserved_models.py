@@ -3,7 +3,7 @@
 import shlex
 
 from services.orchestrator.deps import Deps
-from shared.checks.check import RESTART, NotReady
+from shared.checks import RESTART, NotReady
 from shared.storage import jobs as stored_jobs
 
 

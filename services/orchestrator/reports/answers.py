@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from msgspec.structs import asdict
 
 from services.orchestrator.reports.tally import Accuracy, Grades, compute_accuracy
-from shared.contracts.measures import make_answer_measure, measure_within
-from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval
-from shared.statistics.shares import count_values
+from shared.shapes import make_answer_measure, measure_within
+from shared.statistics.intervals import Interval, bootstrap, count_values
 from shared.storage.samples import SampleWithOutcome
 
 KS = (1, 5, 10)

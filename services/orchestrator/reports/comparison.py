@@ -16,15 +16,14 @@ from services.orchestrator.reports.facts import load_facts
 from services.orchestrator.reports.headline import write_finding
 from services.orchestrator.reports.measure_means import check_scores, compute_mean, make_conflict
 from services.orchestrator.reports.tally import compute_accuracy
-from shared.contracts.measures import ACCURACY, Measure
 from shared.errors import Conflict, Invalid
 from shared.plurals import format_count
 from shared.rag.taxonomy import Ending
-from shared.statistics import pairs, shares, significance
-from shared.statistics.bootstrap import bootstrap
-from shared.statistics.pairs import PairComparison
-from shared.statistics.repeats import measure_spread
-from shared.statistics.shares import Graded, Table
+from shared.shapes import ACCURACY, Measure
+from shared.statistics import intervals
+from shared.statistics import significance as significance_module
+from shared.statistics.intervals import Graded, Table, bootstrap, measure_spread
+from shared.statistics.significance import PairComparison
 from shared.storage import jobs as stored_jobs
 from shared.storage import samples as stored_samples
 from shared.storage.database import TERMINAL, Database, try_decode_params
@@ -184,9 +183,9 @@ def _make_comparison(
     compared = [_make_compared(read, system) for system in systems]
     degrees = read.readings.measure.has_degrees
     tables = [[read.common.get(both, {}) for both in _match_jobs(*pair)] for pair in wanted]
-    count = sum(shares.count_items(strata) > 0 for strata in tables) or 1
-    tests = [pairs.compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
-    family = significance.correct_family([each if each.items else None for each in tests])
+    count = sum(intervals.count_items(strata) > 0 for strata in tables) or 1
+    tests = [significance_module.compare_pair(strata, degrees=degrees, tests=count) for strata in tables]
+    family = significance_module.correct_family([each if each.items else None for each in tests])
     counted = {system.name: sum(read.questions.get(row, 0) for row in system.jobs.values()) for system in systems}
     found = [
         _make_versus(left.name, right.name, corrected or alone, counted, _count_moves(read, left, right))
@@ -210,7 +209,7 @@ def _make_compared(read: _Read, system: System) -> Compared:
         items=together.total(),
         accuracy=compute_accuracy(_sum_items(read.accuracy, rows)),
         measured=compute_mean(read.readings.measure, together, read.readings.unit),
-        bootstrap=bootstrap([shares.count_values(each, read.readings.unit) for each in measured]),
+        bootstrap=bootstrap([intervals.count_values(each, read.readings.unit) for each in measured]),
         repeats=measure_spread(
             [_repeat(read, rows, number) for number in range(max(read.facts[row].repeats for row in rows))]
         ),
@@ -246,7 +245,7 @@ def _make_versus(
         left_only=counted[left] - pair.items,
         right_only=counted[right] - pair.items,
         moved=changed,
-        words=pairs.describe_pair(pair),
+        words=significance_module.describe_pair(pair),
         **msgspec.structs.asdict(pair),
     )
 

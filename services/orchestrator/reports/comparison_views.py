@@ -5,10 +5,8 @@ import uuid
 import msgspec
 
 from services.orchestrator.reports.tally import Accuracy
-from shared.statistics.intervals import Interval
-from shared.statistics.pairs import PairComparison
-from shared.statistics.repeats import Repeats
-from shared.statistics.significance import Mean
+from shared.statistics.intervals import Interval, Repeats
+from shared.statistics.significance import Mean, PairComparison
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

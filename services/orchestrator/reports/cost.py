@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.reports.work import select_over_calls
-from shared.model_settings import Model, TokenPrice
+from shared.settings import Model, TokenPrice
 
 # `uncounted` are replies of a server that does not count tokens. A failure without tokens never reached the model.
 USED = select_over_calls("""

@@ -1,10 +1,10 @@
 """Determines which calls each repeat of a job makes anew, and so what the spread over its repeats measures."""
 
-from shared.contracts.params import Params
 from shared.errors import Unreadable
+from shared.params import Params
 from shared.pipelines.imported import IMPORTED
 from shared.runtime.price import is_greedy, list_drawn_roles
-from shared.statistics.repeats import CLUSTERED, explain_repeats
+from shared.statistics.intervals import CLUSTERED, explain_repeats
 
 
 def find_drawn_roles(pipeline: str, params: Params | None, reuse: str) -> list[str] | None:

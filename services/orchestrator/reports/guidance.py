@@ -6,9 +6,8 @@ from collections.abc import Iterable
 import msgspec
 
 from services.orchestrator.reports.tally import Accuracy, Grades
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Decision
 from shared.rag import guidance, rule_lists
+from shared.samples import Decision, SampleRow
 from shared.storage.samples import SampleWithOutcome
 
 MOST = 20

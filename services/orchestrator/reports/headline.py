@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from services.orchestrator.reports.comparison_views import Compared, Versus
-from shared.statistics import pairs
+from shared.statistics import significance
 
 MOST_NAMED = 3
 """Number of systems above which the sentence gives their count in place of their names."""
@@ -30,10 +30,10 @@ def find_pair(found: Sequence[Versus], name: str, other: str | None) -> Versus |
 def swap_sides(found: Versus) -> Versus:
     """Exchange the sides of a pair; `moved` is left out."""
     changed = msgspec.structs.replace(
-        pairs.reverse_pair(found),
+        significance.reverse_pair(found),
         left=found.right, right=found.left, left_only=found.right_only, right_only=found.left_only, moved={},
     )  # fmt: skip
-    return msgspec.structs.replace(changed, words=pairs.describe_pair(changed))
+    return msgspec.structs.replace(changed, words=significance.describe_pair(changed))
 
 
 def write_finding(systems: Sequence[Compared], found: Sequence[Versus], baseline: str | None) -> str:

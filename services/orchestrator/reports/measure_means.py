@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from services.orchestrator.reports.tally import compute_accuracy
-from shared.contracts.measures import EXACT, SCORE, Measure, find_measure
 from shared.errors import Conflict, Invalid
 from shared.rag.graders import GRADERS, grader_of_results
-from shared.statistics import shares, significance
-from shared.statistics.shares import Graded
+from shared.shapes import EXACT, SCORE, Measure, find_measure
+from shared.statistics import intervals, significance
+from shared.statistics.intervals import Graded
 from shared.statistics.significance import Mean
 from shared.storage.database import try_decode_params
 
@@ -38,7 +38,7 @@ def parse_measure(name: str) -> Measure:
 def compute_mean(measured: Measure, items: Graded, unit: int = 1) -> Mean:
     """Return the mean over items: of a score with Student's interval, of a yes-or-no measure with Wilson's."""
     if measured.has_degrees:
-        values = shares.count_values(items, unit)
+        values = intervals.count_values(items, unit)
         return significance.estimate_mean([float(value) for value, count in values.items() for _ in range(count)])
     found = compute_accuracy(items)
     known = found.value is not None

@@ -22,15 +22,14 @@ from services.orchestrator.reports.retrieval import Findings, Retrieval
 from services.orchestrator.reports.scores import Score, Scores
 from services.orchestrator.reports.tally import Accuracy, SampleTally, TheirScores
 from services.orchestrator.reports.work import Stage, Work, count_work
-from shared.contracts.params import Params
-from shared.contracts.provenance import Residency
-from shared.contracts.samples import GateDecision
-from shared.model_settings import Model
 from shared.pages.formatting import format_accuracy
+from shared.params import Params
 from shared.pipelines.binding import Pin
 from shared.plurals import format_count
-from shared.statistics.intervals import Interval
-from shared.statistics.repeats import Repeats
+from shared.records import Residency
+from shared.samples import GateDecision
+from shared.settings import Model
+from shared.statistics.intervals import Interval, Repeats
 from shared.storage import jobs
 from shared.storage import samples as stored_samples
 from shared.storage.database import Database, try_decode

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from shared.contracts.samples import Candidate, Outcome
 from shared.rag import metrics
+from shared.samples import Candidate, Outcome
 from shared.statistics import significance
 from shared.statistics.significance import Difference, Mean
 from shared.storage.samples import ABSENT, SampleWithOutcome

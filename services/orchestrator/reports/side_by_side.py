@@ -4,8 +4,8 @@ import msgspec
 from anyio import to_thread
 
 from services.orchestrator.reports.prompt_difference import PromptDifference, compare_prompts
-from shared.contracts.provenance import Provenance
-from shared.contracts.replies import Generated
+from shared.records import Provenance
+from shared.replies import Generated
 from shared.storage import samples
 from shared.storage.database import Database
 from shared.storage.provenance import load_provenance

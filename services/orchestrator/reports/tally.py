@@ -5,13 +5,17 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import ExtractedBy, Extraction, Outcome
 from shared.pipelines.imported import IMPORTED
-from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import Interval
-from shared.statistics.repeats import Repeats, measure_spread
-from shared.statistics.shares import Graded, count_values, estimate_share
+from shared.samples import ExtractedBy, Extraction, Outcome, SampleRow
+from shared.statistics.intervals import (
+    Graded,
+    Interval,
+    Repeats,
+    bootstrap,
+    count_values,
+    estimate_share,
+    measure_spread,
+)
 from shared.storage.samples import SampleWithOutcome
 
 LISTED = 20

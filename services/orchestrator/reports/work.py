@@ -7,8 +7,8 @@ import msgspec
 from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from shared.contracts.calls import CALL_KINDS
-from shared.contracts.provenance import Residency
+from shared.calls import CALL_KINDS
+from shared.records import Residency
 from shared.storage.database import sql
 from shared.storage.provenance import load_residencies
 

@@ -8,13 +8,12 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds
-from shared.contracts.architecture import MIB
-from shared.contracts.calls import Lane
-from shared.device_settings import Device
+from shared.calls import Lane
 from shared.lease import memory, residencies
 from shared.lease.memory import Estimate, Hardware, LearnedMemory, read_context
 from shared.lease.plan import Demand, Room
-from shared.model_settings import Model
+from shared.settings import Device, Model
+from shared.shapes import MIB
 
 MODELS = text("""
     SELECT id, name, device, footprint_mib, estimated, architecture, options FROM models

@@ -11,7 +11,7 @@ from services.orchestrator.scheduling import needs
 from services.orchestrator.scheduling.demands import ModelCalls, load_demands
 from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from services.orchestrator.scheduling.needs import Needs
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.errors import Unreadable
 from shared.lease.plan import Plan, Room, plan
 from shared.lease.policy import ModelGroup

@@ -13,12 +13,12 @@ from anyio import to_thread
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.demands import ModelCalls
-from shared.contracts.calls import Lane
-from shared.contracts.params import Params
-from shared.contracts.samples import Item
+from shared.calls import Lane
+from shared.params import Params
 from shared.pipelines.binding import Bound
 from shared.runtime.advance import JobSpec
 from shared.runtime.price import MadeUpLibrary, dry_rounds
+from shared.samples import Item
 from shared.storage.database import sql
 
 Calls = Counter[tuple[int, Lane]]

@@ -12,7 +12,7 @@ from services.orchestrator.scheduling.live import LivePlan
 from services.orchestrator.scheduling.measured_seconds import MeasuredSecondsReader
 from services.orchestrator.scheduling.routine import Routine
 from services.orchestrator.scheduling.snapshots import Observer
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.lease import Phase, RedisLease
 from shared.lease.policy import (

@@ -8,12 +8,12 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.orchestrator.scheduling.measured_seconds import MeasuredSeconds, MeasuredSecondsReader
-from shared.contracts.calls import Lane
-from shared.device_settings import Device
+from shared.calls import Lane
 from shared.lease import residencies
 from shared.lease.policy import DeviceResidency, FlipRules, ModelLoad, WorkloadSnapshot, stands_idle
 from shared.plugins.loading import encode_usable_pins
 from shared.runtime.queue import any_ready
+from shared.settings import Device
 from shared.storage.database import sql
 
 STARVED_S = 60.0

@@ -10,14 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from services.orchestrator.scheduling.demands import ModelCalls
 from services.orchestrator.scheduling.needs import Needs
 from shared import suggestions
-from shared.contracts.architecture import MIB, Architecture
-from shared.contracts.calls import Lane
-from shared.contracts.fields import WHOLE
-from shared.contracts.params import Params
+from shared.calls import Lane
 from shared.errors import Invalid
 from shared.lease.memory import F16_BYTES, Q8_BYTES, Estimate, Hardware, MemoryEstimate, estimate_memory
 from shared.lease.plan import Demand, RetrievalDemand, Room
-from shared.models.presets import PRESETS
+from shared.models.commands import PRESETS
+from shared.params import WHOLE, Params
+from shared.shapes import MIB, Architecture
 
 MOST_MODELS = 4
 MOST_DEVICES = 4

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 import httpx2
 
 from services.orchestrator.deps import Deps
-from shared.contracts.calls import Call, Rerank, Retrieve
-from shared.contracts.documents import Document
-from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved, Scored
+from shared.calls import Call, Rerank, Retrieve
 from shared.errors import MathragError, TooLarge, Unavailable
 from shared.models.retriever_client import NoReply, RetrieverClient
+from shared.replies import Document, Failure, FailureKind, Reply, Retrieved, Scored
 from shared.runtime.pins import NO_RERANKER, NOT_CONFIGURED
 from shared.storage.provenance import LibraryCache, list_mentioned_documents
 

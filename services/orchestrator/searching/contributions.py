@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from shared.contracts.params import Params
-from shared.contracts.samples import Candidate, Decision
+from shared.params import Params
+from shared.samples import Candidate, Decision
 
 
 class SearchFusion(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,10 +5,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from shared.contracts.calls import Rerank, Yielded
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Retrieved, Scored, require
-from shared.contracts.samples import Decision, Library, Trace
+from shared.calls import Rerank, Yielded
+from shared.params import Params
 from shared.rag import wordings
 from shared.rag.crag import THRESHOLDS, CragEvaluation, Score, make_decision, make_evaluation, score_by_similarity
 from shared.rag.diversity import measure_diversity
@@ -16,6 +14,8 @@ from shared.rag.enhancement import enhance
 from shared.rag.paths import RecallPath, gather, merge_paths
 from shared.rag.provenance import FoundLists, make_fused_trace, make_search, make_searches, make_single_trace
 from shared.rag.relevance import make_ranked_trace, rank_by_relevance
+from shared.replies import Failure, FailureKind, Retrieved, Scored, require
+from shared.samples import Decision, Library, Trace
 
 Mode = Literal["dense", "sparse", "hybrid"]
 NO_MODEL = Failure(

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from services.orchestrator.web.page import page
 from shared.errors import NotFound
-from shared.pages import assets
+from shared.pages import pages
 
 router = APIRouter()
 FOREVER = "public, max-age=31536000, immutable"
@@ -21,11 +21,11 @@ async def asset(path: str, request: Request) -> Response:
 @page(router, "/favicon.ico", None)
 async def favicon(request: Request) -> Response:
     """Serves the icon that browsers request by themselves."""
-    return _answer(assets.asset_path("icon.svg").removeprefix("/assets/"), request)
+    return _answer(pages.asset_path("icon.svg").removeprefix("/assets/"), request)
 
 
 def _answer(path: str, request: Request) -> Response:
-    found = assets.find_asset(path)
+    found = pages.find_asset(path)
     if found is None:
         raise NotFound(f"there is no file /assets/{path}", hint="reload the page: its files have been renamed since")
     headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.changed_samples import ContextDocument, documents
 from services.orchestrator.web.page import Visit, Visitor, page
-from shared.contracts.provenance import Provenance
 from shared.pages.pages import format_query
+from shared.records import Provenance
 from shared.storage import samples
 from shared.storage.provenance import load_provenance
 

@@ -10,10 +10,10 @@ from services.orchestrator.api.comparison import ChangedQuery, JobPairQuery
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.reports.side_by_side import load_side_by_side
 from services.orchestrator.web.page import Visitor, page
-from shared.contracts.documents import Document
-from shared.contracts.provenance import Provenance
-from shared.contracts.samples import Candidate
 from shared.pages.pages import format_query
+from shared.records import Provenance
+from shared.replies import Document
+from shared.samples import Candidate
 from shared.storage import samples
 
 router = APIRouter()

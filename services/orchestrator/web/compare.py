@@ -15,11 +15,11 @@ from services.orchestrator.reports.comparison_views import Compared, Comparison,
 from services.orchestrator.reports.headline import find_best, find_pair
 from services.orchestrator.reports.measure_means import parse_measure
 from services.orchestrator.web.page import Visit, Visitor, page
-from shared.contracts.measures import ACCURACY, EXACT, SCORE
 from shared.errors import Invalid
 from shared.pages.charts.whiskers import draw_whisker
 from shared.pages.pages import format_query
 from shared.rag.taxonomy import Ending
+from shared.shapes import ACCURACY, EXACT, SCORE
 from shared.storage import database, datasets
 from shared.storage import jobs as stored_jobs
 

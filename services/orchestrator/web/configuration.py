@@ -10,11 +10,10 @@ from services.orchestrator.api.configuration import change_configuration, compar
 from services.orchestrator.api.effective_settings import list_settings
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, go_to, page
-from shared.contracts.api_keys import Scope
-from shared.contracts.fields import WHOLE
-from shared.contracts.params import Params
-from shared.pages.differences import compare_trees, flatten_tree
+from shared.pages.formatting import compare_trees, flatten_tree
 from shared.pages.pages import format_query
+from shared.params import WHOLE, Params
+from shared.shapes import Scope
 from shared.storage import configurations
 from shared.storage import database as storage
 from shared.storage.database import Database

@@ -8,7 +8,7 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.probes.probe import Probe, checks
 from services.orchestrator.probes.registry import list_readiness_probes, probes
 from services.orchestrator.web.page import Visit, Visitor, page
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 
 router = APIRouter()
 

@@ -22,11 +22,11 @@ from services.orchestrator.experiments.report import ExperimentReport, Row, repo
 from services.orchestrator.reports.measure_means import parse_measure
 from services.orchestrator.web.compare import MEASURES, make_rows, select_notes
 from services.orchestrator.web.page import Visitor, page
-from shared.contracts.measures import ACCURACY
 from shared.pages.charts.heat import HeatCell, draw_heat_table
 from shared.pages.charts.points import MAX_SERIES as MOST_LINES
 from shared.pages.charts.points import IntervalPoint, draw_points
 from shared.pages.pages import format_query
+from shared.shapes import ACCURACY
 from shared.storage import database, experiments
 
 router = APIRouter()

@@ -10,10 +10,10 @@ from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.job_progress import load_progress
 from services.orchestrator.web.live import Fragment, stream
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
-from shared.contracts.api_keys import Scope
-from shared.contracts.changed_params import list_changes
-from shared.pages.texts import format_json
+from shared.pages.formatting import format_json
+from shared.params import list_changes
 from shared.pipelines import registry
+from shared.shapes import Scope
 from shared.storage import jobs as stored_jobs
 from shared.storage.jobs import Job
 

@@ -8,9 +8,9 @@ import msgspec
 from services.orchestrator.api import parameters
 from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.deps import Deps
-from shared.contracts.params import Params
 from shared.docstrings import read_docstrings
 from shared.errors import Invalid
+from shared.params import Params
 from shared.pipelines import registry
 from shared.runtime.parameters import parse_params
 from shared.runtime.submit import Submission

@@ -9,10 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.orchestrator.deps import Deps
 from services.orchestrator.reports.tally import Accuracy, compute_accuracy
 from services.orchestrator.web.page import as_json
-from shared.contracts.samples import GateDecision
 from shared.pages import formatting
 from shared.pages.charts import bars, gate
-from shared.statistics.shares import Graded
+from shared.samples import GateDecision
+from shared.statistics.intervals import Graded
 from shared.storage import jobs as stored_jobs
 from shared.storage.database import RUNNABLE, TERMINAL
 from shared.storage.jobs import Job

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Form, Response
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.messages import list_messages
 from services.orchestrator.web.page import Visit, Visitor, go_to, page
-from shared.contracts.api_keys import Scope, parse_duration
 from shared.errors import Conflict
+from shared.shapes import Scope, parse_duration
 from shared.storage import keys
 
 router = APIRouter()

@@ -17,12 +17,11 @@ from services.orchestrator.api.labels import (
 )
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, go_to, page, parse_as
-from shared.contracts.api_keys import Scope
-from shared.contracts.labels import KINDS
 from shared.errors import Conflict
 from shared.pages.charts.whiskers import draw_whisker
 from shared.pages.pages import format_query
 from shared.runtime.pins import LabelCalibration, calibrate_judge
+from shared.shapes import KINDS, Scope
 from shared.storage import database, jobs
 from shared.storage import labels as stored_labels
 from shared.storage.jobs import JobSelection

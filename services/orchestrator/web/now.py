@@ -11,8 +11,8 @@ from services.orchestrator.api.now import load_activity
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.live import Fragment, stream
 from services.orchestrator.web.page import Visitor, as_json, go_to, make_environment, page
-from shared.contracts.api_keys import Scope
 from shared.pages.charts.timeline import draw_timeline
+from shared.shapes import Scope
 from shared.storage import devices, jobs
 
 router = APIRouter()

@@ -18,10 +18,10 @@ from services.orchestrator.access.identity import get_caller
 from services.orchestrator.access.scopes import declare_scope
 from services.orchestrator.access.values import check_text
 from services.orchestrator.web.navigation import LINKS, find_current
-from shared.access.browser_filter import comes_from_here
-from shared.contracts.api_keys import Scope, allows
+from shared.access.filters import comes_from_here
 from shared.errors import Forbidden, Invalid
 from shared.pages.pages import Pages
+from shared.shapes import Scope, allows
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 Model = TypeVar("Model", bound=BaseModel)

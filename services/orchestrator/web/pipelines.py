@@ -6,7 +6,7 @@ from services.orchestrator.api.pipelines import get_details, list_views
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.corpora import JOBS
 from services.orchestrator.web.page import Visitor, as_json, page
-from shared.pages.differences import flatten_tree
+from shared.pages.formatting import flatten_tree
 from shared.pipelines.registry import AFTERWARDS
 from shared.pipelines.switches import covers
 from shared.storage import configurations, jobs

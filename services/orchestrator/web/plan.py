@@ -14,7 +14,7 @@ from services.orchestrator.web.job_form import MODELS, load_choices, select_sect
 from services.orchestrator.web.messages import FormResult, try_form
 from services.orchestrator.web.page import Visitor, page, parse_as
 from shared.lease.plan import Option
-from shared.models.presets import PRESETS
+from shared.models.commands import PRESETS
 from shared.pages import formatting
 from shared.pages.charts.memory import draw_memory
 from shared.settings import Settings

@@ -5,8 +5,8 @@ from fastapi import APIRouter, Response
 from services.orchestrator import reports
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.page import Visitor, as_json, page
-from shared.pages.report_lines import build_lines
-from shared.pages.texts import format_json
+from shared.pages.formatting import format_json
+from shared.pages.lines import build_lines
 
 router = APIRouter()
 

@@ -6,7 +6,7 @@ from services.orchestrator.api.rules import RuleFilters
 from services.orchestrator.deps import RequestDeps
 from services.orchestrator.web.corpora import DocumentsQuery
 from services.orchestrator.web.page import Visitor, as_json, page
-from shared.pages import rule_lines
+from shared.pages import lines
 from shared.pages.pages import format_query
 from shared.storage import database
 from shared.storage import rules as stored_rules
@@ -41,7 +41,7 @@ async def show_bank(bank: str, visit: Visitor, deps: RequestDeps) -> Response:
         rules = await stored_rules.list_rules(connection, found.name, query.make_selection(), query.limit, query.cursor)
     filters = query.model_dump(exclude={"cursor"}, exclude_defaults=True)
     drawn = [
-        {**each, "body": rule_lines.format_body(each), "head": rule_lines.format_atom(each["head"])}
+        {**each, "body": lines.format_body(each), "head": lines.format_atom(each["head"])}
         for each in as_json(rules.data)
     ]
     return visit.show(

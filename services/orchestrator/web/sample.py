@@ -10,15 +10,13 @@ from markupsafe import Markup
 
 from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.web.page import Visitor, page
-from shared.contracts.provenance import Attempt, Provenance, Step
-from shared.contracts.replies import Generated, Rated
-from shared.contracts.samples import Candidate
 from shared.pages.charts import slope
-from shared.pages.decisions import describe_decision
-from shared.pages.guiding_rules import name_rules
+from shared.pages.lines import describe_decision, name_rules, summarise_reply
 from shared.pages.pages import format_query
-from shared.pages.replies import summarise_reply
 from shared.rag.candidates import sort_as_found
+from shared.records import Attempt, Provenance, Step
+from shared.replies import Generated, Rated
+from shared.samples import Candidate
 from shared.storage import corpora
 from shared.storage.corpora import Shown
 from shared.storage.jobs import Job

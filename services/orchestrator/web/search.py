@@ -12,12 +12,12 @@ from services.orchestrator.deps import Deps, RequestDeps
 from services.orchestrator.searching.steps import Mode
 from services.orchestrator.web.messages import FormResult, try_form
 from services.orchestrator.web.page import Visitor, page, parse_as
-from shared.pages import highlights
+from shared.pages import formatting
 from shared.pages.charts.shares import draw_shares
 from shared.pipelines.switches import covers
 from shared.rag.dictionary import is_generic
-from shared.retrieval_settings import Retrieval
 from shared.runtime.parameters import parse_params
+from shared.settings import Retrieval
 from shared.storage import configurations, corpora, database
 
 router = APIRouter()
@@ -68,7 +68,7 @@ def _make_values(answer: Any, query: Mapping[str, str], retrieval: Retrieval) ->
         "answer": answer, "lists": _describe_lists(retrieval),
         "how": {hit.hash: list(_list_ranks(hit)) for hit in answer.hits},
         "bar": lambda hit: draw_shares([each.adds or 0.0 for each in _list_ranks(hit)], best),
-        "marked": partial(highlights.highlight, terms=_extract_terms(query["q"])),
+        "marked": partial(formatting.highlight, terms=_extract_terms(query["q"])),
         "fallbacks": [decision for decision in answer.decisions if decision.fallback],
     }  # fmt: skip
 
@@ -99,5 +99,5 @@ def _list_ranks(hit: SearchHit) -> Iterator[ListRank]:
 
 def _extract_terms(question: str) -> frozenset[str]:
     """Return the words of the question, without stop words unless there are no others."""
-    every = highlights.extract_terms(question)
+    every = formatting.extract_terms(question)
     return frozenset(word for word in every if not is_generic(word)) or every

@@ -19,9 +19,9 @@ from services.orchestrator.web import job_form
 from services.orchestrator.web.messages import FormResult, list_messages, try_form
 from services.orchestrator.web.page import Visit, Visitor, go_to, page, parse_as
 from services.orchestrator.web.plan import make_plan_values
-from shared.contracts.api_keys import Scope
 from shared.errors import IdempotencyMismatch, Invalid
 from shared.runtime.submit import copy_submission
+from shared.shapes import Scope
 from shared.storage import configurations
 from shared.storage import jobs as stored_jobs
 

@@ -9,7 +9,7 @@ from elasticsearch import Elasticsearch
 from elasticsearch.serializer import CompatibilityModeJsonSerializer, CompatibilityModeNdjsonSerializer
 
 from services.retriever.elasticsearch.failures import OVERLOADED, URL
-from shared import retrieval_settings
+from shared import settings as settings_module
 from shared.errors import Unavailable
 
 BACK_OFF_S = 0.5
@@ -40,7 +40,7 @@ class _Ndjson(_Msgspec, CompatibilityModeNdjsonSerializer):
 SERIALIZERS = {each.mimetype: each() for each in (_Json, _Ndjson)}
 
 
-def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Elasticsearch:
+def connect(settings: settings_module.Elasticsearch, connections: int) -> Elasticsearch:
     """Make a client for this number of threads; it connects at its first request.
 
     A request that is refused for now, or cannot be sent, is sent again up to `settings.retries` times, if there are
@@ -52,7 +52,7 @@ def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Ela
     try:
         urls = settings.addresses
         if not urls:
-            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {retrieval_settings.SERVER_URL}")
+            raise Unavailable("no Elasticsearch is named", hint=f"set {URL}, as in {settings_module.SERVER_URL}")
         return Elasticsearch(
             list(urls),
             api_key=settings.api_key or None,
@@ -67,10 +67,10 @@ def connect(settings: retrieval_settings.Elasticsearch, connections: int) -> Ela
             **_choose_trust(settings),
         )
     except ValueError as error:
-        raise Unavailable(str(error), hint=f"correct {URL}, as in {retrieval_settings.SERVER_URL}") from None
+        raise Unavailable(str(error), hint=f"correct {URL}, as in {settings_module.SERVER_URL}") from None
 
 
-def _choose_trust(settings: retrieval_settings.Elasticsearch) -> dict[str, Any]:
+def _choose_trust(settings: settings_module.Elasticsearch) -> dict[str, Any]:
     """Return the client's options for the server's certificate: known authorities, `ca_certs` or `fingerprint`."""
     if settings.fingerprint:
         return {"ssl_assert_fingerprint": settings.fingerprint}

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from services.retriever.elasticsearch import backend
 from services.retriever.elasticsearch.server import MOST_HITS, Body, ElasticsearchServer
 from services.retriever.ports import UNSIGNED, Batch, IndexMatch
-from shared.models.ports import Embedder
-from shared.retrieval_settings import Dense, VectorGraph
+from shared.models.embedding import Embedder
+from shared.settings import Dense, VectorGraph
 
 FIELD = "vector"
 DIGEST = "digest"

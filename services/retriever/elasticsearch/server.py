@@ -29,7 +29,7 @@ from services.retriever.elasticsearch.failures import (
     refuse_reply,
     translate_errors,
 )
-from shared import retrieval_settings
+from shared import settings as settings_module
 from shared.errors import Invalid, MathragError, Unavailable
 
 CHUNK = 500
@@ -61,7 +61,7 @@ Body = Mapping[str, Any]
 class ElasticsearchServer:
     """Sends requests to the Elasticsearch server that the settings name."""
 
-    def __init__(self, settings: retrieval_settings.Elasticsearch) -> None:
+    def __init__(self, settings: settings_module.Elasticsearch) -> None:
         """Prepare the client without connecting.
 
         Raises:

@@ -16,15 +16,15 @@ from services.retriever.evaluation.evaluate import evaluate
 from services.retriever.evaluation.requests import Evaluate, Request
 from services.retriever.evaluation.searcher import CollectionSearcher
 from services.retriever.evaluation.tune import tune
-from shared import settings
+from shared import settings as settings_module
 from shared.errors import MathragError
-from shared.models import retrieval_models
+from shared.models import servers
 from shared.settings import Settings
 
 
 def main() -> None:
     try:
-        found, code = answer(requests.read(), settings.load()), 0
+        found, code = answer(requests.read(), settings_module.load()), 0
     except MathragError as error:
         found, code = {"error": {"kind": error.kind, "message": error.message, "hint": error.hint}}, 1
     sys.stdout.buffer.write(msgspec.json.encode(found))
@@ -39,8 +39,8 @@ def answer(request: Request, settings: Settings) -> dict[str, Any]:
     """
     collection, retrieval = Collection(Path(request.folder)), settings.retrieval
     with (
-        retrieval_models.open_embedder(retrieval.embeddings) as embedder,
-        retrieval_models.open_reranker(retrieval.reranker) as reranker,
+        servers.open_embedder(retrieval.embeddings) as embedder,
+        servers.open_reranker(retrieval.reranker) as reranker,
     ):
         indexes = make_backends(retrieval, embedder)
         searcher = CollectionSearcher(indexes, settings.data_dir, collection, request.k, reranker)

@@ -9,11 +9,11 @@ import msgspec
 
 from services.retriever.ports import Batch
 from services.retriever.texts import make_indexed_text
-from shared.contracts import canonical
-from shared.contracts.documents import CorpusRecord
+from shared import canonical
 from shared.errors import Invalid, NotFound
 from shared.ingest import corpora, datasets, paths, qrels
 from shared.ingest.reader import Reader
+from shared.replies import CorpusRecord
 
 CORPUS = "corpus.jsonl"
 BATCH = 1000

@@ -7,7 +7,7 @@ import msgspec
 from services.retriever.evaluation.collection import Queries
 from services.retriever.evaluation.modes import Kind, Mode
 from services.retriever.ports import IndexMatch
-from shared.contracts.params import Params
+from shared.params import Params
 from shared.rag import wordings
 from shared.rag.enhancement import EnhancedQuestion, enhance
 from shared.rag.fusion import fuse

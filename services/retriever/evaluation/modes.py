@@ -6,8 +6,8 @@ from typing import Literal
 import msgspec
 
 from services.retriever.ports import IndexMatch
-from shared.contracts.params import EnhanceParams, FusionParams, Params
 from shared.errors import Invalid
+from shared.params import EnhanceParams, FusionParams, Params
 from shared.rag.fusion import fuse
 from shared.rag.normalise import NORMALISERS
 

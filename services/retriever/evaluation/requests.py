@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from shared.contracts.params import Params
 from shared.errors import Invalid
+from shared.params import Params
 
 Depth = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 

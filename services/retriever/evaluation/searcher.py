@@ -10,9 +10,9 @@ from services.retriever.evaluation.collection import Collection, Queries
 from services.retriever.evaluation.enhanced_queries import EnhancedQueries
 from services.retriever.evaluation.modes import Kind, Mode
 from services.retriever.ports import Backend, IndexMatch, SearchIndex
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Invalid, Unavailable
-from shared.models.ports import ModelFailed, Reranker
+from shared.models.embedding import ModelFailed, Reranker
 
 FOLDER = "evaluations"
 """Folder below the data directory; it may be deleted at any time."""

@@ -23,7 +23,7 @@ from shared.errors import MathragError
 from shared.extras import install_command
 from shared.ingest.corpora import read_corpus
 from shared.ingest.paths import corpus_lines
-from shared.retrieval_settings import Embeddings
+from shared.settings import Embeddings
 
 MOST = 4096
 """Upper bound of a batch's size and of the number of epochs."""

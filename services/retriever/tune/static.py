@@ -15,7 +15,7 @@ from services.retriever.tune.recall import Recall, measure_recall
 from services.retriever.tune.report import Epoch
 from services.retriever.tune.sampling import draw_batches
 from services.retriever.tune.tower import Ids, Tower
-from shared.models.static_embeddings import FILES, QUERY_FILE, StaticEmbedder
+from shared.models.embedding import FILES, QUERY_FILE, StaticEmbedder
 
 BLOCK = 256
 """Queries that are embedded together."""

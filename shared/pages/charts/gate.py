@@ -6,7 +6,7 @@ from math import sqrt
 
 from markupsafe import Markup
 
-from shared.contracts.samples import GateDecision, Strategy
+from shared.samples import GateDecision, Strategy
 
 SIDE, LEFT, TOP = 200, 34, 8
 """Side of the scatter plot's square and its offsets, in units of the viewBox."""

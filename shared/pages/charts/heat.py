@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from shared.pages.texts import escape_visible
+from shared.pages.formatting import escape_visible
 
 STEPS = 8
 """Shades above the lightest one; the style sheet has a class for each."""

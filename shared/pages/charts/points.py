@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from shared.pages.texts import escape_visible
+from shared.pages.formatting import escape_visible
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 8, 34

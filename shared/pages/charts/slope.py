@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from shared.pages.texts import HIDDEN
+from shared.pages.formatting import HIDDEN
 
 WIDTH, ROW, TOP = 400, 24, 30
 LEFT, RIGHT = 140, 260

@@ -7,7 +7,7 @@ import msgspec
 
 from shared.pages.figures import library, style
 from shared.pages.figures.figure import Figure
-from shared.statistics.shares import estimate_share
+from shared.statistics.intervals import estimate_share
 
 NAME = "endings"
 LINE = 20

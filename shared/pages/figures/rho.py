@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shared.contracts.samples import GateDecision
 from shared.pages.figures import library, style
 from shared.pages.figures.figure import Figure
+from shared.samples import GateDecision
 
 NAME = "rho"
 SIDE = 340

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from services.orchestrator.access.keyring import UNKNOWN_S
 from services.orchestrator.polling.polls import Polls
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration.api import Api

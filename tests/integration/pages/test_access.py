@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from services.orchestrator.access import sessions
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from services.orchestrator.access.keyring import UNKNOWN_S
-from shared.contracts.api_keys import Scope, prefix_of
+from shared.shapes import Scope, prefix_of
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

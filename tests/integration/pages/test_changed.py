@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.contracts.replies import Generated
+from shared.replies import Generated
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished

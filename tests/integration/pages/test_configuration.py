@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from services.orchestrator.web import configuration
-from shared.contracts.api_keys import Scope
-from shared.model_settings import Model
-from shared.retrieval_settings import Elasticsearch, Retrieval
+from shared.settings import Elasticsearch, Model, Retrieval
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.documents import CorpusRecord, Document
+from shared.replies import CorpusRecord, Document
 from shared.storage import corpora
 from shared.storage.database import Database
 from tests.integration import mining

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration.api import Api
 from tests.integration.pages import browsing

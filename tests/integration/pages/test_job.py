@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.api_keys import Scope
-from shared.contracts.samples import GateDecision, Strategy
+from shared import canonical
 from shared.runtime import queue
 from shared.runtime.lifecycle import finish_due_jobs
+from shared.samples import GateDecision, Strategy
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

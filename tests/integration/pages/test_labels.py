@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.database import Database
 from tests.integration import scene

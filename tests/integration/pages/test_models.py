@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.lease import memory, residencies
-from shared.model_settings import Model
+from shared.settings import Model
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished, serving

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage import devices, jobs
 from shared.storage.database import Database
 from tests.integration import scene

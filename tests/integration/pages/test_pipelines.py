@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.contracts.params import Params
-from shared.contracts.samples import Library, Sample, Steps
+from shared.params import Params
 from shared.pipelines import registry
+from shared.samples import Library, Sample, Steps
 from tests.integration import scene
 from tests.integration.api import Api
 from tests.integration.pages.browsing import look, rows, text

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

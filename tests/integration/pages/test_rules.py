@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from shared.contracts.rules import Atom, Rule, Term
+from shared.replies import Atom, Rule, Term
 from shared.storage import rules
 from shared.storage.database import Database
 from shared.storage.rules import ImportOrigin

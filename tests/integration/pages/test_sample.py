@@ -10,9 +10,9 @@ import pytest
 from mathrag.client.client import Client
 from services.orchestrator.api.samples import PROVENANCE
 from services.orchestrator.web import sample
-from shared.contracts.api_keys import Scope
-from shared.contracts.replies import Failure, FailureKind, Generated, Rated, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Generated, Rated, Reply
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, finished

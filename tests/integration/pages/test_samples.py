@@ -5,9 +5,9 @@ import re
 import pytest
 from sqlalchemy import event
 
-from shared.contracts.api_keys import Scope
-from shared.contracts.replies import Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
+from shared.replies import Failure, FailureKind, Reply
+from shared.shapes import Scope
 from shared.storage import samples
 from shared.storage.database import Database
 from tests.integration import scene

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from shared.contracts.api_keys import Scope
-from shared.contracts.documents import Document
 from shared.rag.fusion import rrf
+from shared.replies import Document
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

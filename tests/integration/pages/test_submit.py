@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from shared.contracts.api_keys import Scope
-from shared.contracts.params import Params
+from shared.params import Params
+from shared.shapes import Scope
 from shared.storage.database import Database
 from tests.integration import scene
 from tests.integration.api import Api, serving

@@ -18,9 +18,8 @@ from sqlalchemy.engine import make_url
 
 from mathrag.stack.migration import migrate
 from mathrag.stack.postgres import Postgres, _find_binary
-from shared.contracts.calls import Lane
-from shared.contracts.replies import Failure, FailureKind, Generated, Reply
-from shared.contracts.requests import Request
+from shared.calls import Lane, Request
+from shared.replies import Failure, FailureKind, Generated, Reply
 from shared.runtime.lifecycle import cancel, finish_due_jobs
 from shared.runtime.queue import RETRIES, AnsweredCall, Claims, Receipt
 from shared.storage.database import Database

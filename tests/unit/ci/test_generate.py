@@ -12,8 +12,8 @@ from pydantic import Field
 from services.orchestrator.api.routes import route
 from services.orchestrator.app import build
 from shared import settings
-from shared.contracts.api_keys import Scope
 from shared.settings import REPOSITORY, Settings
+from shared.shapes import Scope
 
 
 @pytest.fixture

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from shared.contracts.params import Params
-from shared.model_settings import Model
+from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.prompts import template
-from shared.settings import REPOSITORY, Settings
+from shared.settings import REPOSITORY, Model, Settings
 from tests.api_document import api_document
 from tests.unit.cases import named
 

@@ -11,7 +11,7 @@ from services.orchestrator.api.plans import PlanView
 from services.orchestrator.scheduling.whatif import DeviceWanted, ModelWanted, make_demands, make_rooms
 from shared.lease.memory import ASSUMED_MARGIN, FAR_MIB, FAR_RATIO, LEARNED_MARGIN, Hardware
 from shared.lease.plan import plan
-from shared.models.presets import PRESETS
+from shared.models.commands import PRESETS
 from shared.settings import REPOSITORY
 from tests.unit.commands import Server, mathrag, says
 

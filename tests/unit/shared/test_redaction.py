@@ -10,14 +10,14 @@ from fastapi import FastAPI
 from services.judge.retrieve_executor import RetrieveExecutor
 from services.judge.retriever_outages import RetrieverAway
 from services.orchestrator.api import problems
-from shared.access.refusals import refuse
-from shared.contracts.api_keys import issue_key
-from shared.contracts.replies import Failure, FailureKind
+from shared.access.filters import refuse
 from shared.errors import Unavailable
 from shared.models.chat import ChatFailed
 from shared.models.retriever_client import RetrieverClient
 from shared.redaction import redact
+from shared.replies import Failure, FailureKind
 from shared.settings import Settings
+from shared.shapes import issue_key
 from tests.unit.asgi import ask
 
 KEY = issue_key().key

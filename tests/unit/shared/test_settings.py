@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.errors import Unavailable
-from shared.model_settings import Model
-from shared.settings import Settings, Workers, load
+from shared.settings import Model, Settings, Workers, load
 
 
 @pytest.fixture(autouse=True)

@@ -9,12 +9,11 @@ import anyio
 import httpx2
 import pytest
 
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelAnswer
-from shared.contracts.replies import FailureKind
+from shared.calls import Decoding, ModelAnswer
 from shared.models.chat import ChatFailed
 from shared.models.ollama import Ollama as Client
-from shared.models.ollama_answers import RunnerDied
+from shared.models.ollama import RunnerDied
+from shared.replies import FailureKind
 from tests.doubles.chat_server import ChatServer
 from tests.doubles.gpu import Gpu
 from tests.doubles.misbehaviour import PATH

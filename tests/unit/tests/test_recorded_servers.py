@@ -21,9 +21,7 @@ import pytest
 
 from services.guard.drivers import trees
 from services.guard.drivers.external_program import ExternalProgramDriver
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.settings import REPOSITORY
+from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.programs import program
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import TextClause
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.lease import TTL_S, Phase, RedisLease
 from shared.runtime import worker as worker_runtime
 from tests.faults.vocabulary import Subject, drop

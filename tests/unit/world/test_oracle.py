@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from services.guard.drivers.remote import RemoteDriver
-from shared.contracts.calls import Decoding
-from shared.contracts.documents import Document as Served
-from shared.contracts.replies import Rated
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.calls import Decoding
 from shared.models.chat import ChatFailed
 from shared.rag.parsing import parse_rating
 from shared.rag.prompts import render, template
+from shared.replies import Document as Served
+from shared.replies import Rated
+from shared.settings import Device, Model
 from tests.doubles.asgi_server import serve_app
 from world.corpus import GeneratedCorpus, build, write
 from world.oracle import create_app, rate, truth, write_document

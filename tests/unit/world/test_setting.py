@@ -16,7 +16,7 @@ from services.retriever.dense import Faiss
 from services.retriever.ports import SearchIndex
 from services.retriever.sparse import Bm25
 from shared.errors import Invalid, NotFound
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import has_same_words
 from shared.rag.language import detect_language
 from shared.rag.rule_rqp import score_text

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from mathrag.cli.main import app
-from shared.contracts.api_keys import Scope
 from shared.errors import Conflict
+from shared.shapes import Scope
 from shared.storage import keys
 from shared.storage.keys import ApiKey
 

@@ -21,11 +21,11 @@ from mathrag.report.commands import submit_again_command
 from mathrag.report.figure_data import FigureData
 from mathrag.report.source import JobFiles
 from services.orchestrator.reports.comparison_example import EXAMPLE as COMPARISON
-from shared.contracts.params import Params
 from shared.errors import Invalid
 from shared.extras import install_command
 from shared.pages.figures import library
 from shared.pages.pages import Pages
+from shared.params import Params
 from shared.statistics.intervals import wilson
 from tests.unit.bundles import REPORT, folder, serve_file
 from tests.unit.commands import Server, mathrag

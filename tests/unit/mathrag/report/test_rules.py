@@ -1,6 +1,6 @@
 """Rules as a report's lines show them."""
 
-from shared.pages.report_lines import list_guidance
+from shared.pages.lines import list_guidance
 
 FIGURE = {"value": 0.5, "low": 0.1, "high": 0.9, "correct": 1, "graded": 2}
 

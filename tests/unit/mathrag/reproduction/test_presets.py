@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from mathrag.reproduction import preset as presets
-from shared.contracts.experiments import Experiment
-from shared.contracts.params import Params
 from shared.errors import Invalid, NotFound
+from shared.params import Experiment, Params
 from shared.pipelines import registry
 from shared.settings import Settings
 

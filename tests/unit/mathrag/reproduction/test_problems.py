@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mathrag.reproduction import problems
-from shared.contracts.datasets import DatasetItem
 from shared.errors import Invalid, MathragError, NotFound
+from shared.samples import DatasetItem
 from shared.settings import REPOSITORY
 from tests.unit.reproductions import problem, write
 

@@ -13,7 +13,7 @@ import pytest
 
 from mathrag.stack import readiness
 from mathrag.stack.ports import find_free_port
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,7 @@ from mathrag.client.errors import Failed
 from mathrag.stack import lock, passwords, ports, privacy, scale
 from mathrag.stack.children import Stack, build_stack
 from mathrag.stack.keeper import Child
-from shared.device_settings import Device
-from shared.settings import Settings
+from shared.settings import Device, Settings
 
 
 def run(*arguments: str) -> tuple[int, str]:

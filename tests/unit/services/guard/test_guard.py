@@ -7,10 +7,9 @@ import anyio
 import pytest
 
 from services.guard.guard import Guard, ServedModel, StaleEpoch
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import Completion, End, ModelCall, RunRequest
-from shared.contracts.replies import FailureKind
+from shared.calls import Completion, Decoding, End, ModelCall, RunRequest
 from shared.models.chat import ChatFailed, ServerAway, ServerUnreached
+from shared.replies import FailureKind
 from tests.doubles.puppets import PuppetServer, StepClock
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ import pytest
 
 from services.guard import memory
 from services.guard.memory import DeclaredMemory, DeviceProcess, MemoryReading, NotMeasured, NvmlMemory, make_meter
-from shared.device_settings import Device
+from shared.settings import Device
 from tests.doubles.gpu import STAND_IN, STRANGER, Gpu
 
 pytestmark = pytest.mark.anyio

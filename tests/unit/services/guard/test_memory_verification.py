@@ -11,7 +11,7 @@ import pytest
 from services.guard.drivers.ports import DriverError
 from services.guard.memory import DeviceProcess, MemoryReading, NotMeasured
 from services.guard.verification import MIN_READINGS, POLL_S, Verification
-from shared.device_settings import Device
+from shared.settings import Device
 from tests.doubles.puppets import StepClock
 
 pytestmark = pytest.mark.anyio

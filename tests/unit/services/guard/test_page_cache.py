@@ -15,8 +15,7 @@ import pytest
 from services.guard import page_cache
 from services.guard.drivers.process import ProcessDriver
 from services.guard.page_cache import CHUNK, RESERVE, read_ahead
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
 

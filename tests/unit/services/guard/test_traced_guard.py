@@ -7,10 +7,9 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 
 from services.guard.guard import Guard, ServedModel
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import ModelCall, RunRequest
-from shared.models.openai_compatible import OpenAICompatible
-from shared.telemetry import references, traces
+from shared.calls import Decoding, ModelCall, RunRequest
+from shared.models.chat import OpenAICompatible
+from shared.telemetry import traces as traces_module
 from tests.doubles.chat_server import answer, chat_server
 from tests.doubles.puppets import PuppetServer, StepClock
 from tests.unit.tracing import Spans, tracing
@@ -34,7 +33,7 @@ def chunk(*prompts: str) -> RunRequest:
 
 
 async def drained(guard: Guard, request: RunRequest) -> None:
-    with traces.span("POST /run"):
+    with traces_module.span("POST /run"):
         async for _ in guard.run(request):
             pass
 
@@ -82,10 +81,10 @@ async def test_the_model_server_is_told_the_trace() -> None:
     with tracing() as spans:
         async with chat_server(lambda _: answer("hi")) as server:
             client = OpenAICompatible(server.url, model="qwen")
-            with traces.span("chat qwen"):
+            with traces_module.span("chat qwen"):
                 await client.complete("a", Decoding(), seed=1)
             await client.close()
-    told = references.parse_traceparent(server.seen[0].headers["traceparent"])
+    told = traces_module.parse_traceparent(server.seen[0].headers["traceparent"])
     assert told is not None
     assert (told.trace, told.span) == (
         spans.one("chat qwen").context.trace_id,

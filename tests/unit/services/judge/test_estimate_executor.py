@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from services.judge.estimate_executor import OTHER_CLASSIFIER, UNKNOWN, EstimateExecutor
-from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, read_regression
-from shared.models.static_embeddings import StaticEmbedder
-from shared.models.weights import digest
+from shared.models.embedding import StaticEmbedder
+from shared.models.files import digest
+from shared.replies import Estimated, Failure, FailureKind, Reply
 from shared.runtime.pins import BUILT_IN, ESTIMATOR, WEIGHTS
 from shared.runtime.queue import ClaimedCall
 

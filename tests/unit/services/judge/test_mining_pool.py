@@ -7,8 +7,8 @@ import pytest
 
 from services.judge import mapped_graph
 from services.judge.mining_pool import MiningPool
-from shared.contracts.mining import Amie
-from shared.contracts.replies import Failure, FailureKind, Mined
+from shared.calls import Amie
+from shared.replies import Failure, FailureKind, Mined
 
 pytestmark = pytest.mark.anyio
 PROCESS = "tests.doubles.mining_process"

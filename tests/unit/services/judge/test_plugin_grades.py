@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from services.judge.grade_executor import GradeExecutor
-from shared.contracts.calls import Grade
-from shared.contracts.params import GradingParams, Params
-from shared.contracts.replies import Failure, FailureKind, Marked, Reply
+from shared.calls import Grade
+from shared.params import GradingParams, Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.plugins import loading
 from shared.plugins.catalogue import Plugin
 from shared.processes.grading_pool import GradingPool
+from shared.replies import Failure, FailureKind, Marked, Reply
 from shared.runtime.pins import grader_identity
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import Wait

@@ -10,14 +10,12 @@ import msgspec
 import pytest
 
 from services.judge.retrieve_executor import RetrieveExecutor
-from shared.contracts.documents import Hit
-from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved
-from shared.contracts.requests import Request
+from shared.calls import Request
 from shared.models.retriever_client import RetrieverClient
-from shared.retrieval_settings import Retrieval
+from shared.replies import Failure, FailureKind, Hit, Reply, Retrieved
 from shared.runtime.queue import AnsweredCall, ClaimedCall
 from shared.runtime.worker import CallEnd, Wait
-from shared.settings import Settings
+from shared.settings import Retrieval, Settings
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,8 @@ import pytest
 
 from services.judge.grade_executor import GradeExecutor
 from services.judge.verify_executor import VerifyExecutor
-from shared.contracts.grading import Rules
-from shared.contracts.replies import Failure, Graded, Reply, Verified
-from shared.contracts.requests import DocumentRef, Request
+from shared.calls import DocumentRef, Request, Rules
+from shared.replies import Failure, Graded, Reply, Verified
 from shared.runtime.queue import ClaimedCall
 from shared.storage import provenance
 

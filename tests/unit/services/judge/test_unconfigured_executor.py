@@ -3,7 +3,7 @@
 import pytest
 
 from services.judge.unconfigured_executor import UnconfiguredExecutor
-from shared.contracts.replies import Failure, FailureKind
+from shared.replies import Failure, FailureKind
 from shared.runtime.queue import ClaimedCall
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,7 @@ import pytest
 
 from services.judge import verification_process
 from services.judge.verification_pool import VerificationPool
-from shared.contracts.replies import Failure, FailureKind, Verified
+from shared.replies import Failure, FailureKind, Verified
 
 pytestmark = pytest.mark.anyio
 

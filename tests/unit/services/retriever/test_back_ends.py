@@ -17,7 +17,7 @@ from services.retriever.elasticsearch.sparse import ElasticsearchTerms
 from services.retriever.layouts import Hnsw, Ivf
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS, TermCutter
-from shared.retrieval_settings import Dense, Elasticsearch
+from shared.settings import Dense, Elasticsearch
 from tests.doubles.search_server import search_server
 from tests.unit.retrieval import DenseConformance, HashedWords, SparseConformance
 

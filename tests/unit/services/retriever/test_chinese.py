@@ -19,8 +19,7 @@ from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS, TermCutter
 from shared.errors import Unavailable
 from shared.extras import install_command
-from shared.retrieval_settings import Retrieval, Sparse
-from shared.settings import REPOSITORY
+from shared.settings import REPOSITORY, Retrieval, Sparse
 from tests.unit.retrieval import HashedWords
 
 DATA = REPOSITORY.parent / "shared" / "data" / "zh" / "cmath-test.jsonl"

@@ -11,7 +11,7 @@ from services.retriever.dense import Faiss
 from services.retriever.ports import Backend, SearchIndex
 from services.retriever.sparse import Bm25
 from services.retriever.texts import make_indexed_text
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Invalid, Unavailable
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 

@@ -11,7 +11,7 @@ from services.retriever import builds, files
 from services.retriever.dense import Faiss, FaissIndex
 from services.retriever.layouts import LEAST_PER_LIST, Flat, Hnsw, Ivf, VectorLayout
 from services.retriever.ports import IndexMatch
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Unavailable
 from tests.unit.retrieval import HashedWords
 

@@ -12,10 +12,10 @@ from sqlalchemy.exc import ProgrammingError
 
 from services.retriever import reranks
 from services.retriever.reranks import PinnedReranker, RerankQuestion, identify_reranker
-from shared.contracts.replies import Failure, FailureKind, Scored
-from shared.models.ports import ModelFailed
-from shared.retrieval_settings import Reranker
+from shared.models.embedding import ModelFailed
+from shared.replies import Failure, FailureKind, Scored
 from shared.runtime.pins import NO_RERANKER
+from shared.settings import Reranker
 from tests.doubles import bert_file
 
 pytestmark = pytest.mark.anyio

@@ -7,9 +7,9 @@ import pytest
 
 from services.retriever import checks
 from services.retriever.elasticsearch import server as serving
-from shared.checks.check import Check
+from shared.checks import Check
 from shared.errors import NotFound
-from shared.retrieval_settings import Retrieval
+from shared.settings import Retrieval
 from tests.doubles.search_server import SearchServer, search_server
 
 pytestmark = pytest.mark.anyio

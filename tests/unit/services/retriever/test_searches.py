@@ -12,8 +12,8 @@ from services.retriever.ports import SearchIndex
 from services.retriever.questions import QuestionVectors, compute_mean_direction
 from services.retriever.searches import NO_VECTOR, SPARE, IndexSearch, Searcher
 from services.retriever.sparse import Bm25
-from shared.contracts.documents import Document
 from shared.errors import Invalid, Unavailable
+from shared.replies import Document
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 from tests.unit.services.retriever.test_questions import Counting
 

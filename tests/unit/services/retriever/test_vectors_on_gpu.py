@@ -17,11 +17,9 @@ from services.retriever import gpu
 from services.retriever.backends import make_backends
 from services.retriever.dense import Faiss, FaissIndex
 from services.retriever.layouts import Flat
-from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
-from shared.retrieval_settings import Dense, Retrieval
 from shared.runtime.price import settings_for_device
-from shared.settings import Settings
+from shared.settings import Dense, Device, Retrieval, Settings
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 
 VECTORS = len(DOCUMENTS) * HashedWords.dimension * 4

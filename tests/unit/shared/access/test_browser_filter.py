@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from services.orchestrator.app import build
-from shared.access.browser_filter import BrowserFilter
+from shared.access.filters import BrowserFilter
 from shared.settings import Settings
 from tests.faults.recording import Seen
 from tests.unit.asgi import ask

@@ -16,8 +16,7 @@ from starlette.routing import Route
 
 from services.orchestrator.app import build
 from services.orchestrator.deps import Deps
-from shared.limits import Limits
-from shared.settings import Settings
+from shared.settings import Limits, Settings
 from tests.doubles.threaded_server import Listening, receive_all, serve_in_thread, status, wait_until
 from tests.faults.recording import Seen
 

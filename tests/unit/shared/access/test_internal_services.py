@@ -6,10 +6,8 @@ from functools import partial
 import pytest
 from fastapi import FastAPI
 
-from shared.access import internal
-from shared.access.body_limit import BodyLimit
-from shared.access.internal import ServiceKey
-from shared.bearer import authorization
+from shared.access import filters
+from shared.access.filters import BodyLimit, ServiceKey, authorization
 from shared.settings import Settings
 from tests.unit.asgi import ask
 
@@ -40,7 +38,7 @@ async def test_whether_it_is_up_may_be_asked_by_anybody() -> None:
 def wrapped(settings: Settings) -> FastAPI:
     app = FastAPI()
     app.post("/run")(lambda: "done")
-    internal.protect(app, settings, most=10)
+    filters.protect(app, settings, most=10)
     return app
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.access import binding
+from shared.access import filters
 from shared.settings import Access, Settings
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
@@ -18,43 +18,43 @@ ELSEWHERE = (EVERYWHERE, "::", "192.168.1.5", "", "example.org", "localhost.exam
 
 @pytest.mark.parametrize("host", LOOPBACK)
 def test_on_loopback_nothing_is_needed(host: str) -> None:
-    assert binding.is_loopback(host)
-    assert not binding.keys_required(Settings(host=host))
-    assert binding.explain_refusal(Settings(), host) is None
+    assert filters.is_loopback(host)
+    assert not filters.keys_required(Settings(host=host))
+    assert filters.explain_refusal(Settings(), host) is None
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
 def test_elsewhere_the_api_asks_for_keys_and_services_need_theirs(host: str) -> None:
-    assert not binding.is_loopback(host)
-    assert binding.keys_required(Settings(host=host))
-    refusal = binding.explain_refusal(Settings(), host)
+    assert not filters.is_loopback(host)
+    assert filters.keys_required(Settings(host=host))
+    refusal = filters.explain_refusal(Settings(), host)
     assert refusal is not None
     assert "MATHRAG_SERVICE_KEY" in refusal
-    assert binding.explain_refusal(Settings(service_key="s"), host) is None
+    assert filters.explain_refusal(Settings(service_key="s"), host) is None
 
 
 @pytest.mark.parametrize(("keys", "host", "required"), [("off", EVERYWHERE, False), ("required", "127.0.0.1", True)])
 def test_the_operator_has_the_last_word(keys: Any, host: str, required: bool) -> None:
-    assert binding.keys_required(Settings(host=host, access=Access(keys=keys))) is required
+    assert filters.keys_required(Settings(host=host, access=Access(keys=keys))) is required
 
 
 def test_an_open_api_beyond_loopback_is_a_warning_at_start(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    binding.log_exposure(Settings(host=EVERYWHERE, access=Access(keys="off")))
+    filters.log_exposure(Settings(host=EVERYWHERE, access=Access(keys="off")))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "WITHOUT keys" in caplog.text
 
 
 def test_an_api_with_keys_says_how_to_make_one(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    binding.log_exposure(Settings(host=EVERYWHERE))
+    filters.log_exposure(Settings(host=EVERYWHERE))
     assert [record.levelname for record in caplog.records] == ["INFO"]
     assert "mathrag key create" in caplog.text
 
 
 def test_on_loopback_there_is_nothing_to_say(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    binding.log_exposure(Settings())
+    filters.log_exposure(Settings())
     assert not caplog.records
 
 

@@ -4,23 +4,23 @@ from datetime import timedelta
 
 import pytest
 
-from shared.contracts import api_keys as keys
-from shared.contracts.api_keys import Scope
+from shared import shapes
 from shared.errors import Invalid
+from shared.shapes import Scope
 
 
 def test_a_key_is_256_random_bits_behind_a_public_prefix() -> None:
-    first, second = keys.issue_key(), keys.issue_key()
+    first, second = shapes.issue_key(), shapes.issue_key()
     assert first.key != second.key
     assert first.prefix != second.prefix
     assert len(bytes.fromhex(first.key.rsplit("_", 1)[1])) == 32
-    assert keys.prefix_of(first.key) == first.prefix
+    assert shapes.prefix_of(first.key) == first.prefix
 
 
 def test_what_is_kept_recognises_the_key_and_does_not_hold_it() -> None:
-    issued = keys.issue_key()
-    assert keys.matches_digest(issued.key, issued.digest)
-    assert not keys.matches_digest(keys.issue_key().key, issued.digest)
+    issued = shapes.issue_key()
+    assert shapes.matches_digest(issued.key, issued.digest)
+    assert not shapes.matches_digest(shapes.issue_key().key, issued.digest)
     assert issued.key.rsplit("_", 1)[1].encode() not in issued.digest
 
 
@@ -29,7 +29,7 @@ def test_what_is_kept_recognises_the_key_and_does_not_hold_it() -> None:
     ["", "mrg_", "x" * 10_000, "mrg_0123abcd", f"mrg_0123abcd_{'0' * 63}", f"mrg_0123abcd_{'0' * 64}\n", "mrg_é_0"],
 )
 def test_what_is_no_key_of_ours_is_told_without_asking_anybody(text: str) -> None:
-    assert keys.prefix_of(text) is None
+    assert shapes.prefix_of(text) is None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_no_key_of_ours_is_told_without_asking_anybody(text: str) -> Non
     ],
 )
 def test_a_scope_allows_itself_and_operate_allows_all(held: tuple[Scope, ...], wanted: Scope, allowed: bool) -> None:
-    assert keys.allows(held, wanted) is allowed
+    assert shapes.allows(held, wanted) is allowed
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_a_scope_allows_itself_and_operate_allows_all(held: tuple[Scope, ...], w
     [("90d", timedelta(days=90)), ("24h", timedelta(days=1)), ("30m", timedelta(minutes=30)), ("0m", timedelta(0))],
 )
 def test_a_duration_is_a_number_and_a_unit(words: str, meant: timedelta) -> None:
-    assert keys.parse_duration("`lifetime`", words) == meant
+    assert shapes.parse_duration("`lifetime`", words) == meant
 
 
 @pytest.mark.parametrize("words", ["", "90", "d", "1y", "-1d", "1.5h", "90d ", "1d2h", "1000000d"])
 def test_what_is_no_duration_is_refused_by_the_field_s_name(words: str) -> None:
     with pytest.raises(Invalid, match=r"^`lifetime`: .* is not a duration") as refused:
-        keys.parse_duration("`lifetime`", words)
+        shapes.parse_duration("`lifetime`", words)
     assert "such as 90d" in str(refused.value.hint)

@@ -5,10 +5,10 @@ import hashlib
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import Decoding
-from shared.contracts.documents import Document
-from shared.contracts.samples import Item
+from shared import canonical
+from shared.calls import Decoding
+from shared.replies import Document
+from shared.samples import Item
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])

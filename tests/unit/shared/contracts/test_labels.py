@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.contracts.labels import KINDS, Value, What, find_position, parse_label
 from shared.rag.prompts import template
+from shared.shapes import KINDS, Value, What, find_position, parse_label
 
 
 @pytest.mark.parametrize("what", ["documents", "relevance"])

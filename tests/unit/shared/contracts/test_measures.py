@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from shared.contracts.measures import Measured, find_measure
-from shared.contracts.replies import Graded, Marked
+from shared.replies import Graded, Marked
+from shared.shapes import Measured, find_measure
 
 UNSET = msgspec.UNSET
 

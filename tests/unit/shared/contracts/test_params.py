@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.params import RANGES, Params, out_of_range
+from shared.params import RANGES, Params, out_of_range
 from tests.unit.cases import named
 
 

@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.records import CallRecord, JobRecord, NamedContent, SampleRecord, chain_records, genesis
-from shared.device_settings import Device
-from shared.model_settings import Model, TokenPrice
+from shared import canonical
+from shared.records import CallRecord, JobRecord, NamedContent, SampleRecord, chain_records, genesis
 from shared.runtime.submit import DECIDING, configuration_hash
-from shared.settings import Settings
+from shared.settings import Device, Model, Settings, TokenPrice
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.rules import Atom, Rule
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import amie, rule_files
+from shared.replies import Atom, Rule
 from shared.settings import REPOSITORY
 
 KINSHIP = REPOSITORY.parent / "shared" / "data" / "kg" / "kinship" / "amie-rules.tsv"

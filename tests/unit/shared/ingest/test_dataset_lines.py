@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.graphs import FactQuery, Lead
+from shared import canonical
+from shared.calls import MAX_QUESTION
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import rows
 from shared.ingest.datasets import ItemReader, identifier, read_dataset, read_dataset_line
 from shared.ingest.lines import EmptyText
 from shared.ingest.paths import dataset_lines
 from shared.ingest.reader import Reader
+from shared.samples import DatasetItem, FactQuery, Lead
 from shared.settings import REPOSITORY
 from tests.unit.cases import named
 

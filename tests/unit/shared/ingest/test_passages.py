@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.documents import CorpusRecord
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import paths
 from shared.ingest.corpora import read_corpus
 from shared.ingest.lines import EmptyText
 from shared.ingest.passages import Chunking, Passage, passages
 from shared.ingest.paths import corpus_lines, dataset_lines
+from shared.replies import CorpusRecord
 
 SMALL = Chunking(size=40, overlap=0)
 PAGE = """Before all headings.

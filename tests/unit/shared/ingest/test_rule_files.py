@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts import canonical
-from shared.contracts.mining import TemporalSimple
-from shared.contracts.rules import Atom, Rule
+from shared import canonical
+from shared.calls import TemporalSimple
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import rule_files
 from shared.ingest.fields import MAX_NAME_CHARS
 from shared.ingest.rule_files import Incoming, RuleFileLimits
+from shared.replies import Atom, Rule
 
 HEADER = rule_files.Header(
     format=rule_files.FORMAT, version=1, miner="temporal-simple", rules=1, hash="a" * 64, graph_hash="b" * 64,

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.documents import CorpusRecord
 from shared.errors import Invalid, InvalidLine, TooLarge
 from shared.ingest import corpora, parquet, parquet_process
 from shared.ingest.corpora import read_corpus
@@ -18,6 +17,7 @@ from shared.ingest.parquet import MAX_DECOMPRESSED_BYTES
 from shared.ingest.paths import corpus_lines
 from shared.ingest.reader import LISTED, QUOTED, OnError, Reader
 from shared.ingest.rows import Format
+from shared.replies import CorpusRecord
 from tests.unit.shared.ingest.test_upload_formats import reading
 from tests.unit.upload_defects import LINES, WHOLE, Body
 

@@ -14,9 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.documents import CorpusRecord
-from shared.contracts.grading import Expected
+from shared.calls import Expected
 from shared.errors import Invalid, InvalidLine
 from shared.ingest import datasets, lines
 from shared.ingest.corpora import read_corpus
@@ -24,6 +22,8 @@ from shared.ingest.datasets import read_dataset
 from shared.ingest.lines import Defect, Row
 from shared.ingest.paths import corpus_lines, dataset_lines
 from shared.ingest.rows import Format, read
+from shared.replies import CorpusRecord
+from shared.samples import DatasetItem
 from tests.unit.shared.ingest.test_dataset_lines import DATA, needs_data
 
 pytestmark = pytest.mark.usefixtures("unpacked_here")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.architecture import MIB, Architecture
 from shared.lease.memory import CUDA_CONTEXT_MIB, Q8_BYTES, AssumedMemory, assume_memory
+from shared.shapes import MIB, Architecture
 
 GIB = 1 << 30
 QWEN_7B = Architecture(

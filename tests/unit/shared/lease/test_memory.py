@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.architecture import Architecture
 from shared.lease.memory import (
     ASSUMED_MARGIN,
     FAR_MIB,
@@ -15,6 +14,7 @@ from shared.lease.memory import (
     assume_memory,
     estimate_memory,
 )
+from shared.shapes import Architecture
 
 QWEN = Architecture(
     weights_bytes=4_683_074_240, layers=28, heads=28, kv_heads=4, head_dim=128, embedding=3584, vocabulary=152_064,

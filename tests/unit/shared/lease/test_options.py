@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease import plan as plan_module
 from shared.lease.memory import Estimate, MemoryEstimate
 from shared.lease.plan import Demand, Option, RetrievalDemand, Room, list_assignments, list_options, plan

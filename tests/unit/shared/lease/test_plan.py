@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.memory import Estimate, MemoryEstimate
 from shared.lease.plan import Demand, Plan, RetrievalDemand, Room, plan
 from shared.lease.policy import ModelGroup

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.policy import (
     MAX_RETRY_WAIT_S,
     RETRY_S,

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.policy import (
     AMORTISED,
     MIN_OPEN_S,

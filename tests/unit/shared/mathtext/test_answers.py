@@ -3,8 +3,8 @@ r"""Finding the last `\boxed{}`."""
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.samples import Extraction
 from shared.mathtext.answers import extract
+from shared.samples import Extraction
 from tests.unit.cases import named
 
 BALANCED = st.recursive(

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.replies import Verified
 from shared.mathtext import verification
 from shared.mathtext.approximation import Unsuitable, approximate
 from shared.mathtext.notation import tokens
 from shared.mathtext.reading import readings
 from shared.mathtext.symbolic import symbolic
 from shared.mathtext.verification import verify
+from shared.replies import Verified
 from tests.unit.cases import named
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.model_settings import Model
-from shared.models import command_lines
-from shared.models.command_lines import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Launch, LaunchRequest
+from shared.models import commands
+from shared.models.commands import LLAMA, PROGRAMS, TGI, VLLM, VLLM_SLEEP, Launch, LaunchRequest
+from shared.settings import Model
 from tests.unit.cases import named
 
 KEY = "a-secret-key"
@@ -20,7 +20,7 @@ def model(server: str, **fields: Any) -> Model:
 
 
 def launch(of: Model, parallel: int = 4) -> Launch:
-    return command_lines.build_launch(LaunchRequest("judge", of, parallel), port=4001, spare=4002, key=KEY)
+    return commands.build_launch(LaunchRequest("judge", of, parallel), port=4001, spare=4002, key=KEY)
 
 
 def told(arguments: tuple[str, ...], flag: str) -> str:
@@ -70,7 +70,7 @@ def test_a_deterministic_llama_server_keeps_no_prompt() -> None:
 def test_a_deterministic_vllm_has_batch_invariant_kernels(of: Model) -> None:
     assert launch(of).environment["VLLM_BATCH_INVARIANT"] == "1"
     assert "VLLM_BATCH_INVARIANT" not in launch(of.model_copy(update={"deterministic": False})).environment
-    assert command_lines.deterministic_options(of)["deterministic"] is True
+    assert commands.deterministic_options(of)["deterministic"] is True
 
 
 @pytest.mark.parametrize(("version", "refused"), [("0.11.0", True), ("0.11.1", False), ("0.20.0rc1", False)])
@@ -121,12 +121,12 @@ def test_vllm_gets_its_model_before_any_argument(fields: dict[str, Any]) -> None
 )
 def test_a_vllm_command_has_room_for_the_model_behind_serve(command: tuple[str, ...], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        command_lines.select_program(model("vllm", command=command))
+        commands.select_program(model("vllm", command=command))
 
 
 def refusal(server: str, given: str) -> str:
     try:
-        command_lines.select_program(model(server, command=(*PROGRAMS[server].command, given)))
+        commands.select_program(model(server, command=(*PROGRAMS[server].command, given)))
     except ValueError as refused:
         return str(refused)
     return "(nothing)"
@@ -154,15 +154,15 @@ def test_what_the_guard_says_nobody_else_says() -> None:
 
 def test_a_deterministic_llama_server_is_told_nothing_of_its_prompt_cache() -> None:
     command = ("llama-server", "--cache-prompt")
-    assert command_lines.select_program(model("llama.cpp", command=command)) is LLAMA
+    assert commands.select_program(model("llama.cpp", command=command)) is LLAMA
     with pytest.raises(ValueError, match="must not hold --cache-prompt: the guard sets it"):
-        command_lines.select_program(model("llama.cpp", command=command, deterministic=True))
+        commands.select_program(model("llama.cpp", command=command, deterministic=True))
 
 
 @pytest.mark.parametrize(("server", "fix"), [("llama.cpp", "needs a `path`$"), ("tgi", "a `path` or a `hub`")])
 def test_a_model_without_weights_is_refused_with_the_fix(server: str, fix: str) -> None:
     with pytest.raises(ValueError, match=fix):
-        command_lines.select_program(model(server, path=None))
+        commands.select_program(model(server, path=None))
 
 
 PROPS = {"model_path": "/models/qwen", "total_slots": 4, "default_generation_settings": {"n_ctx": 2048}}
@@ -207,7 +207,7 @@ def test_a_server_that_is_not_what_was_asked_for_is_found_out() -> None:
     ],
 )
 def test_what_is_served_is_the_version_that_is_printed(
-    kind: command_lines.Program, printed: str, page: dict[str, Any]
+    kind: commands.Program, printed: str, page: dict[str, Any]
 ) -> None:
     found = kind.version_pattern.search(printed)
     assert found is not None

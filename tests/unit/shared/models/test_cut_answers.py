@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import Decoding
-from shared.contracts.guard import Completion, ModelAnswer
-from shared.contracts.replies import Failure, FailureKind, Generated
-from shared.models.chat import ChatFailed
+from shared import canonical
+from shared.calls import Completion, Decoding, ModelAnswer
+from shared.models.chat import ChatFailed, OpenAICompatible
 from shared.models.ollama import Ollama
-from shared.models.openai_compatible import OpenAICompatible
 from shared.rag.provenance import make_outcome
 from shared.rag.taxonomy import SampleFacts, classify_ending
+from shared.replies import Failure, FailureKind, Generated
 from shared.runtime.prompting import read_reply
 from shared.settings import REPOSITORY
 from tests.doubles.chat_server import ChatServer, Reply, as_json, chat_server

@@ -15,7 +15,7 @@ from services.judge.difficulty.figures import ClassifierEvaluation
 from services.judge.difficulty.problems import MathProblem
 from shared.errors import Unavailable
 from shared.models.difficulty import EMBEDDINGS, DifficultyClassifier, Regression, read_regression
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
 from shared.runtime.pins import WEIGHTS
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from shared.errors import TooLarge, Unavailable
-from shared.models import endpoint, retrieval_models
-from shared.models.embedding import normalise_vectors
-from shared.models.ports import Embedder, ModelFailed
-from shared.retrieval_settings import Embeddings
+from shared.models import servers
+from shared.models.embedding import Embedder, ModelFailed, normalise_vectors
+from shared.settings import Embeddings
 from tests.doubles.chat_server import chat_server
 from tests.doubles.retrieval_server import RetrievalServer
 from tests.unit.retrieval import TEXTS, HashedWords
@@ -36,7 +35,7 @@ class Setting:
 
     async def using(self, use: Any, **settings: Any) -> Any:
         given = {"kind": self.kind, "url": self.url, "model": "small", **settings}
-        with retrieval_models.open_embedder(Embeddings(**given)) as made:
+        with servers.open_embedder(Embeddings(**given)) as made:
             return await to_thread.run_sync(use, made)
 
     @property
@@ -46,7 +45,7 @@ class Setting:
 
 @pytest.fixture(params=KINDS)
 async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
-    monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
+    monkeypatch.setattr(servers, "PAUSE_S", 0.0)
     double = RetrievalServer(digests={"small:latest": "d1g3st"})
     async with chat_server(double.respond) as server:
         yield Setting(double, server.url, request.param)
@@ -249,7 +248,7 @@ async def test_the_key_goes_out_and_into_no_message(monkeypatch: pytest.MonkeyPa
 
 def test_a_key_that_is_not_set_is_refused_at_the_start() -> None:
     settings = Embeddings(kind="openai", url="http://127.0.0.1:1", model="m", api_key_env="NOT_SET_ANYWHERE")
-    with pytest.raises(Unavailable, match="NOT_SET_ANYWHERE"), retrieval_models.open_embedder(settings):
+    with pytest.raises(Unavailable, match="NOT_SET_ANYWHERE"), servers.open_embedder(settings):
         pass
 
 

@@ -5,10 +5,10 @@ import time
 import pytest
 from anyio import to_thread
 
-from shared.contracts.replies import FailureKind
 from shared.errors import Unavailable
-from shared.models.endpoint import MAX_ATTEMPTS, Endpoint, read_key
-from shared.models.ports import ModelFailed
+from shared.models.embedding import ModelFailed
+from shared.models.servers import MAX_ATTEMPTS, Endpoint, read_key
+from shared.replies import FailureKind
 from tests.doubles.chat_server import Reply, Seen, as_json, chat_server
 
 pytestmark = pytest.mark.anyio

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.models.known_versions import find_warning
+from shared.models.commands import find_warning
 
 
 @pytest.mark.parametrize(

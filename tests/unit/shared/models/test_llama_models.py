@@ -7,16 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.contracts.replies import FailureKind
 from shared.errors import TooLarge, Unavailable
-from shared.models import retrieval_models
-from shared.models.llama_cpp import LlamaCrossEncoder
-from shared.models.metadata import gguf
-from shared.models.ports import Embedder, ModelFailed, Reranker
-from shared.models.reranking import sigmoid
-from shared.retrieval_settings import Embeddings
-from shared.retrieval_settings import Reranker as Reranking
-from shared.settings import REPOSITORY
+from shared.models import metadata, servers
+from shared.models.embedding import Embedder, ModelFailed, Reranker
+from shared.models.servers import LlamaCrossEncoder, sigmoid
+from shared.replies import FailureKind
+from shared.settings import REPOSITORY, Embeddings
+from shared.settings import Reranker as Reranking
 from tests.doubles import bert_file
 
 JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
@@ -33,13 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def embedder(folder: Path) -> Iterator[Embedder]:
-    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=folder / "encoder.gguf", batch=7)) as made:
+    with servers.open_embedder(Embeddings(kind="gguf", path=folder / "encoder.gguf", batch=7)) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def reranker(folder: Path) -> Iterator[Reranker]:
-    with retrieval_models.open_reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
+    with servers.open_reranker(Reranking(kind="gguf", path=folder / "reranker.gguf", batch=3)) as made:
         assert made is not None
         yield made
 
@@ -71,32 +68,32 @@ def test_a_text_that_does_not_fit_is_refused_and_the_next_is_answered(embedder: 
 
 def test_texts_that_are_cut_fit(folder: Path) -> None:
     settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", max_chars=200)
-    with retrieval_models.open_embedder(settings) as made:
+    with servers.open_embedder(settings) as made:
         assert made.embed_documents(["circle " * 900]).any()
 
 
 def test_a_text_of_too_many_tokens_is_cut_by_the_models_own_count(folder: Path) -> None:
     fits = " ".join(["circle"] * (bert_file.CONTEXT - 2))
     path = folder / "encoder.gguf"
-    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path, too_long="cut")) as made:
+    with servers.open_embedder(Embeddings(kind="gguf", path=path, too_long="cut")) as made:
         short, full, cut = made.embed_documents(["radius", fits, f"{fits} {'power ' * 900}"])
         np.testing.assert_allclose(cut, full, atol=1e-4)
         assert abs(short - full).max() > 0.01
         signature = made.signature
-    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path)) as refusing:
+    with servers.open_embedder(Embeddings(kind="gguf", path=path)) as refusing:
         assert refusing.signature != signature
 
 
 def test_a_prefix_that_fills_the_model_leaves_nothing_to_cut(folder: Path) -> None:
     prefix = "circle " * bert_file.CONTEXT
     settings = Embeddings(kind="gguf", path=folder / "encoder.gguf", too_long="cut", document_prefix=prefix)
-    with retrieval_models.open_embedder(settings) as made, pytest.raises(TooLarge, match="too large to process"):
+    with servers.open_embedder(settings) as made, pytest.raises(TooLarge, match="too large to process"):
         made.embed_documents(["radius"])
 
 
 def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: Path) -> None:
     def signature(path: Path) -> str:
-        with retrieval_models.open_embedder(Embeddings(kind="gguf", path=path, batch=7)) as made:
+        with servers.open_embedder(Embeddings(kind="gguf", path=path, batch=7)) as made:
             return made.signature
 
     copy = tmp_path / "copy.gguf"
@@ -106,18 +103,17 @@ def test_the_signature_is_the_files(folder: Path, embedder: Embedder, tmp_path: 
 
 
 def test_a_model_that_names_no_pooling_is_averaged() -> None:
-    assert gguf.read_pooling(JUDGE) is None
-    with retrieval_models.open_embedder(Embeddings(kind="gguf", path=JUDGE)) as made:
+    assert metadata.read_pooling(JUDGE) is None
+    with servers.open_embedder(Embeddings(kind="gguf", path=JUDGE)) as made:
         found = made.embed_documents(["What is 2+2?", "What is 2+3?"])
     assert found.shape == (2, 128)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
 def test_the_header_names_the_pooling(folder: Path) -> None:
-    assert gguf.read_pooling(folder / "encoder.gguf") == bert_file.FIRST_TOKEN
-    assert gguf.read_tensor_names(folder / "reranker.gguf") - gguf.read_tensor_names(folder / "encoder.gguf") == {
-        "cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"
-    }  # fmt: skip
+    assert metadata.read_pooling(folder / "encoder.gguf") == bert_file.FIRST_TOKEN
+    own = metadata.read_tensor_names(folder / "reranker.gguf") - metadata.read_tensor_names(folder / "encoder.gguf")
+    assert own == {"cls.weight", "cls.bias", "cls.output.weight", "cls.output.bias"}
 
 
 def test_scores_are_probabilities_in_order(folder: Path, reranker: Reranker) -> None:
@@ -144,9 +140,9 @@ def test_an_encoder_does_not_rerank(folder: Path) -> None:
 def test_probabilities_that_llama_cpp_makes_itself_get_no_sigmoid(tmp_path: Path) -> None:
     path = bert_file.write(tmp_path / "qwen.gguf", head=True, family="qwen3")
     with pytest.raises(Unavailable, match="already turns the scores") as caught:
-        retrieval_models.open_reranker(Reranking(kind="gguf", path=path)).__enter__()
+        servers.open_reranker(Reranking(kind="gguf", path=path)).__enter__()
     assert "activation: none" in str(caught.value.hint)
-    with retrieval_models.open_reranker(Reranking(kind="gguf", path=path, activation="none")) as made:
+    with servers.open_reranker(Reranking(kind="gguf", path=path, activation="none")) as made:
         assert made is not None
 
 
@@ -157,7 +153,7 @@ def test_a_file_that_is_none_is_refused_at_the_start(tmp_path: Path, content: by
         path.write_bytes(content)
     with (
         pytest.raises(Unavailable, match=r"model\.gguf"),
-        retrieval_models.open_embedder(Embeddings(kind="gguf", path=path)),
+        servers.open_embedder(Embeddings(kind="gguf", path=path)),
     ):
         pass
 
@@ -166,7 +162,7 @@ def test_a_file_that_is_broken_off_says_so_when_it_is_loaded(folder: Path, tmp_p
     path = tmp_path / "broken.gguf"
     path.write_bytes((folder / "encoder.gguf").read_bytes()[:-2000])
     with (
-        retrieval_models.open_embedder(Embeddings(kind="gguf", path=path)) as made,
+        servers.open_embedder(Embeddings(kind="gguf", path=path)) as made,
         pytest.raises(Unavailable, match=r"cannot load broken\.gguf"),
     ):
         made.embed_queries(["circle"])

@@ -11,15 +11,12 @@ import pytest
 
 from services.guard.drivers.scripted import ScriptedServer
 from services.guard.guard import Guard, ServedModel
-from shared.contracts.calls import Decoding, Generate
-from shared.contracts.guard import Completion, ModelAnswer, ModelCall, RunRequest
-from shared.contracts.params import Params
-from shared.contracts.replies import FailureKind, Generated, Token
-from shared.models.chat import ChatFailed
-from shared.models.logprobs import MIN_LOGPROB, parse_tokens
+from shared.calls import Completion, Decoding, Generate, ModelAnswer, ModelCall, RunRequest
+from shared.models.chat import MIN_LOGPROB, ChatFailed, OpenAICompatible, parse_tokens
 from shared.models.ollama import Ollama
-from shared.models.openai_compatible import OpenAICompatible
+from shared.params import Params
 from shared.pipelines.binding import Binding, Pin, bind
+from shared.replies import FailureKind, Generated, Token
 from shared.runtime.prompting import read_reply
 from tests.doubles.answers import by_word
 from tests.doubles.chat_server import ChatServer, answer, as_json, chat_server

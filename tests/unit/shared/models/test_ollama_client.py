@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts.calls import Decoding
-from shared.contracts.replies import FailureKind
+from shared.calls import Decoding
 from shared.models import ollama
-from shared.models.chat import ChatFailed
+from shared.models.chat import OLLAMA, ChatFailed
 from shared.models.ollama import Ollama, OllamaFailed, make_full_tag
-from shared.models.sampling import OLLAMA
+from shared.replies import FailureKind
 from tests.doubles.chat_server import Reply, as_json, chat_server
 from tests.doubles.ollama_faults import DEATHS
 from tests.doubles.ollama_server import Ollama as Double

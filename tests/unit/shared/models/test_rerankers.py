@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.contracts.replies import FailureKind
-from shared.models import endpoint, retrieval_models
-from shared.models.ports import ModelFailed
-from shared.models.reranking import ModelReranker, sigmoid
-from shared.retrieval_settings import Reranker
+from shared.models import servers
+from shared.models.embedding import ModelFailed
+from shared.models.servers import ModelReranker, sigmoid
+from shared.replies import FailureKind
+from shared.settings import Reranker
 from tests.doubles.chat_server import chat_server
 from tests.doubles.retrieval_server import RetrievalServer
 
@@ -35,14 +35,14 @@ class Setting:
 
     async def score(self, documents: Sequence[str], **settings: Any) -> list[float]:
         chosen = Reranker(kind="endpoint", protocol=self.protocol, url=self.url, **settings)
-        with retrieval_models.open_reranker(chosen) as made:
+        with servers.open_reranker(chosen) as made:
             assert made is not None
             return await to_thread.run_sync(made.score, "question", documents)
 
 
 @pytest.fixture(params=PROTOCOLS)
 async def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setting]:
-    monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
+    monkeypatch.setattr(servers, "PAUSE_S", 0.0)
     double = RetrievalServer(logits=LOGITS)
     async with chat_server(double.respond) as server:
         yield Setting(double, server.url, request.param)
@@ -131,7 +131,7 @@ async def test_a_server_that_is_late_has_timed_out(served: Setting) -> None:
 
 
 def test_none_is_configured_by_default() -> None:
-    with retrieval_models.open_reranker(Reranker()) as made:
+    with servers.open_reranker(Reranker()) as made:
         assert made is None
 
 

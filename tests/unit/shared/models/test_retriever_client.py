@@ -6,10 +6,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from shared.contracts.replies import FailureKind, Retrieved, Scored
 from shared.models.retriever_client import BUILD_S, NoReply, Orphans, RetrieverClient
-from shared.retrieval_settings import Reranker, Retrieval
-from shared.settings import Settings
+from shared.replies import FailureKind, Retrieved, Scored
+from shared.settings import Reranker, Retrieval, Settings
 
 pytestmark = pytest.mark.anyio
 

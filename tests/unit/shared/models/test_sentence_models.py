@@ -10,10 +10,10 @@ import pytest
 
 from shared.errors import Unavailable
 from shared.extras import install_command
-from shared.models import retrieval_models, sentence_models
-from shared.models.ports import Embedder, ModelFailed
-from shared.models.reranking import sigmoid
-from shared.retrieval_settings import Embeddings, Reranker
+from shared.models import embedding, servers
+from shared.models.embedding import Embedder, ModelFailed
+from shared.models.servers import sigmoid
+from shared.settings import Embeddings, Reranker
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "circle", "radius", "area", "prime", "power", "the", "of", "a")
 TEXTS = ["the area of a circle", "radius", "a prime", "the power of a prime"]
@@ -44,7 +44,7 @@ def bert(library: Any, tmp_path: Path) -> Callable[[int], Path]:
 
 
 def embedded(folder: Path, use: Callable[[Embedder], Any]) -> Any:
-    with retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=folder)) as made:
+    with servers.open_embedder(Embeddings(kind="sentence-transformers", path=folder)) as made:
         return use(made)
 
 
@@ -78,14 +78,14 @@ def test_the_sigmoid_is_applied_once_whatever_the_folder_names(
     logits = library.CrossEncoder(str(folder), device="cpu").predict(pairs, activation_fn=identity)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"sentence_transformers": {"activation_fn": saved}}))
-    with retrieval_models.open_reranker(Reranker(kind="sentence-transformers", path=folder)) as made:
+    with servers.open_reranker(Reranker(kind="sentence-transformers", path=folder)) as made:
         assert made is not None
         assert made.score("area of a circle", TEXTS) == pytest.approx([sigmoid(float(each)) for each in logits])
 
 
 def test_a_classifier_of_two_labels_is_no_reranker(bert: Callable[[int], Path]) -> None:
     settings = Reranker(kind="sentence-transformers", path=bert(2))
-    with retrieval_models.open_reranker(settings) as made:
+    with servers.open_reranker(settings) as made:
         assert made is not None
         with pytest.raises(ModelFailed, match="this one gives 2"):
             made.score("area", TEXTS)
@@ -103,10 +103,10 @@ def test_a_folder_that_is_not_there_is_named(library: Any, tmp_path: Path) -> No
 
 
 def test_without_the_extra_the_command_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sentence_models, "find_spec", lambda _: None)
+    monkeypatch.setattr(embedding, "find_spec", lambda _: None)
     with pytest.raises(Unavailable, match="`sentence-transformers` of the extra `rerank` is not installed") as caught:
         embedded(tmp_path, lambda _: None)
     assert caught.value.hint == install_command("rerank")
     settings = Reranker(kind="sentence-transformers", model="any")
-    with pytest.raises(Unavailable, match="is not installed"), retrieval_models.open_reranker(settings):
+    with pytest.raises(Unavailable, match="is not installed"), servers.open_reranker(settings):
         pass

@@ -21,9 +21,8 @@ from services.retriever import distil
 from services.retriever.dense import Faiss
 from services.retriever.sparse import Bm25
 from shared.errors import Unavailable
-from shared.models import static_embeddings
-from shared.models.ports import Embedder
-from shared.models.static_embeddings import FILES, MAX_TOKENS, QUERY_FILE, StaticEmbedder
+from shared.models import embedding
+from shared.models.embedding import FILES, MAX_TOKENS, QUERY_FILE, Embedder, StaticEmbedder
 from shared.settings import REPOSITORY
 from tests.unit.shared.ingest.test_dataset_lines import DATA
 
@@ -111,9 +110,9 @@ def test_a_long_text_has_the_tokens_of_the_whole_text(embedder: StaticEmbedder, 
 def test_where_a_text_is_cut_changes_no_token(embedder: StaticEmbedder, pieces: list[str], first: int) -> None:
     text = "".join(pieces) * 20
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(static_embeddings, "FIRST_CHARS", 1 << 30)
+        patched.setattr(embedding, "FIRST_CHARS", 1 << 30)
         whole = embedder.token_ids([text])
-        patched.setattr(static_embeddings, "FIRST_CHARS", first)
+        patched.setattr(embedding, "FIRST_CHARS", first)
         assert embedder.token_ids([text]) == whole
 
 
@@ -124,9 +123,9 @@ def test_most_of_a_long_text_is_not_tokenised(embedder: StaticEmbedder, monkeypa
         seen.append(len(text))
         return text
 
-    monkeypatch.setattr(static_embeddings, "normalise", count)
+    monkeypatch.setattr(embedding, "normalise", count)
     embedder.token_ids(["circle " * 100_000])
-    assert sum(seen) <= 2 * static_embeddings.FIRST_CHARS
+    assert sum(seen) <= 2 * embedding.FIRST_CHARS
 
 
 def test_a_tokenizer_that_does_not_split_texts_reads_the_whole_text(small: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.models import weights
-from shared.models.weights import WeightsMissing
+from shared.models import files
+from shared.models.files import WeightsMissing
 
 
 @pytest.fixture
@@ -19,43 +19,43 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_file_is_its_sha256(folder: Path) -> None:
     file = folder / "model.safetensors"
-    assert weights.digest(file) == hashlib.sha256(b"weights").hexdigest()
+    assert files.digest(file) == hashlib.sha256(b"weights").hexdigest()
 
 
 def test_a_folder_is_another_model_once_any_of_its_files_is_another(folder: Path) -> None:
-    seen = {weights.digest(folder)}
+    seen = {files.digest(folder)}
     for name, content in (("config.json", "{}"), ("model.safetensors", "weightz"), ("chat_template.jinja", "{{ x }}")):
         (folder / name).write_text(content)
         os.utime(folder / name, ns=(1, 1))
-        seen.add(weights.digest(folder))
+        seen.add(files.digest(folder))
     (folder / "chat_template.jinja").rename(folder / "template.jinja")
-    assert len(seen | {weights.digest(folder)}) == 5
+    assert len(seen | {files.digest(folder)}) == 5
 
 
 def test_what_a_download_keeps_for_itself_is_no_part_of_a_model(folder: Path) -> None:
-    before = weights.digest(folder)
+    before = files.digest(folder)
     (folder / ".cache").mkdir()
     (folder / ".cache" / "lock").write_text("now")
-    assert weights.digest(folder) == before
+    assert files.digest(folder) == before
 
 
 def test_an_unchanged_file_is_read_once(folder: Path) -> None:
     file = folder / "model.safetensors"
-    before, read = weights.digest(file), weights._read.cache_info().misses
-    assert weights.digest(file) == before
-    assert weights._read.cache_info().misses == read
+    before, read = files.digest(file), files._read.cache_info().misses
+    assert files.digest(file) == before
+    assert files._read.cache_info().misses == read
 
 
 def test_a_copy_that_keeps_size_and_time_is_another_file(folder: Path) -> None:
     file = folder / "model.safetensors"
-    before, status = weights.digest(file), file.stat()
+    before, status = files.digest(file), file.stat()
     file.write_bytes(bytes(status.st_size))
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert weights.digest(file) != before
+    assert files.digest(file) != before
 
 
 @pytest.mark.parametrize("name", ["none.gguf", "empty"])
 def test_nothing_is_no_model(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(WeightsMissing, match=rf"{name}.*put .* there"):
-        weights.digest(tmp_path / name)
+        files.digest(tmp_path / name)

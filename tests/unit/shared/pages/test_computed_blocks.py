@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.pages.computed_blocks import rewrite_blocks
+from shared.pages.pages import rewrite_blocks
 
 
 def test_a_page_is_written_anew_between_its_marks_alone() -> None:

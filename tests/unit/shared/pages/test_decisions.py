@@ -1,7 +1,7 @@
 """Decisions in sentences, also of methods that have none."""
 
-from shared.contracts.samples import Decision
-from shared.pages.decisions import BY_ACTION, BY_STAGE, SENTENCES, describe_decision
+from shared.pages.lines import BY_ACTION, BY_STAGE, SENTENCES, describe_decision
+from shared.samples import Decision
 from tests.unit.cases import named
 
 HASH = "ab" * 32

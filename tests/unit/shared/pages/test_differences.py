@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.pages.differences import ValueDifference, compare_trees, flatten_tree
+from shared.pages.formatting import ValueDifference, compare_trees, flatten_tree
 
 VALUES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text(max_size=2)
 TREES = st.dictionaries(

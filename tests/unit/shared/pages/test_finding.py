@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.pages.formatting import explain_missing_answers, format_accuracy, format_headline
-from shared.pages.report_lines import describe_repeats
+from shared.pages.lines import describe_repeats
 
 GRADED = {"value": 0.61, "low": 0.567, "high": 0.652, "items": 500, "correct": 305, "graded": 500}
 REPEATED = {"value": 0.25, "low": 0.142, "high": 0.402, "items": 40, "correct": 50, "graded": 80}

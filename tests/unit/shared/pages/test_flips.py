@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.lease import policy
-from shared.pages import flips, formatting
+from shared.pages import formatting, lines
 
 
 def waiting(**fields: Any) -> dict[str, Any]:
@@ -13,17 +13,17 @@ def waiting(**fields: Any) -> dict[str, Any]:
 
 
 def test_what_the_next_flip_waits_for_is_said_with_its_time() -> None:
-    assert flips.describe_next_flip(waiting()).startswith(
+    assert lines.describe_next_flip(waiting()).startswith(
         "42 calls left for the resident models; 500 wait for b: flip in 1.8 to 4.2 min"
     )
-    assert "Too few calls" in flips.describe_next_flip(waiting(low_s=None, high_s=None))
-    assert flips.describe_next_flip(waiting(left=0)) == "500 wait for b; the flip is due."
-    assert flips.describe_next_flip(None) == "No call waits for another model."
+    assert "Too few calls" in lines.describe_next_flip(waiting(low_s=None, high_s=None))
+    assert lines.describe_next_flip(waiting(left=0)) == "500 wait for b; the flip is due."
+    assert lines.describe_next_flip(None) == "No call waits for another model."
 
 
 def test_every_cause_that_is_decided_on_has_words() -> None:
-    assert set(policy.DECIDED) <= flips.CAUSES.keys()
-    assert flips.explain_flip({"models": [], "cause": "moon"}) == "nothing, because moon"
+    assert set(policy.DECIDED) <= lines.CAUSES.keys()
+    assert lines.explain_flip({"models": [], "cause": "moon"}) == "nothing, because moon"
 
 
 @pytest.mark.parametrize(

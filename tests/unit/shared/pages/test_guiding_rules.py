@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.pages.guiding_rules import describe_rules, name_rules
+from shared.pages.lines import describe_rules, name_rules
 
 
 def test_a_sample_names_its_rules_and_what_each_brought() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.pages.highlights import extract_terms, highlight
+from shared.pages.formatting import extract_terms, highlight
 
 
 @pytest.mark.parametrize(

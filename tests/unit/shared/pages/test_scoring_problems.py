@@ -2,9 +2,8 @@
 
 import pytest
 
-from shared.contracts.samples import Decision
-from shared.pages.decisions import describe_decision
-from shared.pages.report_lines import describe_scoring_problems
+from shared.pages.lines import describe_decision, describe_scoring_problems
+from shared.samples import Decision
 
 NONE = {"parse_failures": 0, "unscored": 0, "duplicates_dropped": 0, "decisions": {}}
 

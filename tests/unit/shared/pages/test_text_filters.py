@@ -2,14 +2,14 @@
 
 import pytest
 
-from shared.pages import texts
+from shared.pages import formatting
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
 def test_what_stands_between_backticks_is_code() -> None:
-    assert texts.mark_code("see `a <b>` and 1 ` 2") == "see <code>a &lt;b&gt;</code> and 1 ` 2"
-    assert "<img" not in texts.mark_code(f"`{HOSTILE}` {HOSTILE}")
+    assert formatting.mark_code("see `a <b>` and 1 ` 2") == "see <code>a &lt;b&gt;</code> and 1 ` 2"
+    assert "<img" not in formatting.mark_code(f"`{HOSTILE}` {HOSTILE}")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_what_stands_between_backticks_is_code() -> None:
     ],
 )
 def test_a_value_is_written_as_on_a_command_line(value: object, shown: str) -> None:
-    assert texts.format_value(value) == shown
+    assert formatting.format_value(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_value_is_written_as_on_a_command_line(value: object, shown: str) -> N
     ],
 )
 def test_an_answer_is_typeset_where_it_is_mathematics_without_saying_so(answer: str, typeset: str) -> None:
-    assert texts.mark_formula(answer) == typeset
+    assert formatting.mark_formula(answer) == typeset

@@ -9,23 +9,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import (
+from shared import canonical
+from shared.calls import (
     Call,
     Decoding,
+    DocumentRef,
     Embed,
     Estimate,
     Generate,
     Grade,
     Judge,
     Lane,
+    Request,
     Rerank,
     Retrieve,
     Verify,
     Write,
+    seed_of,
 )
-from shared.contracts.params import Params
-from shared.contracts.requests import DocumentRef, Request, seed_of
+from shared.params import Params
 from shared.pipelines.binding import Binding, Bound, Pin, RepeatedDraw, SampleBinder, bind
 from shared.rag import prompts
 from shared.rag.prompts import make_template_reference

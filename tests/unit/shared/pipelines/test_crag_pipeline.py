@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Generate, Judge, Rerank, Retrieve, Write
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import CragParams, Params
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved, Scored
-from shared.contracts.samples import Decision, Item, Outcome, Sample
+from shared import canonical
+from shared.calls import Call, Generate, Judge, Rerank, Retrieve, Write
+from shared.params import CragParams, Params
 from shared.pipelines import registry
+from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved, Scored
+from shared.samples import Decision, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import drive
 
 QUESTION = "What is the area of the triangle?"

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Generate, Rerank, Retrieve, Write
-from shared.contracts.documents import Document
-from shared.contracts.params import Params
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Reply, Retrieved, Scored
-from shared.contracts.samples import Decision, Extraction, Item, Outcome, Sample
+from shared import canonical
+from shared.calls import Call, Generate, Rerank, Retrieve, Write
+from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
+from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Reply, Retrieved, Scored
+from shared.samples import Decision, Extraction, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import BROKEN, drive, found
 
 QUESTION = "What is the gcd of 12 and 18?"

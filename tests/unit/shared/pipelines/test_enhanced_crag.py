@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Generate, Judge, Rerank, Retrieve, Write
-from shared.contracts.params import Params
-from shared.contracts.replies import Generated, Reply, Scored
-from shared.contracts.samples import Item, Outcome, Sample
+from shared import canonical
+from shared.calls import Call, Generate, Judge, Rerank, Retrieve, Write
+from shared.params import Params
 from shared.pipelines import registry
+from shared.replies import Generated, Reply, Scored
+from shared.samples import Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_crag_pipeline import (
     GONE,
     HASHES,

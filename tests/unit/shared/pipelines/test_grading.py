@@ -3,15 +3,14 @@
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import Duplicates, Generate, Retrieve
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import GradingParams, Params
-from shared.contracts.replies import Generated, Marked, Reply, Retrieved
-from shared.contracts.samples import Item, Library, Outcome, Steps
+from shared import canonical
+from shared.calls import Duplicates, Generate, Retrieve
+from shared.params import GradingParams, Params
 from shared.pipelines.grading import run_and_grade
 from shared.rag.provenance import make_outcome, make_single_trace
+from shared.replies import Document, Generated, Hit, Marked, Reply, Retrieved
 from shared.runtime.advance import Replay
+from shared.samples import Item, Library, Outcome, Steps
 
 ITEM = Item(ordinal=0, question="Who visits Kenya?", gold="Barack Obama")
 DOCUMENTS = [Document(text="Kenya host a summit."), Document(text="Barack Obama visit Kenya.")]

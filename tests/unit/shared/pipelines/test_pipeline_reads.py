@@ -10,10 +10,8 @@ from services.orchestrator.api.chat import ChatRequest
 from services.orchestrator.api.plans import PlanJob
 from services.orchestrator.api.submissions import JobRequest
 from services.orchestrator.experiments.grid import expand
-from shared.contracts.experiments import Experiment
-from shared.contracts.params import Params
-from shared.contracts.samples import Item
 from shared.errors import Invalid
+from shared.params import Experiment, Params
 from shared.pipelines import registry
 from shared.pipelines.binding import Binding, Pin
 from shared.pipelines.switches import SWITCHES, Switch, covers, get_values
@@ -21,6 +19,7 @@ from shared.rag.graders import GRADERS
 from shared.runtime.advance import JobSpec
 from shared.runtime.parameters import check_grading, check_read, parse_params
 from shared.runtime.price import dry_run
+from shared.samples import Item
 from shared.storage.configurations import SHIPPED, merge
 from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values, watched
 

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Generate, Judge, Retrieve, Verify
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import GateParams, Params
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved, Verified
-from shared.contracts.samples import Extraction, GateDecision, Item, Outcome, Sample, Strategy, Trace
+from shared import canonical
+from shared.calls import Call, Generate, Judge, Retrieve, Verify
+from shared.params import GateParams, Params
 from shared.pipelines import registry
 from shared.rag.fusion import rrf
 from shared.rag.gate import JudgeUnusable
 from shared.rag.rule_rqp import score_text
+from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved, Verified
+from shared.samples import Extraction, GateDecision, Item, Outcome, Sample, Strategy, Trace
 
 WORKED = r"Step 1. Since {} is given, x = {}. Step 2. Therefore 2 * x = 14 and the answer is \boxed{{14}}."
 DOCUMENTS = [Document(problem=f"p{i}", text=("so " * i) + WORKED.format(i, i) * (i % 3)) for i in range(60)]

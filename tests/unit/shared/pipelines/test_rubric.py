@@ -5,17 +5,15 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Generate, Grade, Judge
-from shared.contracts.grading import Expected
-from shared.contracts.params import GradingParams, Params
-from shared.contracts.replies import Failure, FailureKind, Generated, Marked, Rated
-from shared.contracts.requests import Request
-from shared.contracts.samples import Item, Outcome, Yielded
+from shared.calls import Expected, Generate, Grade, Judge, Request
+from shared.params import GradingParams, Params
 from shared.pipelines.binding import Binding, Pin, bind
 from shared.pipelines.grading import run_and_grade
 from shared.rag.parsing import parse_grade
 from shared.rag.provenance import make_outcome
+from shared.replies import Failure, FailureKind, Generated, Marked, Rated
 from shared.runtime.advance import Replay
+from shared.samples import Item, Outcome, Yielded
 
 RUBRIC = GradingParams(grader="rubric", rubric="Names the capital.")
 ITEM = Item(ordinal=0, question="What is the capital?", gold="Paris", expected=Expected(golds=("Lutetia",)))

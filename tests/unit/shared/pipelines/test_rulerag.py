@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from services.retriever.ports import SparseIndex
 from services.retriever.sparse import Bm25
-from shared.contracts.calls import Call, FindRules, Generate, Retrieve, Write
-from shared.contracts.documents import Document
-from shared.contracts.graphs import FactQuery
-from shared.contracts.params import Params
-from shared.contracts.replies import (
+from shared.calls import Call, FindRules, Generate, Retrieve, Write
+from shared.params import Params
+from shared.pipelines import registry
+from shared.replies import (
+    Atom,
     CallFailed,
+    Document,
     Failure,
     FailureKind,
     FoundRules,
@@ -22,11 +23,10 @@ from shared.contracts.replies import (
     NumberedRule,
     Reply,
     Retrieved,
+    Rule,
 )
-from shared.contracts.rules import Atom, Rule
-from shared.contracts.samples import Decision, Item, Outcome, Sample
-from shared.pipelines import registry
 from shared.runtime.price import dry_run, make_placeholder_job
+from shared.samples import Decision, FactQuery, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import BROKEN, Answer, drive, found
 
 FACTS = (

@@ -7,16 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.calls import Call, Generate, Grade, Retrieve
-from shared.contracts.grading import Rules
-from shared.contracts.params import GradingParams, Params, SelfConsistencyParams
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply
-from shared.contracts.requests import Request
-from shared.contracts.samples import Decision, Extraction, Item, Outcome
+from shared.calls import Call, Generate, Grade, Request, Retrieve, Rules
+from shared.params import GradingParams, Params, SelfConsistencyParams
 from shared.pipelines.binding import Binding, SampleBinder
 from shared.rag.graders import choose_marking_grader, mark
 from shared.rag.voting import count_votes, make_comparison, pair_answers
+from shared.replies import CallFailed, Failure, FailureKind, Generated, Graded, Reply
 from shared.runtime.price import dry_run, list_drawn_roles, make_placeholder_job
+from shared.samples import Decision, Extraction, Item, Outcome
 from tests.unit.shared.pipelines.test_binding import PINS
 from tests.unit.shared.pipelines.test_pipelines import C, run, world
 

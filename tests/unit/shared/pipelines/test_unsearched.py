@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Call, Judge, Rerank, Retrieve
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import CriticParams, Params
-from shared.contracts.replies import Failure, FailureKind, Generated, Rated, Reply, Retrieved
-from shared.contracts.samples import Item, Outcome, Sample
+from shared.calls import Call, Judge, Rerank, Retrieve
+from shared.params import CriticParams, Params
 from shared.pipelines import registry
+from shared.replies import Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved
 from shared.runtime.advance import Replay
+from shared.samples import Item, Outcome, Sample
 
 WORDS = Document(problem="๑ บวก ๑ คืออะไร", text="so \\boxed{2}")
 LIBRARY = {WORDS.hash: WORDS}

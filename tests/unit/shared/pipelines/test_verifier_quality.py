@@ -5,13 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Judge, Verify
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Reply, Verified
-from shared.contracts.samples import GateDecision, Item, Sample, Strategy
+from shared import canonical
+from shared.calls import Call, Judge, Verify
+from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.truth import compare_with_truth
+from shared.replies import Failure, FailureKind, Reply, Verified
+from shared.samples import GateDecision, Item, Sample, Strategy
 from tests.unit.shared.pipelines.test_pipelines import HASHES, LIBRARY, drive, neighbours, world
 
 LOST = Failure(kind=FailureKind.VERIFIER_TIMEOUT)

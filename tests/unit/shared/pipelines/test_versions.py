@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import (
+from shared import canonical
+from shared.calls import (
     Call,
     Converse,
     Embed,
@@ -24,30 +24,32 @@ from shared.contracts.calls import (
     Verify,
     Write,
 )
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import (
+from shared.params import Params
+from shared.pipelines import registry
+from shared.pipelines.binding import SampleBinder
+from shared.rag.self_rag import RETRIEVAL
+from shared.replies import (
+    Atom,
+    Document,
     Embedded,
     Estimated,
     FoundRules,
     Generated,
     Graded,
+    Hit,
     Mined,
     NumberedRule,
     Rated,
     Reply,
     Retrieved,
+    Rule,
     Scored,
     Token,
     Verified,
 )
-from shared.contracts.rules import Atom, Rule
-from shared.contracts.samples import Item
-from shared.pipelines import registry
-from shared.pipelines.binding import SampleBinder
-from shared.rag.self_rag import RETRIEVAL
 from shared.runtime.advance import JobSpec, Replay
 from shared.runtime.price import make_placeholder_job
+from shared.samples import Item
 from tests import golden
 from tests.unit.shared.pipelines.test_pipeline_reads import VARIANTS
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.plugins import Kind, State
-from shared.plugins.folders import LONGEST, find_in_folder
+from shared.plugins.loading import LONGEST, find_in_folder
+from shared.shapes import Kind, State
 
 PROMPT = 'id = "{name}"\nversion = 1\nrequired = ["question"]\noptional = ["context"]\ntext = "{{{{context}}}}{text}"\n'
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.plugins import State
 from shared.pipelines import registry
-from shared.plugins import loading, trial
-from shared.plugins.trial import TrialResult
+from shared.plugins import loading
+from shared.plugins.loading import TrialResult
 from shared.settings import Plugins
+from shared.shapes import State
 from tests import plugins
 from tests.plugins import asking, restart
 
@@ -56,8 +56,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> plugins.Site:
 
 @pytest.fixture
 def _untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "_verdicts", {})
-    monkeypatch.setattr(trial, "_try", lambda *_: TrialResult(state=State.READY))
+    monkeypatch.setattr(loading, "_verdicts", {})
+    monkeypatch.setattr(loading, "_try", lambda *_: TrialResult(state=State.READY))
 
 
 @pytest.mark.slow

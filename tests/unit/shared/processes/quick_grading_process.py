@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from shared.processes.child_process import serve
+from shared.processes.children import serve
 
 ENDLESS = "computes for ever"
 

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.grading import MATH, Rules
-from shared.contracts.replies import Failure, FailureKind, Graded, Marked
+from shared.calls import MATH, Rules
 from shared.mathtext import mathematics
-from shared.processes import child_process
+from shared.processes import children
 from shared.processes.grading_pool import GradingPool
+from shared.replies import Failure, FailureKind, Graded, Marked
 from tests.unit.shared.processes.quick_grading_process import ENDLESS
 
 pytestmark = pytest.mark.anyio
@@ -285,6 +285,6 @@ def test_a_grader_that_raises_has_no_verdict(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_reply_is_one_line_of_json() -> None:
     out = io.StringIO()
-    child_process.send(out, {"text": "a\nb\ud800"})
+    children.send(out, {"text": "a\nb\ud800"})
     assert out.getvalue().count("\n") == 1
     assert json.loads(out.getvalue()) == {"text": "a\nb\ud800"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.contracts.graphs import FactQuery
-from shared.contracts.rules import Atom, Rule
 from shared.questions.evidence import LONGEST, Evidence, Told, evidence
+from shared.replies import Atom, Rule
+from shared.samples import FactQuery
 
 QUERY = FactQuery(relation="uncle", entity="ann", side="object")
 FACTS = [

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.graphs import FactQuery
+from shared.calls import MAX_QUESTION
 from shared.errors import Invalid
 from shared.ingest import facts, graph_paths, rule_files
 from shared.questions.items import ANSWERS, LINKS, Bank, Choice, QuestionSet
 from shared.questions.wording import Wording
+from shared.samples import FactQuery
 from shared.settings import REPOSITORY
 from shared.storage.graphs import GraphFacts
 from tests.unit.shared.questions.toys import by_question, golds, graph_of, set_of

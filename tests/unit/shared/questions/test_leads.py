@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.graphs import Lead
-from shared.contracts.rules import Atom, Miner, Rule, Term
 from shared.questions.facts import ALWAYS, LOOKED, Facts
 from shared.questions.items import Choice
 from shared.questions.leads import DOCUMENTS, RULES, Leads, Side
 from shared.questions.names import names_of
+from shared.replies import Atom, Miner, Rule, Term
 from shared.rules.graph import Graph
+from shared.samples import DatasetItem, Lead
 from tests.unit.shared.questions.toys import bank_of, graph_of, rule_of, set_of
 
 KIN = graph_of(

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from shared.contracts.graphs import FactQuery
 from shared.questions.facts import ALWAYS
 from shared.questions.neighbours import MOST, Neighbours
 from shared.rules.graph import Graph
+from shared.samples import FactQuery
 
 ENTITY_FACTS, RELATION_FACTS = range(20), range(20, 60)
 TRIPLES = [(0, 1, at) for at in range(1, 11)] + [(at, 1, 0) for at in range(1, 11)] + [

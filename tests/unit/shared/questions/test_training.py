@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.contracts.graphs import FactQuery, Lead
-from shared.contracts.rules import Atom, Rule
 from shared.questions.evidence import Told
 from shared.questions.training import DOCUMENTS, Form, Known, TrainingQuestion, lines
 from shared.rag.rule_sentences import write_rule
+from shared.replies import Atom, Rule
+from shared.samples import FactQuery, Lead
 
 FACTS = {
     "0": ("ann", "parent", "cat"), "1": ("cat", "brother", "dan_1"), "2": ("ann", "brother", "gil"),

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.contracts.graphs import Phrase
 from shared.questions.leads import Side
 from shared.questions.wording import QuestionTemplates, Wording, check
+from shared.samples import Phrase
 
 PHRASES = {"met": Phrase(relation="met", phrase="has met")}
 

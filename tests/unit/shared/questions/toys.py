@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.rules import Atom, Miner, Rule
 from shared.questions.items import Bank, Choice, QuestionSet
 from shared.questions.wording import Wording
+from shared.replies import Atom, Miner, Rule
 from shared.rules.graph import Graph
+from shared.samples import DatasetItem
 
 Named = tuple[str, str, str] | tuple[str, str, str, int]
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.contracts.documents import Document
-from shared.contracts.grading import Expected
-from shared.contracts.params import GradingParams
-from shared.contracts.samples import Candidate, Item, Library
+from shared.calls import Expected
+from shared.params import GradingParams
 from shared.rag.answer_rank import find_answer_rank, list_answer_phrases
+from shared.replies import Document
+from shared.samples import Candidate, Item, Library
 
 TEXTS = ("Time 3 Barack Obama visit Kenya.", "Time 4 Angela Merkel host the U.S. president.", "Paris, in France")
 LIBRARY = {str(place): Document(text=text) for place, text in enumerate(TEXTS)}

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from shared.contracts.calls import Call, Generate, Rerank
-from shared.contracts.params import Params
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Reply, Scored
-from shared.contracts.samples import Outcome
+from shared.calls import Call, Generate, Rerank
+from shared.params import Params
+from shared.replies import CallFailed, Failure, FailureKind, Reply, Scored
+from shared.samples import Outcome
 from tests.unit.cases import named
 from tests.unit.shared.pipelines.test_pipelines import A, Answer, B, C, run, world
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mathrag.cli.job_calibrate import describe_calibration, format_threshold
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Candidate, Decision, Extraction, Outcome, Trace
 from shared.rag import calibration
 from shared.rag.calibration import MIN_OBSERVATIONS, TooFewObservations, calibrate
 from shared.runtime.pins import gold_labels, observations
+from shared.samples import Candidate, Decision, Extraction, Outcome, SampleRow, Trace
 
 SCORE = st.integers(0, 20).map(lambda score: score / 20)
 PAIRS = st.tuples(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.contracts.samples import Candidate, Extraction, Outcome, Strategy, Trace
 from shared.rag.candidates import find_scorer, is_context_reranked, sort_as_found
+from shared.samples import Candidate, Extraction, Outcome, Strategy, Trace
 
 
 def outcome(context: tuple[str, ...], *candidates: Candidate) -> Outcome:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.calls import MAX_QUESTION
+from shared.calls import MAX_QUESTION
 from shared.rag.cleaning import clean
 from shared.rag.sentences import find_formulas
 

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.documents import Document
-from shared.contracts.params import CompressParams
+from shared.params import CompressParams
 from shared.rag.compression import CompressedContext, compress
 from shared.rag.prompts import show_documents
 from shared.rag.sentences import estimate_tokens, split_sentences
+from shared.replies import Document
 
 QUESTION = "What is the area of the triangle?"
 LONG = (

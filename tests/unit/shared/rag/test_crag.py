@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.documents import Hit
-from shared.contracts.params import CragParams, Limits
-from shared.contracts.replies import Failure, FailureKind, Retrieved
+from shared.params import CragParams, Limits
 from shared.rag.crag import (
     SHIPPED_VECTORS,
     THRESHOLDS,
@@ -24,6 +22,7 @@ from shared.rag.crag import (
     merge_passages,
     score_by_similarity,
 )
+from shared.replies import Failure, FailureKind, Hit, Retrieved
 
 LIMITS = Thresholds(0.5, -0.5)
 """T5's scores may be negative, and so may thresholds."""

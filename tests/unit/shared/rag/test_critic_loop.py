@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Decoding, Generate, Judge, Retrieve, Write
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import CriticParams, Params
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Rated, Reply, Retrieved
-from shared.contracts.samples import Candidate, Decision, Item, Outcome, Sample
+from shared import canonical
+from shared.calls import Call, Decoding, Generate, Judge, Retrieve, Write
+from shared.params import CriticParams, Params
 from shared.pipelines import registry
 from shared.rag.critic import CriticAction, Round, RoundDecision, decide
+from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Hit, Rated, Reply, Retrieved
+from shared.samples import Candidate, Decision, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import drive
 
 QUESTION = "What is x?"

@@ -2,8 +2,8 @@
 
 import hashlib
 
-from shared.contracts.documents import Document
 from shared.rag.distinct import drop_duplicates, hash_content
+from shared.replies import Document
 
 FIRST = Document(problem="What is 2+2?", text="It is  4.")
 AGAIN = Document(problem="what is 2+2?", text="It is\n4. ")

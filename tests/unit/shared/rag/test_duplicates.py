@@ -11,13 +11,11 @@ from services.retriever.ports import IndexMatch
 from services.retriever.searches import SPARE, IndexSearch, drop_duplicates
 from services.retriever.sparse import Bm25
 from services.retriever.texts import make_indexed_text
-from shared.contracts.calls import Duplicates
-from shared.contracts.datasets import DatasetItem
-from shared.contracts.documents import Document
+from shared.calls import Duplicates
 from shared.ingest.corpora import read_corpus
 from shared.ingest.datasets import read_dataset
 from shared.ingest.paths import corpus_lines, dataset_lines
-from shared.models.static_embeddings import StaticEmbedder
+from shared.models.embedding import StaticEmbedder
 from shared.rag.duplicates import (
     has_answer,
     has_same_words,
@@ -27,6 +25,8 @@ from shared.rag.duplicates import (
     measure_overlap,
     note_resembling_documents,
 )
+from shared.replies import Document
+from shared.samples import DatasetItem
 from shared.settings import REPOSITORY
 
 MATH = Path(os.environ.get("MATHRAG_SHARED", REPOSITORY.parent / "shared")) / "data" / "math"

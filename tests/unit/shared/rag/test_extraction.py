@@ -2,7 +2,6 @@
 
 import pytest
 
-from shared.contracts.samples import ExtractedBy, Extraction
 from shared.mathtext.reasoning_blocks import remove_reasoning
 from shared.rag.extraction import (
     extract_boxed,
@@ -13,6 +12,7 @@ from shared.rag.extraction import (
     read_letter,
     take_whole,
 )
+from shared.samples import ExtractedBy, Extraction
 
 
 @pytest.mark.parametrize(

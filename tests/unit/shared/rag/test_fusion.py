@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.params import FusionParams
+from shared.params import FusionParams
 from shared.rag.fusion import Ranked, find_best_ranks, fuse, rrf, weighted_sum
 from shared.rag.normalise import NORMALISERS, sigmoid, z_score
 from tests.unit import fusion_oracle

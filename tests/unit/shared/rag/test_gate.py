@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared.contracts.params import GateParams
-from shared.contracts.samples import GateDecision, Strategy
+from shared.params import GateParams
 from shared.rag.gate import JudgeUnusable, decide_gate
+from shared.samples import GateDecision, Strategy
 
 RATINGS = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
 PAIRS = st.lists(st.tuples(st.floats(0, 1), RATINGS), max_size=80)

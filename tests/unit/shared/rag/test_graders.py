@@ -2,13 +2,13 @@
 
 import pytest
 
-from shared.contracts.grading import MATHEMATICAL, Rules
-from shared.contracts.params import GradingParams, Params
-from shared.contracts.replies import Marked
-from shared.contracts.samples import Extraction, Outcome
+from shared.calls import MATHEMATICAL, Rules
+from shared.params import GradingParams, Params
 from shared.rag import graders
 from shared.rag.graders import InvalidGold, choose_marking_grader, get_grader, mark
 from shared.rag.wording import normalise_words
+from shared.replies import Marked
+from shared.samples import Extraction, Outcome
 from shared.storage.provenance import find_answering_text, find_extractor
 from tests.unit.cases import named
 

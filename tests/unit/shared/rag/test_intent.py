@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from shared.contracts.calls import MAX_QUESTION
-from shared.contracts.params import EnhanceParams, FusionParams
+from shared.calls import MAX_QUESTION
+from shared.params import EnhanceParams, FusionParams
 from shared.rag.enhancement import enhance
 from shared.rag.intent import CONCEPT_WEIGHTS, EXACT_WEIGHTS, choose_weights, classify_intent
 from shared.rag.vagueness import classify_vagueness

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Call, Generate
-from shared.contracts.params import Params
-from shared.contracts.samples import Item, Sample, Strategy
+from shared.calls import Call, Generate
+from shared.params import Params
 from shared.pipelines import registry
 from shared.rag.language import detect_language, localised
 from shared.rag.prompts import list_template_ids, template
 from shared.rag.prose import change_prose, find_mathematics, list_prose
+from shared.samples import Item, Sample, Strategy
 from tests.unit.shared.pipelines.test_pipelines import LIBRARY, decision, drive
 
 CHINESE = "小明有3个苹果，小红有5个，一共有多少个？"

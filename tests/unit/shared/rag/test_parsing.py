@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.replies import Failure, FailureKind, Rated
 from shared.rag.parsing import Critique, parse_critique, parse_rating
+from shared.replies import Failure, FailureKind, Rated
 
 
 @pytest.mark.parametrize("rating", range(1, 6))

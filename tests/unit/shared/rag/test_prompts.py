@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.documents import Document
 from shared.rag.prompts import Template, TemplateError, list_template_ids, render, template
+from shared.replies import Document
 
 APPLES = Document(problem="How many apples?", text=r"There are $\frac{4}{2}$, so \boxed{2}.")
 PASSAGE = Document(text="A plain passage.")

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Grade
-from shared.contracts.params import Params, RerankParams
-from shared.contracts.replies import Failure, FailureKind, Graded, Scored
-from shared.contracts.samples import Candidate, Decision, Extraction, Item, Steps, Trace
+from shared.calls import Grade
+from shared.params import Params, RerankParams
 from shared.pipelines.grading import run_and_grade
 from shared.rag.relevance import Ranking, keep_above_floor, make_ranked_trace, make_refusal_outcome, rank_by_relevance
+from shared.replies import Failure, FailureKind, Graded, Scored
+from shared.samples import Candidate, Decision, Extraction, Item, Steps, Trace
 
 GONE = Failure(kind=FailureKind.NOT_CONFIGURED, detail="no reranker")
 PROBABILITIES = st.lists(st.floats(0, 1), max_size=8)

@@ -1,10 +1,10 @@
 """The relevance floor of mathrag-gate: what is unrelated is not rated, and does not win."""
 
-from shared.contracts import canonical
-from shared.contracts.calls import Call, Judge, Rerank
-from shared.contracts.params import Params, RerankParams
-from shared.contracts.replies import Failure, FailureKind, Reply, Scored
-from shared.contracts.samples import Decision, Outcome, Strategy
+from shared import canonical
+from shared.calls import Call, Judge, Rerank
+from shared.params import Params, RerankParams
+from shared.replies import Failure, FailureKind, Reply, Scored
+from shared.samples import Decision, Outcome, Strategy
 from tests.unit.shared.pipelines.test_pipelines import RATINGS, A, B, C, D, run, world
 
 FLOOR = Params(rerank=RerankParams(floor=0.5))

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Write
-from shared.contracts.params import EnhanceParams
-from shared.contracts.replies import Failure, FailureKind, Generated
+from shared.calls import Write
+from shared.params import EnhanceParams
 from shared.rag.rewriting import (
     WrittenQueries,
     ask_for_keywords,
@@ -16,6 +15,7 @@ from shared.rag.rewriting import (
     read_subqueries,
     rewrite,
 )
+from shared.replies import Failure, FailureKind, Generated
 
 QUESTION = "What is the greatest common divisor of 12 and 18?"
 PARAMS = EnhanceParams()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.contracts.calls import Call, Estimate, Generate, Judge, Retrieve
-from shared.contracts.params import Params, RerankParams, RouteParams
-from shared.contracts.replies import Estimated, Failure, FailureKind, Reply
-from shared.contracts.samples import Decision, Outcome, Strategy
+from shared.calls import Call, Estimate, Generate, Judge, Retrieve
+from shared.params import Params, RerankParams, RouteParams
 from shared.rag.routing import Route, choose_route, make_estimates
+from shared.replies import Estimated, Failure, FailureKind, Reply
 from shared.runtime.price import _make_up_reply
+from shared.samples import Decision, Outcome, Strategy
 from tests.unit.shared.pipelines.test_pipelines import Answer, run, world
 
 ROUTED = Params(route=RouteParams(enabled=True, threshold=0.4))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.contracts.rules import Atom, Rule
 from shared.rag.rule_chains import ChainPath, Hop, find_other_end, order_hops
 from shared.rag.rule_choice import Side
+from shared.replies import Atom, Rule
 
 UNCLE = Hop("uncle")
 FORTH = Atom("h", 0, 1)

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.calls import RuleChoice
-from shared.contracts.replies import NumberedRule
-from shared.contracts.rules import Atom, Miner, Rule
+from shared.calls import RuleChoice
 from shared.rag.rule_choice import RuleRequest, Side, choose, draw, get_predicted_side
+from shared.replies import Atom, Miner, NumberedRule, Rule
 
 BODY = (Atom("b", 0, 1),)
 HEAD = Atom("h", 0, 1)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.documents import Document
 from shared.rag import rule_rqp
 from shared.rag.rule_rqp import score_document, score_text
+from shared.replies import Document
 from tests.unit.cases import named
 
 FILLER = "we look at the words of this sentence and then at those of the next one and so on until it ends "

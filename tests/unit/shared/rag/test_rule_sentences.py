@@ -1,7 +1,7 @@
 """Rules in words."""
 
-from shared.contracts.rules import Atom, Rule
 from shared.rag.rule_sentences import write_relation, write_rule
+from shared.replies import Atom, Rule
 
 
 def rule(head: Atom, *body: Atom) -> Rule:

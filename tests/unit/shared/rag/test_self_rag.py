@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.calls import Call, Generate, Retrieve
-from shared.contracts.documents import Document
-from shared.contracts.params import Params, SelfRagParams
-from shared.contracts.replies import CallFailed, Failure, FailureKind, Generated, Reply, SampleFailed, Token
-from shared.contracts.samples import Extraction, Item, Outcome, Sample
+from shared.calls import Call, Generate, Retrieve
+from shared.params import Params, SelfRagParams
 from shared.pipelines import registry
 from shared.rag.prompts import render, template
 from shared.rag.self_rag import (
@@ -27,6 +24,8 @@ from shared.rag.self_rag import (
     score_passage,
     token_probability,
 )
+from shared.replies import CallFailed, Document, Failure, FailureKind, Generated, Reply, SampleFailed, Token
+from shared.samples import Extraction, Item, Outcome, Sample
 from tests.unit.shared.pipelines.test_pipelines import LIBRARY, A, B, C, drive, found
 
 QUESTION = "What is x?"

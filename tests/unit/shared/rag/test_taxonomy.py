@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shared.contracts.samples import Candidate, Extraction
 from shared.rag.taxonomy import RULES, Ending, SampleFacts, classify_ending
+from shared.samples import Candidate, Extraction
 from tests.unit.cases import named
 
 OTHER, GOOD, UNRATED = "a" * 64, "b" * 64, "c" * 64

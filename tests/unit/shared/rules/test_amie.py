@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bench.graphs import make_graph
-from shared.contracts.mining import Amie
-from shared.contracts.rules import Atom, Rule
+from shared.calls import Amie
+from shared.replies import Atom, Rule
 from shared.rules.graph import Graph
 from shared.rules.miners import memory_bytes, mine
 from shared.settings import REPOSITORY
@@ -148,7 +148,7 @@ def test_facts_that_differ_in_time_alone_are_one() -> None:
 MEASURE = """
 from bench.graphs import make_graph
 from bench.mining import peak_bytes
-from shared.contracts.mining import Amie
+from shared.calls import Amie
 from shared.rules.miners import mine
 graph = make_graph(30_000, 2_000, 60)
 for relation in graph.relations[:2]:

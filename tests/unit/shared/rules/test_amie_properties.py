@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.mining import Amie
-from shared.contracts.rules import Atom, Rule
+from shared.calls import Amie
+from shared.replies import Atom, Rule
 from shared.rules.amie import mine
 from shared.rules.graph import Graph
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.contracts.graphs import Phrase
 from shared.rules.sentences import inverse_phrase, phrase, sentence
+from shared.samples import Phrase
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from shared.contracts.mining import TLogic
-from shared.contracts.rules import Atom, Rule
+from shared.calls import TLogic
+from shared.replies import Atom, Rule
 from shared.rules.graph import Graph
 from shared.rules.tlogic import FACT, Edges, draw_recent, draw_uniformly, mine, walk
 from tests.unit.shared.rules.plain_tlogic import Plain, PlainRule, Quad, shape_of

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import Duplicates, Estimate, Retrieve
-from shared.contracts.params import Params, decode_params
-from shared.contracts.replies import Retrieved
-from shared.contracts.samples import Item
+from shared import canonical
+from shared.calls import Duplicates, Estimate, Retrieve
+from shared.params import Params, decode_params
+from shared.replies import Retrieved
 from shared.runtime.advance import Replay, exclude_duplicates
+from shared.samples import Item
 
 ITEM = Item(ordinal=0, question="What is 2+3?", gold="5")
 OTHER = Item(ordinal=1, question="What is 3+4?", gold="7")

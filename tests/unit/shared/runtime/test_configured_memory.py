@@ -4,11 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
-from shared.device_settings import Device
 from shared.lease.memory import CUDA_CONTEXT_MIB
-from shared.model_settings import Model
 from shared.runtime.price import estimate_all, estimate_one
-from shared.settings import REPOSITORY
+from shared.settings import REPOSITORY, Device, Model
 
 JUDGE = REPOSITORY / "models" / "world-judge-f16.gguf"
 CPU, GPU = Device(id="cpu:0"), Device(id="GPU-1")

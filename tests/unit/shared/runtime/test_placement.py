@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.device_settings import Device
 from shared.errors import Invalid
-from shared.model_settings import Model
 from shared.runtime.price import find_problems, place_models, settings_for_device
-from shared.settings import REPOSITORY, Settings
+from shared.settings import REPOSITORY, Device, Model, Settings
 
 ROLES: Mapping[str, str] = {"judge": "j", "generate": "g"}
 SMALL, LARGE = Device(id="GPU-small", budget_mib=8_000), Device(id="GPU-large", budget_mib=24_000)

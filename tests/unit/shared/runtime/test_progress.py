@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import canonical
-from shared.contracts.calls import Generate, Judge
-from shared.contracts.params import Params
-from shared.contracts.replies import Generated
+from shared import canonical
+from shared.calls import Generate, Judge
+from shared.params import Params
 from shared.pipelines.binding import Binding, Pin
+from shared.replies import Generated
 from shared.runtime.advance import JobSpec, Replay, SampleProgress, StoredAnswer, decode_answer
 
 JOB = JobSpec(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.calls import Generate, Grade
-from shared.contracts.replies import Failure, FailureKind, Generated, Graded, require
-from shared.contracts.samples import Extraction, Item, Outcome, Steps
+from shared.calls import Generate, Grade
 from shared.pipelines.grading import run_and_grade, with_verdict
+from shared.replies import Failure, FailureKind, Generated, Graded, require
 from shared.runtime import advance
 from shared.runtime.advance import Replay
+from shared.samples import Extraction, Item, Outcome, Steps
 
 A, B = (Generate(template="cot", question=question) for question in "ab")
 REPLY, OTHER = Generated(text="one"), Generated(text="two")

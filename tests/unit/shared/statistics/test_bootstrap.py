@@ -10,21 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.statistics import shares
-from shared.statistics.bootstrap import RESAMPLES, RESAMPLES_AT_ONCE, bootstrap
-from shared.statistics.intervals import Interval
+from shared.statistics import intervals
+from shared.statistics.intervals import RESAMPLES, RESAMPLES_AT_ONCE, Interval, bootstrap
 
 SHARES = st.fractions(0, 1, max_denominator=5)
 VALUES = st.dictionaries(SHARES, st.integers(1, 40), min_size=1, max_size=6)
 
 
-def drawn(*strata: shares.Values) -> Interval:
+def drawn(*strata: intervals.Values) -> Interval:
     found = bootstrap(strata)
     assert found is not None
     return found
 
 
-def spelled(values: shares.Values) -> list[float]:
+def spelled(values: intervals.Values) -> list[float]:
     return [float(value) for value, count in values.items() for _ in range(count)]
 
 
@@ -36,7 +35,7 @@ def spelled(values: shares.Values) -> list[float]:
         {Fraction(-1): 17, Fraction(0): 462, Fraction(1): 21},
     ],
 )
-def test_it_is_scipys_percentile_interval(values: shares.Values) -> None:
+def test_it_is_scipys_percentile_interval(values: intervals.Values) -> None:
     items = spelled(values)
     theirs = stats.bootstrap((items,), np.mean, method="percentile", batch=100, rng=np.random.default_rng(7))
     found = drawn(values)
@@ -47,7 +46,7 @@ def test_it_is_scipys_percentile_interval(values: shares.Values) -> None:
 
 def test_strata_are_drawn_apart_and_every_item_counts_alike() -> None:
     easy, hard = {Fraction(1): 95, Fraction(0): 5}, {Fraction(1): 10, Fraction(0): 290}
-    together, apart = drawn(shares.merge_strata([easy, hard])), drawn(easy, hard)
+    together, apart = drawn(intervals.merge_strata([easy, hard])), drawn(easy, hard)
     assert apart.value == together.value == pytest.approx(105 / 400)
     assert apart.high - apart.low < 0.6 * (together.high - together.low)
     spread = np.sqrt(100 * 0.95 * 0.05 + 300 * (1 / 30) * (29 / 30)) / 400
@@ -56,7 +55,7 @@ def test_strata_are_drawn_apart_and_every_item_counts_alike() -> None:
 
 @settings(max_examples=20)
 @given(VALUES)
-def test_the_interval_holds_the_mean_and_stays_among_the_values(values: shares.Values) -> None:
+def test_the_interval_holds_the_mean_and_stays_among_the_values(values: intervals.Values) -> None:
     found = drawn(values)
     assert found.value is not None
     assert float(min(values)) - 1e-9 <= found.low <= found.value + 1e-9
@@ -66,8 +65,8 @@ def test_the_interval_holds_the_mean_and_stays_among_the_values(values: shares.V
 @settings(max_examples=10)
 @given(VALUES, VALUES, st.randoms(use_true_random=False))
 def test_the_same_items_have_the_same_interval_however_they_were_counted(
-    one: shares.Values,
-    other: shares.Values,
+    one: intervals.Values,
+    other: intervals.Values,
     random,  # type: ignore[no-untyped-def]
 ) -> None:
     shuffled = list(one.items())
@@ -77,7 +76,7 @@ def test_the_same_items_have_the_same_interval_however_they_were_counted(
 
 @settings(max_examples=10)
 @given(VALUES)
-def test_exchanging_the_sides_of_a_difference_exchanges_its_bounds(values: shares.Values) -> None:
+def test_exchanging_the_sides_of_a_difference_exchanges_its_bounds(values: intervals.Values) -> None:
     one, other = drawn(values), drawn({-value: count for value, count in values.items()})
     width = one.high - one.low
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low), abs=0.1 * width + 1e-9)
@@ -86,7 +85,7 @@ def test_exchanging_the_sides_of_a_difference_exchanges_its_bounds(values: share
 def test_repeats_do_not_narrow_it() -> None:
     once = Counter({(1, 1): 60, (0, 1): 40})
     five = Counter({(5, 5): 60, (0, 5): 40})
-    assert drawn(shares.count_values(once)) == drawn(shares.count_values(five))
+    assert drawn(intervals.count_values(once)) == drawn(intervals.count_values(five))
 
 
 def test_more_items_narrow_it_with_their_square_root() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.statistics.monotone import fit_monotone
+from shared.statistics.intervals import fit_monotone
 
 MEANS = st.lists(st.tuples(st.floats(1, 5), st.integers(1, 50)), min_size=1, max_size=6)
 

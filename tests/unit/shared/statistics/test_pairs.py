@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from shared.statistics.pairs import (
+from shared.statistics.intervals import Table, subtract_sides
+from shared.statistics.significance import (
     MAX_CORRECTED,
     PairComparison,
+    adjust_holm,
     cohens_h,
     compare_pair,
     compute_p,
+    correct_family,
     describe_pair,
     reverse_pair,
 )
-from shared.statistics.shares import Table, subtract_sides
-from shared.statistics.significance import adjust_holm, correct_family
 
 YES, NO = Fraction(1), Fraction(0)
 COUNT = st.integers(0, 40)

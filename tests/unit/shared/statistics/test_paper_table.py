@@ -9,10 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from shared.statistics.intervals import wilson
-from shared.statistics.pairs import PairComparison, compare_pair, compute_p, describe_pair
-from shared.statistics.repeats import measure_spread
-from shared.statistics.shares import Table, subtract_sides
+from shared.statistics.intervals import Table, measure_spread, subtract_sides, wilson
+from shared.statistics.significance import PairComparison, compare_pair, compute_p, describe_pair
 
 RUNS = (86, 86, 86, 88, 88)
 """Right answers of a hundred in five runs that give the table's mean and deviation."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.statistics.repeats import CLUSTERED, DETERMINISTIC, SHARED, explain_repeats, measure_spread
+from shared.statistics.intervals import CLUSTERED, DETERMINISTIC, SHARED, explain_repeats, measure_spread
 
 COUNTS = st.lists(st.integers(1, 50).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=2)
 

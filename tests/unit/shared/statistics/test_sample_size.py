@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.statistics.pairs import compute_p
-from shared.statistics.power import estimate_needed_items
-from shared.statistics.shares import Values
+from shared.statistics.intervals import Values
+from shared.statistics.significance import compute_p, estimate_needed_items
 
 
 def differing(gained: int, lost: int, same: int) -> Values:

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.statistics.bootstrap import bootstrap
-from shared.statistics.intervals import wilson
-from shared.statistics.shares import count_values, estimate_share
+from shared.statistics.intervals import bootstrap, count_values, estimate_share, wilson
 
 ITEMS = st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), min_size=1, max_size=60)
 

@@ -6,8 +6,8 @@ import pytest
 
 from mathrag.cli.parameters import parse_parameters
 from services.orchestrator.api.submissions import JobRequest
-from shared.contracts.params import Params
 from shared.errors import Invalid
+from shared.params import Params
 from shared.runtime.parameters import parse_params
 from shared.settings import REPOSITORY
 from shared.storage.configurations import DEEPEST, Configuration, merge, prune

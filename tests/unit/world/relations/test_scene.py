@@ -1,6 +1,6 @@
 """What follows from documents and rules."""
 
-from shared.contracts import rules as contracts
+from shared import replies
 from shared.rag.rule_sentences import write_rule
 from world.relations.scene import Atom, Fact, Finding, Rule, Scene, find_answer
 
@@ -58,6 +58,6 @@ def test_facts_and_rules_read_as_the_system_writes_them() -> None:
 
 
 def test_a_rule_reads_as_the_rules_of_a_bank_do() -> None:
-    body = (contracts.Atom("b", 0, 2), contracts.Atom("s", 1, 2))
-    rule = contracts.Rule(head=contracts.Atom("g", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
+    body = (replies.Atom("b", 0, 2), replies.Atom("s", 1, 2))
+    rule = replies.Rule(head=replies.Atom("g", 0, 1), body=body, support=1, body_size=1, confidence=1.0)
     assert write_rule(rule, {"b": "bakes for", "s": "sells to", "g": "greets"}) == str(CHAIN)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.pages.computed_blocks import find_block_names, rewrite_blocks
 from shared.pages.figures.figure import write_all
+from shared.pages.pages import find_block_names, rewrite_blocks
 from shared.settings import REPOSITORY
 from tests.unit.world.rule_reproduction import invented
 from world.rule_reproduction import drawing, findings, setting, tables

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.mining import TLogic
+from shared.calls import TLogic
 from shared.errors import Invalid
 from world.rule_reproduction import parts
 from world.rule_reproduction.setting import Graph, Part

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from services.orchestrator.experiments.grid import expand
-from shared.contracts.experiments import Experiment
-from shared.contracts.params import out_of_range
 from shared.errors import Invalid
+from shared.params import Experiment, out_of_range
 from shared.storage.configurations import SHIPPED
 from world.rule_reproduction import measuring, setting
 

@@ -9,9 +9,7 @@ import pytest
 
 from services.guard.drivers.ollama import OllamaDriver
 from services.guard.drivers.process import ProcessDriver
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.settings import REPOSITORY
+from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.ollama_models import SHOWN, SIZE
 from tests.doubles.ollama_server import ollama_server
 

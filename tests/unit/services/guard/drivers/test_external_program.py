@@ -17,13 +17,10 @@ import pytest
 from services.guard.drivers import external_program, trees
 from services.guard.drivers.external_program import ExternalProgramDriver, ExternalProgramServer
 from services.guard.drivers.ports import DriverError
-from shared.contracts.calls import Decoding
-from shared.contracts.replies import FailureKind
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models.chat import ChatFailed
-from shared.models.sampling import BY_BACKEND
-from shared.settings import REPOSITORY
+from shared.calls import Decoding
+from shared.models.chat import BY_BACKEND, ChatFailed
+from shared.replies import FailureKind
+from shared.settings import REPOSITORY, Device, Model
 from tests.doubles.programs import program
 
 pytestmark = pytest.mark.anyio

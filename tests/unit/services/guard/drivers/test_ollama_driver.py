@@ -12,14 +12,11 @@ import pytest
 from services.guard.drivers import confirmation, ollama, ollama_residents
 from services.guard.drivers.ollama import OllamaDriver, OllamaServer
 from services.guard.drivers.ports import DriverError
-from shared.contracts.calls import Decoding
-from shared.contracts.replies import FailureKind
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models.chat import ChatFailed
-from shared.models.ollama import DEFAULT_URL
-from shared.models.ollama_orphans import Orphan
-from shared.models.sampling import OLLAMA
+from shared.calls import Decoding
+from shared.models.chat import OLLAMA, ChatFailed
+from shared.models.ollama import DEFAULT_URL, Orphan
+from shared.replies import FailureKind
+from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply
 from tests.doubles.ollama_models import Manifest
 from tests.doubles.ollama_server import MIB, Ollama, ollama_server

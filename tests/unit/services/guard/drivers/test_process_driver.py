@@ -18,9 +18,8 @@ import pytest
 from services.guard.drivers import process
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.process import LlamaServer, ProcessDriver
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models.sampling import LLAMA
+from shared.models.chat import LLAMA
+from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
 

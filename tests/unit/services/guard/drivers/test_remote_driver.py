@@ -9,10 +9,9 @@ import pytest
 from services.guard.drivers import confirmation, remote
 from services.guard.drivers.ports import DriverError
 from services.guard.drivers.remote import RemoteDriver, RemoteServer
-from shared.contracts.calls import Decoding
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.models.sampling import BY_BACKEND
+from shared.calls import Decoding
+from shared.models.chat import BY_BACKEND
+from shared.settings import Device, Model
 from tests.doubles.chat_server import ChatServer, Reply, Seen, as_json, chat_server
 
 pytestmark = pytest.mark.anyio

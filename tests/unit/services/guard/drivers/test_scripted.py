@@ -3,12 +3,11 @@
 import pytest
 
 from services.guard.drivers.scripted import RATING, ScriptedDriver, ScriptedServer
-from shared.contracts.calls import Decoding
-from shared.contracts.replies import Rated
-from shared.device_settings import Device
+from shared.calls import Decoding
 from shared.mathtext.answers import extract
-from shared.model_settings import Model
 from shared.rag.parsing import parse_rating
+from shared.replies import Rated
+from shared.settings import Device, Model
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import pytest
 
 from services.guard.drivers import versions
 from services.guard.drivers.ports import DriverError
-from shared.models.command_lines import TGI, VLLM
+from shared.models.commands import TGI, VLLM
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,9 @@ from services.guard.drivers.ports import DriverError
 from services.guard.drivers.vllm_sleep import AwakeServer, VllmSleepDriver
 from services.guard.memory import MemoryReading
 from services.guard.verification import Verification
-from shared.contracts.calls import Decoding
-from shared.device_settings import Device
-from shared.model_settings import Model
+from shared.calls import Decoding
 from shared.models.chat import ChatFailed
+from shared.settings import Device, Model
 from tests.doubles.programs import program
 from tests.doubles.puppets import StepClock
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from services.orchestrator.access.limits import ConcurrencyLimit
-from shared.limits import Limits
+from shared.settings import Limits
 from tests.unit.asgi import reached
 
 pytestmark = pytest.mark.anyio

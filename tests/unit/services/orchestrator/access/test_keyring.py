@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from services.orchestrator.access.keyring import FRESH_S, UNKNOWN_S, USED_S, Keyring
-from shared.contracts import api_keys as api_keys
+from shared import shapes
 from shared.errors import Unavailable
 from shared.storage import keys
 from shared.storage.keys import ValidKey
@@ -24,7 +24,7 @@ class Table:
         self.broken = False
 
     def issue(self) -> str:
-        issued = api_keys.issue_key()
+        issued = shapes.issue_key()
         self.rows[issued.prefix] = ValidKey(len(self.rows), "alice", issued.prefix, issued.digest, ("read",))
         return issued.key
 
@@ -73,7 +73,7 @@ async def test_a_new_key_opens_at_once(table: Table) -> None:
 async def test_strangers_cause_few_queries(table: Table) -> None:
     keyring = Keyring(lambda: table.now)
     for _ in range(1000):
-        assert await keyring.find(DATABASE, api_keys.issue_key().key) is None
+        assert await keyring.find(DATABASE, shapes.issue_key().key) is None
         assert await keyring.find(DATABASE, "no key at all") is None
     assert table.reads == 1
 

@@ -15,9 +15,9 @@ from services.orchestrator.access.sessions import Sessions
 from services.orchestrator.api import problems
 from services.orchestrator.api.routes import route
 from services.orchestrator.app import build
-from shared.access.refusals import OPENAI
-from shared.contracts.api_keys import Scope
+from shared.access.filters import OPENAI
 from shared.settings import Settings
+from shared.shapes import Scope
 from shared.storage.keys import ValidKey
 from tests.api_document import api_document
 from tests.unit.asgi import ask

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from services.orchestrator.api.events import StreamPosition, list_messages, parse_event_id
-from shared.contracts.params import Params
 from shared.errors import BadRequest
+from shared.params import Params
 from shared.storage.jobs import Gate, Job, JobSnapshot, JobStateChange, StageCount, count_requests
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Path
 
 from services.orchestrator.api import openapi
 from services.orchestrator.api.routes import route
-from shared.contracts.api_keys import Scope
+from shared.shapes import Scope
 from tests.api_document import api_document
 from tests.unit.cases import named
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.orchestrator.app import build
-from shared.contracts.params import Params
+from shared.params import Params
 from shared.pipelines import registry
 from shared.settings import Settings
 

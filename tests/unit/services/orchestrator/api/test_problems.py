@@ -8,11 +8,10 @@ import httpx2
 import pytest
 
 from services.orchestrator.app import build
-from shared.contracts.params import Params
 from shared.errors import Invalid
-from shared.limits import Limits
+from shared.params import Params
 from shared.runtime.parameters import parse_params
-from shared.settings import Settings
+from shared.settings import Limits, Settings
 from shared.storage import configurations
 from shared.storage.configurations import SHIPPED, Configuration
 

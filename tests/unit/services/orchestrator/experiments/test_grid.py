@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from services.orchestrator.experiments.grid import WITHOUT_RATIO, Grid, expand
-from shared.contracts.experiments import EXAMPLE, Experiment
 from shared.errors import Invalid, TooLarge
+from shared.params import EXAMPLE, Experiment
 from shared.storage.configurations import SHIPPED, Configuration
 
 ROLES = {"judge": "a-judge", "generate": "a-generator"}

@@ -9,7 +9,7 @@ import pytest
 from services.orchestrator.openai import lines
 from services.orchestrator.openai.lines import Line, LineReader, Stopped
 from services.orchestrator.openai.names import NamedModel
-from shared.contracts.calls import MAX_QUESTION, Decoding
+from shared.calls import MAX_QUESTION, Decoding
 from tests.unit.cases import named
 
 CHAT = "/v1/chat/completions"

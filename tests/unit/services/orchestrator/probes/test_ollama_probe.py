@@ -10,9 +10,8 @@ import pytest
 
 from services.orchestrator.probes import models
 from services.orchestrator.probes.probe import check
-from shared.checks.check import Check
-from shared.model_settings import Model
-from shared.settings import Settings
+from shared.checks import Check
+from shared.settings import Model, Settings
 from tests.doubles.chat_server import Reply, chat_server
 from tests.doubles.ollama_server import ollama_server
 

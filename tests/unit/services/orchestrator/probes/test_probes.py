@@ -13,11 +13,9 @@ import pytest
 from services.orchestrator.probes import device, machine, models
 from services.orchestrator.probes.probe import Probe, check
 from services.orchestrator.probes.registry import list_readiness_probes, probes
-from shared.checks import models as looks
-from shared.checks.check import Check, NotReady
-from shared.device_settings import Device
-from shared.model_settings import Model
-from shared.settings import REPOSITORY, Settings
+from shared import checks
+from shared.checks import Check, NotReady
+from shared.settings import REPOSITORY, Device, Model, Settings
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +42,7 @@ def test_readiness_asks_the_cheap_ones_of_the_same_registry() -> None:
 
 
 def test_every_driver_has_a_probe() -> None:
-    assert set(looks.CHECKS) == set(get_args(Model.model_fields["driver"].annotation))
+    assert set(checks.CHECKS) == set(get_args(Model.model_fields["driver"].annotation))
 
 
 def test_every_probe_is_documented() -> None:
@@ -99,7 +97,7 @@ async def test_a_remote_model_is_asked_with_its_key(monkeypatch: pytest.MonkeyPa
 
     client = httpx2.AsyncClient
     transport = httpx2.MockTransport(answer)
-    monkeypatch.setattr(looks.httpx2, "AsyncClient", lambda **given: client(**given, transport=transport))
+    monkeypatch.setattr(checks.httpx2, "AsyncClient", lambda **given: client(**given, transport=transport))
     monkeypatch.setenv("BIG_KEY", "secret")
     found = await looked(Model(driver="remote", url="https://m.example.org/v1", api_key_env="BIG_KEY"))
     assert found.ok is ok

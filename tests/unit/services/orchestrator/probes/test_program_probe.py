@@ -9,9 +9,8 @@ import pytest
 
 from services.orchestrator.probes import models
 from services.orchestrator.probes.probe import check
-from shared.checks.check import Check
-from shared.model_settings import Model
-from shared.settings import Settings
+from shared.checks import Check
+from shared.settings import Model, Settings
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ import pytest
 from services.orchestrator.probes import retrieval
 from services.orchestrator.probes.probe import check
 from services.orchestrator.probes.registry import list_readiness_probes
-from shared.checks.check import Check
-from shared.models import endpoint
+from shared.checks import Check
+from shared.models import servers
 from shared.settings import Settings
 from tests.doubles import bert_file
 from tests.doubles.chat_server import chat_server
@@ -42,7 +42,7 @@ async def test_servers_are_asked_for_a_letter() -> None:
 
 
 async def test_servers_that_do_not_work_say_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "PAUSE_S", 0.0)
+    monkeypatch.setattr(servers, "PAUSE_S", 0.0)
     double = RetrievalServer(logits={"a": 8.5})
     double.tell("503")
     async with chat_server(double.respond) as server:

@@ -4,7 +4,7 @@ import msgspec
 
 from services.orchestrator.reports.answers import AnswersFound
 from services.orchestrator.reports.scores import Scores
-from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
+from shared.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample

@@ -8,8 +8,8 @@ import pytest
 from services.orchestrator.reports.comparison_views import Compared, Versus
 from services.orchestrator.reports.headline import find_best, find_pair, swap_sides, write_finding
 from services.orchestrator.reports.tally import Accuracy
-from shared.statistics import pairs
-from shared.statistics.repeats import Repeats
+from shared.statistics import significance
+from shared.statistics.intervals import Repeats
 from shared.statistics.significance import Mean
 
 YES, NO = Fraction(1), Fraction(0)
@@ -26,10 +26,10 @@ def system(name: str, value: float | None) -> Compared:
 
 def versus(left: str, right: str, gained: int, lost: int, *, items: int = 40) -> Versus:
     counts = Counter({(YES, NO): gained, (NO, YES): lost, (YES, YES): items - gained - lost})
-    found = pairs.compare_pair([counts] if items else [])
+    found = significance.compare_pair([counts] if items else [])
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
     return Versus(
-        left=left, right=right, left_only=1, right_only=2, moved={}, words=pairs.describe_pair(found), **fields
+        left=left, right=right, left_only=1, right_only=2, moved={}, words=significance.describe_pair(found), **fields
     )
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from services.orchestrator.reports.label_agreement import LabelAgreement, compute_agreement
-from shared.contracts.labels import FEWEST, KINDS, Value, What
+from shared.shapes import FEWEST, KINDS, Value, What
 from shared.storage.labels import CountedLabels, LabelSet, SystemRating
 
 Votes = dict[int, dict[str, Value | None]]

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from services.orchestrator.reports.repeatability import Ratings, Repeatability
-from shared.contracts.replies import Failure, FailureKind, Rated, Reply
-from shared.contracts.requests import DocumentRef, Request
-from shared.pages.report_lines import describe_repeatability
+from shared.calls import DocumentRef, Request
+from shared.pages.lines import describe_repeatability
+from shared.replies import Failure, FailureKind, Rated, Reply
 from shared.statistics.intervals import wilson
 
 

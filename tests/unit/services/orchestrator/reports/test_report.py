@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.orchestrator.reports.tally import SampleTally
-from shared.contracts.sample_rows import SampleRow
-from shared.contracts.samples import Decision, Extraction, Outcome, Trace
+from shared.samples import Decision, Extraction, Outcome, SampleRow, Trace
 from shared.statistics.intervals import wilson
 from shared.storage.samples import SampleWithOutcome
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from services.orchestrator.reports.retrieval import Findings, Retrieval
-from shared.contracts.samples import Candidate, Extraction, Outcome, Trace
+from shared.samples import Candidate, Extraction, Outcome, Trace
 from shared.statistics.significance import Difference
 from shared.storage.samples import ABSENT, SampleWithOutcome
 from tests.unit.services.orchestrator.reports.test_report import sample

@@ -6,11 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from services.orchestrator.scheduling.needs import Needs, count_dry, estimate_new
-from shared.contracts.calls import Lane
-from shared.contracts.params import GateParams, GradingParams, HydeParams, Params, RerankParams
-from shared.contracts.samples import GateDecision, Strategy
+from shared.calls import Lane
+from shared.params import GateParams, GradingParams, HydeParams, Params, RerankParams
 from shared.pipelines.binding import Binding, Pin
 from shared.runtime.advance import JobSpec
+from shared.samples import GateDecision, Strategy
 
 JUDGE, GENERATOR, DENSE, SPARSE, GRADER, RERANKER = range(1, 7)
 PINS = {

@@ -3,7 +3,7 @@
 import pytest
 
 from services.orchestrator.scheduling.next_flip import predict_next_flip
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.storage.jobs import LaneWork
 
 

@@ -15,7 +15,7 @@ from services.orchestrator.scheduling import snapshots as picture
 from services.orchestrator.scheduling.routine import OUTAGE_S, Routine
 from services.orchestrator.scheduling.scheduler import LONGEST_PAUSE_S, LOOK_S, Scheduler
 from services.orchestrator.scheduling.snapshots import COUNTED_S, QueueCounts
-from shared.checks.check import NotReady
+from shared.checks import NotReady
 from shared.settings import Settings
 from shared.storage.database import Database
 

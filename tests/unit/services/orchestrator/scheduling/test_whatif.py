@@ -1,7 +1,7 @@
 """Plans of models that are not there: what a request's own figures come to."""
 
 from services.orchestrator.scheduling.whatif import ModelWanted, make_demands
-from shared.contracts.calls import Lane
+from shared.calls import Lane
 from shared.lease.memory import Hardware
 from shared.lease.plan import Plan, Room, plan
 

@@ -7,13 +7,12 @@ import pytest
 
 from services.orchestrator.api.search import SearchRequest, choose_params
 from services.orchestrator.searching.steps import SearchOptions, run_steps
-from shared.contracts.calls import Call, Rerank, Retrieve
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Reply, Retrieved, Scored
-from shared.contracts.samples import Trace
+from shared.calls import Call, Rerank, Retrieve
 from shared.errors import Invalid
+from shared.params import Params
+from shared.replies import Document, Failure, FailureKind, Hit, Reply, Retrieved, Scored
 from shared.runtime.advance import Replay
+from shared.samples import Trace
 from shared.storage.configurations import SHIPPED, Configuration, merge
 from tests.unit.watched import LEAVES, SEEN, Tree, leaf_of, nested, other_values, watched
 

@@ -7,13 +7,12 @@ import msgspec
 import pytest
 
 from services.orchestrator.searching.steps import Mode, SearchOptions, run_steps, verdict
-from shared.contracts.calls import Call, Rerank, Retrieve
-from shared.contracts.documents import Document, Hit
-from shared.contracts.params import Params
-from shared.contracts.replies import Failure, FailureKind, Generated, Reply, Retrieved, Scored
-from shared.contracts.samples import Item, Sample, Trace
+from shared.calls import Call, Rerank, Retrieve
+from shared.params import Params
 from shared.pipelines import registry
+from shared.replies import Document, Failure, FailureKind, Generated, Hit, Reply, Retrieved, Scored
 from shared.runtime.advance import Replay
+from shared.samples import Item, Sample, Trace
 
 DOCUMENTS = {
     document.hash: document

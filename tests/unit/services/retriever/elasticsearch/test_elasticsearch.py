@@ -26,10 +26,9 @@ from services.retriever.elasticsearch.sparse import ElasticsearchTerms, make_que
 from services.retriever.ports import Batch, SearchIndex
 from services.retriever.sparse import Bm25
 from services.retriever.words import PAIRS
-from shared.contracts import canonical
+from shared import canonical
 from shared.errors import Invalid, MathragError, Refused, TooLarge, Unavailable
-from shared.retrieval_settings import Dense, Elasticsearch, Retrieval, Sparse, VectorGraph
-from shared.settings import Settings
+from shared.settings import Dense, Elasticsearch, Retrieval, Settings, Sparse, VectorGraph
 from tests.doubles.search_server import SearchServer, make_failure, search_server, shards_failed
 from tests.unit.retrieval import DOCUMENTS, QUESTIONS, HashedWords
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from services.retriever.elasticsearch.server import ElasticsearchServer
 from shared.errors import Unavailable
-from shared.retrieval_settings import Elasticsearch
+from shared.settings import Elasticsearch
 from tests.doubles.search_server import search_server
 from tests.doubles.tls import Certified, certify, tls_proxy
 

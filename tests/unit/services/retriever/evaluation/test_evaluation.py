@@ -15,11 +15,10 @@ from services.retriever.evaluation.requests import Evaluate
 from services.retriever.evaluation.searcher import FOLDER, CollectionSearcher
 from services.retriever.ports import IndexMatch
 from services.retriever.sparse import Bm25
-from shared.contracts.documents import Document
-from shared.contracts.params import EnhanceParams, FusionParams, Params
-from shared.contracts.replies import FailureKind
 from shared.errors import Invalid, InvalidLine, NotFound, Unavailable
-from shared.models.ports import ModelFailed
+from shared.models.embedding import ModelFailed
+from shared.params import EnhanceParams, FusionParams, Params
+from shared.replies import Document, FailureKind
 from tests.unit import beir
 from tests.unit.retrieval import HashedWords
 

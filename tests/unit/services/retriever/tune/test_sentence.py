@@ -9,8 +9,8 @@ import pytest
 from services.retriever.tune import __main__ as command
 from services.retriever.tune.loss import compute_contrastive_loss
 from services.retriever.tune.sampling import TrainingBatch
-from shared.models import retrieval_models
-from shared.retrieval_settings import Embeddings
+from shared.models import servers
+from shared.settings import Embeddings
 from tests.unit.services.retriever.tune import toy
 
 pytest.importorskip("sentence_transformers", reason="needs the extra `train`")
@@ -58,8 +58,8 @@ def test_the_query_side_alone_changes(model: Path, tuned: Path) -> None:
 
 def test_the_service_reads_questions_by_the_tuned_side(model: Path, tuned: Path) -> None:
     with (
-        retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=model)) as base,
-        retrieval_models.open_embedder(Embeddings(kind="sentence-transformers", path=tuned)) as two,
+        servers.open_embedder(Embeddings(kind="sentence-transformers", path=model)) as base,
+        servers.open_embedder(Embeddings(kind="sentence-transformers", path=tuned)) as two,
     ):
         assert two.signature != base.signature
         np.testing.assert_array_equal(two.embed_documents(TEXTS), base.embed_documents(TEXTS))

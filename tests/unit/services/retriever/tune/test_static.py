@@ -11,7 +11,7 @@ from services.retriever.tune import __main__ as command
 from services.retriever.tune.options import TuningOptions
 from services.retriever.tune.pairs import NumberedDocuments, read
 from services.retriever.tune.static import StaticTuning
-from shared.models.static_embeddings import FILES, QUERY_FILE, StaticEmbedder
+from shared.models.embedding import FILES, QUERY_FILE, StaticEmbedder
 from tests.unit.services.retriever.tune import toy
 
 

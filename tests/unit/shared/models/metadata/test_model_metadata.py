@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.architecture import Architecture
-from shared.models.metadata import MetadataError, gguf, huggingface, ollama
+from shared.models import metadata
+from shared.models.metadata import MetadataError
 from shared.settings import REPOSITORY
+from shared.shapes import Architecture
 from tests.doubles.ollama_models import SHOWN
 from tests.unit.cases import named
 
@@ -65,7 +66,7 @@ def write(tmp_path: Path) -> Write:
 
 @pytest.mark.parametrize("role", ["judge", "generator"])
 def test_the_shipped_models_tell_their_shape(role: str) -> None:
-    found = gguf.read_architecture(REPOSITORY / "models" / f"world-{role}-f16.gguf")
+    found = metadata.read_gguf_architecture(REPOSITORY / "models" / f"world-{role}-f16.gguf")
     parameters = json.loads((REPOSITORY / "models" / "manifest.json").read_text())["models"][role]["training"][0]
     assert 2 * parameters["parameters"] < found.weights_bytes < 2.02 * parameters["parameters"]
     assert found == Architecture(**{**as_dict(SHIPPED), "weights_bytes": found.weights_bytes})
@@ -76,30 +77,34 @@ def as_dict(found: Architecture) -> dict[str, Any]:
 
 
 def test_a_header_says_the_shape_and_what_follows_it_is_weights(write: Write) -> None:
-    found = gguf.read_architecture(write(header({**QWEN, "tokenizer.ggml.tokens": ["a", "b", "c"]}) + bytes(1000)))
+    found = metadata.read_gguf_architecture(
+        write(header({**QWEN, "tokenizer.ggml.tokens": ["a", "b", "c"]}) + bytes(1000))
+    )
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (28, 28, 4, 128)
     assert (found.vocabulary, found.trained_context, found.weights_bytes) == (3, 32_768, 1000)
 
 
 def test_what_a_header_leaves_out_follows_from_the_rest(write: Write) -> None:
     keys = {name: value for name, value in QWEN.items() if not name.endswith("head_count_kv")}
-    found = gguf.read_architecture(write(header({**keys, "qwen2.vocab_size": 9, "qwen2.attention.key_length": 64})))
+    found = metadata.read_gguf_architecture(
+        write(header({**keys, "qwen2.vocab_size": 9, "qwen2.attention.key_length": 64}))
+    )
     assert (found.kv_heads, found.head_dim, found.vocabulary) == (28, 64, 9)
 
 
 def test_heads_by_layer_count_as_the_layer_with_most(write: Write) -> None:
     keys = {**QWEN, "qwen2.vocab_size": 9, "qwen2.attention.head_count_kv": [0, 8, 4]}
-    assert gguf.read_architecture(write(header(keys))).kv_heads == 8
+    assert metadata.read_gguf_architecture(write(header(keys))).kv_heads == 8
 
 
 def test_long_arrays_are_passed_over(write: Write) -> None:
     keys = {**QWEN, "tokenizer.ggml.token_type": [1] * 5000, "tokenizer.ggml.tokens": ["x"] * 5000}
-    assert gguf.read_architecture(write(header(keys))).vocabulary == 5000
+    assert metadata.read_gguf_architecture(write(header(keys))).vocabulary == 5000
 
 
 def test_one_part_of_several_is_refused_with_the_fix(write: Write) -> None:
     with pytest.raises(MetadataError, match="llama-gguf-split --merge"):
-        gguf.read_architecture(write(header({**QWEN, "qwen2.vocab_size": 9, "split.count": 3})))
+        metadata.read_gguf_architecture(write(header({**QWEN, "qwen2.vocab_size": 9, "split.count": 3})))
 
 
 HOSTILE = {
@@ -133,7 +138,7 @@ def test_a_header_that_cannot_be_used_says_why(write: Write) -> None:
     wrong = {}
     for expected, content in HOSTILE.items():
         path = write(content)
-        said = named(refusal, gguf.read_architecture, path)
+        said = named(refusal, metadata.read_gguf_architecture, path)
         if expected not in said or str(path) not in said:
             wrong[expected] = said
     assert wrong == {}
@@ -142,7 +147,7 @@ def test_a_header_that_cannot_be_used_says_why(write: Write) -> None:
 def test_an_array_beyond_the_end_is_refused(write: Write) -> None:
     content = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<IIQ", 9, 4, 1 << 20)
     with pytest.raises(MetadataError, match="the file is truncated"):
-        gguf.read_architecture(write(content))
+        metadata.read_gguf_architecture(write(content))
 
 
 WHOLE = header({**QWEN, "tokenizer.ggml.tokens": ["a", "b"]})
@@ -153,12 +158,12 @@ def test_a_header_that_is_broken_off_anywhere_is_refused(tmp_path_factory: pytes
     path = tmp_path_factory.mktemp("cut") / "cut.gguf"
     path.write_bytes(WHOLE[:end])
     with pytest.raises(MetadataError):
-        gguf.read_architecture(path)
+        metadata.read_gguf_architecture(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MetadataError, match="No such file"):
-        gguf.read_architecture(tmp_path / "gone.gguf")
+        metadata.read_gguf_architecture(tmp_path / "gone.gguf")
 
 
 def folder(path: Path, config: dict[str, Any], **tensors: int) -> Path:
@@ -178,7 +183,7 @@ def write_tensors(path: Path, **sizes: int) -> None:
 
 
 def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
-    found = huggingface.read_architecture(folder(tmp_path, CONFIG, a=600, b=400))
+    found = metadata.read_huggingface_architecture(folder(tmp_path, CONFIG, a=600, b=400))
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (24, 14, 2, 64)
     assert (found.embedding, found.vocabulary, found.trained_context, found.name) == (896, 151_936, 32_768, "qwen2")
     assert found.weights_bytes == 1000
@@ -186,28 +191,34 @@ def test_a_config_says_the_shape_and_tensors_the_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("given_dim", "expected"), [(None, 64), (128, 128)])
 def test_a_stated_head_dim_wins(tmp_path: Path, given_dim: int | None, expected: int) -> None:
-    assert huggingface.read_architecture(folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim == expected
+    assert (
+        metadata.read_huggingface_architecture(folder(tmp_path, {**CONFIG, "head_dim": given_dim}, a=1)).head_dim
+        == expected
+    )
 
 
 def test_without_groups_every_head_has_its_keys(tmp_path: Path) -> None:
     config = {name: value for name, value in CONFIG.items() if name != "num_key_value_heads"}
-    assert huggingface.read_architecture(folder(tmp_path, config, a=1)).kv_heads == 14
+    assert metadata.read_huggingface_architecture(folder(tmp_path, config, a=1)).kv_heads == 14
 
 
 @pytest.mark.parametrize(("tied", "expected"), [(True, 900), (False, 1000)])
 def test_tied_embeddings_are_held_once(tmp_path: Path, tied: bool, expected: int) -> None:
     config = {**CONFIG, "tie_word_embeddings": tied}
-    assert huggingface.read_architecture(folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes == expected
+    assert (
+        metadata.read_huggingface_architecture(folder(tmp_path, config, a=900, lm_head_weight=100)).weights_bytes
+        == expected
+    )
 
 
 def test_all_parts_of_a_checkpoint_count(tmp_path: Path) -> None:
     folder(tmp_path, CONFIG, a=600)
     write_tensors(tmp_path / "model-00002-of-00002.safetensors", b=400)
-    assert huggingface.read_architecture(tmp_path).weights_bytes == 1000
+    assert metadata.read_huggingface_architecture(tmp_path).weights_bytes == 1000
 
 
 def test_of_a_model_that_sees_the_part_that_writes_counts(tmp_path: Path) -> None:
-    found = huggingface.read_architecture(folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
+    found = metadata.read_huggingface_architecture(folder(tmp_path, {"model_type": "vl", "text_config": CONFIG}, a=1))
     assert (found.layers, found.name) == (24, "qwen2")
 
 
@@ -232,7 +243,7 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     for config, tensors, expected in cases:
         (tmp_path / "config.json").write_bytes(config)
         (tmp_path / "model.safetensors").write_bytes(tensors)
-        if expected not in (said := named(refusal, huggingface.read_architecture, tmp_path)):
+        if expected not in (said := named(refusal, metadata.read_huggingface_architecture, tmp_path)):
             wrong[config[:80], tensors] = said
     assert wrong == {}
 
@@ -240,13 +251,13 @@ def test_a_folder_that_cannot_be_used_says_why(tmp_path: Path) -> None:
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(MetadataError, match=r"no \*\.safetensors"):
-        huggingface.read_architecture(tmp_path)
+        metadata.read_huggingface_architecture(tmp_path)
     with pytest.raises(MetadataError, match=r"config\.json: No such file"):
-        huggingface.read_architecture(tmp_path / "nowhere")
+        metadata.read_huggingface_architecture(tmp_path / "nowhere")
 
 
 def test_ollama_shows_the_same_keys() -> None:
-    found = ollama.parse_architecture(SHOWN, 4_683_087_332)
+    found = metadata.parse_architecture(SHOWN, 4_683_087_332)
     assert (found.layers, found.heads, found.kv_heads, found.head_dim) == (28, 28, 4, 128)
     assert (found.vocabulary, found.weights_bytes, found.name) == (152_064, 4_683_087_332, "qwen2")
 
@@ -266,8 +277,8 @@ def test_ollama_shows_the_same_keys() -> None:
 )
 def test_a_show_that_says_too_little_is_refused(shown: dict[str, Any], said: str) -> None:
     with pytest.raises(MetadataError, match=said):
-        ollama.parse_architecture(shown, 1)
+        metadata.parse_architecture(shown, 1)
 
 
 def test_a_show_with_its_tokens_needs_no_tensors() -> None:
-    assert ollama.parse_architecture({"model_info": {**QWEN, "tokenizer.ggml.tokens": ["a"] * 7}}, 1).vocabulary == 7
+    assert metadata.parse_architecture({"model_info": {**QWEN, "tokenizer.ggml.tokens": ["a"] * 7}}, 1).vocabulary == 7

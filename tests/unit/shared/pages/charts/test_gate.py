@@ -5,8 +5,8 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from shared.contracts.samples import GateDecision, Strategy
 from shared.pages.charts.gate import draw_ruler, draw_scatter, explain_decision
+from shared.samples import GateDecision, Strategy
 
 DECISION = GateDecision(
     strategy=Strategy.JUDGE, reason="rho = 0.200 <= tau = 0.45: judge", tau=0.45, rho=0.2, low=0.1, high=0.3,

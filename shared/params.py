@@ -1,0 +1,600 @@
+"""Parameters of jobs and experiments, with their defaults, bounds and texts."""
+
+import math
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from types import UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic.fields import FieldInfo
+
+from shared.calls import RELEASE_0_1, Count, Decoding, Duplicates, GraderName, StoredMining
+from shared.calls import Share as mining_Share
+
+# Parameters of rule-guided retrieval (RuleRAG, Hu et al. 2024; docs/how-to/rulerag.md).
+
+
+class RuleragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Rule-guided retrieval and answering (seed document 002). The authors give no numbers but 10 documents for each
+    rule."""
+
+    most: Annotated[int, msgspec.Meta(ge=0, le=20)] = 3
+    """Maximum number of rules for a question; 0: no rules are looked for."""
+    confidence: mining_Share = 0.0
+    """Minimum certainty of a rule: its PCA confidence if it has one, or else its standard confidence."""
+    support: Count = 1
+    """Minimum support of a rule."""
+    order: Literal["best", "worst", "random"] = "best"
+    """`best`: the most certain rules of the relation; `worst`: the least certain; `random`: any rules of the bank. The
+    last two are for ablations."""
+    use: Literal["both", "retrieval", "generation"] = "both"
+    """What the rules guide: searches, the prompt, or both."""
+    index: Literal["dense", "sparse", "both"] = "both"
+    """Index to search; `both`: the lists of each search are fused."""
+    ask: bool = True
+    """Whether the judge model is asked for the relation if neither the item nor a phrase names it; set to false at
+    submission if there is no judge model."""
+    query: Literal["joined", "rewritten"] = "joined"
+    """Query for a rule: question and rule joined, or rewritten by the judge model."""
+    cot: bool = False
+    """Whether the generator is asked to name rule and document before it answers."""
+    width: Annotated[int, msgspec.Meta(ge=0, le=10)] = 3
+    """Documents of a search from which the next atom of a rule is searched; 0: a rule is searched by its query alone,
+    as the authors do."""
+    phrases: str = ""
+    """SHA-256 of the relation phrases of the corpus's graph; set at submission."""
+    decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
+    """How the judge model samples when it names the relation or rewrites a query."""
+
+
+# All parameters of a job, grouped by method; each default has its source.
+#
+# A pipeline declares which parameters it reads; a job that sets another one is refused.
+
+MOST_CANDIDATES = 1000
+
+"""Maximum length of the retriever's lists."""
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+Weight = Annotated[float, msgspec.Meta(ge=0, le=1000)]
+
+Few = Annotated[int, msgspec.Meta(ge=1, le=20)]
+
+MOST_REPEATS = 1000
+
+"""Maximum number of repeats of a job, which count from 0 to 999."""
+
+
+class FusionParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How lists are fused. `rrf` with equal weights is plain reciprocal rank fusion (Cormack et al. 2009)."""
+
+    method: Literal["rrf", "weighted"] = "rrf"
+    """`rrf`: reciprocal rank fusion; `weighted`: the weighted sum of normalised scores."""
+    normaliser: Literal["min-max", "z-score", "sigmoid", "rank"] = "min-max"
+    """How the scores of two lists are made comparable; `weighted` only."""
+    dense: Weight = 0.5
+    """Weight of the dense list."""
+    sparse: Weight = 0.5
+    """Weight of the sparse list."""
+    by_intent: bool = False
+    """Whether the question's intent sets the weights; `enhanced` only."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if both weights are 0."""
+        if not self.dense and not self.sparse:
+            raise ValueError("`fusion.dense` and `fusion.sparse` are both 0: set at least one above 0")
+
+
+class EnhanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Query enhancement (seed document 001). Each part is optional, and has a fallback."""
+
+    synonyms: bool = True
+    """Whether synonyms of the question's terms are also searched for."""
+    correct: bool = True
+    """Whether misspelt words are corrected."""
+    rewrite: bool = True
+    """Whether the judge model rewrites the question."""
+    decompose: bool = True
+    """Whether the judge model splits the question into sub-queries."""
+    hyde: bool = False
+    """Whether searches also use hypothetical documents; `enhanced` and `enhanced-crag`."""
+    subqueries: Few = 3
+    """Maximum number of sub-queries of a question."""
+    terms: dict[str, tuple[str, ...]] = {}
+    """Terms and their synonyms, in addition to the shipped dictionary."""
+    decoding: Decoding = Decoding(temperature=0.0, max_tokens=128)
+    """How the judge model samples rewritten queries and sub-queries."""
+
+
+class RerankParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reranking with a cross-encoder, and what its probabilities decide (seed documents 001 and 003)."""
+
+    enabled: bool = True
+    """Whether documents are reranked."""
+    threshold: Share = 0.4
+    """Probability below which documents are dropped (001: 0.4)."""
+    refuse: bool = False
+    """Whether a question is refused if no document reaches the threshold; otherwise the best documents are kept."""
+    floor: Share = 0.0
+    """Relevance below which `mathrag-gate` does not rate a document's quality; 0: it rates all, and asks no
+    reranker."""
+
+
+class CompressParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Context compression (seed document 001)."""
+
+    enabled: bool = True
+    """Whether documents are compressed."""
+    ratio: Share = 0.7
+    """Share of the sentences' length that is kept."""
+    tokens: Annotated[int, msgspec.Meta(ge=16, le=1_000_000)] = 4000
+    """Maximum length of the context, in estimated tokens."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two thresholds of an evaluator's score; None: no score is high, or low, enough."""
+
+    upper: float | None = None
+    """Score from which a document is relevant."""
+    lower: float | None = None
+    """Score below which a document is irrelevant."""
+
+
+class CragParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Corrective retrieval (Yan et al. 2024; seed document 001)."""
+
+    evaluator: Literal["reranker", "judge", "similarity"] = "judge"
+    """What scores how relevant a document is."""
+    upper: float | None = None
+    """Score from which a list is correct; by default the evaluator's own."""
+    lower: float | None = None
+    """Score below which a list is incorrect."""
+    thresholds: Literal["fixed", "calibrated"] = "fixed"
+    """`calibrated`: take the thresholds that the lists of the job `calibrated_by` give for this evaluator (001:
+    adaptive; docs/how-to/retrieval.md#calibration); `fixed`: take `upper` and `lower`."""
+    calibrated_by: str = ""
+    """Name or id of a completed `crag` job, which is read once, at submission."""
+    judged_by: str = ""
+    """Name or id of a `crag` job over the same dataset and corpus, whose judge labels the lists of `calibrated_by`; by
+    default the dataset's gold documents label them."""
+    calibrated: Limits | None = None
+    """Calibrated values of `upper` and `lower`; set at submission, so that a job's thresholds never change."""
+    similarity: Limits | None = None
+    """Thresholds of similarity for the corpus's embedder. None: set at submission if they are known, as for the shipped
+    embeddings; otherwise set or calibrate them, since every list is ambiguous by similarity without them."""
+    diversity: Share = 0.5
+    """Diversity below which an ambiguous list is refined; incorrect lists always are (001)."""
+    rounds: Annotated[int, msgspec.Meta(ge=0, le=5)] = 2
+    """Maximum number of refinement rounds (001)."""
+    strips: Literal["selection", "fixed", "excerption"] = "selection"
+    """How documents are cut into strips."""
+    top: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    """Number of strips kept from each corpus; 0: `context_size` whole documents, or else 6 strips."""
+    order: Literal["original", "score"] = "original"
+    """Order of the strips that are kept."""
+    fallback: str = ""
+    """Name of the corpus that is searched if the first one fails; by default no other corpus is searched."""
+
+
+class CriticParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The critic loop (seed document 004)."""
+
+    generate: Share = 0.6
+    """Relevance from which a document is relevant."""
+    rewrite: Share = 0.3
+    """Mean relevance of a page below which its query is rewritten."""
+    attempts: Few = 3
+    """Maximum number of rounds of search and rating."""
+    min_documents: Few = 2
+    """Number of relevant documents that are enough."""
+    k: Few = 3
+    """Number of documents of a page."""
+    aggregate: Literal["count", "mean", "minimum", "maximum", "weighted"] = "count"
+    """Whether the number of relevant documents alone decides, or a figure of the page must also reach `generate`: its
+    mean (as in the document's code), its lowest or highest relevance, or the mean weighted by 1 / rank in the page."""
+    reply: Literal["rating", "json"] = "rating"
+    """Form of the critic's reply; `json`: a score in [0, 1] and its reason (the document, section 2.1)."""
+    rewrite_from: Few = 2
+    """First attempt after which a query may be rewritten (the document's code: 2)."""
+    decoding: Decoding = Decoding(temperature=0.0, max_tokens=100)
+    """How the rewriter samples, and a critic that replies in JSON."""
+
+
+class HydeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hypothetical documents (Gao et al. 2023)."""
+
+    documents: Annotated[int, msgspec.Meta(ge=0, le=32)] = 8
+    """Number of hypothetical documents for each question; with 0 the pipeline equals `dense`."""
+    style: Literal["solution", "passage"] = "solution"
+    """Kind of text that is written: worked solutions, or passages."""
+    decoding: Decoding = Decoding(temperature=0.7, max_tokens=512)
+    """How the judge model samples hypothetical documents."""
+
+
+class SelfRagParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reflection tokens (Asai et al. 2024)."""
+
+    threshold: Share = 0.2
+    """Probability of [Retrieval] above which documents are retrieved."""
+    relevance: Weight = 1.0
+    """Weight of relevance in the score of a passage."""
+    support: Weight = 1.0
+    """Weight of support in the score of a passage."""
+    utility: Weight = 0.5
+    """Weight of utility in the score of a passage."""
+    sequence: bool = False
+    """Whether the mean probability of the text also counts."""
+    answer: Literal["best", "sum"] = "best"
+    """`best`: the answer of the best path; `sum`: the answer with the largest sum of its paths' scores, as the authors
+    do for closed sets."""
+    alternatives: Few = 5
+    """Number of log-probabilities asked for each token, each about 30 bytes of a reply. 5 cover all grades of utility;
+    text-generation-inference returns no more by default."""
+
+
+class JudgeCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calibrated value of each rating of one judge, from the labels of people who rated the same documents
+    (docs/how-to/labels.md)."""
+
+    hash: str
+    """Identity of the calibrated judge: SHA-256 over its model and rubric, the tasks, the labels that count, and
+    `ratings`."""
+    ratings: Annotated[tuple[float, ...], msgspec.Meta(min_length=5, max_length=5)]
+    """Calibrated values of the ratings 1 to 5, in ascending order."""
+
+    def quality(self, rating: int) -> float:
+        """Normalise a rating as `Rated.quality` does: (rating - 1) / 4."""
+        return (self.ratings[rating - 1] - 1) / 4
+
+
+class GateParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Calibration of the confidence gate; `tau` is from the MathRAG-Gate paper, section 3.3."""
+
+    tau: float = 0.45
+    """Correlation above which rules replace the judge."""
+    items: int = 50
+    """Number of items for the calibration."""
+    top: int = 5
+    """Number of documents taken from each item."""
+    max_documents: int = 200
+    """Maximum number of documents that are rated."""
+    min_pairs: int = 30
+    """Minimum number of documents with both scores; with fewer the judge scores, whatever the correlation."""
+    on_unusable: str = "fail"
+    """What happens if more than half of the judge's replies have no rating: `fail`, or continue with `rules`."""
+    repeats: Few = 1
+    """How often each calibration document is rated. The first rating decides; more show how repeatable the judge is."""
+    truth: Literal["none", "verifier"] = "none"
+    """`verifier`: also check the calibration documents' equations, and record how far rules and judge agree with the
+    result. It does not change the decision."""
+    labels: str = ""
+    """Name of a label set: each rating of the judge counts as much as people's labels say
+    (docs/how-to/labels.md#calibration)."""
+    calibrated: JudgeCalibration | None = None
+    """The calibrated ratings; set at submission, so that later labels do not change a job."""
+
+
+class RouteParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Routing of easy questions to the rule path of `mathrag-gate`, whatever the gate decided."""
+
+    enabled: bool = False
+    """Whether documents for easy questions are scored by rules (docs/how-to/routing.md)."""
+    threshold: Share = 0.5
+    """Probability of being hard below which a question is easy."""
+
+
+class GradingParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How answers are found in replies and graded, in the same way for every pipeline."""
+
+    grader: GraderName = ""
+    """Name of the grader (docs/how-to/graders.md); by default the dataset's, or `math` if it declares none."""
+    threshold: Share = 0.5
+    """Token F1 from which an answer is right; `f1` only."""
+    separators: Annotated[str, msgspec.Meta(max_length=20)] = ""
+    """Characters, each of which separates the members of a set; by default comma, semicolon and line end. `set`
+    only."""
+    rubric: Annotated[str, msgspec.Meta(max_length=8000)] = ""
+    """Rubric by which the judge model rates replies to items without a rubric of their own; `@NAME` is a file of
+    `plugins.rubrics`, whose text is stored with the job. `rubric` only."""
+    rating: Annotated[int, msgspec.Meta(ge=2, le=5)] = 4
+    """Rating of the judge model from which a reply is right; `rubric` only."""
+    decoding: Decoding = Decoding(temperature=0.1, max_tokens=128)
+    """How the judge model samples its rating; `rubric` only."""
+
+
+class JudgeParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the judge model rates. Temperature and tokens are from the MathRAG-Gate paper, section 4.1."""
+
+    temperature: float = 0.1
+    max_tokens: int = 10
+    per_repeat: bool = False
+    """Whether the judge model samples its ratings, and texts for searches, anew for every repeat. This multiplies these
+    calls by the number of repeats, and the spread over repeats then includes the judge's temperature. By default all
+    repeats share one reply."""
+
+    @property
+    def decoding(self) -> Decoding:
+        """Return how the judge model samples."""
+        return Decoding(temperature=self.temperature, max_tokens=self.max_tokens)
+
+
+class GenerateParams(Decoding, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the generator is prompted, and how it samples."""
+
+    template: str = ""
+    """Name of a prompt of `plugins.templates` that replaces the shipped prompt for answers
+    (docs/how-to/plugins.md#prompts-and-rubrics)."""
+
+    @property
+    def decoding(self) -> Decoding:
+        """Return how the generator samples."""
+        return Decoding(temperature=self.temperature, max_tokens=self.max_tokens)
+
+
+class SelfConsistencyParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Majority vote over sampled answers (Wang et al. 2023)."""
+
+    draws: Annotated[int, msgspec.Meta(ge=2, le=20)] = 5
+    """Number of answers sampled from one prompt. The authors draw 40; accuracy gains most from the first 5 to 10."""
+    temperature: Annotated[float, msgspec.Meta(gt=0, le=2)] = 0.7
+    """Temperature of the draws, instead of `generate.temperature` (the authors: 0.5 to 0.7)."""
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Every parameter that a job may set (`--set gate.tau=0.3`), with the documented defaults."""
+
+    candidates: int = 10
+    """Number of documents requested from each index, and kept after fusion."""
+    context_size: int = 1
+    """Maximum number of documents in the prompt, fewer if they do not fit
+    (docs/explanation/pipelines.md#documents-that-do-not-fit). The shipped models were trained with 1; the paper uses
+    5."""
+    duplicates: Duplicates = "same-answer"
+    """Which near-duplicates of the question searches leave out, because they would reveal its answer
+    (docs/explanation/pipelines.md#retrieval)."""
+    rrf_k: int = 60
+    """Constant of reciprocal rank fusion."""
+    fusion: FusionParams = FusionParams()
+    enhance: EnhanceParams = EnhanceParams()
+    rerank: RerankParams = RerankParams()
+    compress: CompressParams = CompressParams()
+    crag: CragParams = CragParams()
+    critic: CriticParams = CriticParams()
+    hyde: HydeParams = HydeParams()
+    self_rag: SelfRagParams = SelfRagParams()
+    self_consistency: SelfConsistencyParams = SelfConsistencyParams()
+    rrf_weight: float = 0.1
+    """Weight of the fused rank when `mathrag-gate` reranks."""
+    quality_weight: float = 0.9
+    """Weight of the reasoning quality when `mathrag-gate` reranks."""
+    gate: GateParams = GateParams()
+    quality: Literal["gate", "rules", "judge", "verifier"] = "gate"
+    """What scores the documents of `mathrag-gate`: the choice of the gate, or a fixed scorer without a calibration."""
+    route: RouteParams = RouteParams()
+    generate: GenerateParams = GenerateParams(temperature=0.0, max_tokens=512)
+    judge: JudgeParams = JudgeParams()
+    grading: GradingParams = GradingParams()
+    anchors: dict[str, str] = {}
+    """Values of slots of the judge's rubric: `anchors.negative`, `anchors.positive`."""
+    seed: int = 0
+    """Seed that chooses the items of the calibration; it is not sent to a model."""
+    rules: str = ""
+    """Name of a rule bank (`mathrag rules list`), whose content is pinned at submission."""
+    rulerag: RuleragParams = RuleragParams()
+    mining: StoredMining | None = None
+    """The miner and its limits, for jobs of `mathrag rules mine`."""
+
+
+DECODINGS = (
+    "generate",
+    "judge",
+    "enhance.decoding",
+    "critic.decoding",
+    "hyde.decoding",
+    "grading.decoding",
+    "rulerag.decoding",
+)
+
+RANGES: dict[str, tuple[int, int]] = {
+    "candidates": (1, MOST_CANDIDATES), "rrf_k": (1, 1_000_000), "rrf_weight": (0, 1000), "quality_weight": (0, 1000),
+    "seed": (-(1 << 63), (1 << 63) - 1), "gate.tau": (-1, 1), "gate.items": (1, 10_000),
+    "gate.top": (1, MOST_CANDIDATES), "gate.max_documents": (1, 100_000), "gate.min_pairs": (2, 100_000),
+    **{f"{decoding}.temperature": (0, 100) for decoding in DECODINGS},
+    **{f"{decoding}.max_tokens": (1, 1_000_000) for decoding in DECODINGS},
+}  # fmt: skip
+
+"""Bounds of parameters; only new jobs are checked. A bound in a type would make stored jobs unreadable."""
+
+REMOVED = frozenset({"verify"})
+
+"""Groups of parameters of earlier releases, which stored jobs and configurations still have."""
+
+
+def out_of_range(params: Params) -> Iterator[tuple[str, Any, str]]:
+    """Yield (path, value, rule) of every parameter out of its range; NaN is out of every range."""
+    for path, (low, high) in {**RANGES, "context_size": (0, params.candidates)}.items():
+        if not low <= (value := attrgetter(path)(params)) <= high:
+            yield path, value, f"between {low} and {high}"
+    crag = params.crag
+    for path, limits in (("crag", crag), ("crag.similarity", crag.similarity), ("crag.calibrated", crag.calibrated)):
+        for name in ("upper", "lower"):
+            if not math.isfinite(getattr(limits, name, None) or 0):
+                yield f"{path}.{name}", getattr(limits, name), "a finite number"
+        upper, lower = (limits.upper, limits.lower) if limits is not None else (None, None)
+        if upper is not None and lower is not None and upper < lower:
+            yield f"{path}.upper", upper, f"at least `{path}.lower` ({lower})"
+    if params.gate.on_unusable not in ("fail", "rules"):
+        yield "gate.on_unusable", params.gate.on_unusable, '"fail" or "rules"'
+
+
+def decode_params(raw: bytes) -> Params:
+    """Decode the parameters of a job's row. Jobs of release 0.1 have no `duplicates`, and keep that release's rule.
+
+    Raises:
+        ValueError: they are not JSON, or have other fields.
+    """
+    tree = msgspec.json.decode(raw)
+    if isinstance(tree, dict):
+        tree = {"duplicates": RELEASE_0_1, **drop_removed(tree)}
+    return msgspec.convert(tree, Params)
+
+
+def drop_removed(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored parameters without those that only earlier releases had."""
+    return {name: value for name, value in tree.items() if name not in REMOVED}
+
+
+# Find the parameters of a job that differ from the defaults.
+
+
+def list_changes(given: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value) of each parameter that differs from the default of this release."""
+    return _list_changes(msgspec.to_builtins(Params()), given, "")
+
+
+def _list_changes(defaults: Any, given: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in given.items():
+        default = defaults.get(name) if isinstance(defaults, dict) else None
+        if isinstance(value, dict) and isinstance(default, dict) and default:
+            yield from _list_changes(default, value, f"{prefix}{name}.")
+        elif value != default:
+            yield f"{prefix}{name}", value
+
+
+# Types of fields that several requests have.
+
+
+def _to_int_if_whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_to_int_if_whole)
+
+"""Accepts 91.0 as 91, as JSON does; strings and booleans are not numbers.
+
+Use it as `Annotated[int, Field(...), WHOLE]`, in this order: only then are the bounds part of the schema.
+"""
+
+# PostgreSQL's text holds everything but NUL.
+Stored = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
+
+Key = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[^\x00]+$")]
+
+Metadata = Annotated[dict[Key, Stored], Field(max_length=16)]
+
+"""At most 16 pairs, with keys of up to 64 and values of up to 512 characters."""
+
+Rank = Annotated[int, Field(ge=0, le=32767), WHOLE]
+
+# An experiment as it is submitted: the body of a request, or a YAML file with the same fields.
+
+EXAMPLE: dict[str, Any] = {
+    "name": "gate-or-not", "datasets": [{"dataset": "math-500", "corpus": "math"}],
+    "variants": [{"name": "dense", "pipeline": "dense"},
+                 {"name": "gate-judge", "pipeline": "mathrag-gate", "params": {"gate": {"tau": 1.0}}}],
+    "grid": {"context_size": [1, 3]}, "seeds": [0], "repeats": 1, "baseline": "dense",
+}  # fmt: skip
+
+SCHEMA = "https://json-schema.org/draft/2020-12/schema"
+
+# Jobs are called EXPERIMENT-VARIANT-NUMBER, in at most 100 characters.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$")]
+
+VariantName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,29}$")]
+
+Path = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\x00]+$")]
+
+Seed = Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1), WHOLE]
+
+
+class ExperimentDataset(BaseModel):
+    """A dataset, and the corpus that its questions are searched in."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    dataset: Stored
+    corpus: Stored | None = None
+    """Corpus; only needed if the pipelines search."""
+
+
+class Variant(BaseModel):
+    """One of the systems that the experiment compares."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    name: VariantName
+    pipeline: Stored
+    params: dict[str, Any] = {}
+    """Parameters, nested as in {"gate": {"tau": 0.3}}; they override those of the experiment."""
+    models: dict[Key, Stored] = {}
+    """Model names by role, such as {"judge": "world-judge"}; they override those of the experiment."""
+
+
+class Experiment(BaseModel):
+    """Jobs to compare: one for every dataset, variant, point of the grid and seed."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, use_attribute_docstrings=True, json_schema_extra={"example": EXAMPLE}
+    )
+
+    name: Name
+    """Name of the experiment; it must be unique."""
+    datasets: Annotated[list[ExperimentDataset], Field(min_length=1, max_length=100)]
+    """Datasets. Comparisons are pooled over several of one kind, such as seeds of the problem world."""
+    variants: Annotated[list[Variant], Field(min_length=1, max_length=100)]
+    grid: Annotated[dict[Path, Annotated[list[Any], Field(min_length=1)]], Field(max_length=16)] = {}
+    """Values by parameter path, such as {"gate.tau": [0.3, 0.45]}. Their product overrides the parameters of each
+    variant."""
+    seeds: Annotated[list[Seed], Field(min_length=1, max_length=1000)] | None = None
+    """Values of the parameter `seed`, which chooses the items of the calibration."""
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS), WHOLE] = 1
+    reuse: Literal["all", "none"] = "all"
+    """`none`: every job computes everything anew, and every repeat draws anew, including ratings and greedy answers."""
+    params: dict[str, Any] = {}
+    """Parameters of every job."""
+    models: dict[Key, Stored] = {}
+    """Model names by role, for every job."""
+    baseline: VariantName | None = None
+    """The variant with which all others are compared; without one, all are compared with each other."""
+    rank: Rank = 100
+    """Rank of the jobs in the queue; calls of smaller ranks are claimed first."""
+    metadata: Metadata = {}
+    """Metadata of every job."""
+
+
+def schema() -> str:
+    """Return the JSON schema of an experiment, with every parameter that a job may set; it is committed."""
+    described = Experiment.model_json_schema()
+    _, parts = msgspec.json.schema_components([Params], ref_template="#/$defs/{name}")
+    described["$defs"] |= parts
+    for holder in (described, described["$defs"]["Variant"]):
+        holder["properties"]["params"] |= {"$ref": "#/$defs/Params"}
+    return msgspec.json.format(msgspec.json.encode({"$schema": SCHEMA, **described}), indent=2).decode()
+
+
+# Return the texts that the code has for a setting or parameter, and its allowed values.
+
+
+def find_group(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the group of settings that the field holds; None if it holds a single value."""
+    union = get_origin(field.annotation) is UnionType
+    kinds = get_args(field.annotation) if union else (field.annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def describe_field(field: FieldInfo) -> str:
+    """Return the docstring of the field, or else that of its group, on one line."""
+    inner = find_group(field)
+    return add_choices(field.description or (inner.__doc__ if inner else "") or "", field.annotation)
+
+
+def add_choices(text: str, kind: Any) -> str:
+    """Return `text` on one line, followed by those values that `kind` allows and `text` does not name."""
+    text = " ".join(text.split())
+    choices = [f"`{choice}`" for choice in get_args(kind) if choice] if get_origin(kind) is Literal else []
+    if all(choice in text for choice in choices):
+        return text
+    return f"{text} One of {', '.join(choices)}.".strip()

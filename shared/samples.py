@@ -1,0 +1,396 @@
+"""Items, samples, traces and outcomes of a job, and the type of a pipeline."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from shared import canonical
+from shared.calls import Decoding, Expected, Message, Yielded
+from shared.params import Params
+from shared.replies import Document, Graded, Marked
+
+# Knowledge graphs as they are uploaded: facts, and phrases to make sentences of them.
+
+TimeUnit = Literal["day", "step"]
+
+"""Unit of a graph's times: days (of the proleptic Gregorian calendar, from 1), or the steps of the uploaded file."""
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """States that a relation holds between two entities, at a time if the graph has times."""
+
+    subject: str
+    relation: str
+    object: str
+    time: str | None = None
+    """A date (YYYY-MM-DD) or a whole number."""
+
+
+class Phrase(msgspec.Struct, frozen=True, kw_only=True):
+    """The words for a relation in sentences."""
+
+    relation: str
+    phrase: str
+    inverse: str | None = None
+    """The words for the relation with subject and object exchanged; None: derived from `phrase`."""
+
+
+class Lead(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that leads from the graph to an answer of a question, and the facts that it follows to get there."""
+
+    rule: int
+    """Number of the rule in the bank, from 0."""
+    documents: tuple[str, ...]
+    """External ids of the facts in the graph's corpus, in the order of the graph."""
+
+
+class FactQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a question asks of a graph: the other end of the facts that one entity has of one relation.
+
+    A question that was not made from a graph may name only its relation.
+    """
+
+    relation: str
+    entity: str = ""
+    """Entity that the question names; "": unknown."""
+    side: Literal["object", "subject"] = "object"
+    """The end that the question asks for."""
+    time: str | None = None
+    """Time of the facts that the question asks for; only earlier facts are known."""
+    bank: str = ""
+    """Hash, in hex, of the rule bank that numbers the rules in `leads`; "": none."""
+    leads: tuple[Lead, ...] = ()
+
+
+Library = Mapping[str, Document]
+
+"""Documents by hash: those in the sample's replies, which the runtime loads before a replay."""
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """One question of a dataset. `ordinal` is its position there, from 0."""
+
+    ordinal: int
+    question: str
+    gold: str | None = None
+    custom_id: str | None = None
+    expected: Expected = Expected()
+    """What a right answer is, in addition to `gold`."""
+    query: FactQuery | None = None
+    """What the question asks of a graph, if that is known."""
+
+    @property
+    def hash(self) -> str:
+        """Return the SHA-256, in hex, over question and gold answer."""
+        return canonical.digest([canonical.normalise(self.question), self.gold]).hex()
+
+
+class Strategy(StrEnum):
+    """What scores the reasoning quality in a whole job."""
+
+    RULES = "rules"
+    JUDGE = "judge"
+    VERIFIER = "verifier"
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a vector of scores agrees with the verifier's; the fields are those of `GateDecision`."""
+
+    pairs: int
+    """Number of documents that have both scores."""
+    rho: float | None
+    low: float | None
+    high: float | None
+    spearman: float | None
+    undefined: str | None
+    """Why `rho` is undefined."""
+
+
+class Truth(msgspec.Struct, frozen=True, kw_only=True):
+    """How far rules and judge agree with the checked equations of the calibration documents. It does not change the
+    decision."""
+
+    scores: tuple[float | None, ...]
+    """The verifier's qualities, in the order of `GateDecision.documents`; null if no equation was decided."""
+    refuted: tuple[int | None, ...]
+    """Number of refuted equations of each document; null if the document could not be checked."""
+    failures: int
+    """Number of documents that could not be checked."""
+    rules: Agreement
+    judge: Agreement
+
+
+class GateDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The decision of the confidence gate, and all data from which it can be recomputed bit for bit.
+
+    `rho` is Pearson's correlation of rule and judge scores, between `low` and `high` at 95 % (Fisher's z). It is null
+    if undefined (a constant vector); the judge is then chosen.
+    """
+
+    strategy: Strategy
+    reason: str
+    tau: float
+    rho: float | None
+    low: float | None
+    high: float | None
+    spearman: float | None
+    documents: tuple[str, ...]
+    """Hashes of the scored documents, in the order of the two score vectors."""
+    rule_scores: tuple[float, ...]
+    judge_scores: tuple[float, ...]
+    asked: int
+    """Number of judge calls for the calibration, whether their replies could be parsed or not."""
+    unparsed: int
+    truth: Truth | None = None
+    """Present only with `gate.truth`."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate document, with its ranks (from 1) and scores in retrieval, scoring and reranking."""
+
+    document: str
+    rank: int
+    """Rank in the final order."""
+    dense_rank: int | None = None
+    sparse_rank: int | None = None
+    dense_score: float | None = None
+    sparse_score: float | None = None
+    fused: float | None = None
+    quality: float | None = None
+    """Reasoning quality; null if the judge's reply had no rating."""
+    features: dict[str, float] | None = None
+    """What the quality was computed from: rule features, or counts of equations."""
+    failure: str | None = None
+    relevance: float | None = None
+    """How much the document helps with the question, in [0, 1]: a reranker's probability, a judge's rating, or crag's
+    figure of similarities (which is not a probability). Null if it was not judged."""
+    paths: dict[str, int] | None = None
+    """Rank in every list with the document, if there are more than the dense and the sparse one."""
+    score: float | None = None
+    """Score that determined the final order."""
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One action of a method for this sample; a trace has them in order."""
+
+    stage: str
+    """Stage of the method, such as "rewrite", "crag", "critic", "compress"."""
+    action: str
+    """The action, in the method's own word, such as "correct", "continue", "refuse"."""
+    round: int = 0
+    """Number of the round in a loop, from 1."""
+    detail: dict[str, str | float | bool | list[str] | None] = {}
+    """Figures and texts that decided the action."""
+    fallback: str | None = None
+    """Kind of the failure that made the method take its fallback; reports count them."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sample got its context; it is stored once, and recomputed by the audit."""
+
+    candidates: tuple[Candidate, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    """Hashes of near-duplicates of the question that retrieval left out."""
+    unscored: bool = False
+    """Whether scoring was asked for and no candidate has a quality."""
+    decisions: tuple[Decision, ...] = ()
+
+
+class Extraction(StrEnum):
+    """Whether the reply's answer was found."""
+
+    OK = "ok"
+    MISSING = "missing"
+    UNBALANCED = "unbalanced"
+    """The only `\\boxed{}` never closes."""
+    EMPTY = "empty"
+    """The reply has no text."""
+    ONLY_REASONING = "only_reasoning"
+    """The reply ends in its reasoning, so that it holds no answer."""
+    REFUSED = "refused"
+    """Nothing was generated, on purpose; `Outcome.refusal` says why."""
+
+
+class ExtractedBy(StrEnum):
+    """The rule by which the answer was found in the reply (`shared/rag/extraction.py`)."""
+
+    BOXED = "boxed"
+    MARKED = "marked"
+    STATED = "stated"
+    LAST_NUMBER = "last_number"
+    WHOLE = "whole"
+    GIVEN = "given"
+    """It was imported as an answer, and not looked for."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sample ended."""
+
+    answer: str | None
+    extraction: Extraction
+    extracted_by: ExtractedBy | msgspec.UnsetType = msgspec.UNSET
+    """The rule that found the answer. Unset if there is none, or if it stood in a box, so that such outcomes keep the
+    bytes of older releases."""
+    truncated: bool = False
+    truncated_by: str | msgspec.UnsetType = msgspec.UNSET
+    """What ended a truncated text. Unset if it was the token limit, so that such outcomes keep the bytes of older
+    releases."""
+    context: tuple[str, ...] = ()
+    refusal: str | None = None
+    """Why the question was refused although nothing failed: no document was relevant enough."""
+    trace: Trace = Trace()
+    verdict: Graded | Marked | None = None
+    """Verdict of the grader; set by the runtime, which grades the answers of all pipelines alike."""
+    grading_failure: str | None = None
+    answer_rank: int | msgspec.UnsetType | None = msgspec.UNSET
+    """Rank, from 1, of the first candidate whose text has a gold answer; null if no candidate has one. Unset if not
+    measured (docs/how-to/graders.md), so that older outcomes keep their bytes. Set by the runtime."""
+
+
+class WrittenOutcome(Outcome, frozen=True, kw_only=True):
+    """What a pipeline returns to the runtime, which extracts the answer from the text for the job's grader."""
+
+    text: str
+    """The generator's text."""
+
+    def outcome(self, answer: str | None, extraction: Extraction, rule: ExtractedBy | None) -> Outcome:
+        """Return the outcome without the text, with the answer that was found in it."""
+        fields = {name: getattr(self, name) for name in Outcome.__struct_fields__}
+        found = {
+            "answer": answer,
+            "extraction": extraction,
+            "extracted_by": msgspec.UNSET if rule in (None, ExtractedBy.BOXED) else rule,
+        }
+        return Outcome(**{**fields, **found})
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer of another system, as imported; nothing is known about how it was made."""
+
+    text: str | None = None
+    """The system's complete text; the answer is extracted from it unless `answer` is set."""
+    answer: str | None = None
+    score: float | None = None
+    """The score that the system's own evaluation gave: 1 for right, 0 for wrong."""
+    seconds: float | None = None
+    """Time that the system reports, in seconds."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation for the generator, as it is, and how to sample."""
+
+    messages: tuple[Message, ...]
+    decoding: Decoding
+    draw: int = 0
+    """Distinguishes sampled answers, as in `Converse`."""
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Texts to embed, and the format of their vectors."""
+
+    texts: tuple[str, ...]
+    encoding: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    """Required length of the vectors; null: any."""
+
+
+Stored = Given | Conversation | Texts
+
+"""What may be stored for a sample when its job is submitted."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One repeat of an item in a job."""
+
+    item: Item
+    repeat: int = 0
+    prepared: GateDecision | None = None
+    given: Stored | None = None
+    """Set only in jobs of `imported`, `conversation` or `embedding`; None in their dry run."""
+
+    @property
+    def question(self) -> str:
+        """Return the item's question."""
+        return self.item.question
+
+
+Steps = Generator[Yielded, Any, Outcome]
+
+PrepareSteps = Generator[Yielded, Any, GateDecision]
+
+Pipeline = Callable[[Sample, Params, Library], Steps]
+
+Prepare = Callable[[Sequence[Item], Params, Library], PrepareSteps]
+
+# A sample as lists, files and reports show it.
+
+
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One sample of a job: the question and how it ended."""
+
+    index: int
+    """Position of the item in the dataset, from 0."""
+    repeat: int
+    custom_id: str | None
+    question: str
+    gold: str | None
+    subject: str | None
+    level: str | None
+    state: str
+    answer: str | None
+    extraction: str | None
+    truncated: bool
+    correct: bool | None
+    """Verdict of the job's grader; null if there is no gold answer, or no verdict."""
+    strict: bool | None
+    """Verdict of the strict rules; with a grader other than `math`, whether the answer equals a gold answer by
+    characters."""
+    grading_failure: str | None
+    failure: str | None
+    detail: str | None
+    context: tuple[str, ...]
+    """Hashes of the documents in the prompt, in order."""
+    duplicates: int
+    """Number of near-duplicates of the question that retrieval left out."""
+    unscored: bool
+    """Whether scoring was asked for and no candidate has a quality."""
+    ended_at: datetime | None
+    ending: str | None = None
+    """`correct`, or what was wrong (docs/explanation/statistics.md); null if the sample was cancelled or has not
+    ended."""
+    ending_reason: str | None = None
+    """The rule that decided `ending`, with the facts that it used."""
+    truncated_by: str | None = None
+    """What ended a truncated text: `length`, `repetition`, `broken_byte`, `cut` or `content_filter`."""
+    score: float | None = None
+    """The degree by which `correct` was decided, if the grader has degrees: token F1, F1 of a set, or a rating from 1
+    to 5."""
+
+
+# The items of a dataset, as they are stored.
+
+
+class DatasetItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One question. Fields with their default value are not hashed, so that datasets from before a field keep their
+    hash."""
+
+    question: str
+    gold: str | None
+    """Expected answer; None if the dataset has none."""
+    gold_documents: dict[str, int] | None
+    """Maps external ids of corpus documents to grades (1 where ungraded); None if they are unknown."""
+    subject: str | None
+    level: str | None
+    custom_id: str | None
+    alternatives: int = 0
+    """Number of other expected answers of an item from before these were stored; the item is graded against `gold`
+    alone."""
+    expected: Expected | None = None
+    """Other gold answers, choices, a rubric; None if there are none."""
+    query: FactQuery | None = None
+    """What the question asks of a graph; None if unknown."""
